@@ -1,0 +1,56 @@
+# The front door. Every target makes what it needs: a fresh clone wants only Python >= 3.11 and make.
+PYTHON ?= python3
+VENV   := .venv
+RUN    := $(VENV)/bin
+
+.PHONY: help run test check lint types unit bench docs pins clean
+help:                             ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 10
+
+run: $(VENV)/run                  ## install and start the server on its default address
+	@exec $(RUN)/holdfast serve
+
+test: $(VENV)/test tools-for-tests  ## install what the tests need and run all of them
+	$(RUN)/python -m tools.run_tests
+
+check: lint types unit            ## before every commit: under a minute
+lint: $(VENV)/test
+	$(RUN)/ruff format --check . && $(RUN)/ruff check . && $(RUN)/codespell
+types: $(VENV)/test
+	$(RUN)/mypy src tests tools bench
+unit: $(VENV)/test
+	$(RUN)/pytest tests/unit tests/property -q -n auto
+
+bench: $(VENV)/bench tools-for-tests  ## side by side with the real codex; writes bench/results/
+	$(RUN)/python -m bench
+
+docs: $(VENV)/test                ## regenerate docs/reference and fail if that changed a file
+	$(RUN)/python -m tools.reference
+	git diff --exit-code docs/reference
+
+pins: $(VENV)/test                ## pin the newest versions that pyproject.toml and requirements/*.in allow
+	$(RUN)/python -m tools.pins
+
+clean:
+	rm -rf $(VENV) .codex .venv-swerex .mypy_cache .ruff_cache .hypothesis build src/*.egg-info
+
+.PHONY: tools-for-tests
+tools-for-tests: $(VENV)/test
+	$(RUN)/python -m tools.get_packages
+	$(RUN)/python -m tools.get_codex
+
+# Each stamp says: everything pinned in that file is installed. A changed pin installs again.
+$(VENV)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Holdfast needs Python 3.11 or newer: make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+$(VENV)/run: $(VENV)/python requirements/run.txt pyproject.toml
+	$(RUN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/run.txt
+	$(RUN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+$(VENV)/test: $(VENV)/run requirements/test.txt
+	$(RUN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/test.txt
+	touch $@
+$(VENV)/bench: $(VENV)/test requirements/bench.txt
+	$(RUN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/bench.txt
+	touch $@

@@ -1,0 +1,154 @@
+"""The command line: parse, call, print. No logic of its own."""
+
+import asyncio
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import click
+
+from holdfast import __version__
+from holdfast.errors import HoldfastError, StartupError, face
+from holdfast.server.address import DEFAULT
+
+T = TypeVar("T")
+
+
+def _fail(exc: HoldfastError) -> None:
+    click.echo(f"holdfast: {exc}", err=True)
+    if exc.remedy:
+        click.echo(f"  try: {exc.remedy}", err=True)
+    sys.exit(face(exc).exit)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="holdfast", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Run coding agents and their commands, here or elsewhere, and lose nothing they did."""
+
+
+@cli.command()
+@click.option(
+    "--listen",
+    metavar="URL",
+    default=DEFAULT,
+    show_default=True,
+    envvar="HOLDFAST_LISTEN",
+    help="ws://IP:PORT (port 0 picks a free one), unix:///path, or stdio.",
+)
+@click.option(
+    "--concurrent-requests",
+    "slots",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Requests handled at once on each connection; 1 is strictly in order.",
+)
+@click.option(
+    "--ws-auth",
+    type=click.Choice(["capability-token", "signed-bearer-token"]),
+    help="Require a bearer token on ws:// connections.",
+)
+@click.option(
+    "--ws-token-file", type=click.Path(path_type=Path), help="File that holds the capability token."
+)
+@click.option(
+    "--ws-token-sha256", metavar="HEX", help="SHA-256 of the capability token, instead of the file."
+)
+@click.option(
+    "--ws-shared-secret-file",
+    type=click.Path(path_type=Path),
+    help="File with the key of signed tokens (HS256).",
+)
+@click.option("--ws-issuer", help="Issuer that signed tokens must name.")
+@click.option("--ws-audience", help="Audience that signed tokens must name.")
+@click.option(
+    "--ws-max-clock-skew-seconds",
+    "skew_s",
+    type=click.IntRange(min=0),
+    default=30,
+    show_default=True,
+    help="Tolerance for the times in signed tokens.",
+)
+@click.option("--metrics", is_flag=True, help="Serve Prometheus metrics on /metrics of a ws:// listener.")
+@click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="warning",
+    show_default=True,
+    envvar="HOLDFAST_LOG_LEVEL",
+)
+def serve(
+    listen: str,
+    slots: int,
+    ws_auth: str | None,
+    ws_token_file: Path | None,
+    ws_token_sha256: str | None,
+    ws_shared_secret_file: Path | None,
+    ws_issuer: str | None,
+    ws_audience: str | None,
+    skew_s: int,
+    metrics: bool,
+    log_format: Literal["text", "json"],
+    log_level: str,
+) -> None:
+    """Serve commands, files and HTTP to a client such as codex.
+
+    Prints the address it listens on as one line on standard output. Point codex at it with
+    CODEX_EXEC_SERVER_URL.
+    """
+    from holdfast import log, tracing
+    from holdfast.server import auth
+    from holdfast.server.address import parse
+    from holdfast.server.listen import Options
+    from holdfast.server.listen import serve as run
+
+    log.set_up(style=log_format, level=log_level)
+    tracing.set_up()
+    try:
+        authenticator = auth.load(
+            ws_auth,
+            token_file_text=_read("--ws-token-file", ws_token_file, bytes.decode),
+            token_sha256=ws_token_sha256,
+            secret_bytes=_read("--ws-shared-secret-file", ws_shared_secret_file, bytes),
+            issuer=ws_issuer,
+            audience=ws_audience,
+            skew_s=skew_s,
+        )
+        options = Options(parse(listen), slots, authenticator, metrics)
+        _run(run(options, announce=click.echo))
+    except HoldfastError as exc:
+        _fail(exc)
+
+
+def _read(flag: str, path: Path | None, convert: Callable[[bytes], T]) -> T | None:
+    """The content of a file named by a flag; an error names the flag and the file, never the content."""
+    if path is None:
+        return None
+    try:
+        return convert(path.read_bytes())
+    except OSError as exc:
+        raise StartupError(
+            f"cannot read {path}: {exc.strerror}", remedy=f"give {flag} a file you may read"
+        ) from None
+    except UnicodeDecodeError:
+        raise StartupError(f"{path} is not text", remedy=f"give {flag} a text file") from None
+
+
+def _run(main: Coroutine[Any, Any, None]) -> None:
+    """On uvloop when it is installed, otherwise on asyncio's own loop."""
+    try:
+        import uvloop
+    except ImportError:
+        asyncio.run(main)
+    else:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(main)
+
+
+def main() -> None:
+    """Entry point."""
+    cli()

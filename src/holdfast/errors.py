@@ -1,0 +1,125 @@
+"""The exception tree, and the one map from an error to its faces outside. Pure module.
+
+The first split is by whose fault it is:
+
+    HoldfastError
+      UsageError            the caller asked for something that makes no sense
+        MethodNotFound      ... a method nobody implements
+      InvalidRequest        the caller asked at the wrong time, or for what the host refuses
+        PeerRefused         ... without the right to ask at all
+      NotFound              the file, handle or directory is not there
+      SessionAttached       the session is in use; try again shortly
+      OperationFailed       the host could not do it (spawn, read, write, connect)
+      RemoteProtocolError   the peer sent bytes that are not the protocol
+      ConnectionLost        the link died; the session may still be alive
+      SandboxUnavailable    the host cannot enforce the policy
+      StartupError          the server cannot begin to serve
+"""
+
+import errno
+from typing import ClassVar, Final, NamedTuple
+
+
+class HoldfastError(Exception):
+    """Base class. `retryable` and `remedy` are part of the contract, the text is not."""
+
+    retryable: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, remedy: str | None = None) -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+
+class UsageError(HoldfastError):
+    """The arguments make no sense."""
+
+
+class MethodNotFound(UsageError):
+    """No such method."""
+
+
+class InvalidRequest(HoldfastError):
+    """Well-formed, but not now, not here, or not permitted by the host."""
+
+
+class PeerRefused(InvalidRequest):
+    """The peer has not shown that it may connect."""
+
+
+class NotFound(HoldfastError):
+    """The named file, directory or handle does not exist."""
+
+
+class SessionAttached(HoldfastError):
+    """Another live connection owns the session."""
+
+    retryable = True
+
+
+class OperationFailed(HoldfastError):
+    """The host tried and failed."""
+
+
+class RemoteProtocolError(HoldfastError):
+    """The peer's bytes are not a message of this protocol."""
+
+
+class ConnectionLost(HoldfastError):
+    """The link died; the session may still be alive on the other side."""
+
+    retryable = True
+
+
+class SandboxUnavailable(HoldfastError):
+    """The host cannot enforce the policy, and nothing was run."""
+
+
+class StartupError(HoldfastError):
+    """The server cannot begin to serve."""
+
+
+class Face(NamedTuple):
+    """How an error looks from outside."""
+
+    rpc: int
+    exit: int
+    http: int
+
+
+FACES: Final[dict[type[HoldfastError], Face]] = {
+    UsageError: Face(-32602, 2, 400),
+    MethodNotFound: Face(-32601, 2, 404),
+    InvalidRequest: Face(-32600, 65, 400),
+    PeerRefused: Face(-32600, 77, 401),
+    NotFound: Face(-32004, 66, 404),
+    SessionAttached: Face(-32010, 75, 409),
+    OperationFailed: Face(-32603, 71, 500),
+    RemoteProtocolError: Face(-32600, 76, 400),
+    ConnectionLost: Face(-32000, 69, 503),
+    SandboxUnavailable: Face(-32602, 125, 503),
+    StartupError: Face(-32603, 1, 500),
+}
+
+INTERNAL: Final = Face(-32603, 70, 500)
+
+
+def face(exc: BaseException) -> Face:
+    """The face of `exc`; anything we did not raise ourselves is an internal error."""
+    for cls in type(exc).__mro__:
+        if cls in FACES:
+            return FACES[cls]
+    return INTERNAL
+
+
+_OS_CLASSES: Final[dict[int, type[HoldfastError]]] = {
+    errno.ENOENT: NotFound,
+    errno.EINVAL: InvalidRequest,
+    errno.EACCES: InvalidRequest,
+    errno.EPERM: InvalidRequest,
+}
+
+
+def from_os_error(exc: OSError) -> HoldfastError:
+    """A file-system error as the protocol shows it: class by errno, text without the path."""
+    cls = _OS_CLASSES.get(exc.errno or 0, OperationFailed)
+    return cls(f"{exc.strerror} (os error {exc.errno})")

@@ -1,0 +1,70 @@
+"""Where to listen, from what the user typed. Pure module."""
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+from urllib.parse import unquote
+
+from holdfast.errors import StartupError
+
+DEFAULT: Final = "ws://127.0.0.1:0"
+
+_WS = re.compile(r"ws://(?:\[([0-9A-Fa-f:.]+)\]|([0-9.]+)):([0-9]{1,5})/?")
+
+
+@dataclass(frozen=True, slots=True)
+class WebSocketAddress:
+    host: str
+    port: int
+
+    @property
+    def loopback(self) -> bool:
+        return ipaddress.ip_address(self.host).is_loopback
+
+    def url(self, port: int) -> str:
+        """The address clients connect to, once the port is known."""
+        return f"ws://[{self.host}]:{port}" if ":" in self.host else f"ws://{self.host}:{port}"
+
+
+@dataclass(frozen=True, slots=True)
+class UnixAddress:
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stdio:
+    pass
+
+
+Address: TypeAlias = WebSocketAddress | UnixAddress | Stdio
+
+
+def parse(text: str) -> Address:
+    """A listen URL.
+
+    Raises:
+        StartupError: not one we can listen on.
+    """
+    if text in ("stdio", "stdio://"):
+        return Stdio()
+    if text.startswith("unix://"):
+        path = unquote(text.removeprefix("unix://"))
+        if not path.startswith("/"):
+            raise StartupError(f"invalid unix --listen URL `{text}`; expected `unix:///absolute/path`")
+        return UnixAddress(path)
+    if not text.startswith("ws://"):
+        raise StartupError(
+            f"unsupported --listen URL `{text}`; expected `ws://IP:PORT`, `unix:///path` or `stdio`"
+        )
+    match = _WS.fullmatch(text)
+    try:
+        if match is None:
+            raise ValueError
+        host = str(ipaddress.ip_address(match[1] or match[2]))
+        port = int(match[3])
+        if port > 65535 or (":" in host) != (match[1] is not None):
+            raise ValueError
+    except ValueError:
+        raise StartupError(f"invalid websocket --listen URL `{text}`; expected `ws://IP:PORT`") from None
+    return WebSocketAddress(host, port)

@@ -1,0 +1,93 @@
+"""The environment of a child process. Pure module.
+
+Without a policy a child gets what the request names and nothing else. With one, the server's
+environment is narrowed by it first. Names that carry the server's own credentials never pass.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from holdfast.wire.processes import EnvPolicy
+
+CORE: Final = frozenset(  # compared in upper case
+    {"PATH", "SHELL", "TMPDIR", "TEMP", "TMP", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "USER"}
+)
+DEFAULT_EXCLUDES: Final = ("*KEY*", "*SECRET*", "*TOKEN*")
+
+_SCRUBBED: Final = frozenset(  # compared in upper case
+    {
+        "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
+        "CODEX_GUARDIAN_DECISIONS_API_KEY",
+        "NODE_REPL_AUTH_TOKEN",
+        "OPENAI_FEDERATION_RULE_ID",
+        "OPENAI_IDENTITY_TOKEN_FILE",
+        "OPENAI_WORKLOAD_IDENTITY_CONTEXT",
+    }
+)
+_SCRUBBED_EXACTLY: Final = "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"
+
+
+def final_env(
+    env: Mapping[str, str], policy: EnvPolicy | None, server_env: Mapping[str, str]
+) -> dict[str, str]:
+    """What the child sees: the server's environment under `policy`, then `env`, minus scrubbed names."""
+    if policy is None:
+        return scrubbed(env)
+    return scrubbed({**narrowed(inherited(server_env, policy), policy), **env})
+
+
+def inherited(server_env: Mapping[str, str], policy: EnvPolicy) -> dict[str, str]:
+    """What the policy lets a child start from, before any filter."""
+    if policy.inherit == "all":
+        return dict(server_env)
+    if policy.inherit == "core":
+        return {name: value for name, value in server_env.items() if name.upper() in CORE}
+    return {}
+
+
+def narrowed(env: Mapping[str, str], policy: EnvPolicy) -> dict[str, str]:
+    """`env` after the policy's filters and settings, in the order the protocol gives them."""
+    excludes = policy.exclude if policy.ignore_default_excludes else [*DEFAULT_EXCLUDES, *policy.exclude]
+    kept = {name: value for name, value in env.items() if not _matches_any(excludes, name)}
+    kept.update(policy.set)
+    if not policy.include_only:
+        return kept
+    return {name: value for name, value in kept.items() if _matches_any(policy.include_only, name)}
+
+
+def scrubbed(env: Mapping[str, str]) -> dict[str, str]:
+    """`env` without the names no child may ever see."""
+    return {
+        name: value
+        for name, value in env.items()
+        if name.upper() not in _SCRUBBED and name != _SCRUBBED_EXACTLY
+    }
+
+
+def _matches_any(patterns: Iterable[str], name: str) -> bool:
+    return any(matches(pattern, name) for pattern in patterns)
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Whether `pattern` covers the whole of `name`: * any run, ? one character, case ignored.
+
+    Takes at most len(pattern) * len(name) steps: the pattern comes from the peer, and a regular
+    expression made from many stars would backtrack far beyond that.
+    """
+    pattern, name = pattern.lower(), name.lower()
+    at_pattern = at_name = resume_name = 0
+    star = -1
+    while at_name < len(name):
+        wanted = pattern[at_pattern] if at_pattern < len(pattern) else ""
+        if wanted == "*":
+            star, resume_name = at_pattern, at_name
+            at_pattern += 1
+        elif wanted and wanted in ("?", name[at_name]):
+            at_pattern += 1
+            at_name += 1
+        elif star >= 0:
+            resume_name += 1
+            at_pattern, at_name = star + 1, resume_name
+        else:
+            return False
+    return not pattern[at_pattern:].strip("*")

@@ -1,0 +1,106 @@
+"""From a wire sandbox context to the sandbox: needs in, enforcement out. Pure module."""
+
+from typing import assert_never
+
+from holdfast.errors import UsageError
+from holdfast.sandbox.select import Enforcement, Need, select
+from holdfast.wire.permissions import (
+    Disabled,
+    External,
+    GlobPath,
+    LiteralPath,
+    Managed,
+    PermissionProfile,
+    Restricted,
+    RootPath,
+    SandboxContext,
+    SpecialPath,
+    Unrestricted,
+)
+from holdfast.wire.processes import StartParams
+
+
+def _writes_everywhere(profile: Restricted) -> bool:
+    """A write entry for the root with nothing that narrows it."""
+    return any(
+        isinstance(entry.path, SpecialPath)
+        and isinstance(entry.path.value, RootPath)
+        and entry.access == "write"
+        for entry in profile.entries
+    ) and all(entry.access == "write" for entry in profile.entries)
+
+
+def file_needs(profile: PermissionProfile) -> frozenset[Need]:
+    """What file access under this profile asks of a backend."""
+    match profile:
+        case Disabled() | External() | Managed(file_system=Unrestricted()):
+            return frozenset()
+        case Managed(file_system=Restricted() as limits):
+            return frozenset() if _writes_everywhere(limits) else frozenset({Need.FILE_SYSTEM})
+        case Managed():
+            raise AssertionError("every file_system variant is matched above")
+        case _:
+            assert_never(profile)
+
+
+def process_needs(params: StartParams) -> frozenset[Need]:
+    """What starting this process asks of a backend."""
+    needs: frozenset[Need] = frozenset()
+    if params.enforce_managed_network or params.network_proxy is not None:
+        needs |= {Need.NETWORK_PROXY}
+    if params.sandbox is None:
+        return needs
+    profile = params.sandbox.permissions
+    if not isinstance(profile, Disabled) and profile.network == "restricted":
+        needs |= {Need.NETWORK_OFF}
+    return needs | file_needs(profile)
+
+
+def confine_process(params: StartParams) -> Enforcement:
+    """What holds for this start.
+
+    Raises:
+        UsageError: the policy's own paths are not of this host.
+        SandboxUnavailable: the host cannot enforce it; nothing may be run.
+    """
+    if params.sandbox is not None:
+        _check_paths(params.sandbox)
+    return select(process_needs(params))
+
+
+def confine_files(context: SandboxContext | None) -> None:
+    """Return only if the file operation may run directly.
+
+    Raises:
+        UsageError: a policy that depends on a working directory names none.
+        SandboxUnavailable: the policy restricts files and nothing can enforce that.
+    """
+    if context is not None:
+        select(file_needs(context.permissions))
+
+
+def _check_paths(context: SandboxContext) -> None:
+    for label, uris in (
+        ("sandbox cwd", [context.cwd] if context.cwd is not None else []),
+        ("sandbox workspace root", context.workspace_roots),
+    ):
+        for uri in uris:
+            try:
+                uri.native()
+            except UsageError as exc:
+                raise UsageError(
+                    f"{label} URI `{uri}` is not valid on this exec-server host: {exc}"
+                ) from None
+    profile = context.permissions
+    if isinstance(profile, Managed) and isinstance(profile.file_system, Restricted):
+        for entry in profile.file_system.entries:
+            match entry.path:
+                case LiteralPath(path=uri):
+                    try:
+                        uri.native()
+                    except UsageError as exc:
+                        raise UsageError(f"invalid sandbox permission path URI: {exc}") from None
+                case GlobPath() | SpecialPath():
+                    pass
+                case _:
+                    assert_never(entry.path)

@@ -1,0 +1,87 @@
+"""What a client may know about this executor."""
+
+import hashlib
+import os
+import pwd
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from holdfast import __version__
+from holdfast.server import watch
+from holdfast.wire.environment import Capabilities, EnvironmentInfo, ShellInfo
+from holdfast.wire.paths import uri_of
+
+_KNOWN_SHELLS: Final = ("zsh", "bash", "sh")
+_FALLBACK_SHELLS: Final = ("zsh", "bash") if sys.platform == "darwin" else ("bash", "zsh")
+
+
+def detect_shell(login_shell: str | None, path: str | None) -> ShellInfo:
+    """The login shell if we know how to speak to it, otherwise bash, otherwise sh."""
+    wanted = [Path(login_shell).name] if login_shell else []
+    for name in [n for n in wanted if n in _KNOWN_SHELLS] + list(_FALLBACK_SHELLS):
+        if login_shell and Path(login_shell).name == name and os.access(login_shell, os.X_OK):
+            return ShellInfo(name, login_shell)
+        found = shutil.which(name, path=path)
+        if found:
+            return ShellInfo(name, found)
+    return ShellInfo("sh", "/bin/sh")
+
+
+def login_shell() -> str | None:
+    """From the user database; None for a user who is not in it."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_shell or None
+    except KeyError:
+        return None
+
+
+def home_directory(environ: Mapping[str, str]) -> str | None:
+    home = environ.get("HOME")
+    if home:
+        return home
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        return None
+
+
+def _provider_id() -> str:
+    """Stable on this host and opaque: tells a client whether two servers are the same machine and user."""
+    try:
+        machine = Path("/etc/machine-id").read_bytes()
+    except OSError:
+        machine = os.uname().nodename.encode()
+    return "sha256:" + hashlib.sha256(machine.strip() + b":holdfast:%d" % os.getuid()).hexdigest()
+
+
+def environment_info(environ: Mapping[str, str]) -> EnvironmentInfo:
+    """The answer to `environment/info`; a capability is announced only if it works here."""
+    cwd = os.getcwd()
+    temp = environ.get("TMPDIR", "")
+    home = home_directory(environ)
+    return EnvironmentInfo(
+        shell=detect_shell(login_shell(), environ.get("PATH")),
+        cwd=uri_of(cwd),
+        temporary_directories=[uri_of(os.path.normpath(os.path.join(cwd, temp)))] if temp else [],
+        temp_dir=uri_of(os.path.normpath(os.path.join(cwd, temp or "/tmp"))),  # noqa: S108 - the platform's
+        capabilities=Capabilities(
+            capability_discovery_v2=True,
+            environment_config_read=True,
+            file_write_streaming=True,
+            fs_watch_missing=watch.supported(),
+            http_header_env_vars=True,
+            shell_snapshot_v2=True,
+            holdfast_close_stdin=True,
+            holdfast_resize=True,
+            holdfast_signals=True,
+            holdfast_usage=True,
+        ),
+        executor_version=__version__,
+        provider_id=_provider_id(),
+        user_home_dir=uri_of(home) if home else None,
+        platform_os="macos" if sys.platform == "darwin" else "linux",
+        prepend_path_dirs=[],
+    )

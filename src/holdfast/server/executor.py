@@ -1,0 +1,142 @@
+"""What all connections of one server share: the launcher, the sessions, the file threads, the clock."""
+
+import asyncio
+import logging
+import os
+import uuid
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from holdfast.server.environment import environment_info
+from holdfast.server.launch import Launcher
+from holdfast.server.processes import CLOSED_RETENTION_S, Processes
+from holdfast.server.session import DETACHED_S, Sessions
+from holdfast.wire.environment import EnvironmentInfo
+
+log = logging.getLogger(__name__)
+
+FILE_THREADS: Final = 4  # file calls that may block at once; more queue
+
+
+class Listener(Protocol):
+    """A connection as the session sees it: somewhere to send events."""
+
+    def push(self, message: bytes) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """The retention times, shorter in tests."""
+
+    detached_s: float = DETACHED_S
+    closed_s: float = CLOSED_RETENTION_S
+
+
+class Session:
+    """A session and its processes; events go to the attached connection, if there is one."""
+
+    def __init__(
+        self, session_id: str, launcher: Launcher, owner: int, *, extended: bool, executor: "Executor"
+    ):
+        self.session_id = session_id
+        self.listener: Listener | None = None
+        self.processes = Processes(
+            launcher,
+            owner=owner,
+            push=self._push,
+            server_env=executor.environ,
+            extended=extended,
+            closed_retention_s=executor.clocks.closed_s,
+        )
+
+    def _push(self, message: bytes) -> None:
+        if self.listener is not None:
+            self.listener.push(message)
+
+
+class Executor:
+    """The server without its listeners."""
+
+    def __init__(self, environ: Mapping[str, str] = os.environ, clocks: Clocks = Clocks()) -> None:
+        self.environ = dict(environ)
+        self.clocks = clocks
+        self.launcher = Launcher()
+        self.sessions: Sessions[Session, Listener] = Sessions(detached_s=clocks.detached_s)
+        self.files = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="holdfast-files")
+        self._owners = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._info: EnvironmentInfo | None = None
+
+    def open(self) -> None:
+        """Start the launcher while this process is small."""
+        self.launcher.open()
+
+    def info(self) -> EnvironmentInfo:
+        """What this executor is, found out once."""
+        if self._info is None:
+            self._info = environment_info(self.environ)
+        return self._info
+
+    def attach(self, listener: Listener, resume: str | None, *, extended: bool) -> Session:
+        """A new session, or the one to resume, with its events going to `listener` from now on.
+
+        Raises:
+            InvalidRequest: nothing to resume.
+            SessionAttached: somebody else has it.
+        """
+        if resume is None:
+            self._owners += 1
+            session = Session(
+                str(uuid.uuid4()), self.launcher, self._owners, extended=extended, executor=self
+            )
+            self.sessions.add(session.session_id, session, listener)
+        else:
+            session = self.sessions.resume(resume, listener, self._now())
+        session.listener = listener
+        log.info(
+            "session attached" if resume is None else "session resumed",
+            extra={"session_id": session.session_id},
+        )
+        return session
+
+    def detach(self, session: Session, listener: Listener) -> None:
+        """The connection is gone; the session waits for another for a while."""
+        if self.sessions.detach(session.session_id, listener, self._now()):
+            session.listener = None
+            session.processes.resume()
+            log.info("session detached", extra={"session_id": session.session_id})
+            self._schedule()
+
+    def end(self, session: Session) -> None:
+        """End a session at once, with everything it runs."""
+        self.sessions.remove(session.session_id)
+        session.listener = None
+        session.processes.end()
+        log.info("session ended", extra={"session_id": session.session_id})
+
+    async def aclose(self) -> None:
+        """End every session and every process."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for session in self.sessions:
+            self.end(session)
+        await self.launcher.aclose()
+        self.files.shutdown(wait=False, cancel_futures=True)
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _schedule(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        when = self.sessions.next_expiry()
+        if when is not None:
+            self._timer = asyncio.get_running_loop().call_at(when, self._expire)
+
+    def _expire(self) -> None:
+        for session in self.sessions.expire(self._now()):
+            self.end(session)
+        self._schedule()

@@ -1,0 +1,345 @@
+"""The processes of one session: start, read, write, signal, terminate, forget.
+
+The table outlives connections. Events go to whoever is attached; when nobody is, they are only
+recorded. A closed process stays readable for a while, within a bound on what all of them keep.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec import UNSET
+
+from holdfast.errors import InvalidRequest, OperationFailed, UsageError
+from holdfast.sandbox.select import Enforcement
+from holdfast.server.capture import Capture
+from holdfast.server.childenv import final_env
+from holdfast.server.confine import confine_process
+from holdfast.server.launch import Command, Launcher
+from holdfast.server.process import Process, set_window_size, widen_pipe
+from holdfast.server.snapshot import ShellSnapshots
+from holdfast.wire.processes import (
+    EnforcementReport,
+    ProcessParams,
+    ReadChunk,
+    ReadParams,
+    ReadResult,
+    ResizeParams,
+    SignalParams,
+    StartParams,
+    StartResult,
+    TerminateResult,
+    Usage,
+    WriteParams,
+    WriteResult,
+)
+from holdfast.wire.structs import Empty
+
+CLOSED_RETENTION_S: Final = 30.0  # a client that reconnects in time still finds how its process ended
+MAX_CLOSED: Final = 256  # closed processes kept per session, so that quick starts do not add up to gigabytes
+MAX_WAIT_S: Final = 24 * 3600.0  # a long poll beyond this is a day old; keeps the timer arithmetic finite
+ROWS, COLS = 24, 80
+
+
+@dataclass(slots=True)
+class _Starting:
+    """A start in progress; cancelling the task cancels the start."""
+
+    task: "asyncio.Task[list[int]]"
+    cancelled: bool = False
+
+
+class Processes:
+    """What one session runs."""
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        *,
+        owner: int,
+        push: Callable[[bytes], None],
+        server_env: dict[str, str],
+        extended: bool,
+        closed_retention_s: float = CLOSED_RETENTION_S,
+    ) -> None:
+        self._launcher = launcher
+        self._owner = owner
+        self._push = push
+        self._server_env = server_env
+        self._extended = extended
+        self._retention_s = closed_retention_s
+        self._entries: dict[str, Process | _Starting] = {}
+        self._closed: dict[Process, asyncio.TimerHandle] = {}
+        self._snapshots = ShellSnapshots(Capture(launcher, owner))
+        self._paused = False
+
+    # --- start
+
+    async def start(self, params: StartParams) -> StartResult:
+        """Run a command.
+
+        Raises:
+            UsageError, SandboxUnavailable: the request is refused before anything ran.
+            InvalidRequest: the id is in use, or the start was cancelled.
+            OperationFailed: the program could not be started.
+        """
+        try:
+            cwd = params.cwd.native()
+        except UsageError as exc:
+            raise UsageError(f"cwd URI `{params.cwd}` is not valid on this exec-server host: {exc}") from None
+        enforcement = confine_process(params)
+        env = final_env(params.env, params.env_policy, self._server_env)
+        prepared = await self._snapshots.apply(params, params.argv, cwd, env)
+        if not params.argv:
+            raise UsageError("argv must not be empty")
+        if params.process_id in self._entries:
+            raise InvalidRequest(f"process {params.process_id} already exists")
+        command = _command(prepared.argv, params.arg0, cwd, prepared.env)
+        process = Process(
+            params.process_id, push=self._push, on_closed=self._keep_closed, report_usage=self._extended
+        )
+        task = asyncio.ensure_future(self._launch(process, command, params, prepared.state))
+        entry = self._entries[params.process_id] = _Starting(task)
+        try:
+            ours = await task
+        except asyncio.CancelledError:
+            self._entries.pop(params.process_id, None)
+            if entry.cancelled:
+                raise InvalidRequest(f"process {params.process_id} start was cancelled") from None
+            task.cancel()
+            raise
+        except BaseException:
+            self._entries.pop(params.process_id, None)
+            raise
+        # From here to the return there is no await, so the response leaves before the first event.
+        self._entries[params.process_id] = process
+        if params.tty:
+            process.attach_terminal(ours[0])
+        else:
+            process.attach_pipes(ours[0], ours[1], ours[2] if params.pipe_stdin else None)
+        if self._paused:
+            process.pause()
+        return self._started(params.process_id, enforcement)
+
+    def _started(self, process_id: str, enforcement: Enforcement) -> StartResult:
+        if not self._extended:
+            return StartResult(process_id, "none")
+        return StartResult(
+            process_id,
+            "none",
+            EnforcementReport(
+                enforcement.backend,
+                list(enforcement.missing),
+                list(enforcement.weakened),
+                list(enforcement.remedies),
+            ),
+        )
+
+    async def _launch(
+        self, process: Process, command: Command, params: StartParams, state: bytes | None
+    ) -> list[int]:
+        """Make the streams and order the start; returns our ends once the command runs."""
+        ours: list[int] = []
+        theirs: list[int] = []
+        try:
+            if params.tty:
+                master, slave = os.openpty()
+                ours, theirs = [master], [slave]
+                set_window_size(slave, ROWS, COLS)
+                streams = (slave, slave, slave)
+            else:
+                streams = self._pipes(ours, theirs, stdin=params.pipe_stdin)
+            process.launch_id = await self._launcher.start(
+                command,
+                owner=self._owner,
+                streams=streams,
+                tty=params.tty,
+                state=state,
+                on_exit=process.exited,
+            )
+        except OSError as exc:
+            _close(ours)
+            raise OperationFailed(f"{exc.strerror} (os error {exc.errno})") from None
+        except BaseException:
+            _close(ours)
+            raise
+        finally:
+            _close(theirs)
+        return ours
+
+    @staticmethod
+    def _pipes(ours: list[int], theirs: list[int], *, stdin: bool) -> tuple[int, int, int]:
+        """Pipes for the streams; every descriptor is in one of the lists even when a later one fails."""
+        for _ in ("stdout", "stderr"):
+            read, write = os.pipe2(os.O_CLOEXEC)
+            ours.append(read)
+            theirs.append(write)
+        widen_pipe(ours[0])
+        if stdin:
+            read, write = os.pipe2(os.O_CLOEXEC)
+            ours.append(write)
+        else:
+            read = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        theirs.append(read)
+        return read, theirs[0], theirs[1]
+
+    # --- the other methods
+
+    async def read(self, params: ReadParams) -> ReadResult:
+        """One page of events, waiting for news if asked to."""
+        process = self._find(params.process_id)
+        after = params.after_seq or 0
+        await process.wait_for_news(after, min((params.wait_ms or 0) / 1000, MAX_WAIT_S))
+        page = process.log.read(after, params.max_bytes)
+        end = process.usage if self._extended else None
+        return ReadResult(
+            chunks=[ReadChunk(*chunk) for chunk in page.chunks],
+            next_seq=page.next_seq,
+            exited=page.exited,
+            exit_code=page.exit_code,
+            closed=page.closed,
+            failure=None,
+            sandbox_denied=page.denied,
+            usage=UNSET if end is None else Usage(end.user_ms, end.system_ms, end.peak_rss_bytes),
+        )
+
+    async def write(self, params: WriteParams) -> WriteResult:
+        """Feed standard input; the answer says why not when it can not be fed."""
+        if not params.write_id:
+            raise UsageError("writeId must not be empty")
+        process = self._entries.get(params.process_id)
+        if process is None:
+            return WriteResult("unknownProcess")
+        if isinstance(process, _Starting):
+            return WriteResult("starting")
+        stdin = process.stdin
+        if stdin is None or (stdin.ended and not stdin.seen(params.write_id)):
+            return WriteResult("stdinClosed")
+        await stdin.write(params.write_id, params.chunk)
+        return WriteResult("accepted")
+
+    def close_stdin(self, params: ProcessParams) -> WriteResult:
+        """Ours: end of file on standard input, after what was written before."""
+        process = self._entries.get(params.process_id)
+        if process is None:
+            return WriteResult("unknownProcess")
+        if isinstance(process, _Starting):
+            return WriteResult("starting")
+        if process.stdin is None:
+            return WriteResult("stdinClosed")
+        process.stdin.end()
+        return WriteResult("accepted")
+
+    def signal(self, params: SignalParams) -> Empty:
+        """Signal the whole process group, if it runs."""
+        signum = signal_number(params.signal)
+        process = self._entries.get(params.process_id)
+        if isinstance(process, Process) and not process.log.exited:
+            self._launcher.signal(process.launch_id, signum)
+        return Empty()
+
+    def terminate(self, params: ProcessParams) -> TerminateResult:
+        """Kill it, whether it runs or is about to."""
+        process = self._entries.get(params.process_id)
+        if isinstance(process, _Starting):
+            process.cancelled = True
+            process.task.cancel()
+            return TerminateResult(True)
+        if process is None or process.log.exited:
+            return TerminateResult(False)
+        process.terminate()
+        self._launcher.signal(process.launch_id, signal.SIGKILL)
+        return TerminateResult(True)
+
+    def resize(self, params: ResizeParams) -> Empty:
+        """Ours: change the size of the process's terminal."""
+        process = self._find(params.process_id)
+        if not process.resize(params.rows, params.cols):
+            raise InvalidRequest(f"process {params.process_id} has no terminal")
+        return Empty()
+
+    def _find(self, process_id: str) -> Process:
+        process = self._entries.get(process_id)
+        if process is None:
+            raise InvalidRequest(f"unknown process id {process_id}")
+        if isinstance(process, _Starting):
+            raise InvalidRequest(f"process id {process_id} is starting")
+        return process
+
+    # --- life
+
+    def live(self) -> int:
+        """How many have not exited."""
+        return sum(
+            1 for entry in self._entries.values() if isinstance(entry, _Starting) or not entry.log.exited
+        )
+
+    def pause(self) -> None:
+        """The reader does not keep up: let the children wait."""
+        self._paused = True
+        self._each(Process.pause)
+
+    def resume(self) -> None:
+        self._paused = False
+        self._each(Process.resume)
+
+    def end(self) -> None:
+        """Kill everything and forget it, without a word to anybody."""
+        for entry in list(self._entries.values()):
+            if isinstance(entry, _Starting):
+                entry.cancelled = True
+                entry.task.cancel()
+        self._each(Process.discard)
+        self._launcher.end_owner(self._owner)
+        for timer in self._closed.values():
+            timer.cancel()
+        self._closed.clear()
+        self._entries.clear()
+
+    def _each(self, act: Callable[[Process], None]) -> None:
+        for entry in list(self._entries.values()):
+            if isinstance(entry, Process):
+                act(entry)
+
+    def _keep_closed(self, process: Process) -> None:
+        loop = asyncio.get_running_loop()
+        self._closed[process] = loop.call_later(self._retention_s, self._forget, process)
+        while len(self._closed) > MAX_CLOSED:
+            self._forget(next(iter(self._closed)))
+
+    def _forget(self, process: Process) -> None:
+        self._closed.pop(process).cancel()
+        if self._entries.get(process.process_id) is process:
+            del self._entries[process.process_id]
+
+
+def signal_number(name: str) -> int:
+    """`interrupt`, or any signal by its name with or without SIG.
+
+    Raises:
+        UsageError: no such signal.
+    """
+    if name == "interrupt":
+        return signal.SIGINT
+    try:
+        return signal.Signals["SIG" + name.upper().removeprefix("SIG")]
+    except KeyError:
+        raise UsageError("unknown signal name; use `interrupt` or a name such as SIGTERM") from None
+
+
+def _command(argv: list[str], arg0: str | None, cwd: str, env: dict[str, str]) -> Command:
+    if not argv[0]:
+        raise OperationFailed("missing program for pipe spawn")
+    if any("\0" in text for text in (*argv, arg0 or "", cwd, *env, *env.values())):
+        raise OperationFailed("nul byte found in provided data")
+    if any(not name or "=" in name for name in env):
+        raise OperationFailed("Invalid argument (os error 22)")
+    return Command((arg0 if arg0 is not None else argv[0], *argv[1:]), argv[0], cwd, env)
+
+
+def _close(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)

@@ -1,0 +1,163 @@
+"""Which code answers which method, for one connection.
+
+The router owns what dies with the connection: open files, HTTP streams, the watch. A handler takes
+the method's typed parameters and returns its result, directly or as an awaitable; `Streamed` is a
+result with work that begins once the result has been sent.
+"""
+
+import asyncio
+import functools
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+
+from holdfast.errors import InvalidRequest
+from holdfast.server import copytree, discovery, executorconfig, files, walk
+from holdfast.server.confine import confine_files
+from holdfast.server.environment import home_directory
+from holdfast.server.executor import Executor, Session
+from holdfast.server.handles import FileHandles
+from holdfast.server.http import HttpRequests
+from holdfast.server.watch import MissingWatch
+from holdfast.wire import rpc
+from holdfast.wire.discovery import DiscoverParams, DiscoverResult, DiscoverRootsParams, DiscoverRootsResult
+from holdfast.wire.environment import (
+    EnvironmentConfig,
+    EnvironmentConfigReadParams,
+    EnvironmentInfo,
+    EnvironmentStatus,
+)
+from holdfast.wire.files import OpenParams
+from holdfast.wire.http import BodyDelta, HttpRequestParams, HttpResponse
+from holdfast.wire.structs import NoParams
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Streamed:
+    """A result, and what to do after it was sent."""
+
+    result: msgspec.Struct
+    then: Callable[[], Awaitable[None]]
+
+
+Handler: TypeAlias = Callable[[Any], Any]  # the table pairs each with the struct its method decodes to
+
+
+class Router:
+    """The handlers of one connection; `session` is set by the handshake."""
+
+    def __init__(
+        self, executor: Executor, send: Callable[[bytes], Awaitable[None]], push: Callable[[bytes], None]
+    ):
+        self._executor = executor
+        self._send = send
+        self.session: Session | None = None
+        self._handles = FileHandles()
+        self._http = HttpRequests(self._body_delta, executor.environ)
+        self._watch = MissingWatch(
+            lambda watch_id: push(rpc.notification("fs/missingChanged", {"watchId": watch_id}))
+        )
+        self.handlers: dict[str, Handler] = {
+            "environment/info": self._info,
+            "environment/status": self._status,
+            "environmentConfig/read": self._read_config,
+            "process/start": lambda p: self._processes.start(p),
+            "process/read": lambda p: self._processes.read(p),
+            "process/write": lambda p: self._processes.write(p),
+            "process/signal": lambda p: self._processes.signal(p),
+            "process/terminate": lambda p: self._processes.terminate(p),
+            "process/closeStdin": lambda p: self._processes.close_stdin(p),
+            "process/resize": lambda p: self._processes.resize(p),
+            "fs/readFile": self._file_call(files.read_file),
+            "fs/writeFile": self._file_call(files.write_file),
+            "fs/createDirectory": self._file_call(files.create_directory),
+            "fs/getMetadata": self._file_call(files.get_metadata),
+            "fs/canonicalize": self._file_call(files.canonicalize),
+            "fs/readDirectory": self._file_call(files.read_directory),
+            "fs/remove": self._file_call(files.remove),
+            "fs/copy": self._file_call(copytree.copy),
+            "fs/walk": self._file_call(walk.walk),
+            "fs/open": self._open,
+            "fs/readBlock": lambda p: self._in_thread(self._handles.read_block, p),
+            "fs/writeBlock": lambda p: self._in_thread(self._handles.write_block, p),
+            "fs/close": lambda p: self._in_thread(self._handles.close, p),
+            "fs/watchMissing": self._watch.watch,
+            "capabilityRoots/discoverV1": self._discover_roots,
+            "capabilities/discoverV2": self._discover,
+            "http/request": self._request,
+        }
+
+    async def aclose(self) -> None:
+        """Let go of what belongs to the connection."""
+        self._watch.close()
+        self._handles.close_all()
+        await self._http.aclose()
+
+    @property
+    def _processes(self) -> Any:
+        if self.session is None:
+            raise AssertionError("the gate lets no process method through before initialize")
+        return self.session.processes
+
+    async def _in_thread(self, call: Callable[..., T], *args: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(
+            self._executor.files, functools.partial(call, *args)
+        )
+
+    def _file_call(self, call: Callable[[Any], T]) -> Handler:
+        async def handle(params: Any) -> T:
+            confine_files(params.sandbox)
+            return await self._in_thread(call, params)
+
+        return handle
+
+    async def _open(self, params: OpenParams) -> msgspec.Struct:
+        confine_files(params.sandbox)
+        return await self._in_thread(self._handles.open, params)
+
+    def _info(self, _params: NoParams) -> EnvironmentInfo:
+        return self._executor.info()
+
+    def _status(self, _params: NoParams) -> EnvironmentStatus:
+        return EnvironmentStatus()
+
+    async def _read_config(self, params: EnvironmentConfigReadParams) -> EnvironmentConfig:
+        environ = self._executor.environ
+        return await self._in_thread(
+            functools.partial(
+                executorconfig.read_config,
+                params,
+                environ=environ,
+                home=home_directory(environ),
+                hostname=socket.gethostname() or None,
+            )
+        )
+
+    async def _discover_roots(self, params: DiscoverRootsParams) -> DiscoverRootsResult:
+        for root in params.roots:
+            confine_files(root.sandbox)
+        return await self._in_thread(discovery.discover_roots, params)
+
+    async def _discover(self, params: DiscoverParams) -> DiscoverResult:
+        confine_files(params.sandbox)
+        environ = self._executor.environ
+        home = home_directory(environ)
+        if home is None:
+            raise InvalidRequest("this executor's user has no home directory")
+        codex_home = environ.get("CODEX_HOME") or os.path.join(home, ".codex")
+        return await self._in_thread(
+            functools.partial(discovery.discover, params, codex_home=codex_home, home=home)
+        )
+
+    async def _request(self, params: HttpRequestParams) -> HttpResponse | Streamed:
+        result, pump = await self._http.request(params)
+        return result if pump is None else Streamed(result, pump)
+
+    async def _body_delta(self, delta: BodyDelta) -> None:
+        await self._send(rpc.notification("http/request/bodyDelta", delta))

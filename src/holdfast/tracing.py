@@ -1,0 +1,62 @@
+"""Spans, when somebody wants them: a no-op unless OpenTelemetry's SDK is installed and configured.
+
+Set OTEL_EXPORTER_OTLP_ENDPOINT (or OTEL_TRACES_EXPORTER=otlp) and install `holdfast[otel]`.
+"""
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+log = logging.getLogger(__name__)
+
+_SWITCHES: Final = (
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    "OTEL_TRACES_EXPORTER",
+)
+
+_on = False
+
+
+def set_up(environ: Mapping[str, str] = os.environ) -> bool:
+    """Export spans if the environment asks for it; says whether they will be."""
+    if not any(environ.get(name) for name in _SWITCHES) or environ.get("OTEL_TRACES_EXPORTER") == "none":
+        return False
+    try:
+        from opentelemetry import trace
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError:
+        log.warning("tracing is asked for but not installed; install holdfast[otel]")
+        return False
+    provider = TracerProvider(resource=Resource.create({"service.name": "holdfast"}))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    trace.set_tracer_provider(provider)
+    enable()
+    return True
+
+
+def enable() -> None:
+    """Make spans with whatever tracer provider is installed."""
+    global _on
+    _on = True
+
+
+@contextlib.contextmanager
+def span(name: str, traceparent: str | None, tracestate: str | None) -> Iterator[None]:
+    """A server span below the caller's trace context; an invalid context is ignored."""
+    if not _on:
+        yield
+        return
+    from opentelemetry import trace
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    carrier = {"traceparent": traceparent or "", "tracestate": tracestate or ""}
+    parent = TraceContextTextMapPropagator().extract(carrier)
+    tracer = trace.get_tracer("holdfast")
+    with tracer.start_as_current_span(name, context=parent, kind=trace.SpanKind.SERVER):
+        yield

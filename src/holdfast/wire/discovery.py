@@ -1,0 +1,115 @@
+"""Messages about plugins and skills on the executor. Pure module."""
+
+from holdfast.wire.paths import PathUri
+from holdfast.wire.permissions import SandboxContext
+from holdfast.wire.structs import Params, Result
+
+
+class CapabilityRoot(Params, frozen=True):
+    id: str
+    path: PathUri
+    sandbox: SandboxContext | None = None
+
+
+class DiscoverRootsParams(Params, frozen=True):
+    roots: list[CapabilityRoot]
+
+
+class DiscoverySandbox(SandboxContext, frozen=True, rename="camel", kw_only=True):
+    """A context that always says where it is."""
+
+    cwd: PathUri
+
+
+class DiscoverParams(Params, frozen=True):
+    cwd: PathUri
+    sandbox: DiscoverySandbox | None = None
+
+
+class TextFile(Result, frozen=True):
+    path: str
+    contents: str
+
+
+class PluginFiles(Result, frozen=True):
+    manifest: TextFile
+    mcp_config: TextFile | None
+    apps_config: TextFile | None
+
+
+class SkillFiles(Result, frozen=True):
+    instructions: TextFile
+    metadata: TextFile | None
+
+
+class RootDiscovery(Result, frozen=True):
+    id: str
+    path: str
+    plugin: PluginFiles | None
+    skills: list[SkillFiles]
+    namespace_manifests: list[TextFile]
+    warnings: list[str]
+    error: str | None
+
+
+class DiscoverRootsResult(Result, frozen=True):
+    roots: list[RootDiscovery]
+
+
+class DiscoveryOrigin(Result, frozen=True):
+    id: str
+    path: str
+
+
+class ToolDependency(Result, frozen=True):
+    type: str
+    value: str
+    description: str | None
+    transport: str | None
+    command: str | None
+    url: str | None
+    oauth_callback_port: int | None
+
+
+class SkillDependencies(Result, frozen=True):
+    tools: list[ToolDependency]
+
+
+class SkillPolicy(Result, frozen=True):
+    allow_implicit_invocation: bool | None
+    products: list[str]
+
+
+class PluginSkill(Result, frozen=True):
+    name: str
+    description: str
+    short_description: str | None
+    path: str
+    dependencies: SkillDependencies | None
+    policy: SkillPolicy | None
+
+
+class Skill(Result, frozen=True):
+    name: str
+    description: str
+    short_description: str | None
+    path: str
+    discovery_root: DiscoveryOrigin
+    dependencies: SkillDependencies | None
+    policy: SkillPolicy | None
+
+
+class Plugin(Result, frozen=True):
+    id: str
+    display_name: str
+    remote_plugin_id: str | None
+    version: str
+    root: str
+    files: PluginFiles
+    skills: list[PluginSkill]
+
+
+class DiscoverResult(Result, frozen=True):
+    plugins: list[Plugin]
+    skills: list[Skill]
+    warnings: list[str]

@@ -1,0 +1,85 @@
+"""Messages of the handshake and about the executor itself. Pure module."""
+
+from typing import Literal
+
+import msgspec
+
+from holdfast.wire.paths import PathUri
+from holdfast.wire.structs import Params, Result
+
+
+class InitializeParams(Params, frozen=True):
+    client_name: str
+    resume_session_id: str | None = None
+    holdfast: bool = False  # ours: the client understands our additions, so send them
+
+
+class ShellInfo(msgspec.Struct, frozen=True):
+    name: str
+    path: str
+
+
+class Capabilities(Result, frozen=True):
+    """What a client may use. The first block is the reference's, the second is ours."""
+
+    capability_discovery_sandbox: bool = False
+    capability_discovery_v2: bool = msgspec.field(default=False, name="capabilityDiscoveryV2")
+    environment_config_read: bool = False
+    file_write_streaming: bool = False
+    fs_watch_missing: bool = False
+    http_header_env_vars: bool = False
+    network_proxy_launch: bool = False
+    sandboxed_file_streaming: bool = False
+    shell_snapshot_v2: bool = msgspec.field(default=False, name="shellSnapshotV2")
+
+    holdfast_close_stdin: bool = False
+    holdfast_resize: bool = False
+    holdfast_signals: bool = False
+    holdfast_usage: bool = False
+
+
+class EnvironmentInfo(Result, frozen=True, omit_defaults=True):
+    shell: ShellInfo
+    cwd: str | None = None
+    temporary_directories: list[str] | None = None
+    temp_dir: str | None = None
+    capabilities: Capabilities = Capabilities()
+    executor_version: str | None = None
+    provider_id: str | None = None
+    user_home_dir: str | None = None
+    platform_os: str | None = None
+    prepend_path_dirs: list[str] | None = None
+
+
+class InitializeResult(Result, frozen=True):
+    session_id: str
+    environment_info: EnvironmentInfo
+
+
+class EnvironmentStatus(Result, frozen=True):
+    status: Literal["ready"] = "ready"
+
+
+class EnvironmentConfigReadParams(Params, frozen=True):
+    cwd: PathUri
+    config_paths: list[list[str]]
+    requirements_paths: list[list[str]]
+
+
+class ConfigLayer(Result, frozen=True):
+    source: str
+    base_dir: str
+    toml: str
+
+
+class LayerStack(Result, frozen=True):
+    layers: list[ConfigLayer]
+    cloud_insertion_index: int = 0
+
+
+class EnvironmentConfig(Result, frozen=True):
+    user_home_dir: str | None
+    codex_home_dir: str
+    hostname: str | None
+    config: LayerStack
+    requirements: LayerStack

@@ -1,0 +1,137 @@
+"""Messages about files. Pure module."""
+
+from typing import Literal
+
+from holdfast.wire.paths import PathUri
+from holdfast.wire.permissions import SandboxContext
+from holdfast.wire.structs import U64, Params, Result
+
+
+class PathParams(Params, frozen=True):
+    path: PathUri
+    sandbox: SandboxContext | None = None
+
+
+class LinkAwareParams(Params, frozen=True):
+    path: PathUri
+    follow_symlinks: bool | None = None
+    sandbox: SandboxContext | None = None
+
+
+class WriteFileParams(Params, frozen=True):
+    path: PathUri
+    data_base64: str
+    follow_symlinks: bool | None = None
+    sandbox: SandboxContext | None = None
+
+
+class OpenParams(Params, frozen=True):
+    handle_id: str
+    path: PathUri
+    sandbox: SandboxContext | None = None
+    mode: Literal["read", "replace"] = "read"
+
+
+class HandleResult(Result, frozen=True):
+    handle_id: str
+
+
+class ReadBlockParams(Params, frozen=True):
+    handle_id: str
+    offset: U64
+    len: U64
+
+
+class WriteBlockParams(Params, frozen=True):
+    handle_id: str
+    offset: U64
+    chunk: bytes
+
+
+class HandleParams(Params, frozen=True):
+    handle_id: str
+
+
+class CreateDirectoryParams(Params, frozen=True):
+    path: PathUri
+    recursive: bool | None = None
+    follow_symlinks: bool | None = None
+    sandbox: SandboxContext | None = None
+
+
+class Metadata(Result, frozen=True):
+    is_directory: bool
+    is_file: bool
+    is_symlink: bool
+    size: int
+    created_at_ms: int
+    modified_at_ms: int
+
+
+class CanonicalPath(Result, frozen=True):
+    path: str
+
+
+class DirectoryEntry(Result, frozen=True):
+    file_name: str
+    is_directory: bool
+    is_file: bool
+
+
+class DirectoryListing(Result, frozen=True):
+    entries: list[DirectoryEntry]
+
+
+class WalkOptions(Params, frozen=True):
+    max_depth: U64
+    max_directories: U64
+    max_entries: U64
+    follow_directory_symlinks: bool
+    prune_hidden_directories: bool = False
+
+
+class WalkParams(Params, frozen=True):
+    path: PathUri
+    options: WalkOptions
+    sandbox: SandboxContext | None = None
+
+
+class WalkEntry(Result, frozen=True):
+    path: str
+    kind: Literal["directory", "file"]
+
+
+class WalkError(Result, frozen=True):
+    path: str
+    message: str
+
+
+class WalkResult(Result, frozen=True):
+    entries: list[WalkEntry]
+    errors: list[WalkError]
+    truncated: bool
+
+
+class RemoveParams(Params, frozen=True):
+    path: PathUri
+    recursive: bool | None = None
+    force: bool | None = None
+    follow_symlinks: bool | None = None
+    sandbox: SandboxContext | None = None
+
+
+class CopyParams(Params, frozen=True):
+    source_path: PathUri
+    destination_path: PathUri
+    recursive: bool
+    sandbox: SandboxContext | None = None
+
+
+class WatchMissingParams(Params, frozen=True):
+    watch_id: U64
+    missing: list[PathUri]
+    present: PathUri | None = None
+
+
+class WatchResult(Result, frozen=True):
+    watching: bool

@@ -1,0 +1,118 @@
+"""The table of methods: how each decodes, which gate and which lane it passes. Pure module.
+
+`METHODS` is the specification that the router, the client and the reference documentation share.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from holdfast.errors import UsageError
+from holdfast.wire.discovery import DiscoverParams, DiscoverRootsParams
+from holdfast.wire.environment import EnvironmentConfigReadParams, InitializeParams
+from holdfast.wire.files import (
+    CopyParams,
+    CreateDirectoryParams,
+    HandleParams,
+    LinkAwareParams,
+    OpenParams,
+    PathParams,
+    ReadBlockParams,
+    RemoveParams,
+    WalkParams,
+    WatchMissingParams,
+    WriteBlockParams,
+    WriteFileParams,
+)
+from holdfast.wire.http import HttpRequestParams
+from holdfast.wire.paths import PathUri
+from holdfast.wire.processes import (
+    ProcessParams,
+    ReadParams,
+    ResizeParams,
+    SignalParams,
+    StartParams,
+    WriteParams,
+)
+from holdfast.wire.structs import NoParams
+
+Family: TypeAlias = Literal[
+    "handshake",
+    "exec",
+    "environment info",
+    "environment status",
+    "environment config",
+    "capability discovery",
+    "filesystem",
+    "http",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """One row: `params` decodes the request, `family` words the gate errors, `control` picks the lane."""
+
+    name: str
+    params: type[msgspec.Struct]
+    family: Family
+    control: bool = False
+    ours: bool = False
+
+
+_ROWS: Final = (
+    Method("initialize", InitializeParams, "handshake"),
+    Method("environment/info", NoParams, "environment info", control=True),
+    Method("environment/status", NoParams, "environment status", control=True),
+    Method("environmentConfig/read", EnvironmentConfigReadParams, "environment config"),
+    Method("process/start", StartParams, "exec"),
+    Method("process/read", ReadParams, "exec"),
+    Method("process/write", WriteParams, "exec"),
+    Method("process/signal", SignalParams, "exec", control=True),
+    Method("process/terminate", ProcessParams, "exec", control=True),
+    Method("process/closeStdin", ProcessParams, "exec", ours=True),
+    Method("process/resize", ResizeParams, "exec", control=True, ours=True),
+    Method("fs/readFile", LinkAwareParams, "filesystem"),
+    Method("fs/open", OpenParams, "filesystem"),
+    Method("fs/readBlock", ReadBlockParams, "filesystem"),
+    Method("fs/writeBlock", WriteBlockParams, "filesystem"),
+    Method("fs/close", HandleParams, "filesystem", control=True),
+    Method("fs/writeFile", WriteFileParams, "filesystem"),
+    Method("fs/createDirectory", CreateDirectoryParams, "filesystem"),
+    Method("fs/getMetadata", LinkAwareParams, "filesystem"),
+    Method("fs/canonicalize", PathParams, "filesystem"),
+    Method("fs/readDirectory", PathParams, "filesystem"),
+    Method("fs/walk", WalkParams, "filesystem"),
+    Method("fs/remove", RemoveParams, "filesystem"),
+    Method("fs/copy", CopyParams, "filesystem"),
+    Method("fs/watchMissing", WatchMissingParams, "filesystem"),
+    Method("capabilityRoots/discoverV1", DiscoverRootsParams, "capability discovery"),
+    Method("capabilities/discoverV2", DiscoverParams, "capability discovery"),
+    Method("http/request", HttpRequestParams, "http"),
+)
+
+METHODS: Final[dict[str, Method]] = {row.name: row for row in _ROWS}
+
+
+def _hook(kind: type, value: Any) -> Any:
+    if kind is PathUri:
+        if not isinstance(value, str):
+            raise TypeError("expected a file: URI string")
+        return PathUri.parse(value)
+    raise AssertionError(f"no struct has a field of type {kind}")
+
+
+def decode_params(method: Method, params: Any) -> Any:
+    """Untyped params to the method's struct.
+
+    Raises:
+        UsageError: they do not fit; the text says which member and why.
+    """
+    if method.params is NoParams:
+        if params not in (None, {}):
+            raise UsageError("this method takes no parameters")
+        return NoParams()
+    try:
+        return msgspec.convert(params, method.params, dec_hook=_hook)
+    except msgspec.ValidationError as exc:
+        raise UsageError(str(exc)) from None

@@ -1,0 +1,113 @@
+"""The sandbox context and permission profile as they travel on the wire. Pure module.
+
+The context uses camelCase, everything inside `permissions` snake_case: two layers of the
+reference with two habits. Only shapes are checked here; what a profile means is decided
+in `holdfast.sandbox`.
+"""
+
+from typing import Annotated, Literal, TypeAlias
+
+import msgspec
+
+from holdfast.wire.paths import PathUri
+
+Network: TypeAlias = Literal["restricted", "enabled"]
+
+
+class RootPath(msgspec.Struct, frozen=True, tag_field="kind", tag="root"):
+    pass
+
+
+class MinimalPath(msgspec.Struct, frozen=True, tag_field="kind", tag="minimal"):
+    pass
+
+
+class ProjectRoots(msgspec.Struct, frozen=True, tag_field="kind", tag="project_roots"):
+    subpath: str | None = None
+
+
+class CurrentWorkingDirectory(msgspec.Struct, frozen=True, tag_field="kind", tag="current_working_directory"):
+    """The old name of project_roots; decoded, never sent."""
+
+    subpath: str | None = None
+
+
+class TmpDir(msgspec.Struct, frozen=True, tag_field="kind", tag="tmpdir"):
+    pass
+
+
+class SlashTmp(msgspec.Struct, frozen=True, tag_field="kind", tag="slash_tmp"):
+    pass
+
+
+class UnknownPath(msgspec.Struct, frozen=True, tag_field="kind", tag="unknown"):
+    path: str
+    subpath: str | None = None
+
+
+SpecialValue: TypeAlias = (
+    RootPath | MinimalPath | ProjectRoots | CurrentWorkingDirectory | TmpDir | SlashTmp | UnknownPath
+)
+
+
+class LiteralPath(msgspec.Struct, frozen=True, tag_field="type", tag="path"):
+    path: PathUri
+
+
+class GlobPath(msgspec.Struct, frozen=True, tag_field="type", tag="glob_pattern"):
+    pattern: str
+
+
+class SpecialPath(msgspec.Struct, frozen=True, tag_field="type", tag="special"):
+    value: SpecialValue
+
+
+class Entry(msgspec.Struct, frozen=True):
+    path: LiteralPath | GlobPath | SpecialPath
+    access: Literal["read", "write", "deny", "none"]
+    missing_path_behavior: Literal["skip"] | None = None
+
+
+class Unrestricted(msgspec.Struct, frozen=True, tag_field="type", tag="unrestricted"):
+    pass
+
+
+class Restricted(msgspec.Struct, frozen=True, tag_field="type", tag="restricted"):
+    entries: list[Entry]
+    glob_scan_max_depth: Annotated[int, msgspec.Meta(ge=1)] | None = None
+
+
+class Managed(msgspec.Struct, frozen=True, tag_field="type", tag="managed"):
+    file_system: Unrestricted | Restricted
+    network: Network
+
+
+class Disabled(msgspec.Struct, frozen=True, tag_field="type", tag="disabled"):
+    pass
+
+
+class External(msgspec.Struct, frozen=True, tag_field="type", tag="external"):
+    network: Network
+
+
+PermissionProfile: TypeAlias = Managed | Disabled | External
+
+
+class PolicyContext(msgspec.Struct, frozen=True, rename="camel"):
+    cwd: PathUri | None = None
+    workspace_roots: list[PathUri] | None = None
+
+
+class SandboxContext(msgspec.Struct, frozen=True, rename="camel"):
+    permissions: PermissionProfile
+    windows_sandbox_level: Literal["disabled", "restricted-token", "elevated", "mxc"]
+    cwd: PathUri | None = None
+    workspace_roots: list[PathUri] = []
+    policy_context: PolicyContext | None = None
+    user_home_dir: PathUri | None = None
+    temporary_directories: list[PathUri] | None = None
+    sandbox_override: Literal[
+        "noOverride", "escalatedSandboxWithRestrictions", "bypassSandboxFirstAttempt"
+    ] = "noOverride"
+    windows_sandbox_proxy_settings_mode: Literal["reconcile", "preserve"] | None = None
+    use_legacy_landlock: bool = False

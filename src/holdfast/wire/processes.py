@@ -1,0 +1,133 @@
+"""Messages about processes. Pure module."""
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+
+from holdfast.wire.environment import ShellInfo
+from holdfast.wire.paths import PathUri
+from holdfast.wire.permissions import SandboxContext
+from holdfast.wire.structs import U16, U64, Params, Result
+
+
+class EnvPolicy(Params, frozen=True):
+    inherit: Literal["all", "core", "none"]
+    ignore_default_excludes: bool
+    exclude: list[str]
+    set: dict[str, str]
+    include_only: list[str]
+
+
+class ShellSnapshotRequest(Params, frozen=True):
+    scope_id: str
+    shell: ShellInfo
+
+
+class ManagedNetwork(Params, frozen=True):
+    loopback_ports: list[U16] = []
+    allow_local_binding: bool = False
+    allow_unix_sockets: list[str] = []
+    dangerously_allow_all_unix_sockets: bool = False
+
+
+class StartMetadata(Params, frozen=True):
+    thread_id: str | None = None
+    tool_call_id: str | None = None
+
+
+class StartParams(Params, frozen=True):
+    process_id: str
+    argv: list[str]
+    cwd: PathUri
+    env: dict[str, str]
+    tty: bool
+    pipe_stdin: bool = False
+    arg0: str | None = None
+    env_policy: EnvPolicy | None = None
+    shell_snapshot: ShellSnapshotRequest | None = None
+    sandbox: SandboxContext | None = None
+    enforce_managed_network: bool = False
+    managed_network: ManagedNetwork | None = None
+    network_proxy: dict[str, Any] | None = (
+        None  # refused until there is a proxy, so its shape is not ours yet
+    )
+    metadata: StartMetadata | None = None
+
+
+SandboxType: TypeAlias = Literal["none", "macosSeatbelt", "linuxSeccomp"]
+
+
+class EnforcementReport(Result, frozen=True):
+    """Ours: what really holds for the started process."""
+
+    backend: str
+    missing: list[str] = []
+    weakened: list[str] = []
+    remedies: list[str] = []
+
+
+class StartResult(Result, frozen=True, omit_defaults=True):
+    process_id: str
+    sandbox_type: SandboxType
+    enforcement: EnforcementReport | None = None
+
+
+class ReadParams(Params, frozen=True):
+    process_id: str
+    after_seq: U64 | None = None
+    max_bytes: U64 | None = None
+    wait_ms: U64 | None = None
+
+
+class Usage(Result, frozen=True):
+    """Ours: what the process and the descendants it waited for consumed."""
+
+    user_ms: int
+    system_ms: int
+    peak_rss_bytes: int
+
+
+class ReadChunk(Result, frozen=True):
+    seq: int
+    stream: str
+    chunk: bytes
+
+
+class ReadResult(Result, frozen=True):
+    chunks: list[ReadChunk]
+    next_seq: int
+    exited: bool
+    exit_code: int | None
+    closed: bool
+    failure: str | None
+    sandbox_denied: bool
+    usage: Usage | msgspec.UnsetType = msgspec.UNSET
+
+
+class WriteParams(Params, frozen=True):
+    process_id: str
+    chunk: bytes
+    write_id: str
+
+
+class WriteResult(Result, frozen=True):
+    status: Literal["accepted", "unknownProcess", "stdinClosed", "starting"]
+
+
+class SignalParams(Params, frozen=True):
+    process_id: str
+    signal: str
+
+
+class ProcessParams(Params, frozen=True):
+    process_id: str
+
+
+class TerminateResult(Result, frozen=True):
+    running: bool
+
+
+class ResizeParams(Params, frozen=True):
+    process_id: str
+    rows: Annotated[int, msgspec.Meta(ge=1, le=65535)]
+    cols: Annotated[int, msgspec.Meta(ge=1, le=65535)]

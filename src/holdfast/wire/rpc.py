@@ -1,0 +1,205 @@
+"""The JSON-RPC envelope: bytes to messages and back. Pure module.
+
+A message is one JSON object without a `jsonrpc` member. Its kind follows from its members,
+first match wins: `method` and `id` is a request, `method` alone a notification, `result` a
+response, everything else must be an error. Two rules go beyond JSON itself and are checked
+here, because every later layer relies on them: no object repeats a key, and no message holds
+more than MAX_VALUES values (a compact array of a few megabytes would otherwise become
+gigabytes of objects).
+"""
+
+import json
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Final, NoReturn, TypeAlias
+
+import msgspec
+
+from holdfast.errors import RemoteProtocolError
+
+MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024  # what the reference accepts, so nobody needs to send more
+MAX_VALUES: Final = 256 * 1024  # bounds memory and time of one parse
+MAX_DEPTH: Final = 127  # the reference's parser gives up beyond this
+UNATTRIBUTED: Final = -1  # the id of an error that answers no particular request
+
+RequestId: TypeAlias = int | str
+JsonValue: TypeAlias = Any  # the one place where a value has no type yet: between the parser and a struct
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    id: RequestId
+    method: str
+    params: JsonValue = None
+    traceparent: str | None = None
+    tracestate: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Notification:
+    method: str
+    params: JsonValue = None
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    id: RequestId
+    result: JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorResponse:
+    id: RequestId
+    code: int
+    message: str
+    data: JsonValue = None
+
+
+Message: TypeAlias = Request | Notification | Response | ErrorResponse
+
+
+class _ParseError(ValueError):
+    """Raised by the parser hooks; its text is ours and may be shown to the peer."""
+
+
+def _object(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise _ParseError(f"duplicate JSON object key `{key}`")
+            seen.add(key)
+    return made
+
+
+def _constant(name: str) -> NoReturn:
+    raise _ParseError(f"{name} is not JSON")
+
+
+def _integer(digits: str) -> int | Decimal:
+    """Any size survives; the interpreter refuses to make an int of thousands of digits."""
+    return int(digits) if len(digits) <= 400 else Decimal(digits)
+
+
+_parser = json.JSONDecoder(
+    object_pairs_hook=_object, parse_constant=_constant, parse_float=Decimal, parse_int=_integer
+)
+_encoder = msgspec.json.Encoder(decimal_format="number")
+
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_BRACKETS = re.compile(rb"[\[\]{}]")
+_EMPTY = re.compile(rb"\[\s*\]|\{\s*\}")
+
+
+def _check_size(data: bytes) -> None:
+    """Refuse what would be too many values or too deep, before anything is built from it."""
+    opened = data.count(b"[") + data.count(b"{")
+    if opened <= MAX_DEPTH and opened + data.count(b",") < MAX_VALUES:
+        return  # an upper bound that counts characters inside strings too: nearly every message ends here
+    bare = _STRING.sub(b'""', data)
+    # A non-empty container holds one value more than it has commas; the root is one more.
+    values = 1 + bare.count(b",") + bare.count(b"[") + bare.count(b"{") - len(_EMPTY.findall(bare))
+    if values > MAX_VALUES:
+        raise _ParseError(f"JSON-RPC message exceeds the limit of {MAX_VALUES} JSON values")
+    depth = 0
+    for bracket in _BRACKETS.findall(bare):
+        depth += 1 if bracket in b"[{" else -1
+        if depth > MAX_DEPTH:
+            raise _ParseError("recursion limit exceeded")
+
+
+def parse(data: bytes) -> JsonValue:
+    """One JSON text to Python values, with the two extra rules.
+
+    Raises:
+        RemoteProtocolError: not JSON, a repeated key, too many values, too deep.
+    """
+    try:
+        if len(data) > MAX_MESSAGE_BYTES:
+            raise _ParseError(f"message exceeds {MAX_MESSAGE_BYTES} bytes")
+        _check_size(data)
+        text = data.decode("utf-8")
+        value = _parser.decode(text)
+        if "\\u" in text:
+            msgspec.json.decode(data)  # a lone surrogate is not text; json.loads lets it through
+        return value
+    except _ParseError as exc:
+        raise RemoteProtocolError(str(exc)) from None
+    except json.JSONDecodeError as exc:
+        raise RemoteProtocolError(f"{exc.msg} at line {exc.lineno} column {exc.colno}") from None
+    except UnicodeDecodeError:
+        raise RemoteProtocolError("invalid UTF-8") from None
+    except (ValueError, RecursionError):
+        raise RemoteProtocolError("invalid JSON") from None
+
+
+def decode(data: bytes) -> Message:
+    """Parse one message; `params` and `result` stay untyped until their method is known.
+
+    Raises:
+        RemoteProtocolError: the bytes are not a message.
+    """
+    obj = parse(data)
+    if not isinstance(obj, dict):
+        raise RemoteProtocolError("expected a JSON object")
+    if "method" in obj:
+        method = obj["method"]
+        if not isinstance(method, str):
+            raise RemoteProtocolError("method must be a string")
+        if "id" not in obj:
+            return Notification(method, obj.get("params"))
+        return Request(_id(obj), method, obj.get("params"), *_trace(obj.get("trace")))
+    if "result" in obj:
+        return Response(_id(obj), obj["result"])
+    error = obj.get("error")
+    if isinstance(error, dict):
+        code, message = error.get("code"), error.get("message")
+        if isinstance(code, int) and not isinstance(code, bool) and isinstance(message, str):
+            return ErrorResponse(_id(obj), code, message, error.get("data"))
+    raise RemoteProtocolError("missing or malformed field `error`")
+
+
+def _id(obj: dict[str, JsonValue]) -> RequestId:
+    value = obj.get("id")
+    if isinstance(value, str):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63:
+        return value
+    raise RemoteProtocolError("id must be a string or a signed 64-bit integer")
+
+
+def _trace(value: JsonValue) -> tuple[str | None, str | None]:
+    """The trace context; its text is judged by the tracer, only its shape here."""
+    if value is None:
+        return None, None
+    if not isinstance(value, dict):
+        raise RemoteProtocolError("trace must be an object")
+    parent, state = value.get("traceparent"), value.get("tracestate")
+    if not isinstance(parent, str | None) or not isinstance(state, str | None):
+        raise RemoteProtocolError("trace members must be strings")
+    return parent, state
+
+
+def request(id_: RequestId, method: str, params: object = None, *, traceparent: str | None = None) -> bytes:
+    message: dict[str, object] = {"id": id_, "method": method}
+    if params is not None:
+        message["params"] = params
+    if traceparent is not None:
+        message["trace"] = {"traceparent": traceparent}
+    return _encoder.encode(message)
+
+
+def notification(method: str, params: object = None) -> bytes:
+    if params is None:
+        return _encoder.encode({"method": method})
+    return _encoder.encode({"method": method, "params": params})
+
+
+def response(id_: RequestId, result: object) -> bytes:
+    return _encoder.encode({"id": id_, "result": result})
+
+
+def error(id_: RequestId, code: int, message: str) -> bytes:
+    return _encoder.encode({"error": {"code": code, "message": message}, "id": id_})

@@ -1,0 +1,112 @@
+"""Conversations about processes: starting, reading, writing, ending."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from tests.support.dialogue import READY, Ask, Closed, Step, b64, process, start
+
+
+def processes() -> Iterator[tuple[str, list[Step]]]:
+    slow = "printf out; sleep 0.2; printf err >&2; sleep 0.2; exit 3"
+    yield "events", [start(slow), Closed("p"), process("terminate"), process("signal", signal="interrupt")]
+    pages: list[dict[str, Any]] = [
+        {},
+        {"afterSeq": 1},
+        {"afterSeq": 2},
+        {"afterSeq": 99},
+        {"maxBytes": 0},
+        {"maxBytes": 3},
+    ]
+    pages += [{"maxBytes": 4}, {"maxBytes": 9, "afterSeq": 2}, {"afterSeq": None, "waitMs": None}]
+    reads = [process("read", **page) for page in pages]
+    yield "read-rules", [start(slow), Closed("p"), *reads]
+    yield "read-waits", [start(slow), *(process("read", afterSeq=n, waitMs=5000) for n in range(2))]
+    late = [process("read", afterSeq=n, waitMs=5000) for n in (0, 1, 2)]
+    yield "read-waits-for-a-late-child", [start("sleep 0.3 & exit 3"), *late]
+    wrong: list[dict[str, Any]] = [
+        {"afterSeq": -1},
+        {"afterSeq": 1.0},
+        {"waitMs": "1"},
+        {"maxBytes": True},
+    ]
+    yield "read-wrong-numbers", [process("read", **page) for page in wrong]
+    yield (
+        "unknown-process",
+        [
+            process("read"),
+            process("terminate"),
+            process("signal", signal="interrupt"),
+            process("signal", signal="kill"),
+            process("write", chunk="", writeId="1"),
+        ],
+    )
+    yield (
+        "start-failures",
+        [
+            start("", argv=[]),
+            start("", argv=[""]),
+            start("", argv=["/no/such"]),
+            start("", argv=["$P/a.txt"]),
+            start("", argv=["$P/script-without-interpreter"]),
+            start("", argv=["/bin/echo", "a\0b"]),
+            start("", cwd="$W/gone"),
+            start("", cwd="$W/a.txt"),
+            start("", cwd="file:///C:/x"),
+            start("", cwd="$P"),
+            start("", tty=None),
+            start("", env=None),
+            start("", env={"A": 1}),
+            start("", pipeStdin=None),
+            start("", envPolicy={"inherit": "all"}),
+            start("", argv="true"),
+            start("", sandbox={}),
+            start("exit 0"),
+            Closed("p"),
+            start("exit 0"),
+        ],
+    )
+    unknown = [start("", argv=[program], tty=True) for program in ("/no/such", "no-such")]
+    yield "terminal-failures", [*unknown]
+    yield "terminal-without-directory", [start("exit 3", cwd="$W/gone", tty=True), Closed("p")]
+    yield "exact-environment", [start("env | sort; sleep 0.2", env={"A": "1"}), Closed("p")]
+    policy = {"inherit": "core", "ignoreDefaultExcludes": False, "exclude": ["P*", "home"], "includeOnly": []}
+    inherit = start(
+        "env | sort; sleep 0.2", envPolicy=policy | {"set": {"X": "1", "MY_TOKEN": "2"}}, env={"B": "2"}
+    )
+    yield "environment-policy", [inherit, Closed("p")]
+    only = policy | {"includeOnly": ["x?", "LANG"], "set": {"XY": "1", "Z": "2"}}
+    yield "environment-policy-only", [start("env | sort; sleep 0.2", envPolicy=only), Closed("p")]
+    forbidden = {"openai_identity_token_file": "1", "NODE_REPL_AUTH_TOKEN": "2", "KEPT_TOKEN": "3"}
+    yield "forbidden-variables", [start("env | sort; sleep 0.2", env=forbidden), Closed("p")]
+    yield "killed-by-signal", [start("kill -TERM $$; sleep 1"), Closed("p")]
+    yield (
+        "terminal",
+        [start("stty size; sleep 0.2; exit 3", tty=True, env={"PATH": "/bin:/usr/bin"}), Closed("p")],
+    )
+    yield "terminal-killed", [start("kill -TERM $$; sleep 1", tty=True), Closed("p")]
+    yield "argv-zero", [start("", argv=["/bin/sh", "-c", "echo $0; sleep 0.2"], arg0="other"), Closed("p")]
+    yield "terminate-running", [start("sleep 20"), process("terminate"), Closed("p"), process("terminate")]
+    yield "empty-process-id", [start("exit 4", ""), Closed("")]
+
+
+def stdin() -> Iterator[tuple[str, list[Step]]]:
+    def write(chunk: object, write_id: object = "1", name: str = "p") -> Ask:
+        return process("write", name, chunk=chunk, writeId=write_id)
+
+    line = b64(b"one\n")
+    echo = start("read a; echo $a; read b; echo $b; sleep 0.2", pipeStdin=True)
+    yield (
+        "write-once",
+        [echo, write(line), write(line), write(b64(b"two\n"), "2"), Closed("p"), write(line, "3")],
+    )
+    yield "write-without-pipe", [start("sleep 0.1"), write(line), Closed("p"), write(line)]
+    bad = ["!", "YQ", "YQ=", "YR==", "YQ==\n", "Y Q==", "_-8=", "YQ===", None, 1]
+    yield "stdin-base64", [start("sleep 20", pipeStdin=True), *(write(text) for text in bad), write("")]
+    yield "write-id", [start("sleep 20", pipeStdin=True), write("", ""), write("", 1), write("", None)]
+    kill: list[Step] = [process("terminate"), Closed("p"), write(line), write("", "2")]
+    yield "write-after-terminate", [start("sleep 20", pipeStdin=True), write("", "2"), *kill]
+
+
+CASES: Final[dict[str, list[Step]]] = {
+    name: [*READY, *steps] for group in (processes, stdin) for name, steps in group()
+}
