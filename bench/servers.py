@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import platform
 import select
 import shutil
 import signal
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from bench.client import Failed
+from tools.get_codex import installed
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 READY_WITHIN_S: Final = 30.0
@@ -73,10 +73,8 @@ def find_codex(wanted: str | None) -> str:
     """
     if wanted := wanted or os.environ.get("CODEX_BIN"):
         return program(wanted)
-    system, machine = platform.system().lower(), platform.machine()
-    native = f"node_modules/**/codex-{system}-*/vendor/{machine}-*/bin/codex"
-    for found_path in sorted((ROOT / ".codex").glob(native)):
-        return os.fspath(found_path)
+    if native := installed():
+        return os.fspath(native)
     if found := shutil.which("codex"):
         return found
     raise Failed(

@@ -36,10 +36,11 @@ def processes() -> Iterator[tuple[str, list[Step]]]:
             process("read"),
             process("terminate"),
             process("signal", signal="interrupt"),
-            process("signal", signal="kill"),
+            process("signal", signal="nonsense"),
             process("write", chunk="", writeId="1"),
         ],
     )
+    yield "signal-kill", [process("signal", signal="kill")]
     yield (
         "start-failures",
         [
@@ -67,7 +68,7 @@ def processes() -> Iterator[tuple[str, list[Step]]]:
     )
     unknown = [start("", argv=[program], tty=True) for program in ("/no/such", "no-such")]
     yield "terminal-failures", [*unknown]
-    yield "terminal-without-directory", [start("exit 3", cwd="$W/gone", tty=True), Closed("p")]
+    yield "terminal-without-directory", [start("exit 3", cwd="$W/gone", tty=True)]
     yield "exact-environment", [start("env | sort; sleep 0.2", env={"A": "1"}), Closed("p")]
     policy = {"inherit": "core", "ignoreDefaultExcludes": False, "exclude": ["P*", "home"], "includeOnly": []}
     inherit = start(

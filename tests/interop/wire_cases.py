@@ -104,19 +104,24 @@ def permissions() -> Iterator[tuple[str, list[Step]]]:
     odd = {"path": {"type": "special", "value": {"kind": "nonsense"}}, "access": "read"}
     everything = {"type": "managed", "file_system": {"type": "unrestricted"}, "network": "enabled"}
     yield (
+        "profiles-that-restrict",
+        [
+            read(restricted(root)),
+            read(restricted(root, here), cwd="$W"),
+            read(restricted(root | {"missing_path_behavior": "skip"})),
+        ],
+    )
+    yield (
         "profiles",
         [
             read({"type": "disabled"}),
             read({"type": "external", "network": "enabled"}),
             read(everything),
-            read(restricted(root)),
             read({"type": "external"}),
             read({"type": "nonsense"}),
             read(restricted(root, here)),
-            read(restricted(root, here), cwd="$W"),
             read(restricted(odd)),
             read(restricted(root | {"access": "execute"})),
-            read(restricted(root | {"missing_path_behavior": "skip"})),
             read(restricted(root | {"missing_path_behavior": "fail"})),
             read(restricted(root, glob_scan_max_depth=0)),
             read({"type": "disabled"}, windowsSandboxLevel="none"),
@@ -159,6 +164,7 @@ def uris() -> Iterator[tuple[str, list[Step]]]:
     refused += ["file:///a?", "file:///a%00b", "file://user@host/x", "file://host:80/x", "file://a b/x"]
     groups = {"plain": plain, "slashes": slashes, "dots": dots, "escapes": escapes, "spaces": spaces}
     groups |= {"foreign": foreign, "opaque": opaque, "refused": refused}
+    yield "uri-address", [canonical("file://[::1]/x")]
     for name, group in groups.items():
         yield f"uri-{name}", [canonical(uri) for uri in group]
 

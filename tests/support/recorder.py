@@ -26,6 +26,7 @@ Fault: TypeAlias = Callable[["Entry"], Message | None]
 """What the receiver gets instead of the entry's message; None loses it."""
 
 MAX_BYTES: Final = 64 * 1024 * 1024  # the protocol's limit for one message
+MAX_CHUNK_BYTES: Final = 1024 * 1024  # the client gives a process up over an event that is larger
 WAIT_LIMIT_S: Final = 15.0
 _EVENTS: Final = ("process/output", "process/exited", "process/closed")
 
@@ -230,4 +231,4 @@ def _is_event(event: Entry) -> bool:
         size = len(base64.b64decode(event.params["chunk"], validate=True))
     except (KeyError, TypeError, binascii.Error):
         return False
-    return event.params.get("stream") in ("stdout", "stderr", "pty") and 1 <= size <= 8192
+    return event.params.get("stream") in ("stdout", "stderr", "pty") and 1 <= size <= MAX_CHUNK_BYTES

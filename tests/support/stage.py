@@ -45,8 +45,9 @@ class Stage:
             self.client.configure(model.url, features=features, more=config)
             self._recorder = recorder
             yield model, recorder
-        assert broken_rules(recorder.entries) == []
-        assert recorder.connections == connections
+        problems = broken_rules(recorder.entries)
+        assert not problems, f"{len(problems)} broken rules, such as {problems[:3]}"[:2000]
+        assert recorder.connections == connections, f"{recorder.connections} connections"
 
     async def play(
         self, script: Script, *, features: Iterable[str] = (), config: str = "", fault: Fault | None = None

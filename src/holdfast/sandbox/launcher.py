@@ -174,11 +174,11 @@ def _exec(request: Request) -> None:
     """Replace this process; returns only by raising OSError."""
     env = dict(entry.split(b"=", 1) for entry in request.env)
     if b"/" in request.program:
-        os.execve(request.program, request.argv, env)
+        os.execve(request.program, request.argv, env)  # noqa: S606 - this is what a launcher is for
     denied: OSError | None = None
     for folder in env.get(b"PATH", os.defpath.encode()).split(b":"):
         try:
-            os.execve(os.path.join(folder or b".", request.program), request.argv, env)
+            os.execve(os.path.join(folder or b".", request.program), request.argv, env)  # noqa: S606
         except OSError as exc:
             if exc.errno not in _TRY_NEXT:
                 raise

@@ -63,7 +63,7 @@ class _Bundle:
             return None
         if data is None:
             return None
-        if False:
+        if len(data) > MAX_FILE_BYTES:
             self.warnings.append(f"capability file {uri} exceeds the {MAX_FILE_BYTES}-byte limit")
             return None
         if len(data) > self.left:

@@ -1,5 +1,6 @@
 """From a wire sandbox context to the sandbox: needs in, enforcement out. Pure module."""
 
+import enum
 from typing import assert_never
 
 from holdfast.errors import UsageError
@@ -15,30 +16,36 @@ from holdfast.wire.permissions import (
     RootPath,
     SandboxContext,
     SpecialPath,
-    Unrestricted,
 )
 from holdfast.wire.processes import StartParams
 
 
-def _writes_everywhere(profile: Restricted) -> bool:
-    """A write entry for the root with nothing that narrows it."""
-    return any(
+class FileUse(enum.Enum):
+    """What a file operation does to the files it names."""
+
+    READ = enum.auto()
+    WRITE = enum.auto()
+
+
+def _covers_everything(limits: Restricted, use: FileUse) -> bool:
+    """Is this use allowed on the whole file system, with no entry that narrows it?"""
+    enough = {"write"} if use is FileUse.WRITE else {"read", "write"}
+    everywhere = any(
         isinstance(entry.path, SpecialPath)
         and isinstance(entry.path.value, RootPath)
-        and entry.access == "write"
-        for entry in profile.entries
-    ) and all(entry.access == "write" for entry in profile.entries)
+        and entry.access in enough
+        for entry in limits.entries
+    )
+    return everywhere and all(entry.access in enough for entry in limits.entries)
 
 
-def file_needs(profile: PermissionProfile) -> frozenset[Need]:
-    """What file access under this profile asks of a backend."""
+def file_needs(profile: PermissionProfile, use: FileUse) -> frozenset[Need]:
+    """What this use of files under this profile asks of a backend."""
     match profile:
-        case Disabled() | External() | Managed(file_system=Unrestricted()):
+        case Managed(file_system=Restricted() as limits) if not _covers_everything(limits, use):
+            return frozenset({Need.FILE_SYSTEM})
+        case Disabled() | External() | Managed():
             return frozenset()
-        case Managed(file_system=Restricted() as limits):
-            return frozenset() if _writes_everywhere(limits) else frozenset({Need.FILE_SYSTEM})
-        case Managed():
-            raise AssertionError("every file_system variant is matched above")
         case _:
             assert_never(profile)
 
@@ -53,7 +60,7 @@ def process_needs(params: StartParams) -> frozenset[Need]:
     profile = params.sandbox.permissions
     if not isinstance(profile, Disabled) and profile.network == "restricted":
         needs |= {Need.NETWORK_OFF}
-    return needs | file_needs(profile)
+    return needs | file_needs(profile, FileUse.WRITE)
 
 
 def confine_process(params: StartParams) -> Enforcement:
@@ -68,15 +75,14 @@ def confine_process(params: StartParams) -> Enforcement:
     return select(process_needs(params))
 
 
-def confine_files(context: SandboxContext | None) -> None:
+def confine_files(context: SandboxContext | None, use: FileUse) -> None:
     """Return only if the file operation may run directly.
 
     Raises:
-        UsageError: a policy that depends on a working directory names none.
-        SandboxUnavailable: the policy restricts files and nothing can enforce that.
+        SandboxUnavailable: the policy restricts it and nothing can enforce that.
     """
     if context is not None:
-        select(file_needs(context.permissions))
+        select(file_needs(context.permissions, use))
 
 
 def _check_paths(context: SandboxContext) -> None:

@@ -14,6 +14,9 @@ from holdfast.server import watch
 from holdfast.wire.environment import Capabilities, EnvironmentInfo, ShellInfo
 from holdfast.wire.paths import uri_of
 
+# The client compares this with the reference's releases before it uses newer methods: the release whose
+# protocol we speak comes first, our own version is build metadata.
+EXECUTOR_VERSION: Final = f"0.166.0+holdfast.{__version__}"
 _KNOWN_SHELLS: Final = ("zsh", "bash", "sh")
 _FALLBACK_SHELLS: Final = ("zsh", "bash") if sys.platform == "darwin" else ("bash", "zsh")
 
@@ -68,6 +71,7 @@ def environment_info(environ: Mapping[str, str]) -> EnvironmentInfo:
         temporary_directories=[uri_of(os.path.normpath(os.path.join(cwd, temp)))] if temp else [],
         temp_dir=uri_of(os.path.normpath(os.path.join(cwd, temp or "/tmp"))),  # noqa: S108 - the platform's
         capabilities=Capabilities(
+            capability_discovery_sandbox=True,
             capability_discovery_v2=True,
             environment_config_read=True,
             file_write_streaming=True,
@@ -79,7 +83,7 @@ def environment_info(environ: Mapping[str, str]) -> EnvironmentInfo:
             holdfast_signals=True,
             holdfast_usage=True,
         ),
-        executor_version=__version__,
+        executor_version=EXECUTOR_VERSION,
         provider_id=_provider_id(),
         user_home_dir=uri_of(home) if home else None,
         platform_os="macos" if sys.platform == "darwin" else "linux",

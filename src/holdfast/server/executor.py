@@ -34,6 +34,9 @@ class Clocks:
     closed_s: float = CLOSED_RETENTION_S
 
 
+_CLOCKS: Final = Clocks()
+
+
 class Session:
     """A session and its processes; events go to the attached connection, if there is one."""
 
@@ -59,7 +62,7 @@ class Session:
 class Executor:
     """The server without its listeners."""
 
-    def __init__(self, environ: Mapping[str, str] = os.environ, clocks: Clocks = Clocks()) -> None:
+    def __init__(self, environ: Mapping[str, str] = os.environ, clocks: Clocks = _CLOCKS) -> None:
         self.environ = dict(environ)
         self.clocks = clocks
         self.launcher = Launcher()

@@ -15,16 +15,22 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.errors import InvalidRequest
+from holdfast.errors import InvalidRequest, SandboxUnavailable
 from holdfast.server import copytree, discovery, executorconfig, files, walk
-from holdfast.server.confine import confine_files
+from holdfast.server.confine import FileUse, confine_files
 from holdfast.server.environment import home_directory
 from holdfast.server.executor import Executor, Session
 from holdfast.server.handles import FileHandles
 from holdfast.server.http import HttpRequests
 from holdfast.server.watch import MissingWatch
 from holdfast.wire import rpc
-from holdfast.wire.discovery import DiscoverParams, DiscoverResult, DiscoverRootsParams, DiscoverRootsResult
+from holdfast.wire.discovery import (
+    DiscoverParams,
+    DiscoverResult,
+    DiscoverRootsParams,
+    DiscoverRootsResult,
+    RootDiscovery,
+)
 from holdfast.wire.environment import (
     EnvironmentConfig,
     EnvironmentConfigReadParams,
@@ -36,6 +42,7 @@ from holdfast.wire.http import BodyDelta, HttpRequestParams, HttpResponse
 from holdfast.wire.structs import NoParams
 
 T = TypeVar("T")
+READ, WRITE = FileUse.READ, FileUse.WRITE
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +81,15 @@ class Router:
             "process/terminate": lambda p: self._processes.terminate(p),
             "process/closeStdin": lambda p: self._processes.close_stdin(p),
             "process/resize": lambda p: self._processes.resize(p),
-            "fs/readFile": self._file_call(files.read_file),
-            "fs/writeFile": self._file_call(files.write_file),
-            "fs/createDirectory": self._file_call(files.create_directory),
-            "fs/getMetadata": self._file_call(files.get_metadata),
-            "fs/canonicalize": self._file_call(files.canonicalize),
-            "fs/readDirectory": self._file_call(files.read_directory),
-            "fs/remove": self._file_call(files.remove),
-            "fs/copy": self._file_call(copytree.copy),
-            "fs/walk": self._file_call(walk.walk),
+            "fs/readFile": self._file_call(files.read_file, READ),
+            "fs/writeFile": self._file_call(files.write_file, WRITE),
+            "fs/createDirectory": self._file_call(files.create_directory, WRITE),
+            "fs/getMetadata": self._file_call(files.get_metadata, READ),
+            "fs/canonicalize": self._file_call(files.canonicalize, READ),
+            "fs/readDirectory": self._file_call(files.read_directory, READ),
+            "fs/remove": self._file_call(files.remove, WRITE),
+            "fs/copy": self._file_call(copytree.copy, WRITE),
+            "fs/walk": self._file_call(walk.walk, READ),
             "fs/open": self._open,
             "fs/readBlock": lambda p: self._in_thread(self._handles.read_block, p),
             "fs/writeBlock": lambda p: self._in_thread(self._handles.write_block, p),
@@ -110,15 +117,15 @@ class Router:
             self._executor.files, functools.partial(call, *args)
         )
 
-    def _file_call(self, call: Callable[[Any], T]) -> Handler:
+    def _file_call(self, call: Callable[[Any], T], use: FileUse) -> Handler:
         async def handle(params: Any) -> T:
-            confine_files(params.sandbox)
+            confine_files(params.sandbox, use)
             return await self._in_thread(call, params)
 
         return handle
 
     async def _open(self, params: OpenParams) -> msgspec.Struct:
-        confine_files(params.sandbox)
+        confine_files(params.sandbox, READ if params.mode == "read" else WRITE)
         return await self._in_thread(self._handles.open, params)
 
     def _info(self, _params: NoParams) -> EnvironmentInfo:
@@ -140,12 +147,19 @@ class Router:
         )
 
     async def _discover_roots(self, params: DiscoverRootsParams) -> DiscoverRootsResult:
-        for root in params.roots:
-            confine_files(root.sandbox)
-        return await self._in_thread(discovery.discover_roots, params)
+        """A root whose sandbox can not be enforced is refused on its own; the others are not."""
+        refused: dict[int, RootDiscovery] = {}
+        for index, root in enumerate(params.roots):
+            try:
+                confine_files(root.sandbox, READ)
+            except SandboxUnavailable as exc:
+                refused[index] = RootDiscovery(root.id, root.path.uri, None, [], [], [], str(exc))
+        allowed = [root for index, root in enumerate(params.roots) if index not in refused]
+        found = iter((await self._in_thread(discovery.discover_roots, DiscoverRootsParams(allowed))).roots)
+        return DiscoverRootsResult([refused.get(i) or next(found) for i in range(len(params.roots))])
 
     async def _discover(self, params: DiscoverParams) -> DiscoverResult:
-        confine_files(params.sandbox)
+        confine_files(params.sandbox, READ)
         environ = self._executor.environ
         home = home_directory(environ)
         if home is None:

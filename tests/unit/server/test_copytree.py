@@ -15,8 +15,8 @@ from holdfast.wire.structs import Empty
 
 
 def copy(source: Path, destination: Path, *, recursive: bool = True) -> Empty:
-    ends = (PathUri.from_native(str(path)) for path in (source, destination))
-    return copytree.copy(CopyParams(*ends, recursive=recursive))
+    here, there = (PathUri.from_native(str(path)) for path in (source, destination))
+    return copytree.copy(CopyParams(here, there, recursive))
 
 
 def test_a_file_is_copied_over_another_with_its_permissions(tmp_path: Path) -> None:
@@ -86,11 +86,11 @@ def test_a_set_user_id_bit_survives_only_with_its_owner(
     assert stat.S_IMODE((tmp_path / "same").stat().st_mode) == 0o4755
 
     real = os.fstat
-    first = real(os.open(tmp_path / "a", os.O_RDONLY))
+    inode = (tmp_path / "a").stat().st_ino
 
     def another_owner(fd: int) -> os.stat_result:
         seen = real(fd)
-        if seen.st_ino != first.st_ino:
+        if seen.st_ino != inode:
             return seen
         values = list(seen)
         values[stat.ST_UID] += 1
@@ -175,6 +175,6 @@ def test_a_fifo_is_not_copied(tmp_path: Path) -> None:
 
 def test_paths_of_another_platform_are_invalid_requests(tmp_path: Path) -> None:
     here, foreign = PathUri.from_native(str(tmp_path)), PathUri.parse("file:///C:/x")
-    for ends in ((here, foreign), (foreign, here)):
+    for source, destination in ((here, foreign), (foreign, here)):
         with pytest.raises(InvalidRequest):
-            copytree.copy(CopyParams(*ends, recursive=True))
+            copytree.copy(CopyParams(source, destination, recursive=True))

@@ -256,9 +256,10 @@ def test_a_failing_read_does_not_close_a_newer_handle_of_the_same_name(
         handles.open(opening(path))
         raise OSError(5, "Input/output error")
 
-    with monkeypatch.context() as patched, pytest.raises(OperationFailed):
+    with monkeypatch.context() as patched:
         patched.setattr(os, "pread", reopened_meanwhile)
-        read(handles, 0, 5)
+        with pytest.raises(OperationFailed):
+            read(handles, 0, 5)
     assert read(handles, 0, 5) == (b"hello", False)
 
 
@@ -271,6 +272,7 @@ def test_a_file_opened_while_the_connection_ends_is_closed_again(
         handles.close_all()
         return whole(fd)
 
-    with monkeypatch.context() as patched, pytest.raises(NotFound):
+    with monkeypatch.context() as patched:
         patched.setattr(os, "fstat", ending_meanwhile)
-        handles.open(opening(path))
+        with pytest.raises(NotFound):
+            handles.open(opening(path))

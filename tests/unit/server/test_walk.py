@@ -225,7 +225,7 @@ def test_the_byte_budget_counts_entries_and_errors(tmp_path: Path, monkeypatch: 
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/A\xff")).touch()
     monkeypatch.setattr(module, "MAX_RESPONSE_BYTES", 3 * each)
     result = run(tmp_path)
-    assert (len(result.errors), len(result.entries), result.truncated) == (0, 3, True)
+    assert (len(result.errors), len(result.entries), result.truncated) == (1, 1, True)
     monkeypatch.setattr(module, "MAX_RESPONSE_BYTES", 5 * each)
     assert (len(run(tmp_path).errors), len(run(tmp_path).entries)) == (1, 3)
 
