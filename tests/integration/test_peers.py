@@ -87,6 +87,13 @@ def test_a_listener_on_the_peers_port_is_not_the_peer() -> None:
         assert peers.uid_of_peer(("127.0.0.1", 9), listener.getsockname()) is None
 
 
+@pytest.mark.usefixtures("way")
+def test_a_socket_that_no_process_holds_yet_has_no_owner() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as client:
+        client.connect(listener.getsockname())  # established, but waiting to be accepted
+        assert peers.uid_of_peer(client.getsockname(), client.getpeername()) is None
+
+
 def test_ends_of_different_families_are_no_connection() -> None:
     assert peers.uid_of_peer(("127.0.0.1", 9), ("::1", 9)) is None
 

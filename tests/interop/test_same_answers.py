@@ -17,9 +17,8 @@ from tests.support.servers import ServerProcess, codex_server, holdfast_server
 
 CASES: Final = wire_cases.CASES | process_cases.CASES | file_cases.CASES
 DIFFERENCES: Final = {
-    "envelope-positional-params": "parameters by position are an accident of their decoder; no client sends them",
+    "envelope-positional-params": "parameters by position are an accident of their decoder",
     "handshake-information": "we announce the capabilities we have, and some that only we have",
-    "profiles-that-restrict": "we refuse what we cannot confine yet, rather than read without the limits",
     "signal-kill": "we deliver more signals than the interrupt",
     "terminal-without-directory": "they start a terminal elsewhere and do not say so; we fail the start",
     "uri-address": "no UNC server has an address for a name; either way the path is unusable on this host",

@@ -235,7 +235,7 @@ class _Folders:
                 listing = []
                 for entry in entries:
                     self._left -= 1
-                    if False:
+                    if self._left < 0:
                         raise _CacheLimit
                     if names.fullmatch(entry.name) and entry.is_dir():
                         listing.append(entry)

@@ -49,7 +49,7 @@ class HttpRequests:
         self._environ = environ
         self._proxies = httprules.Proxies.from_environ(environ)
         self._transports: dict[str | None, httpx2.AsyncHTTPTransport] = {}  # by proxy, of which there are two
-        self._streams: dict[str, httpx2.Response | None] = {}  # active ids; None until the headers are there
+        self._active: set[str] = set()  # ids of streams
 
     async def request(self, params: HttpRequestParams) -> tuple[HttpResponse, Pump | None]:
         """The response; for a streamed request without its body, but with the pump that delivers it.
@@ -79,29 +79,25 @@ class HttpRequests:
 
     async def aclose(self) -> None:
         """Give up what is still open; run after the pumps have ended or were cancelled."""
-        abandoned, self._streams = self._streams, {}
-        for response in abandoned.values():
-            if response is not None:
-                await _close(response)
+        self._active.clear()
         transports, self._transports = self._transports, {}
         for transport in transports.values():
             await transport.aclose()
 
     async def _stream(self, params: HttpRequestParams, deadline: float | None) -> tuple[HttpResponse, Pump]:
         request_id = params.request_id
-        if request_id in self._streams:
+        if request_id in self._active:
             raise UsageError(f"http/request streamResponse requestId `{request_id}` is already active")
-        if len(self._streams) >= MAX_STREAMS:
+        if len(self._active) >= MAX_STREAMS:
             raise InvalidRequest(f"at most {MAX_STREAMS} http/request streams may be open per connection")
-        self._streams[request_id] = None
+        self._active.add(request_id)
         try:
             with _naming_failures(_FAILED):
                 async with asyncio.timeout_at(deadline):
                     response = await self._exchange(params)
         except BaseException:
-            self._streams.pop(request_id, None)
+            self._active.discard(request_id)
             raise
-        self._streams[request_id] = response
         answer = HttpResponse(response.status_code, httprules.received(response.headers.raw), b"")
         return answer, functools.partial(self._pump, request_id, response, deadline)
 
@@ -117,9 +113,7 @@ class HttpRequests:
             error = _DELTA_ERROR
         finally:
             # Freed before the final delta is handed over: a client may reuse the id on seeing it.
-            if self._streams.get(request_id) is response:
-                del self._streams[request_id]
-            await _close(response)
+            self._active.discard(request_id)
         await self._notify(BodyDelta(request_id, seq + 1, b"", done=True, error=error))
 
     async def _exchange(self, params: HttpRequestParams) -> "httpx2.Response":
@@ -290,7 +284,7 @@ def _cause(exc: Exception) -> str | None:
             return "timed out"
         case httpx2.ConnectError() if _is_about_trust(exc):
             return "the server's certificate is not trusted"
-        case httpx2.ConnectError() | UnicodeError():  # a host no resolver takes
+        case httpx2.ConnectError():
             return "connect failed"
         case httpx2.TransportError():
             return "the connection broke"

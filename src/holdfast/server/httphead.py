@@ -105,7 +105,7 @@ def answer(
             return Answer(200, page, kind, head_only=head_only) if reads else Answer(405, allow="GET,HEAD")
         return Answer(404)
     if head.method != "GET":
-        return Answer(405, allow="GET,HEAD")
+        return Answer(405, b"Request method must be `GET`", allow="GET", head_only=head_only)
     if not head.wants_upgrade():
         return Answer(400, b"Connection header did not include 'upgrade'")
     return _refusal(head, authenticate)

@@ -85,6 +85,11 @@ def find_uid(table_text: str, local: tuple[str, int], peer: tuple[str, int]) -> 
     return _find(table_text.splitlines(), _end(local), _end(peer))
 
 
+def reported_uid(answer: bytes, local: tuple[str, int], peer: tuple[str, int]) -> int | None:
+    """The owner of the socket at `peer` connected to `local`, if that is what a sock_diag answer is about."""
+    return _reported(answer, _end(local), _end(peer))
+
+
 def _find(lines: Iterable[str], here: _End, there: _End) -> int | None:
     port = f"{there.port:04X}"
     for line in lines:
@@ -131,11 +136,10 @@ def _ask_kernel(here: _End, there: _End) -> int | None:
             answer, (sender, _) = link.recvfrom(4096)
     except OSError:
         return None  # no netlink here: some containers and other kernels
-    return _owner(answer, here, there) if sender == 0 else None  # 0 is the kernel
+    return _reported(answer, here, there) if sender == 0 else None  # 0 is the kernel
 
 
-def _owner(answer: bytes, here: _End, there: _End) -> int | None:
-    """The owner in a netlink reply; a listener on the peer's port also answers and is not the peer."""
+def _reported(answer: bytes, here: _End, there: _End) -> int | None:
     if len(answer) < _NLMSGHDR.size + _REPLY.size:
         return None
     _, kind, _, _, _ = _NLMSGHDR.unpack_from(answer)
@@ -146,6 +150,7 @@ def _owner(answer: bytes, here: _End, there: _End) -> int | None:
     from_port, to_port = struct.unpack("!HH", ports)
     size = 4 if family == socket.AF_INET else 16
     ends = _canonical(source[:size], from_port), _canonical(destination[:size], to_port)
+    # Without an exact match the kernel answers with a listener on the peer's port.
     if ends != (there, here) or state != TCP_ESTABLISHED or inode == 0:
         return None
     return int(uid)

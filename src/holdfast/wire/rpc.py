@@ -12,7 +12,7 @@ import json
 import re
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias, TypeGuard
 
 import msgspec
 
@@ -21,6 +21,7 @@ from holdfast.errors import RemoteProtocolError
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024  # what the reference accepts, so nobody needs to send more
 MAX_VALUES: Final = 256 * 1024  # bounds memory and time of one parse
 MAX_DEPTH: Final = 127  # the reference's parser gives up beyond this
+_MAX_INT_DIGITS: Final = 20  # of the longest 64-bit number, sign included
 UNATTRIBUTED: Final = -1  # the id of an error that answers no particular request
 
 RequestId: TypeAlias = int | str
@@ -79,12 +80,24 @@ def _constant(name: str) -> NoReturn:
 
 
 def _integer(digits: str) -> int | Decimal:
-    """Any size survives; the interpreter refuses to make an int of thousands of digits."""
-    return int(digits) if len(digits) <= 400 else Decimal(digits)
+    """An int when 64 bits hold it, so that no typed field gets more; any other keeps its digits."""
+    if len(digits) <= _MAX_INT_DIGITS:
+        value = int(digits)
+        if -(2**63) <= value < 2**64:
+            return value
+    return Decimal(digits)
+
+
+def _fraction(digits: str) -> Decimal | msgspec.Raw:
+    """The number as written, even with an exponent beyond what Decimal holds."""
+    try:
+        return Decimal(digits)
+    except ArithmeticError:
+        return msgspec.Raw(digits.encode())
 
 
 _parser = json.JSONDecoder(
-    object_pairs_hook=_object, parse_constant=_constant, parse_float=Decimal, parse_int=_integer
+    object_pairs_hook=_object, parse_constant=_constant, parse_float=_fraction, parse_int=_integer
 )
 _encoder = msgspec.json.Encoder(decimal_format="number")
 
@@ -123,7 +136,7 @@ def parse(data: bytes) -> JsonValue:
         text = data.decode("utf-8")
         value = _parser.decode(text)
         if "\\u" in text:
-            msgspec.json.decode(data)  # a lone surrogate is not text; json.loads lets it through
+            _encoder.encode(value)  # fails on a lone surrogate, which is not text; the parser lets it through
         return value
     except _ParseError as exc:
         raise RemoteProtocolError(str(exc)) from None
@@ -156,7 +169,7 @@ def decode(data: bytes) -> Message:
     error = obj.get("error")
     if isinstance(error, dict):
         code, message = error.get("code"), error.get("message")
-        if isinstance(code, int) and not isinstance(code, bool) and isinstance(message, str):
+        if _is_i64(code) and isinstance(message, str):
             return ErrorResponse(_id(obj), code, message, error.get("data"))
     raise RemoteProtocolError("missing or malformed field `error`")
 
@@ -165,9 +178,13 @@ def _id(obj: dict[str, JsonValue]) -> RequestId:
     value = obj.get("id")
     if isinstance(value, str):
         return value
-    if isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63:
+    if _is_i64(value):
         return value
     raise RemoteProtocolError("id must be a string or a signed 64-bit integer")
+
+
+def _is_i64(value: JsonValue) -> TypeGuard[int]:
+    return type(value) is int and -(2**63) <= value < 2**63
 
 
 def _trace(value: JsonValue) -> tuple[str | None, str | None]:
@@ -202,4 +219,5 @@ def response(id_: RequestId, result: object) -> bytes:
 
 
 def error(id_: RequestId, code: int, message: str) -> bytes:
-    return _encoder.encode({"error": {"code": code, "message": message}, "id": id_})
+    text = message.encode(errors="replace").decode()  # what failed may be a name that is not text
+    return _encoder.encode({"error": {"code": code, "message": text}, "id": id_})

@@ -10,7 +10,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 U16: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**16 - 1)]
-U64: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]  # the upper bound is beyond what msgspec can state
+U64: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]  # msgspec cannot state 2**64; rpc gives no larger int
 
 
 class Params(msgspec.Struct, frozen=True, rename="camel"):

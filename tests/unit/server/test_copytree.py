@@ -102,6 +102,13 @@ def test_a_set_user_id_bit_survives_only_with_its_owner(
     assert stat.S_IMODE((tmp_path / "other").stat().st_mode) == 0o755
 
 
+def test_a_copy_onto_a_device_goes_through_it(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"x")
+    before = os.stat("/dev/null").st_mode
+    assert copy(tmp_path / "a", Path("/dev/null")) == Empty()
+    assert os.stat("/dev/null").st_mode == before
+
+
 def test_errors_of_a_file_copy(tmp_path: Path) -> None:
     (tmp_path / "a").touch()
     (tmp_path / "d").mkdir()

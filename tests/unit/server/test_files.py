@@ -11,7 +11,7 @@ import pybase64
 import pytest
 
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError, face
-from holdfast.server import contents, files
+from holdfast.server import files
 from holdfast.wire.files import (
     CreateDirectoryParams,
     DirectoryEntry,
@@ -66,19 +66,6 @@ def test_reads_refuse_what_is_no_regular_file_without_waiting(tmp_path: Path) ->
     for path in (tmp_path, tmp_path / "fifo", Path("/dev/null")):
         with pytest.raises(InvalidRequest, match=f"path `{path}` is not a file"):
             read(path)
-
-
-def test_a_file_beyond_the_limit_is_refused(tmp_path: Path) -> None:
-    with (tmp_path / "huge").open("wb") as file:
-        file.truncate(contents.MAX_READ_BYTES + 1)
-    with pytest.raises(InvalidRequest, match="file is too large to read: limit is 536870912 bytes"):
-        read(tmp_path / "huge")
-
-
-def test_a_file_that_grows_past_the_limit_while_read_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(contents, "MAX_READ_BYTES", 10)
-    with pytest.raises(InvalidRequest):
-        read(Path("/proc/self/status"))
 
 
 @pytest.mark.parametrize(
@@ -144,55 +131,6 @@ def test_a_new_file_gets_the_ordinary_mode(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "f").stat().st_mode) == 0o640
 
 
-def test_a_new_file_is_made_the_ordinary_way_where_nameless_files_are_unknown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(contents, "_link_complete", lambda parent, name, data: False)
-    write(tmp_path / "f", b"x")
-    assert read(tmp_path / "f") == b"x"
-
-
-def full_disk(*_: object) -> int:
-    raise OSError(28, "No space left on device")
-
-
-def test_a_new_file_that_cannot_be_written_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "write", full_disk)
-    with pytest.raises(OperationFailed):
-        write(tmp_path / "f", b"x")
-    assert os.listdir(tmp_path) == []
-
-
-def test_a_full_disk_does_not_cost_the_old_contents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "f").write_bytes(b"precious")
-    monkeypatch.setattr(os, "posix_fallocate", full_disk)
-    with pytest.raises(OperationFailed):
-        write(tmp_path / "f", b"x" * 100_000)
-    assert (tmp_path / "f").read_bytes() == b"precious"
-
-
-def test_a_file_system_that_cannot_reserve_is_written_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def unsupported(*_: object) -> None:
-        raise OSError(95, "Operation not supported")
-
-    (tmp_path / "f").write_bytes(b"old")
-    monkeypatch.setattr(os, "posix_fallocate", unsupported)
-    write(tmp_path / "f", b"x" * 100_000)
-    assert (tmp_path / "f").read_bytes() == b"x" * 100_000
-
-
-def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = os.write
-    monkeypatch.setattr(os, "write", lambda fd, data: whole(fd, data[:3]))
-    write(tmp_path / "f", b"0123456789")
-    monkeypatch.undo()
-    assert (tmp_path / "f").read_bytes() == b"0123456789"
-
-
 def test_a_write_to_a_device_goes_through_and_to_a_fifo_without_reader_fails_at_once(tmp_path: Path) -> None:
     assert write(Path("/dev/null"), b"x") == Empty()
     os.mkfifo(tmp_path / "fifo")
@@ -224,6 +162,20 @@ def test_a_file_or_a_dangling_link_in_the_way_of_a_directory_is_an_error(tmp_pat
     for name in ("f", "f/x", "dangling", "dangling/x"):
         with pytest.raises(OperationFailed):
             make(tmp_path / name)
+
+
+def test_a_parent_that_vanishes_meanwhile_is_not_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mkdir = os.mkdir
+
+    def vanishing(path: str) -> None:
+        mkdir(path)
+        os.rmdir(path)
+
+    monkeypatch.setattr(os, "mkdir", vanishing)
+    with pytest.raises(NotFound):
+        make(tmp_path / "a" / "b")
 
 
 def test_concurrent_creators_of_one_tree_do_not_fail_each_other(tmp_path: Path) -> None:
@@ -385,6 +337,23 @@ def test_a_path_of_another_platform_is_an_invalid_request(call: object) -> None:
     assert callable(call)
     with pytest.raises(InvalidRequest, match="'file:///C:/x' is invalid on 'linux'"):
         call()
+
+
+def test_every_link_aware_method_can_be_told_not_to_follow(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "link").symlink_to("d")
+    below = uri(tmp_path / "link" / "f")
+    for call in (
+        lambda: files.read_file(LinkAwareParams(below, follow_symlinks=False)),
+        lambda: files.write_file(WriteFileParams(below, "", follow_symlinks=False)),
+        lambda: files.create_directory(CreateDirectoryParams(below, follow_symlinks=False)),
+        lambda: files.get_metadata(LinkAwareParams(below, follow_symlinks=False)),
+        lambda: files.remove(RemoveParams(below, recursive=False, follow_symlinks=False)),
+        lambda: files.remove(RemoveParams(below, follow_symlinks=False)),
+    ):
+        with pytest.raises(OperationFailed):
+            call()
+    assert files.write_file(WriteFileParams(uri(tmp_path / "d" / "f"), "", False)) == Empty()
 
 
 def test_a_native_path_is_no_uri(tmp_path: Path) -> None:

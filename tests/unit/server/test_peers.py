@@ -1,10 +1,11 @@
-"""Reading the kernel's table of TCP sockets."""
+"""Reading what the kernel says about TCP sockets."""
 
+import struct
 import sys
 
 import pytest
 
-from holdfast.server.peers import allowed, find_uid
+from holdfast.server.peers import allowed, find_uid, reported_uid
 
 HEADING = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 
@@ -64,6 +65,48 @@ def test_another_socket_is_not_the_peer(table: str) -> None:
 def test_a_socket_nobody_holds_open_says_nothing_although_root_is_printed(state: str, inode: int) -> None:
     table = HEADING + line(V4 + CLIENT, V4 + SERVER, uid=0, state=state, inode=inode)
     assert find_uid(table, ("127.0.0.1", 8080), ("127.0.0.1", 50000)) is None
+
+
+def answer(
+    *,
+    source: str = "7f000001",
+    from_port: int = 50000,
+    to_port: int = 8080,
+    family: int = 2,
+    kind: int = 20,
+    state: int = 1,
+    inode: int = 77,
+) -> bytes:
+    """A sock_diag answer about a socket of user 1000 that is connected to 127.0.0.1 or ::1."""
+    destination = "7f000001" if family == 2 else "00" * 15 + "01"
+    ends = bytes.fromhex(source).ljust(16, b"\0") + bytes.fromhex(destination).ljust(16, b"\0")
+    socket_id = struct.pack("!HH", from_port, to_port) + ends + bytes(12)
+    body = struct.pack("=BBBB", family, state, 0, 0) + socket_id + struct.pack("=5I", 0, 0, 0, 1000, inode)
+    return struct.pack("=IHHII", 16 + len(body), kind, 0, 0, 0) + body
+
+
+def test_the_answer_about_the_peer_is_believed() -> None:
+    assert reported_uid(answer(), ("127.0.0.1", 8080), ("127.0.0.1", 50000)) == 1000
+    over_ipv6 = answer(family=10, source="00" * 15 + "01")
+    assert reported_uid(over_ipv6, ("::1", 8080), ("::1", 50000)) == 1000
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        answer(source="7f000002"),
+        answer(from_port=50001),
+        answer(to_port=8081),
+        answer(kind=2),
+        answer(state=6),
+        answer(inode=0),
+        answer()[:-1],
+        b"",
+    ],
+    ids=["source", "from port", "to port", "error", "state", "nobody's", "cut", "empty"],
+)
+def test_an_answer_about_something_else_is_not(wrong: bytes) -> None:
+    assert reported_uid(wrong, ("127.0.0.1", 8080), ("127.0.0.1", 50000)) is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,150 @@
+"""The house rules that a machine can check: direction of imports, purity, size, names, mirrored tests."""
+
+import ast
+import functools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+SRC = TESTS.parents[1] / "src" / "holdfast"
+MODULES = sorted(path.relative_to(SRC) for path in SRC.rglob("*.py"))
+
+PURE_STDLIB = {
+    "base64",
+    "binascii",
+    "collections",
+    "dataclasses",
+    "decimal",
+    "enum",
+    "errno",
+    "fnmatch",
+    "hashlib",
+    "hmac",
+    "ipaddress",
+    "itertools",
+    "json",
+    "re",
+    "string",
+    "struct",
+    "typing",
+    "urllib.parse",
+}
+PURE_THIRD_PARTY = {"msgspec", "pybase64"}
+LAYERS = [  # lower may not import higher; names on one line may not import each other
+    {"errors", "log", "tracing"},
+    {"wire", "sandbox"},
+    {"server"},
+    {"cli"},
+    {"__main__"},
+]
+RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+MAX_LINES = 400
+SHAPELESS_NAMES = {"utils", "util", "common", "helpers", "helper", "base", "manager", "misc"}
+
+
+@functools.cache
+def tree(module: Path) -> ast.Module:
+    return ast.parse((SRC / module).read_text("utf-8"))
+
+
+def imports(module: Path) -> Iterator[str]:
+    """Dotted names of everything imported, also inside functions; ours down to the module."""
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            source = node.module or ""
+            if is_ours(source) and (SRC.parent / source.replace(".", "/")).is_dir():
+                yield from (f"{source}.{alias.name}" for alias in node.names)
+            else:
+                yield source
+
+
+def is_ours(name: str) -> bool:
+    return name.split(".")[0] == "holdfast"
+
+
+def module_of(name: str) -> Path:
+    return Path(*name.split(".")[1:]).with_suffix(".py")
+
+
+def is_pure(module: Path) -> bool:
+    return "Pure module" in (ast.get_docstring(tree(module)) or "")
+
+
+def decides(module: Path) -> bool:
+    """A module without a function only declares shapes; the table of methods tests those."""
+    return any(isinstance(node, ast.FunctionDef) for node in ast.walk(tree(module)))
+
+
+PURE = [module for module in MODULES if is_pure(module)]
+
+
+def test_the_rules_have_something_to_check() -> None:
+    assert Path("wire/rpc.py") in PURE
+    assert Path("server/eventlog.py") in PURE
+    assert Path("server/connection.py") in MODULES
+    assert Path("server/connection.py") not in PURE
+    assert "holdfast.wire.rpc" in imports(Path("server/connection.py"))
+
+
+@pytest.mark.parametrize("module", MODULES, ids=str)
+def test_imports_are_absolute(module: Path) -> None:
+    assert not [
+        node.lineno for node in ast.walk(tree(module)) if isinstance(node, ast.ImportFrom) and node.level
+    ]
+
+
+@pytest.mark.parametrize("module", MODULES, ids=str)
+def test_imports_point_downwards(module: Path) -> None:
+    here = module.parts[0].removesuffix(".py")
+    if here == "__init__":
+        return
+    for name in filter(is_ours, imports(module)):
+        there = name.split(".")[1]
+        assert there == here or RANK[there] < RANK[here], f"{here} must not import {name}"
+
+
+@pytest.mark.parametrize("module", PURE, ids=str)
+def test_a_module_that_says_it_is_pure_is_pure(module: Path) -> None:
+    for name in imports(module):
+        if is_ours(name):
+            assert is_pure(module_of(name)), f"imports impure {name}"
+        else:
+            allowed = PURE_STDLIB | PURE_THIRD_PARTY
+            assert name in allowed or name.split(".")[0] in allowed, f"imports {name}"
+
+
+@pytest.mark.parametrize("module", [module for module in PURE if decides(module)], ids=str)
+def test_a_pure_module_that_decides_has_its_own_unit_tests(module: Path) -> None:
+    assert (TESTS / module.parent / f"test_{module.name}").is_file()
+
+
+def test_every_message_is_declared_in_a_pure_module() -> None:
+    wire = [module for module in MODULES if module.parts[0] == "wire" and module.name != "__init__.py"]
+    assert [module for module in wire if not is_pure(module)] == []
+
+
+def test_the_launcher_needs_nothing_but_the_standard_library() -> None:
+    for name in imports(Path("sandbox/launcher.py")):
+        assert name.split(".")[0] in sys.stdlib_module_names
+
+
+@pytest.mark.parametrize("module", MODULES, ids=str)
+def test_a_module_is_small(module: Path) -> None:
+    assert len((SRC / module).read_text("utf-8").splitlines()) < MAX_LINES
+
+
+@pytest.mark.parametrize("module", MODULES, ids=str)
+def test_a_module_is_named_after_what_it_is(module: Path) -> None:
+    assert not SHAPELESS_NAMES & {part.removesuffix(".py") for part in module.parts}
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if m.name == "__init__.py"], ids=str)
+def test_a_package_does_nothing_when_imported(module: Path) -> None:
+    doing = (ast.Expr, ast.Assign, ast.AnnAssign, ast.Import, ast.ImportFrom)
+    assert all(isinstance(node, doing) for node in tree(module).body)
+    assert not [node for node in ast.walk(tree(module)) if isinstance(node, ast.Call)]
