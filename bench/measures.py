@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from bench.client import Connection, Failed, answers
 from bench.fixtures import WALK_ENTRIES, Fixtures
-from bench.servers import Server, Side, private_bytes, running
+from bench.servers import Server, Side, private_bytes, running, standalone_bytes
 
 ROUND_WITHIN_S: Final = 120.0  # one round of one measure; beyond it something hangs
 CONNECTIONS: Final = 8
@@ -257,6 +257,10 @@ def weight(contest: Contest) -> list[float]:
     return [private_bytes(contest.server.pid) / (1 << 20)]
 
 
+def standalone(contest: Contest) -> list[float]:
+    return [standalone_bytes(contest.server.pid) / (1 << 20)]
+
+
 def ready(contest: Contest) -> list[float]:
     """From starting the program to a finished WebSocket handshake with it."""
     samples = []
@@ -326,4 +330,5 @@ MEASURES: Final = (
     Measure("memory", "private memory, one load", "MiB", memory, (lower(1),), warms=False),
     # Last, because it weighs the servers that all of the measures above have used.
     Measure("memory-end", "private memory, this run", "MiB", weight, (lower(1),), warms=False),
+    Measure("standalone", "memory as if alone, this run", "MiB", standalone, (), warms=False),
 )

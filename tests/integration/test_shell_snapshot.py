@@ -215,6 +215,15 @@ X
     assert without.stdout.startswith("either a\nit's b\nhello b\n")
 
 
+async def test_functions_are_exported_as_far_as_the_policy_allows(bash: Host) -> None:
+    bash.profile("a() { :; }; b() { :; }; declare() { :; }; export -f a b")
+    policy = EnvPolicy(
+        inherit="all", ignore_default_excludes=True, exclude=["*_b%%"], set={}, include_only=[]
+    )
+    ended = await bash.run("builtin declare -Fx; env | grep -o '^BASH_FUNC[^=]*'", policy=policy)
+    assert ended == (0, "declare -fx a\nBASH_FUNC_a%%\n", "")
+
+
 async def test_zsh_functions_and_every_kind_of_alias_are_replayed(zsh: Host) -> None:
     zsh.profile(
         """
@@ -300,6 +309,13 @@ async def test_the_environment_of_one_request_does_not_reach_another(host: Host)
     ended = await host.run('echo "${FOO-}|${MINE-}|${GONE-}"', final={**host.env, "GONE": "inherited"})
     assert ended.stdout == "bar||inherited\n", "GONE was not there to be unset when the snapshot was taken"
     assert host.runs() == 1
+
+
+async def test_what_start_up_files_unset_is_not_inherited(host: Host) -> None:
+    host.profile("unset GONE ASKED")
+    env = {**host.env, "ASKED": "1"}
+    ended = await host.run('echo "${GONE-}|${ASKED-}"', env=env, final={**env, "GONE": "inherited"})
+    assert ended.stdout == "|1\n"
 
 
 async def test_concurrent_starts_share_one_capture(host: Host) -> None:

@@ -211,6 +211,18 @@ async def test_a_higher_id_discards_the_previous_watch(
     assert client.told == ([2] if accepted else [])
 
 
+async def test_a_directory_removed_while_somebody_is_in_it_fires(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "dir").mkdir()
+    assert client.watch(1, tmp_path / "dir" / "absent")
+    somebody = os.open(tmp_path / "dir", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        (tmp_path / "dir").rmdir()
+        await settle()
+        assert client.told == [1], "the directory itself is not gone before it is closed"
+    finally:
+        os.close(somebody)
+
+
 async def test_names_of_any_bytes_are_told_apart(client: Client, tmp_path: Path) -> None:
     assert client.watch(1, tmp_path / os.fsdecode(b"\xff\xc3"), tmp_path / "žluťoučký")
     (tmp_path / "zlutoucky").mkdir()

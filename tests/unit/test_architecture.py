@@ -29,6 +29,7 @@ PURE_STDLIB = {
     "re",
     "string",
     "struct",
+    "sys",
     "typing",
     "urllib.parse",
 }
@@ -57,14 +58,14 @@ def imports(module: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             source = node.module or ""
-            if is_ours(source) and (SRC.parent / source.replace(".", "/")).is_dir():
-                yield from (f"{source}.{alias.name}" for alias in node.names)
-            else:
-                yield source
+            for alias in node.names:
+                inner = f"{source}.{alias.name}"
+                yield inner if is_ours(inner) else source
 
 
 def is_ours(name: str) -> bool:
-    return name.split(".")[0] == "holdfast"
+    """Is this one of our modules? What a package's `__init__` exports is not."""
+    return name.startswith("holdfast.") and module_of(name) in MODULES
 
 
 def module_of(name: str) -> Path:
@@ -116,6 +117,14 @@ def test_a_module_that_says_it_is_pure_is_pure(module: Path) -> None:
         else:
             allowed = PURE_STDLIB | PURE_THIRD_PARTY
             assert name in allowed or name.split(".")[0] in allowed, f"imports {name}"
+
+
+@pytest.mark.parametrize("module", PURE, ids=str)
+def test_a_pure_module_asks_the_interpreter_only_for_its_platform(module: Path) -> None:
+    attributes = [node for node in ast.walk(tree(module)) if isinstance(node, ast.Attribute)]
+    used = {node.attr for node in attributes if isinstance(node.value, ast.Name) and node.value.id == "sys"}
+    assert used <= {"platform"}
+    assert not [n for n in ast.walk(tree(module)) if isinstance(n, ast.ImportFrom) and n.module == "sys"]
 
 
 @pytest.mark.parametrize("module", [module for module in PURE if decides(module)], ids=str)

@@ -25,13 +25,11 @@ if TYPE_CHECKING:
 MAX_STREAMS: Final = 256  # each holds a socket; a client that forgets its streams must not use them all up
 KEPT_CONNECTIONS: Final = 20  # idle ones, for the next request to the same origin
 KEPT_FOR_S: Final = 5.0  # below the idle limit of common servers, so a reused connection is rarely a dead one
-CLOSE_TIMEOUT_S: Final = 5.0  # closing says goodbye over TLS; a silent peer must not hold up the pump's end
+CLOSE_TIMEOUT_S: Final = 5.0  # closing says goodbye over TLS; a silent peer must not hold up the answer
 
 _FAILED: Final = "http/request failed"
 _BODY_FAILED: Final = "failed to read http/request response body"
-_DELTA_ERROR: Final = (
-    "error decoding response body"  # what clients know from the reference, timeouts included
-)
+_DELTA_ERROR: Final = "error decoding response body"  # the reference's text, also for a timeout
 
 Pump: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
@@ -48,7 +46,7 @@ class HttpRequests:
         self._notify = notify
         self._environ = environ
         self._proxies = httprules.Proxies.from_environ(environ)
-        self._transports: dict[str | None, httpx2.AsyncHTTPTransport] = {}  # by proxy, of which there are two
+        self._transports: dict[str | None, httpx2.AsyncHTTPTransport] = {}  # by proxy; None is direct
         self._active: set[str] = set()  # ids of streams
 
     async def request(self, params: HttpRequestParams) -> tuple[HttpResponse, Pump | None]:
@@ -59,6 +57,8 @@ class HttpRequests:
             InvalidRequest: too many streams at once.
             OperationFailed: no complete response came.
         """
+        if not _load.cache_info().currsize:
+            await asyncio.to_thread(_load)  # not part of the exchange, so not of its timeout
         deadline = (
             None
             if params.timeout_ms is None
@@ -122,8 +122,6 @@ class HttpRequests:
         target = httprules.target(params.url)
         body = params.body_base64 or b""
         chosen = httprules.headers(params.headers, self._environ, body_bytes=len(body))
-        if not _load.cache_info().currsize:
-            await asyncio.to_thread(_load)
         url, authorization = _parse(target.url), target.authorization
         for _ in range(httprules.MAX_REDIRECTS + 1):
             sent = httprules.to_send(

@@ -163,9 +163,13 @@ def snapshot(name: str, dump: Dump, before: Mapping[str, str], policy: EnvPolicy
     exports = scrubbed(exports if policy is None else narrowed(exports, policy))
     unset = frozenset(before) - frozenset(dump.exports) - _BOOKKEEPING
     # A bash without start-up files does not import functions, so their export is part of the state.
-    functions = [found[1] for key in exports if (found := _EXPORTED_FUNCTION.fullmatch(key))]
+    exported = {
+        found[1]: key in exports or key in before
+        for key in dump.exports
+        if (found := _EXPORTED_FUNCTION.fullmatch(key))
+    }
     exports = {key: value for key, value in exports.items() if not _EXPORTED_FUNCTION.fullmatch(key)}
-    return Snapshot(exports, unset, _restore_script(name, dump, functions))
+    return Snapshot(exports, unset, _restore_script(name, dump, exported))
 
 
 def replayed(env: Mapping[str, str], overlay: Mapping[str, str], taken: Snapshot) -> dict[str, str]:
@@ -194,7 +198,7 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
 
 
-def _restore_script(name: str, dump: Dump, exported_functions: Sequence[str]) -> bytes:
+def _restore_script(name: str, dump: Dump, exported: Mapping[str, bool]) -> bytes:
     run = f"\\{SHELLS[name].run}"
     head = [f"exec {STATE_FD}<&-", f"{run} umask {dump.umask}"]
     options = _SET_LINE.findall(dump.options)
@@ -202,7 +206,8 @@ def _restore_script(name: str, dump: Dump, exported_functions: Sequence[str]) ->
     match name:
         case "bash":
             head.append(f"{run} shopt -s extglob")  # function bodies may use it, whatever it was in the end
-            tail += [f"{run} declare -fx -- {quoted(function)}" for function in exported_functions]
+            for function, allowed in exported.items():
+                tail.append(f"{run} declare -f {'-x' if allowed else '+x'} -- {quoted(function)}")
             tail += [*_set_aliases(f"{run} alias --", dump.aliases), _set_options(run, options)]
             for sign in "su":
                 names = [opt for s, opt in _SHOPT_LINE.findall(dump.extra) if s == sign]

@@ -74,7 +74,7 @@ def metadata(text: str) -> Metadata:
         document = _mapping(_compose(text))
         interface = _mapping(document.get("interface"))
         for key in _INTERFACE:
-            pass
+            _text(interface.get(key))
         return Metadata(_dependencies(document.get("dependencies")), _policy(document.get("policy")))
     except _Unusable:
         return Metadata()

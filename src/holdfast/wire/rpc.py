@@ -68,10 +68,10 @@ def _object(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
     made = dict(pairs)
     if len(made) != len(pairs):
         seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise _ParseError(f"duplicate JSON object key `{key}`")
+        keys = (key for key, _ in pairs)
+        while (key := next(keys)) not in seen:
             seen.add(key)
+        raise _ParseError(f"duplicate JSON object key `{key}`")
     return made
 
 

@@ -124,11 +124,21 @@ def test_exports_pass_the_policy_whatever_it_inherits() -> None:
     assert taken.exports == {"A": "1", "SET": "policy"}
 
 
-def test_exported_functions_become_part_of_the_state() -> None:
-    exports = {"BASH_FUNC_it's%%": "() { :; }", "A": "1"}
-    taken = shellstate.snapshot("bash", EMPTY._replace(exports=exports), {}, None)
+def test_the_export_of_functions_becomes_part_of_the_state_as_far_as_the_policy_allows() -> None:
+    policy = EnvPolicy("all", True, ["*secret*"], {}, [])
+    exports = {
+        "BASH_FUNC_it's%%": "() { :; }",
+        "BASH_FUNC_secret%%": "() { :; }",
+        "BASH_FUNC_old%%": "x",
+        "A": "1",
+    }
+    taken = shellstate.snapshot("bash", EMPTY._replace(exports=exports), {"BASH_FUNC_old%%": "x"}, policy)
     assert taken.exports == {"A": "1"}
-    assert b"\\builtin declare -fx -- 'it'\\''s'\n" in taken.state
+    assert taken.state.decode().splitlines()[4:7] == [
+        "\\builtin declare -f -x -- 'it'\\''s'",
+        "\\builtin declare -f +x -- 'secret'",
+        "\\builtin declare -f -x -- 'old'",
+    ]
 
 
 def test_the_request_wins_over_the_snapshot() -> None:

@@ -1,0 +1,298 @@
+"""WebSocket, unix socket and stdio: what the bytes look like and who may come in."""
+
+import asyncio
+import hashlib
+import http.client
+import json
+import os
+import socket
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.exceptions import InvalidStatus
+
+from holdfast.server.auth import load
+from tests.support.peer import Refused, connected, ready, serving
+
+TOKEN = "correct horse battery"
+
+
+def fetch(url: str, method: str, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+    """One HTTP request, in a thread because the server lives in our loop."""
+    host, port = url.removeprefix("ws://").rsplit(":", 1)
+    link = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=5)
+    try:
+        link.request(method, path, headers=headers)
+        reply = link.getresponse()
+        return reply.status, {name.lower(): value for name, value in reply.getheaders()}, reply.read()
+    finally:
+        link.close()
+
+
+async def asked(url: str, method: str, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
+    return await asyncio.to_thread(fetch, url, method, path, **headers)
+
+
+async def test_the_http_surface() -> None:
+    async with serving() as (url, _):
+        for path in ("/readyz", "/healthz"):
+            assert (await asked(url, "GET", path))[::2] == (200, b"")
+            assert (await asked(url, "HEAD", path))[0] == 200
+            status, headers, _ = await asked(url, "POST", path)
+            assert (status, headers["allow"]) == (405, "GET,HEAD")
+        assert (await asked(url, "GET", "/"))[::2] == (400, b"Connection header did not include 'upgrade'")
+        for path in ("/other", "/metrics"):
+            assert (await asked(url, "GET", path))[0] == 404
+        for path in ("/", "/readyz", "/other"):
+            assert (await asked(url, "GET", path, Origin="http://evil.example"))[0] == 403
+            assert (await asked(url, "GET", path, Origin=""))[0] == 403
+
+
+async def test_a_browser_is_refused_before_the_websocket_handshake() -> None:
+    async with serving() as (url, _):
+        with pytest.raises(InvalidStatus) as refused:
+            async with connected(url, origin="https://evil.example"):
+                pass
+        assert refused.value.response.status_code == 403
+
+
+async def test_bytes_that_are_not_http_are_refused() -> None:
+    async with serving() as (url, _):
+        for garbage in (b"\x16\x03\x01 tls?\r\n\r\n", b"x" * 20_000):
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rsplit(":", 1)[1]))
+            writer.write(garbage)
+            async with asyncio.timeout(5):
+                assert (await reader.read()).startswith(b"HTTP/1.1 400")
+            writer.close()
+
+
+async def test_no_extension_and_no_subprotocol_is_negotiated() -> None:
+    async with serving() as (url, _), connected(url, compression="deflate", subprotocols=["x"]) as peer:
+        assert peer.link.subprotocol is None
+        assert "Sec-WebSocket-Extensions" not in peer.link.response.headers
+
+
+async def test_ipv6_and_a_query_string() -> None:
+    async with serving(listen="ws://[::1]:0") as (url, _):
+        assert url.startswith("ws://[::1]:")
+        async with ready(url + "/?x=1") as peer:
+            assert await peer.call("environment/status") == {"status": "ready"}
+
+
+async def test_the_wrong_token_is_refused_and_the_right_one_lets_in() -> None:
+    for authenticator in (
+        load("capability-token", token_file_text=f"  {TOKEN}\n"),
+        load("capability-token", token_sha256=hashlib.sha256(TOKEN.encode()).hexdigest()),
+    ):
+        async with serving(authenticator=authenticator) as (url, _):
+            for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {TOKEN}"}):
+                with pytest.raises(InvalidStatus) as refused:
+                    async with connected(url, additional_headers=headers):
+                        pass
+                assert refused.value.response.status_code == 401
+                assert TOKEN.encode() not in (refused.value.response.body or b"")
+            async with connected(url, additional_headers={"Authorization": f"bearer {TOKEN}"}) as peer:
+                await peer.initialize()
+            assert (await asked(url, "GET", "/readyz"))[0] == 200
+
+
+async def test_a_reply_beyond_the_clients_frame_limit_comes_in_fragments(tmp_path: Path) -> None:
+    big = tmp_path / "big"
+    big.write_bytes(os.urandom(1024) * (20 * 1024))
+    async with serving() as (url, _):
+        # The limits of the reference client: 64 MiB a message, 16 MiB a frame.
+        async with connected(url, max_size=(64 * 1024 * 1024, 16 * 1024 * 1024)) as peer:
+            await peer.initialize()
+            reply = await peer.call("fs/readFile", {"path": big.as_uri()})
+            assert len(reply["dataBase64"]) > 16 * 1024 * 1024
+            assert await peer.call("environment/status") == {"status": "ready"}
+
+
+async def test_a_reply_beyond_the_message_limit_is_an_error_not_a_dead_connection(tmp_path: Path) -> None:
+    with (tmp_path / "huge").open("wb") as file:
+        file.truncate(49 * 1024 * 1024)
+    async with serving() as (url, _), ready(url) as peer:
+        with pytest.raises(Refused) as refused:
+            await peer.call("fs/readFile", {"path": (tmp_path / "huge").as_uri()})
+        assert refused.value.code == -32600
+        assert await peer.call("environment/status") == {"status": "ready"}
+
+
+async def test_a_fragmented_and_a_large_message_are_taken(tmp_path: Path) -> None:
+    async with serving() as (url, _), ready(url) as peer:
+        text = '{"id":"f","method":"environment/status"}'
+        await peer.link.send([text[:9], text[9:20], text[20:]])
+        assert await peer.answer("f") == {"status": "ready"}
+        data = "QUJD" * (4 * 1024 * 1024)  # one frame just below 16 MiB would be 16777216
+        params = {"path": (tmp_path / "x").as_uri(), "dataBase64": data[: 15 * 1024 * 1024]}
+        assert await peer.call("fs/writeFile", params) == {}
+        assert (tmp_path / "x").stat().st_size == 15 * 1024 * 1024 // 4 * 3
+
+
+async def test_nagle_is_off() -> None:
+    async with serving() as (url, _), ready(url) as peer:
+        mine = peer.link.transport.get_extra_info("sockname")
+        loop: Any = asyncio.get_running_loop()
+        assert mine
+        assert loop is not None
+        found = [
+            option
+            for option in await asyncio.to_thread(_nodelay_of_accepted, int(url.rsplit(":", 1)[1]), mine[1])
+        ]
+        assert found == [1]
+
+
+def _nodelay_of_accepted(port: int, peer_port: int) -> list[int]:
+    """TCP_NODELAY of this process's own accepted socket between these ports."""
+    options = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                continue
+            with socket.socket(fileno=os.dup(int(name))) as sock:
+                if sock.family != socket.AF_INET or sock.type != socket.SOCK_STREAM:
+                    continue
+                if sock.getsockname()[1] == port and sock.getpeername()[1] == peer_port:
+                    options.append(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        except OSError:
+            continue
+    return options
+
+
+async def test_metrics_only_when_asked_for() -> None:
+    async with serving(metrics=True) as (url, _), ready(url) as peer:
+        await peer.start("p", "sleep 60")
+        with pytest.raises(Refused):
+            await peer.call("no/such/method")
+        status, headers, body = await asked(url, "GET", "/metrics")
+        assert status == 200
+        assert headers["content-type"].startswith("text/plain")
+        assert b"holdfast_sessions 1.0" in body
+        assert b"holdfast_processes_live 1.0" in body
+        assert b'holdfast_request_seconds_count{code="-32601",method="unknown"} 1.0' in body
+
+
+# --- unix socket
+
+
+class Lines:
+    """A client of the newline transports."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    async def call(self, method: str, params: object = None) -> dict[str, Any]:
+        self.writer.write(json.dumps({"id": 1, "method": method, "params": params}).encode() + b"\r\n")
+        while True:
+            async with asyncio.timeout(5):
+                message: dict[str, Any] = json.loads(await self.reader.readline())
+            if "id" in message:
+                return message
+
+    async def initialize(self) -> None:
+        await self.call("initialize", {"clientName": "lines"})
+        self.writer.write(b'\n  \n{"method":"initialized"}\n')
+
+
+async def test_a_unix_socket_is_private_and_speaks_lines(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    async with serving(listen=f"unix://{path}") as (url, _):
+        assert url == f"unix://{path}"
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        lines = Lines(*await asyncio.open_unix_connection(path))
+        await lines.initialize()
+        assert (await lines.call("environment/status"))["result"] == {"status": "ready"}
+        lines.writer.close()
+    assert not path.exists()
+
+
+async def test_a_stale_socket_is_replaced_and_a_live_one_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    from holdfast.errors import StartupError
+
+    async with serving(listen=f"unix://{path}"):
+        with pytest.raises(StartupError):
+            async with serving(listen=f"unix://{path}"):
+                pass
+    (tmp_path / "file").write_text("mine", "utf-8")
+    with pytest.raises(StartupError):
+        async with serving(listen=f"unix://{tmp_path}/file"):
+            pass
+    assert (tmp_path / "file").read_text("utf-8") == "mine"
+
+
+# --- stdio and the command line
+
+
+async def run(*argv: str, data: bytes = b"", **env: str) -> tuple[int, bytes, bytes]:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "holdfast", *argv),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=os.environ | env,
+    )
+    async with asyncio.timeout(20):
+        out, err = await process.communicate(data)
+    assert process.returncode is not None
+    return process.returncode, out, err
+
+
+HELLO = b'{"id":1,"method":"initialize","params":{"clientName":"x"}}\n{"method":"initialized"}\n'
+
+
+async def test_stdio_serves_answers_what_was_asked_and_ends_at_end_of_file() -> None:
+    data = HELLO + b"not json\r\n" + b'{"id":"last","method":"environment/status"}'
+    code, out, err = await run("serve", "--listen", "stdio", data=data)
+    messages = [json.loads(line) for line in out.splitlines()]
+    assert (code, err) == (0, b"")
+    assert [message["id"] for message in messages] == [1, -1, "last"]
+    assert messages[2]["result"] == {"status": "ready"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (["--listen", "ws://localhost:1"], b"expected `ws://IP:PORT`"),
+        (["--listen", "wss://127.0.0.1:1"], b"unsupported --listen URL"),
+        (["--listen", "ws://0.0.0.0:0"], b"--ws-auth"),
+        (["--listen", "ws://[::]:0"], b"--ws-auth"),
+        (["--listen", "unix:///no/such/folder/s"], b"create the directory"),
+        (["--listen", "stdio", "--ws-auth", "capability-token", "--ws-token-sha256", "0" * 64], b"--ws-auth"),
+        (["--ws-auth", "capability-token"], b"--ws-token-file"),
+        (["--ws-auth", "signed-bearer-token"], b"--ws-shared-secret-file"),
+        (["--ws-auth", "capability-token", "--ws-token-file", "/no/such"], b"--ws-token-file"),
+        (["--concurrent-requests", "0"], b"--concurrent-requests"),
+        (["--log-format", "xml"], b"--log-format"),
+        (["--nonsense"], b"--nonsense"),
+    ],
+)
+async def test_bad_flags_say_what_to_change_and_exit_non_zero(flags: list[str], says: bytes) -> None:
+    code, out, err = await run("serve", *flags)
+    assert code in (1, 2)
+    assert out == b""
+    assert says in err
+    assert b"Traceback" not in err
+
+
+async def test_a_taken_port_says_so() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        code, _, err = await run("serve", "--listen", f"ws://127.0.0.1:{taken.getsockname()[1]}")
+    assert code == 1
+    assert b"in use" in err
+    assert b"port 0" in err
+
+
+async def test_a_missing_working_directory_and_a_read_only_home_do_not_matter(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o500)
+    code, out, err = await run(
+        "serve", "--listen", "stdio", data=HELLO, HOME=str(home), CODEX_HOME=str(home / "none")
+    )
+    assert (code, err) == (0, b"")
+    assert json.loads(out)["result"]["sessionId"]

@@ -1,0 +1,105 @@
+"""The tree of errors and its one map to the outside."""
+
+import errno
+import os
+
+import pytest
+
+from holdfast import errors
+from holdfast.errors import (
+    FACES,
+    INTERNAL,
+    ConnectionLost,
+    Face,
+    HoldfastError,
+    InvalidRequest,
+    MethodNotFound,
+    NotFound,
+    OperationFailed,
+    PeerRefused,
+    RemoteProtocolError,
+    SandboxUnavailable,
+    SessionAttached,
+    UsageError,
+    face,
+    from_os_error,
+)
+
+CLASSES = [cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, HoldfastError)]
+
+
+@pytest.mark.parametrize(
+    ("cls", "code"),
+    [
+        (UsageError, -32602),
+        (MethodNotFound, -32601),
+        (InvalidRequest, -32600),
+        (PeerRefused, -32600),
+        (RemoteProtocolError, -32600),
+        (NotFound, -32004),
+        (SessionAttached, -32010),
+        (OperationFailed, -32603),
+        (ConnectionLost, -32000),
+        (SandboxUnavailable, -32602),
+    ],
+)
+def test_the_protocol_knows_each_error_by_its_code(cls: type[HoldfastError], code: int) -> None:
+    assert face(cls("x")).rpc == code
+
+
+@pytest.mark.parametrize("cls", [cls for cls in CLASSES if cls is not HoldfastError])
+def test_every_class_has_a_face_of_its_own(cls: type[HoldfastError]) -> None:
+    shown = FACES[cls]
+    assert face(cls("x")) == shown
+    assert 0 < shown.exit < 126
+    assert 400 <= shown.http < 600
+
+
+def test_a_class_made_later_looks_like_its_parent() -> None:
+    class Vanished(NotFound):
+        pass
+
+    assert face(Vanished("x")) == FACES[NotFound]
+
+
+@pytest.mark.parametrize("exc", [ValueError("x"), OSError(2, "x"), HoldfastError("x"), KeyboardInterrupt()])
+def test_what_nobody_planned_is_an_internal_error(exc: BaseException) -> None:
+    assert face(exc) == INTERNAL == Face(-32603, 70, 500)
+
+
+def test_only_what_may_pass_by_itself_is_retryable() -> None:
+    assert {cls for cls in CLASSES if cls.retryable} == {SessionAttached, ConnectionLost}
+
+
+def test_an_error_carries_its_remedy() -> None:
+    assert SandboxUnavailable("no", remedy="enable it").remedy == "enable it"
+    assert SandboxUnavailable("no").remedy is None
+
+
+@pytest.mark.parametrize(
+    ("number", "cls"),
+    [
+        (errno.ENOENT, NotFound),
+        (errno.EINVAL, InvalidRequest),
+        (errno.EACCES, InvalidRequest),
+        (errno.EPERM, InvalidRequest),
+        (errno.EEXIST, OperationFailed),
+        (errno.ENOTDIR, OperationFailed),
+        (errno.EISDIR, OperationFailed),
+        (errno.ENOTEMPTY, OperationFailed),
+        (errno.EROFS, OperationFailed),
+        (errno.ELOOP, OperationFailed),
+        (errno.EIO, OperationFailed),
+    ],
+)
+def test_an_os_error_is_classed_by_its_number(number: int, cls: type[HoldfastError]) -> None:
+    assert type(from_os_error(OSError(number, os.strerror(number)))) is cls
+
+
+def test_an_os_error_is_told_without_the_path() -> None:
+    shown = from_os_error(FileNotFoundError(errno.ENOENT, "No such file or directory", "/home/me/secret"))
+    assert str(shown) == "No such file or directory (os error 2)"
+
+
+def test_an_os_error_without_a_number_is_a_failed_operation() -> None:
+    assert type(from_os_error(OSError("odd"))) is OperationFailed
