@@ -32,7 +32,9 @@ def _children(pid: int) -> list[int]:
 
 
 # A plain child, one in the background, one in a session of its own, one that lost its parent.
-SCRIPT = "sleep {0} & setsid sh -c 'sleep {0} & exec sleep {0}' & (setsid sleep {0} &); echo up; exec sleep {0}"
+SCRIPT = (
+    "sleep {0} & setsid sh -c 'sleep {0} & exec sleep {0}' & (setsid sleep {0} &); echo up; exec sleep {0}"
+)
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])

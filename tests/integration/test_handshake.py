@@ -74,7 +74,16 @@ async def test_every_method_of_the_table_has_a_handler() -> None:
 
 
 async def test_malformed_messages_are_answered_with_minus_one_and_the_connection_lives() -> None:
-    bad = ["{", "[]", "3", '{"id":1}', '{"id":1.0,"method":"x"}', '{"id":null,"method":"x"}', "", '{"a":1,"a":2}']
+    bad = [
+        "{",
+        "[]",
+        "3",
+        '{"id":1}',
+        '{"id":1.0,"method":"x"}',
+        '{"id":null,"method":"x"}',
+        "",
+        '{"a":1,"a":2}',
+    ]
     async with serving() as (url, _), ready(url) as peer:
         for text in bad:
             await peer.send(text)
@@ -200,7 +209,12 @@ async def test_ids_come_back_with_their_type() -> None:
 
 async def test_a_traceparent_is_accepted_and_nonsense_in_it_ignored() -> None:
     async with serving() as (url, _), ready(url) as peer:
-        for trace in (None, {}, {"traceparent": "00-" + "a" * 32 + "-" + "b" * 16 + "-01"}, {"traceparent": "?"}):
+        for trace in (
+            None,
+            {},
+            {"traceparent": "00-" + "a" * 32 + "-" + "b" * 16 + "-01"},
+            {"traceparent": "?"},
+        ):
             await peer.send({"id": "t", "method": "environment/status", "trace": trace})
             assert await peer.answer("t") == {"status": "ready"}
         await peer.send({"id": "t", "method": "environment/status", "trace": "text"})

@@ -83,7 +83,9 @@ async def test_arg0_replaces_the_name_but_not_the_program() -> None:
         ({"networkProxy": {"proxy": {}}}, -32602),
     ],
 )
-async def test_a_start_that_cannot_be_is_refused_and_leaves_no_entry(more: dict[str, object], code: int) -> None:
+async def test_a_start_that_cannot_be_is_refused_and_leaves_no_entry(
+    more: dict[str, object], code: int
+) -> None:
     async with serving() as (url, _), ready(url) as peer:
         for tty in (False, True):
             with pytest.raises(Refused) as refused:

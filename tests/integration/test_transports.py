@@ -102,13 +102,12 @@ async def test_the_wrong_token_is_refused_and_the_right_one_lets_in() -> None:
 async def test_a_reply_beyond_the_clients_frame_limit_comes_in_fragments(tmp_path: Path) -> None:
     big = tmp_path / "big"
     big.write_bytes(os.urandom(1024) * (20 * 1024))
-    async with serving() as (url, _):
-        # The limits of the reference client: 64 MiB a message, 16 MiB a frame.
-        async with connected(url, max_size=(64 * 1024 * 1024, 16 * 1024 * 1024)) as peer:
-            await peer.initialize()
-            reply = await peer.call("fs/readFile", {"path": big.as_uri()})
-            assert len(reply["dataBase64"]) > 16 * 1024 * 1024
-            assert await peer.call("environment/status") == {"status": "ready"}
+    limits = (64 * 1024 * 1024, 16 * 1024 * 1024)  # the reference client's: a message, a frame
+    async with serving() as (url, _), connected(url, max_size=limits) as peer:
+        await peer.initialize()
+        reply = await peer.call("fs/readFile", {"path": big.as_uri()})
+        assert len(reply["dataBase64"]) > 16 * 1024 * 1024
+        assert await peer.call("environment/status") == {"status": "ready"}
 
 
 async def test_a_reply_beyond_the_message_limit_is_an_error_not_a_dead_connection(tmp_path: Path) -> None:
@@ -134,15 +133,8 @@ async def test_a_fragmented_and_a_large_message_are_taken(tmp_path: Path) -> Non
 
 async def test_nagle_is_off() -> None:
     async with serving() as (url, _), ready(url) as peer:
-        mine = peer.link.transport.get_extra_info("sockname")
-        loop: Any = asyncio.get_running_loop()
-        assert mine
-        assert loop is not None
-        found = [
-            option
-            for option in await asyncio.to_thread(_nodelay_of_accepted, int(url.rsplit(":", 1)[1]), mine[1])
-        ]
-        assert found == [1]
+        port = peer.link.transport.get_extra_info("sockname")[1]
+        assert _nodelay_of_accepted(int(url.rsplit(":", 1)[1]), port) == [1]
 
 
 def _nodelay_of_accepted(port: int, peer_port: int) -> list[int]:

@@ -19,6 +19,8 @@ CASES: Final = wire_cases.CASES | process_cases.CASES | file_cases.CASES
 DIFFERENCES: Final = {
     "envelope-positional-params": "parameters by position are an accident of their decoder",
     "handshake-information": "we announce the capabilities we have, and some that only we have",
+    "stdin-base64": "bits of the last letter that encode nothing are ignored, not refused",
+    "terminal-killed": "the end by a signal is 128 + n on a terminal too; they say 1",
     "signal-kill": "we deliver more signals than the interrupt",
     "terminal-without-directory": "they start a terminal elsewhere and do not say so; we fail the start",
     "uri-address": "no UNC server has an address for a name; either way the path is unusable on this host",

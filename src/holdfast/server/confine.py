@@ -5,13 +5,16 @@ from typing import assert_never
 
 from holdfast.errors import UsageError
 from holdfast.sandbox.select import Enforcement, Need, select
+from holdfast.wire.paths import PathUri
 from holdfast.wire.permissions import (
+    CurrentWorkingDirectory,
     Disabled,
     External,
     GlobPath,
     LiteralPath,
     Managed,
     PermissionProfile,
+    ProjectRoots,
     Restricted,
     RootPath,
     SandboxContext,
@@ -79,10 +82,32 @@ def confine_files(context: SandboxContext | None, use: FileUse) -> None:
     """Return only if the file operation may run directly.
 
     Raises:
+        UsageError: the policy depends on a working directory and names none.
         SandboxUnavailable: the policy restricts it and nothing can enforce that.
     """
     if context is not None:
+        if _depends_on_cwd(context.permissions) and _policy_cwd(context) is None:
+            raise UsageError("file system sandbox context with dynamic permissions requires cwd")
         select(file_needs(context.permissions, use))
+
+
+def _policy_cwd(context: SandboxContext) -> PathUri | None:
+    return context.cwd if context.policy_context is None else context.policy_context.cwd
+
+
+def _depends_on_cwd(profile: PermissionProfile) -> bool:
+    """Does any entry mean something else in another working directory?"""
+    if not isinstance(profile, Managed) or not isinstance(profile.file_system, Restricted):
+        return False
+    for entry in profile.file_system.entries:
+        match entry.path:
+            case GlobPath(pattern=pattern) if not pattern.startswith("/"):
+                return True
+            case SpecialPath(value=ProjectRoots() | CurrentWorkingDirectory()):
+                return True
+            case _:
+                continue
+    return False
 
 
 def _check_paths(context: SandboxContext) -> None:

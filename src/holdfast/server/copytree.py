@@ -97,6 +97,8 @@ def _fill(reader: int, writer: int, source: os.stat_result) -> None:
         permissions &= ~(stat.S_ISUID | stat.S_ISGID)  # else a copy would lend its new owner's rights
     os.fchmod(writer, permissions)  # first, so that nobody reads what the source did not show
     os.ftruncate(writer, _transfer(reader, writer))
+    if permissions & (stat.S_ISUID | stat.S_ISGID):
+        os.fchmod(writer, permissions)  # writing takes these bits away from ordinary users
 
 
 def _transfer(reader: int, writer: int) -> int:

@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.errors import InvalidRequest
 from holdfast.server.capabilityroot import MAX_DIRECTORIES, discover_root
+from holdfast.server.executorconfig import SYSTEM_DIR
 from holdfast.server.regular import read_regular
 from holdfast.wire.discovery import (
     CapabilityRoot,
@@ -31,7 +32,6 @@ from holdfast.wire.discovery import (
 )
 from holdfast.wire.paths import PathUri
 
-SYSTEM_DIR: Final = "/etc/codex"
 MAX_ROOTS: Final = 128  # of one request: each may cost a whole walk
 MAX_REMOTE_BYTES: Final = 16 << 10  # one small JSON object
 MAX_REMOTE_ID_BYTES: Final = 1024

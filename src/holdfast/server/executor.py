@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from holdfast.server.environment import environment_info
 from holdfast.server.launch import Launcher
+from holdfast.server.mounts import Mounts
 from holdfast.server.processes import CLOSED_RETENTION_S, Processes
 from holdfast.server.session import DETACHED_S, Sessions
 from holdfast.wire.environment import EnvironmentInfo
@@ -68,6 +69,7 @@ class Executor:
         self.launcher = Launcher()
         self.sessions: Sessions[Session, Listener] = Sessions(detached_s=clocks.detached_s)
         self.files = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="holdfast-files")
+        self.mounts = Mounts()
         self._owners = 0
         self._timer: asyncio.TimerHandle | None = None
         self._info: EnvironmentInfo | None = None
@@ -126,6 +128,7 @@ class Executor:
         for session in self.sessions:
             self.end(session)
         await self.launcher.aclose()
+        self.mounts.close()
         self.files.shutdown(wait=False, cancel_futures=True)
 
     def _now(self) -> float:

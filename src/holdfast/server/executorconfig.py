@@ -132,7 +132,7 @@ def find_codex_home(environ: Mapping[str, str], home: str | None) -> str:
         elif not os.path.isdir(given):
             problem = "is not a directory"
         else:
-            return given
+            return os.path.realpath(given)
         raise OperationFailed(
             f'failed to find Codex home: CODEX_HOME points to "{given}", but that path {problem}'
         )

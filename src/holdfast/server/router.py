@@ -37,7 +37,7 @@ from holdfast.wire.environment import (
     EnvironmentInfo,
     EnvironmentStatus,
 )
-from holdfast.wire.files import OpenParams
+from holdfast.wire.files import LinkAwareParams, Metadata, OpenParams
 from holdfast.wire.http import BodyDelta, HttpRequestParams, HttpResponse
 from holdfast.wire.structs import NoParams
 
@@ -81,10 +81,10 @@ class Router:
             "process/terminate": lambda p: self._processes.terminate(p),
             "process/closeStdin": lambda p: self._processes.close_stdin(p),
             "process/resize": lambda p: self._processes.resize(p),
-            "fs/readFile": self._file_call(files.read_file, READ),
+            "fs/readFile": self._read_file,
             "fs/writeFile": self._file_call(files.write_file, WRITE),
             "fs/createDirectory": self._file_call(files.create_directory, WRITE),
-            "fs/getMetadata": self._file_call(files.get_metadata, READ),
+            "fs/getMetadata": self._get_metadata,
             "fs/canonicalize": self._file_call(files.canonicalize, READ),
             "fs/readDirectory": self._file_call(files.read_directory, READ),
             "fs/remove": self._file_call(files.remove, WRITE),
@@ -123,6 +123,20 @@ class Router:
             return await self._in_thread(call, params)
 
         return handle
+
+    def _get_metadata(self, params: LinkAwareParams) -> Metadata | Awaitable[Metadata]:
+        """On the loop where that can not hang: a thread's hand-over costs more than the call."""
+        confine_files(params.sandbox, READ)
+        if self._executor.mounts.all_local():
+            return files.get_metadata(params)
+        return self._in_thread(files.get_metadata, params)
+
+    def _read_file(self, params: LinkAwareParams) -> msgspec.Raw | Awaitable[msgspec.Raw]:
+        """On the loop where that can not hang and is short."""
+        confine_files(params.sandbox, READ)
+        if self._executor.mounts.all_local() and files.is_small(params):
+            return files.read_file(params)
+        return self._in_thread(files.read_file, params)
 
     async def _open(self, params: OpenParams) -> msgspec.Struct:
         confine_files(params.sandbox, READ if params.mode == "read" else WRITE)

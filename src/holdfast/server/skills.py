@@ -55,7 +55,7 @@ class Metadata:
 
 def front_matter(text: str, *, fallback_name: str) -> Front | None:
     """What a SKILL.md says of itself between its `---` lines; None if it is not usable."""
-    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    lines = text.split("\n")
     fences = [number for number, line in enumerate(lines) if line.strip() == "---"][:2]
     if len(fences) < 2 or fences[0] != 0:
         return None

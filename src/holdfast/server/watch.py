@@ -4,7 +4,8 @@ A path stays absent as long as no directory entry along it changes. So every dir
 down to the first missing name is watched for the one name that leads on, from the root: a rename far
 above can make a path appear just as well. Watches are set before absence is checked a second time;
 whatever happens after that leaves an event. Watching the directories themselves would not do: one that
-is removed while a process is in it says nothing until that process leaves. Links could be retargeted anywhere and are not watchable.
+is removed while a process is in it says nothing until that process leaves. Links could be retargeted
+anywhere and are not watchable.
 
 The kernel's side is inotify(7). Closing an instance takes it tens of milliseconds, so a connection
 keeps one, removes single watches, and leaves the closing to a thread.

@@ -74,7 +74,7 @@ def test_a_declared_path_that_leaves_the_root_is_ignored(tmp_path: Path, declare
     assert len(found.warnings) == 1
 
 
-@pytest.mark.parametrize("text", ["{broken", "[]", "[" * 5000, '"\\ud800"'])
+@pytest.mark.parametrize("text", ["{broken", "[]", '{"apps":' + "[" * 5000, '"\\ud800"'])
 def test_a_manifest_that_is_no_object_is_still_handed_over(tmp_path: Path, text: str) -> None:
     manifest = put(tmp_path / ".codex-plugin/plugin.json", text)
     default = put(tmp_path / ".mcp.json")

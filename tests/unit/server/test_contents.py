@@ -60,9 +60,10 @@ def test_short_reads_do_not_break_the_encoding(tmp_path: Path, monkeypatch: pyte
     assert bytes(encoded(tmp_path / "f")) == b'{"dataBase64":"%s"}' % pybase64.b64encode(b"0123456789")
 
 
-def test_a_file_beyond_the_limit_is_refused(tmp_path: Path) -> None:
+def test_a_file_beyond_the_limit_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with (tmp_path / "huge").open("wb") as file:
         file.truncate(contents.MAX_READ_BYTES + 1)
+    monkeypatch.setattr(os, "readv", lambda fd, buffers: pytest.fail("read it"))
     with pytest.raises(InvalidRequest, match="file is too large to read: limit is 536870912 bytes"):
         encoded(tmp_path / "huge")
 

@@ -37,11 +37,13 @@ def test_a_copy_writes_through_a_link_at_the_destination(tmp_path: Path) -> None
     assert (tmp_path / "link").is_symlink()
 
 
-def test_a_file_copied_onto_itself_keeps_its_contents(tmp_path: Path) -> None:
+def test_a_file_copied_onto_itself_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"precious")
+    os.utime(tmp_path / "a", ns=(1, 1))
     (tmp_path / "link").symlink_to("a")
     for target in ("a", "link"):
         copy(tmp_path / "a", tmp_path / target)
+        assert (tmp_path / "a").stat().st_mtime_ns == 1
         assert (tmp_path / "a").read_bytes() == b"precious"
 
 
@@ -80,7 +82,7 @@ def test_a_copy_that_fails_leaves_no_new_file(tmp_path: Path, monkeypatch: pytes
 def test_a_set_user_id_bit_survives_only_with_its_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "a").touch()
+    (tmp_path / "a").write_bytes(b"x")
     (tmp_path / "a").chmod(0o4755)
     copy(tmp_path / "a", tmp_path / "same")
     assert stat.S_IMODE((tmp_path / "same").stat().st_mode) == 0o4755

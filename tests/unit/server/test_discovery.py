@@ -162,6 +162,12 @@ def test_a_cached_plugin_comes_with_files_and_skills(tmp_path: Path, cache: Path
     )
 
 
+def test_plugins_come_by_id(tmp_path: Path, cache: Path) -> None:
+    for place in ("b/x", "a/y", "a/x"):
+        plugin(cache / place / "1", {})
+    assert ids(look(tmp_path)) == ["x@a 1", "x@b 1", "y@a 1"]
+
+
 @pytest.mark.parametrize(
     ("manifest", "shown"),
     [
@@ -195,7 +201,7 @@ def test_a_plugin_with_an_unusable_manifest_is_left_out(
     ("versions", "in_force"),
     [
         (["1.9.0", "1.10.0"], "1.10.0"),
-        (["9.9.9", "local"], "local"),
+        (["9.9.9", "latest", "local", "main"], "local"),
         (["1.0.0", "1.0.0-rc.1"], "1.0.0"),
         (["1.0.0-rc.9", "1.0.0-rc.10", "1.0.0-1"], "1.0.0-rc.10"),
         (["1.0.0-rc", "1.0.0-rc.1"], "1.0.0-rc.1"),

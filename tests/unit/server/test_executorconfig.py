@@ -194,7 +194,7 @@ def test_what_is_no_file_or_too_large_fails(host: Host, monkeypatch: pytest.Monk
     with pytest.raises(OperationFailed):
         host.read("model")
     (host.system / "config.toml").rmdir()
-    put(host.system / "config.toml", "model = 1\n")
+    put(host.system / "config.toml", "a = 1\nmodel = 1\n")
     monkeypatch.setattr(executorconfig, "MAX_CONFIG_BYTES", 5)
     with pytest.raises(OperationFailed):
         host.read("model")
@@ -354,20 +354,22 @@ class Worktree:
         put(self.linked / ".git", f"gitdir: {self.git_dir}\n")
         put(self.git_dir / "gitdir", f"{self.linked}/.git\n")
         put(self.git_dir / "commondir", "../..\n")
-        for place in (self.main, self.linked):
-            put(place / ".codex/config.toml", f'model = "{place.name}"\nhooks = "hooks of {place.name}"\n')
+        for place in ("main", "main/sub", "linked", "linked/sub"):
+            text = f'model = "{place}"\nhooks = "hooks of {place}"\n'
+            put(host.home / place / ".codex/config.toml", text)
 
 
 def test_trust_of_the_main_checkout_holds_in_a_worktree_whose_hooks_are_the_main_ones(host: Host) -> None:
     tree = Worktree(host)
     host.trust({tree.main: TRUSTED})
-    assert host.shown("model", "hooks", cwd=tree.linked) == ["linked", "hooks of main"]
+    shown = host.shown("model", "hooks", cwd=tree.linked / "sub")
+    assert shown == ["linked", "hooks of main", "linked/sub", "hooks of main/sub"]
 
 
 def test_hooks_of_an_untrusted_main_checkout_are_not_taken(host: Host) -> None:
     tree = Worktree(host)
     host.trust({tree.main: UNTRUSTED, tree.linked: TRUSTED})
-    assert host.shown("model", "hooks", cwd=tree.linked) == ["linked"]
+    assert host.shown("model", "hooks", cwd=tree.linked / "sub") == ["linked", "linked/sub"]
 
 
 @pytest.mark.parametrize(
@@ -376,9 +378,9 @@ def test_hooks_of_an_untrusted_main_checkout_are_not_taken(host: Host) -> None:
         ("gitdir", "/elsewhere/.git"),
         ("gitdir", None),
         ("commondir", None),
-        ("commondir", "x" * 20_000),
-        ("commondir", "/bare.git"),
-        ("../../../../linked/.git", "no pointer"),
+        ("commondir", "../.." + " " * 20_000),
+        ("commondir", "../../../bare"),
+        ("../../../../linked/.git", "../main/.git/worktrees/linked"),
     ],
 )
 def test_a_worktree_the_repository_does_not_know_is_not_trusted(

@@ -30,6 +30,7 @@ def test_all_fields_are_read_and_their_white_space_is_folded() -> None:
         ('name: "  "\ndescription: d', "folder"),
         ("name: ~\ndescription: d", "folder"),
         ("<<: {name: merged}\ndescription: d", "folder"),
+        ("name: 'null'\ndescription: d", "null"),
         ("name: 010\ndescription: d", "010"),
         ("name: Yes\ndescription: d", "Yes"),
         ("name: 2024-01-01\ndescription: d", "2024-01-01"),

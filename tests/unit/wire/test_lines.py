@@ -30,7 +30,13 @@ def test_lf_and_crlf_end_a_line_and_blank_lines_are_nothing(data: bytes, message
 
 def test_a_line_may_come_in_pieces() -> None:
     reader = LineReader()
-    assert [reader.feed(piece) for piece in (b"a", b"", b"b\r", b"\nc", b"\n")] == [[], [], [], [b"ab"], [b"c"]]
+    assert [reader.feed(piece) for piece in (b"a", b"", b"b\r", b"\nc", b"\n")] == [
+        [],
+        [],
+        [],
+        [b"ab"],
+        [b"c"],
+    ]
 
 
 @pytest.mark.parametrize(("rest", "messages"), [(b"", []), (b" \r", []), (b"b", [b"b"])])
@@ -57,7 +63,8 @@ def test_a_line_at_the_limit_is_legal_with_either_ending(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"abcde\n", b"abcde\r\n", b"abcd\r\r\n", b"abcd\rx\n", b"     \n", b"ok\nabcde\n", b"abcde\nok\n"]
+    "data",
+    [b"abcde\n", b"abcde\r\n", b"abcd\r\r\n", b"abcd\rx\n", b"     \n", b"ok\nabcde\n", b"abcde\nok\n"],
 )
 def test_a_line_over_the_limit_is_refused(data: bytes) -> None:
     with pytest.raises(RemoteProtocolError):

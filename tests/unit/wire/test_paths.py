@@ -118,7 +118,7 @@ def test_what_is_no_path_uri_is_refused(text: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "tail", ["", "not*base64", "YQ==", "YR", "YQ/", "YQ/extra", "Y", "_+8", "%59Q", "../path/", "é"]
+    "tail", ["", "L0M!", "L0M=", "L0N6L", "L0M6/", "L0M6/x", "L0M6Lx", "Y", "_+8", "%59Q", "../path/", "é"]
 )
 def test_a_malformed_opaque_payload_is_refused(tail: str) -> None:
     with pytest.raises(ForeignPath):
@@ -133,7 +133,7 @@ def test_a_malformed_opaque_payload_is_refused(tail: str) -> None:
         ("file:///srv//a/", "/srv/a"),
         ("file:///a%20b/%C3%A9", "/a b/é"),
         ("file:///%ff", "/\udcff"),
-        ("file:///a%3Fb%23c%25d%252F", "/a?b#c%d%2F"),
+        ("file:///x%231%3F2%253%252F", "/x#1?2%3%2F"),
         ("file:///100%/%zz", "/100%/%zz"),
         ("file:///tmp/%2e%2e%2fetc", "/etc"),
         ("file:///tmp%2F.%2F", "/tmp"),
@@ -183,7 +183,7 @@ def test_the_refusal_names_the_operating_system_it_is_given() -> None:
         ("/srv/C:", "file:///srv/C:"),
         ("/c|", "file:///c|"),
         ("/C:", "file:///%00/bad/path/L0M6"),
-        ("/tmp/null-\0-\udcff-byte", "file:///%00/bad/path/L3RtcC9udWxsLQAt_y1ieXRl"),
+        ("/srv/\0/\udcfb\udcff", "file:///%00/bad/path/L3Nydi8AL_v_"),
     ],
 )
 def test_a_native_path_becomes_a_uri_or_an_opaque_one(path: str, uri: str) -> None:
@@ -203,7 +203,7 @@ def test_what_is_no_absolute_native_path_is_refused(path: str) -> None:
     [
         ("file:///", Convention.POSIX),
         ("file:///home/c:", Convention.POSIX),
-        ("file:///C:/actually/posix", Convention.WINDOWS),
+        ("file:///C:/srv", Convention.WINDOWS),
         ("file:///d:", Convention.WINDOWS),
         ("file://server/share", Convention.WINDOWS),
         (opaque(b"/a\0"), Convention.POSIX),
@@ -276,7 +276,7 @@ def test_basename_is_decoded_and_parent_stops_at_the_anchor(
         ("file:///srv/", "", "file:///srv/"),
         ("file:///srv/src", "../tests/./a//b/", "file:///srv/tests/a/b"),
         ("file:///srv", "../../../etc", "file:///etc"),
-        ("file:///srv", "a?b#c%d\\e", "file:///srv/a%3Fb%23c%25d%5Ce"),
+        ("file:///srv", "x#1?2%3\\4", "file:///srv/x%231%3F2%253%5C4"),
         ("file:///srv/a%2Fb", "c", "file:///srv/a%2Fb/c"),
         ("file:///srv", "\udcff", "file:///srv/%FF"),
         ("file:///srv", "/tmp/../x/", "file:///x"),
