@@ -46,6 +46,11 @@ def enable() -> None:
     _on = True
 
 
+def enabled() -> bool:
+    """Whether `span` does anything."""
+    return _on
+
+
 @contextlib.contextmanager
 def span(name: str, traceparent: str | None, tracestate: str | None) -> Iterator[None]:
     """A server span below the caller's trace context; an invalid context is ignored."""

@@ -57,6 +57,26 @@ async def test_with_a_policy_the_servers_environment_is_filtered_and_overlaid() 
         assert seen == {"PATH=/usr/bin:/bin", "KEEP=2", "SET=s"}
 
 
+@pytest.mark.parametrize("tty", [False, True])
+async def test_the_child_inherits_nothing_but_its_three_streams(tty: bool) -> None:
+    async with serving() as (url, _), ready(url) as peer:
+        await peer.start("p", "/bin/ls", "/proc/self/fd", tty=tty)
+        await peer.closed("p")
+        assert peer.output("p").split() == [b"0", b"1", b"2", b"3"]  # the last is ls reading the directory
+
+
+@pytest.mark.parametrize("tty", [False, True])
+async def test_the_child_leads_a_session_with_default_signals(tty: bool) -> None:
+    async with serving() as (url, _), ready(url) as peer:
+        await peer.start("ids", "/bin/cat", "/proc/self/stat", tty=tty)
+        await peer.start("masks", "/bin/grep", "-E", "Sig(Ign|Blk)", "/proc/self/status", tty=tty)
+        await peer.closed("ids")
+        await peer.closed("masks")
+        pid, _name, _state, _parent, group, session, *_ = peer.output("ids").split()
+        assert pid == group == session
+        assert peer.output("masks").split()[1::2] == [b"0" * 16, b"0" * 16]
+
+
 async def test_arg0_replaces_the_name_but_not_the_program() -> None:
     async with serving() as (url, _), ready(url) as peer:
         for tty in (False, True):
@@ -233,7 +253,9 @@ async def test_terminate_on_a_terminal_ends_background_jobs_of_an_interactive_sh
         await peer.start("p", "/bin/bash", "--norc", "-i", tty=True)
         await peer.write("p", f"sleep {mark} &\necho r''eady\n".encode(), "1")
         await peer.output_has("p", b"ready\r\n")
-        assert descendants_named(mark)
+        async with asyncio.timeout(5):
+            while not descendants_named(mark):
+                await asyncio.sleep(0.01)
         await peer.call("process/terminate", {"processId": "p"})
         await peer.closed("p")
         async with asyncio.timeout(5):

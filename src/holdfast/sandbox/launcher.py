@@ -1,120 +1,47 @@
-"""The launcher: a small single-threaded process that forks and execs every command.
+"""The launcher: a small single-threaded process that starts and owns every command.
 
 It exists because forking the server is slow (its heap is large), unsafe (it has threads) and
 leaves nobody to clean up when the server is killed. The launcher is started before the heap
-grows, imports only a few standard modules and nothing of ours, and owns every child:
+grows, imports only a few standard modules and its own protocol, and owns every child:
 
 * It is a child subreaper: descendants that lose their parent become its children, so it can end
   them all. When its socket closes, for whatever reason, it kills everything below it and exits.
 * Each command is a session leader with its own process group. Only the launcher reaps, and only
   the launcher signals, so a process group number can not have been reused when it is signalled.
-* Should the launcher itself be killed, each command gets SIGKILL as its parent-death signal.
 
-The protocol is datagrams on one SOCK_SEQPACKET socket, descriptors attached by SCM_RIGHTS. A
-start hands over the child's ends of its streams and a close-on-exec status pipe: end of file on
-it means that exec happened, an errno means that it did not, so a failed start can not be
-mistaken for a failed command. Nothing in it assumes that the peer is the process that made the
+Orders and reports are datagrams on one SOCK_SEQPACKET socket (`orders.py`). A start is answered
+with a pid once exec happened, or with the errno that stopped it, so a failed start can not be
+mistaken for a failed command. Nothing here assumes that the peer is the process that made the
 launcher.
 """
 
-import array
 import ctypes
 import errno
-import fcntl
 import os
 import select
 import signal
 import socket
-import struct
 import sys
-import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-# --- the protocol, shared with whoever drives the launcher
+from holdfast.sandbox.orders import (
+    END_OWNER,
+    EXITED,
+    HAS_STATE,
+    SIGNAL,
+    START,
+    STARTED,
+    STATE_FD,
+    TTY,
+    Event,
+    Request,
+    pack_event,
+    receive,
+)
 
-START, SIGNAL, END_OWNER = 1, 2, 3
-FORKED, EXITED = 1, 2
-
-TTY, HAS_STATE, IN_MEMFD = 1, 2, 4
-
-_REQUEST: Final = struct.Struct("<BIIBiIII")  # op, id, owner, flags, signal, argc, envc, payload length
-_EVENT: Final = struct.Struct("<BIIiiQQQ")  # op, id, pid, errno, wait status, user us, system us, peak rss
-
-STATE_FD: Final = 9  # where a command finds the descriptor that restores its shell state
-MAX_INLINE: Final = 64 * 1024  # below the default socket buffer; larger requests travel in a memfd
-MAX_FDS: Final = 6  # status, stdin, stdout, stderr, shell state, memfd
-MAX_PAYLOAD: Final = 8 * 1024 * 1024  # more than the kernel takes as arguments and environment
-
-
-class Request(NamedTuple):
-    """One order. `fds` are status, stdin, stdout, stderr, then the shell state if any."""
-
-    op: int
-    id: int = 0
-    owner: int = 0
-    flags: int = 0
-    signal: int = 0
-    cwd: bytes = b""
-    program: bytes = b""
-    argv: tuple[bytes, ...] = ()
-    env: tuple[bytes, ...] = ()
-
-
-class Event(NamedTuple):
-    """One report: FORKED with a pid, or with an errno and no pid; EXITED with status and usage."""
-
-    op: int
-    id: int
-    pid: int
-    errno: int = 0
-    status: int = 0
-    user_us: int = 0
-    system_us: int = 0
-    peak_rss: int = 0
-
-
-def send_request(sock: socket.socket, request: Request, fds: tuple[int, ...] = ()) -> None:
-    """Send one order; raises OSError when the launcher is gone or the order is too large."""
-    fields = (request.cwd, request.program, *request.argv, *request.env) if request.op == START else ()
-    payload = b"\0".join(fields)
-    if len(payload) > MAX_PAYLOAD:
-        raise OSError(errno.E2BIG, os.strerror(errno.E2BIG))
-    flags, memfd = request.flags, -1
-    if len(payload) > MAX_INLINE:
-        memfd = os.memfd_create("holdfast-start", os.MFD_CLOEXEC)
-        flags |= IN_MEMFD
-        fds = (*fds, memfd)
-    try:
-        if memfd >= 0:
-            _write_all(memfd, payload)
-        header = _REQUEST.pack(
-            request.op,
-            request.id,
-            request.owner,
-            flags,
-            request.signal,
-            len(request.argv),
-            len(request.env),
-            len(payload),
-        )
-        parts = [header] if memfd >= 0 else [header, payload]
-        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
-        sock.sendmsg(parts, ancillary)
-    finally:
-        if memfd >= 0:
-            os.close(memfd)
-
-
-def unpack_event(data: bytes) -> Event:
-    return Event(*_EVENT.unpack(data))
-
-
-# --- the process itself
-
-_PR_SET_PDEATHSIG: Final = 1  # linux/prctl.h
-_PR_SET_CHILD_SUBREAPER: Final = 36
+_PR_SET_CHILD_SUBREAPER: Final = 36  # linux/prctl.h
 _SHUTDOWN_S: Final = 5.0  # how long a final kill may take before we give up on unkillable processes
 _RESET_SIGNALS: Final = (  # ignored here or by whoever started us; a command expects the defaults
     signal.SIGINT,
@@ -128,7 +55,6 @@ _RESET_SIGNALS: Final = (  # ignored here or by whoever started us; a command ex
     signal.SIGUSR2,
 )
 _PARENT, _SESSION = 1, 3  # fields of /proc/PID/stat after the name
-_TRY_NEXT: Final = (errno.ENOENT, errno.ENOTDIR, errno.EACCES)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
@@ -141,85 +67,54 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(code, os.strerror(code))
 
 
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
+def _candidates(program: bytes, path: bytes) -> Iterator[bytes]:
+    """Where a program may be, as a shell looks for it."""
+    if b"/" in program:
+        yield program
+        return
+    for folder in path.split(b":"):
+        found = os.path.join(folder or b".", program)
+        if os.path.exists(found):
+            yield found
 
 
-def _receive(sock: socket.socket) -> tuple[Request, list[int]] | None:
-    """The next order with its descriptors, or None when the other side is gone."""
-    data, ancillary, _, _ = sock.recvmsg(
-        _REQUEST.size + MAX_INLINE, socket.CMSG_SPACE(MAX_FDS * 4), socket.MSG_CMSG_CLOEXEC
-    )
-    if not data:
-        return None
-    fds = array.array("i")
-    for _level, _kind, raw in ancillary:
-        fds.frombytes(raw)
-    op, id_, owner, flags, signum, argc, envc, length = _REQUEST.unpack_from(data)
-    payload = data[_REQUEST.size :]
-    if flags & IN_MEMFD:
-        memfd = fds.pop()
-        payload = os.pread(memfd, length, 0)
-        os.close(memfd)
-    if op != START:
-        return Request(op, id_, owner, flags, signum), fds.tolist()
-    fields = payload.split(b"\0")
-    argv, env = tuple(fields[2 : 2 + argc]), tuple(fields[2 + argc : 2 + argc + envc])
-    return Request(op, id_, owner, flags, signum, fields[0], fields[1], argv, env), fds.tolist()
+def _spawn(request: Request, fds: list[int]) -> int:
+    """Start a command as the leader of a new session; raises OSError when it can not be started.
 
-
-def _exec(request: Request) -> None:
-    """Replace this process; returns only by raising OSError."""
+    posix_spawn shares our memory with the child until exec, which is several times faster than a
+    fork that copies it. What it has no option for, the working directory, is ours for a moment.
+    """
     env = dict(entry.split(b"=", 1) for entry in request.env)
-    if b"/" in request.program:
-        os.execve(request.program, request.argv, env)  # noqa: S606 - this is what a launcher is for
-    denied: OSError | None = None
-    for folder in env.get(b"PATH", os.defpath.encode()).split(b":"):
-        try:
-            os.execve(os.path.join(folder or b".", request.program), request.argv, env)  # noqa: S606
-        except OSError as exc:
-            if exc.errno not in _TRY_NEXT:
-                raise
-            if exc.errno == errno.EACCES:
-                denied = exc  # as a shell does: a forbidden match is worth more than no match
-    raise denied or OSError(errno.ENOENT, os.strerror(errno.ENOENT))
-
-
-def _become(request: Request, fds: list[int], parent: int) -> None:
-    """In the child: turn into the command, or say on the status pipe why not."""
-    status, stdin, stdout, stderr = fds[:4]
+    actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = []
+    if request.flags & TTY:
+        # The first terminal a session leader opens becomes its controlling terminal.
+        actions.append((os.POSIX_SPAWN_OPEN, 0, os.ttyname(fds[0]), os.O_RDWR, 0))
+        actions += [(os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
+    else:
+        actions += [(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(fds[:3])]
+    if request.flags & HAS_STATE:
+        actions.append((os.POSIX_SPAWN_DUP2, fds[3], STATE_FD))
+    denied = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+    os.chdir(request.cwd)
     try:
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(1)  # the launcher died before the death signal was armed
-        os.setsid()
-        if request.flags & TTY:
-            fcntl.ioctl(stdin, termios.TIOCSCTTY, 0)
-        for target, fd in enumerate((stdin, stdout, stderr)):
-            os.dup2(fd, target)
-        keep = {status}
-        if request.flags & HAS_STATE:
-            if status == STATE_FD:
-                status = os.dup(status)
-                keep = {status}
-            os.dup2(fds[4], STATE_FD)
-            keep.add(STATE_FD)
-        low = 3
-        for fd in sorted(keep):
-            os.closerange(low, fd)
-            low = fd + 1
-        os.closerange(low, os.sysconf("SC_OPEN_MAX"))
-        for signum in _RESET_SIGNALS:
-            signal.signal(signum, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        os.chdir(request.cwd)
-        _exec(request)
-    except OSError as exc:
-        os.write(status, struct.pack("<i", exc.errno or errno.EIO))
+        for program in _candidates(request.program, env.get(b"PATH", os.defpath.encode())):
+            try:
+                return os.posix_spawn(
+                    program,
+                    request.argv,
+                    env,
+                    file_actions=actions,
+                    setsid=True,
+                    setsigmask=(),
+                    setsigdef=_RESET_SIGNALS,
+                )
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except PermissionError as exc:
+                denied = exc  # as a shell does: a forbidden match is worth more than no match
     finally:
-        os._exit(127)
+        os.chdir("/")
+    raise denied
 
 
 class _Group(NamedTuple):
@@ -274,7 +169,7 @@ class Launcher:
             self._end_everything()
 
     def _obey(self) -> bool:
-        received = _receive(self._sock)
+        received = receive(self._sock)
         if received is None:
             return False
         request, fds = received
@@ -288,18 +183,15 @@ class Launcher:
 
     def _start(self, request: Request, fds: list[int]) -> None:
         try:
-            pid = os.fork()
+            pid = _spawn(request, fds)
         except OSError as exc:
-            self._report(Event(FORKED, request.id, 0, exc.errno or errno.EAGAIN))
+            self._report(Event(STARTED, request.id, 0, exc.errno or errno.EIO))
             return
         finally:
-            if os.getpid() == self._pid:
-                for fd in fds:
-                    os.close(fd)
-        if pid == 0:
-            _become(request, fds, self._pid)
+            for fd in fds:
+                os.close(fd)
         self._running[pid] = _Group(pid, request.id, request.owner, bool(request.flags & TTY))
-        self._report(Event(FORKED, request.id, pid))
+        self._report(Event(STARTED, request.id, pid))
 
     def _signal(self, wanted: Callable[[_Group], bool], signum: int) -> None:
         for group in (*self._running.values(), *self._lingering.values()):
@@ -334,7 +226,7 @@ class Launcher:
         self._lingering = {pid: group for pid, group in self._lingering.items() if group.signal(0)}
 
     def _report(self, event: Event) -> None:
-        self._sock.send(_EVENT.pack(*event))
+        self._sock.send(pack_event(event))
 
     def _end_everything(self) -> None:
         """Kill all descendants; those in other sessions become our children as their parents die."""
@@ -386,9 +278,8 @@ def _processes(field: int, value: int) -> list[int]:
 
 
 def main() -> None:
+    """Be the launcher on the socket whose descriptor is the last argument."""
     os.setsid()  # a signal to the server's group, even SIGKILL, must not end us before our children
-    Launcher(socket.socket(fileno=int(sys.argv[1]))).run()
-
-
-if __name__ == "__main__":
-    main()
+    sock = socket.socket(fileno=int(sys.argv[-1]))
+    sock.set_inheritable(False)  # whoever holds it could give orders, and keep us alive
+    Launcher(sock).run()

@@ -12,7 +12,7 @@ import inspect
 import logging
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Coroutine
 from typing import Final, Protocol
 
 from holdfast import tracing
@@ -95,6 +95,9 @@ class Connection:
         self._inbox_bytes = 0
         self._ended = False
         self._news = asyncio.Event()
+        self._idle = False
+        self._unfinished: Coroutine[None, None, None] | None = None
+        self._tasks: asyncio.TaskGroup
         self._writable = asyncio.Event()
         self._writable.set()
         self._reading = True
@@ -104,11 +107,17 @@ class Connection:
     # --- the wire's side
 
     def receive(self, message: bytes) -> None:
-        """One message arrived."""
-        self._inbox.append(message)
-        self._inbox_bytes += len(message)
+        """One message arrived. If nothing is under way, what can be answered at once is, right here."""
+        if self._idle and self._slots == 1 and self._writable.is_set():
+            self._unfinished = self._take(message)
+            if self._unfinished is None and not self._ended:
+                return
+            self._idle = False
+        else:
+            self._inbox.append(message)
+            self._inbox_bytes += len(message)
+            self._throttle()
         self._news.set()
-        self._throttle()
 
     def end(self) -> None:
         """No more messages will come; finish those that did."""
@@ -149,8 +158,8 @@ class Connection:
     async def run(self) -> None:
         """Handle messages until `end` or cancellation; then the session is detached, or ended."""
         try:
-            async with asyncio.TaskGroup() as tasks:
-                work = tasks.create_task(self._handle_all(tasks))
+            async with asyncio.TaskGroup() as self._tasks:
+                work = self._tasks.create_task(self._handle_all())
                 await asyncio.wait([work])
                 if not work.cancelled() and work.exception() is None:
                     raise _Finished
@@ -165,78 +174,117 @@ class Connection:
                 else:
                     self._executor.end(self._session)
 
-    async def _handle_all(self, tasks: asyncio.TaskGroup) -> None:
+    async def _handle_all(self) -> None:
         while True:
-            while not self._inbox:
+            while not self._inbox and self._unfinished is None:
                 if self._ended:
                     return
                 self._news.clear()
+                self._idle = True
                 await self._news.wait()
-            data = self._inbox.popleft()
-            self._inbox_bytes -= len(data)
-            if not self._reading:
-                self._throttle()
-            if not self._writable.is_set():
-                await self._writable.wait()
-            try:
-                message = rpc.decode(data)
-            except RemoteProtocolError as exc:
-                self._wire.send(rpc.error(rpc.UNATTRIBUTED, face(exc).rpc, f"{self._label}: {exc}"))
-                continue
-            match message:
-                case rpc.Request():
-                    if self._slots > 1 and self._stage is Stage.READY:
-                        self._waiting += 1
-                        self._throttle()
-                        tasks.create_task(self._in_lane(message, tasks))
-                    else:
-                        await self._answer(message, tasks)
-                case rpc.Notification(method="initialized") if self._stage is not Stage.NEW:
-                    self._stage = Stage.READY
-                case _:
-                    # A notification we do not know, or an answer to a request we never made.
-                    log.warning("connection dropped: the client broke the protocol")
-                    self._wire.abort()
-                    return
+                self._idle = False
+            if self._unfinished is None:
+                if not self._writable.is_set():
+                    await self._writable.wait()
+                data = self._inbox.popleft()
+                self._inbox_bytes -= len(data)
+                if not self._reading:
+                    self._throttle()
+                self._unfinished = self._take(data)
+            if self._unfinished is not None:
+                unfinished, self._unfinished = self._unfinished, None
+                await unfinished
 
-    async def _in_lane(self, request: rpc.Request, tasks: asyncio.TaskGroup) -> None:
+    def _take(self, data: bytes) -> Coroutine[None, None, None] | None:
+        """Do what a message says, or return what is left to await."""
+        try:
+            message = rpc.decode(data)
+        except RemoteProtocolError as exc:
+            self._wire.send(rpc.error(rpc.UNATTRIBUTED, face(exc).rpc, f"{self._label}: {exc}"))
+            return None
+        match message:
+            case rpc.Request():
+                if self._slots > 1 and self._stage is Stage.READY:
+                    self._waiting += 1
+                    self._throttle()
+                    self._tasks.create_task(self._in_lane(message))
+                    return None
+                return self._traced(message) if tracing.enabled() else self._answer(message)
+            case rpc.Notification(method="initialized") if self._stage is not Stage.NEW:
+                self._stage = Stage.READY
+            case _:
+                # A notification we do not know, or an answer to a request we never made.
+                log.warning("connection dropped: the client broke the protocol")
+                self._ended = True
+                self._wire.abort()
+        return None
+
+    async def _in_lane(self, request: rpc.Request) -> None:
         method = METHODS.get(request.method)
         try:
             if method is None:
-                await self._answer(request, tasks)
+                await self._traced(request)
             else:
                 async with self._lanes[method.control]:
-                    await self._answer(request, tasks)
+                    await self._traced(request)
         finally:
             self._waiting -= 1
             self._throttle()
 
-    async def _answer(self, request: rpc.Request, tasks: asyncio.TaskGroup) -> None:
+    async def _traced(self, request: rpc.Request) -> None:
+        with tracing.span(request.method, request.traceparent, request.tracestate):
+            unfinished = self._answer(request)
+            if unfinished is not None:
+                await unfinished
+
+    def _answer(self, request: rpc.Request) -> Coroutine[None, None, None] | None:
+        """Answer at once if the handler can; otherwise return what is left to await."""
         started = time.perf_counter()
-        code = 0
-        then: Callable[[], Awaitable[None]] | None = None
         try:
-            with tracing.span(request.method, request.traceparent, request.tracestate):
-                result = await self._call(request)
-            if isinstance(result, Streamed):
-                then = result.then
-                result = result.result
-            reply = rpc.response(request.id, result)
-            if len(reply) > rpc.MAX_MESSAGE_BYTES:
-                raise InvalidRequest("the answer exceeds the message limit; read the file in blocks")
-        except HoldfastError as exc:
-            code = face(exc).rpc
-            reply = rpc.error(request.id, code, str(exc))
-        except Exception:
-            log.exception("request failed unexpectedly", extra={"method": request.method})
-            code = face(Exception()).rpc
-            reply = rpc.error(request.id, code, "internal error")
+            result = self._call(request)
+        except Exception as exc:
+            self._refuse(request, exc, started)
+            return None
+        if inspect.isawaitable(result):
+            return self._finish(request, result, started)
+        self._reply(request, result, started)
+        return None
+
+    async def _finish(self, request: rpc.Request, pending: Awaitable[object], started: float) -> None:
+        try:
+            result = await pending
+        except Exception as exc:
+            self._refuse(request, exc, started)
+            return
+        if isinstance(result, Streamed):
+            self._reply(request, result.result, started)
+            self._tasks.create_task(result.then())
+        else:
+            self._reply(request, result, started)
+
+    def _reply(self, request: rpc.Request, result: object, started: float) -> None:
+        reply = rpc.response(request.id, result)
+        if len(reply) > rpc.MAX_MESSAGE_BYTES:
+            self._refuse(
+                request,
+                InvalidRequest("the answer exceeds the message limit; read the file in blocks"),
+                started,
+            )
+            return
         self._wire.send(reply)
-        if then is not None:
-            tasks.create_task(_coroutine(then))
+        self._metrics.answered(request.method, 0, time.perf_counter() - started)
+
+    def _refuse(self, request: rpc.Request, exc: Exception, started: float) -> None:
+        code = face(exc).rpc
+        text = str(exc)
+        if not isinstance(exc, HoldfastError):
+            log.error("request failed unexpectedly", extra={"method": request.method}, exc_info=exc)
+            text = "internal error"
+        self._wire.send(rpc.error(request.id, code, text))
         self._metrics.answered(request.method, code, time.perf_counter() - started)
 
-    async def _call(self, request: rpc.Request) -> object:
+    def _call(self, request: rpc.Request) -> object:
+        """The handler's result, or its awaitable."""
         method = METHODS.get(request.method)
         if method is None:
             raise MethodNotFound(f"exec-server stub does not implement `{request.method}` yet")
@@ -244,8 +292,7 @@ class Connection:
         gate(self._stage, method)
         if isinstance(params, InitializeParams):
             return self._initialize(params)
-        result = self._router.handlers[method.name](params)
-        return await result if inspect.isawaitable(result) else result
+        return self._router.handlers[method.name](params)
 
     def _initialize(self, params: InitializeParams) -> InitializeResult:
         session = self._executor.attach(self, params.resume_session_id, extended=params.holdfast)
@@ -256,7 +303,3 @@ class Connection:
 
 class _Finished(Exception):
     """The peer is done: ends the task group, and with it what still streams."""
-
-
-async def _coroutine(work: Callable[[], Awaitable[None]]) -> None:
-    await work()

@@ -1,28 +1,38 @@
 """The server's end of the launcher: order a start, await its outcome, hear of every exit.
 
-One launcher process serves the whole server. If it dies, every command it owned is over (the
-kernel kills them) and is reported as lost; the next start makes a new launcher.
+One launcher process serves the whole server. If it dies, the commands it owned are killed and
+reported as lost, and the next start makes a new launcher. If it hangs (a program or directory on
+a dead network mount), it keeps what it owns and further starts go to a new one.
 """
 
 import asyncio
+import contextlib
 import errno
 import logging
 import os
+import signal
 import socket
-import struct
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
+import holdfast
 from holdfast.errors import OperationFailed
-from holdfast.sandbox import launcher as protocol
+from holdfast.sandbox import orders
 
 log = logging.getLogger(__name__)
 
-LOST_STATUS: Final = -1  # the exit code of a command whose launcher died: nobody can know the real one
+LOST_CODE: Final = -1  # the exit code of a command whose launcher died: nobody can know the real one
+STUCK_S: Final = 5.0  # a start unanswered for this long hangs in the kernel; others must not wait for it
 _STOP_S: Final = 8.0  # longer than the launcher's own limit for killing what it owns
+# Isolated and without site-packages of its own: a small process, whatever is installed or configured.
+_BOOT: Final = (
+    f"import sys; sys.path.append({str(Path(holdfast.__file__).parent.parent)!r}); "
+    "from holdfast.sandbox.launcher import main; main()"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +57,11 @@ class Command:
 
 @dataclass(slots=True)
 class _Child:
-    forked: asyncio.Future[int]
+    started: asyncio.Future[int]
     on_exit: Callable[[Exit], None]
-    pid: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Connection:
     """One launcher process and what it owns."""
 
@@ -65,7 +74,8 @@ class Launcher:
     """Starts commands outside the server's own process."""
 
     def __init__(self) -> None:
-        self._connection: _Connection | None = None
+        self._current: _Connection | None = None
+        self._connections: set[_Connection] = set()
         self._last_id = 0
 
     def open(self) -> None:
@@ -89,93 +99,89 @@ class Launcher:
         Raises:
             OperationFailed: the program could not be started; nothing runs.
         """
-        connection = self._connection or self._connect()
+        connection = self._current or self._connect()
         self._last_id += 1
         id_ = self._last_id
-        request = protocol.Request(
-            protocol.START,
+        request = orders.Request(
+            orders.START,
             id_,
             owner,
-            flags=(protocol.TTY if tty else 0) | (protocol.HAS_STATE if state is not None else 0),
+            flags=(orders.TTY if tty else 0) | (orders.HAS_STATE if state is not None else 0),
             cwd=os.fsencode(command.cwd),
             program=os.fsencode(command.program),
             argv=tuple(os.fsencode(arg) for arg in command.argv),
             env=tuple(os.fsencode(f"{name}={value}") for name, value in command.env.items()),
         )
-        status_read, status_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        passed = [status_write, *streams]
+        child = _Child(asyncio.get_running_loop().create_future(), on_exit)
+        connection.children[id_] = child
+        passed = list(streams)
         try:
             if state is not None:
                 passed.append(_memfd(state))
-            child = _Child(asyncio.get_running_loop().create_future(), on_exit)
-            connection.children[id_] = child
-            protocol.send_request(connection.sock, request, tuple(passed))
+            orders.send_request(connection.sock, request, tuple(passed))
         except OSError as exc:
-            connection.children.pop(id_, None)
-            os.close(status_read)
+            del connection.children[id_]
             raise _start_failed(exc.errno or errno.EIO) from None
         finally:
-            os.close(status_write)
-            for fd in passed[4:]:
+            for fd in passed[3:]:
                 os.close(fd)
+        alarm = asyncio.get_running_loop().call_later(STUCK_S, self._replace, connection)
         try:
-            await child.forked
-            failure = await _read_status(status_read)
+            await child.started
         except asyncio.CancelledError:
             child.on_exit = _ignore
-            self.signal(id_, 9)
-            raise
-        except OperationFailed:
-            connection.children.pop(id_, None)
+            self.signal(id_, signal.SIGKILL)  # obeyed after the start, in order
             raise
         finally:
-            os.close(status_read)
-        if failure:
-            child.on_exit = _ignore
-            raise _start_failed(failure)
+            alarm.cancel()
         return id_
 
     def signal(self, id_: int, signum: int) -> None:
         """Signal the whole process group of a command, if any of it is left."""
-        self._order(protocol.Request(protocol.SIGNAL, id_, signal=signum))
+        self._order(orders.Request(orders.SIGNAL, id_, signal=signum))
 
     def end_owner(self, owner: int) -> None:
         """Kill every process group of this owner, also those that outlived their command."""
-        self._order(protocol.Request(protocol.END_OWNER, owner=owner))
+        self._order(orders.Request(orders.END_OWNER, owner=owner))
 
     async def aclose(self) -> None:
-        """End every command and the launcher itself."""
-        connection, self._connection = self._connection, None
-        if connection is None:
-            return
-        self._forget(connection)
-        try:
-            await asyncio.to_thread(connection.process.wait, _STOP_S)
-        except subprocess.TimeoutExpired:
-            log.error("the launcher did not end in time", extra={"pid": connection.process.pid})
-            connection.process.kill()
-
-    def _order(self, request: protocol.Request) -> None:
-        if self._connection is not None:
+        """End every command and every launcher."""
+        for connection in list(self._connections):
+            self._drop(connection)
             try:
-                protocol.send_request(self._connection.sock, request)
+                await asyncio.to_thread(connection.process.wait, _STOP_S)
+            except subprocess.TimeoutExpired:
+                log.error("the launcher did not end in time", extra={"pid": connection.process.pid})
+                connection.process.kill()
+
+    def _order(self, request: orders.Request) -> None:
+        """To every launcher: ids and owners are unique among them."""
+        for connection in list(self._connections):
+            try:
+                orders.send_request(connection.sock, request)
             except OSError:
-                self._lost(self._connection)
+                self._lost(connection)
 
     def _connect(self) -> _Connection:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            process = subprocess.Popen(  # noqa: S603 - our own interpreter and our own file
-                [sys.executable, "-I", "-S", protocol.__file__, str(theirs.fileno())],
+            process = subprocess.Popen(  # noqa: S603 - our own interpreter and our own code
+                [sys.executable, "-I", "-S", "-c", _BOOT, str(theirs.fileno())],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 env={},
                 cwd="/",
             )
-        self._connection = connection = _Connection(process, ours)
+        self._current = connection = _Connection(process, ours)
+        self._connections.add(connection)
         asyncio.get_running_loop().add_reader(ours.fileno(), self._hear, connection)
         return connection
+
+    def _replace(self, stuck: _Connection) -> None:
+        if self._current is stuck:
+            log.error("the launcher hangs; further starts use a new one", extra={"pid": stuck.process.pid})
+            self._current = None
 
     def _hear(self, connection: _Connection) -> None:
         try:
@@ -187,53 +193,55 @@ class Launcher:
         if not data:
             self._lost(connection)
             return
-        event = protocol.unpack_event(data)
+        event = orders.unpack_event(data)
         child = connection.children.get(event.id)
         if child is None:
             return
-        if event.op == protocol.FORKED:
-            child.pid = event.pid
-            if child.forked.cancelled():
-                return
-            if event.pid:
-                child.forked.set_result(event.pid)
-            else:
-                child.forked.set_exception(_start_failed(event.errno))
-        else:
+        if event.op == orders.EXITED:
             del connection.children[event.id]
             child.on_exit(_exit_of(event))
+        elif event.pid:
+            if not child.started.done():
+                child.started.set_result(event.pid)
+        else:
+            del connection.children[event.id]
+            if not child.started.done():
+                child.started.set_exception(_start_failed(event.errno))
 
     def _lost(self, connection: _Connection) -> None:
-        """The launcher is gone, and with it every command it owned."""
-        if self._connection is connection:
-            self._connection = None
-            log.error("the launcher died; its commands are lost", extra={"pid": connection.process.pid})
-        self._forget(connection)
+        """A launcher died: nobody owns its commands any more, so they are ended."""
+        log.error("the launcher died; its commands are lost", extra={"pid": connection.process.pid})
+        for child in connection.children.values():
+            if child.started.done() and not child.started.cancelled() and child.started.exception() is None:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(child.started.result(), signal.SIGKILL)
+        self._drop(connection)
         connection.process.poll()
 
-    def _forget(self, connection: _Connection) -> None:
-        if connection.sock.fileno() >= 0:
-            asyncio.get_running_loop().remove_reader(connection.sock.fileno())
-            connection.sock.close()
+    def _drop(self, connection: _Connection) -> None:
+        if connection not in self._connections:
+            return
+        self._connections.discard(connection)
+        if self._current is connection:
+            self._current = None
+        asyncio.get_running_loop().remove_reader(connection.sock.fileno())
+        connection.sock.close()
         children, connection.children = connection.children, {}
         for child in children.values():
-            if not child.forked.done():
-                child.forked.set_exception(OperationFailed("the launcher died while starting the process"))
-            elif not child.forked.cancelled() and child.forked.exception() is None:
-                child.on_exit(Exit(LOST_STATUS))
+            if not child.started.done():
+                child.started.set_exception(OperationFailed("the launcher died while starting the process"))
+            elif not child.started.cancelled():
+                child.on_exit(Exit(LOST_CODE))
 
 
 def _ignore(_exit: Exit) -> None:
     """Nobody waits for this command."""
 
 
-def _exit_of(event: protocol.Event) -> Exit:
+def _exit_of(event: orders.Event) -> Exit:
     code = os.waitstatus_to_exitcode(event.status)
     return Exit(
-        code if code >= 0 else 128 - code,
-        event.user_us // 1000,
-        event.system_us // 1000,
-        event.peak_rss,
+        code if code >= 0 else 128 - code, event.user_us // 1000, event.system_us // 1000, event.peak_rss
     )
 
 
@@ -252,21 +260,3 @@ def _memfd(data: bytes) -> int:
         os.close(fd)
         raise
     return fd
-
-
-async def _read_status(fd: int) -> int:
-    """0 once exec happened, otherwise the errno that stopped it."""
-    loop = asyncio.get_running_loop()
-    ready: asyncio.Future[int] = loop.create_future()
-
-    def on_readable() -> None:
-        data = os.read(fd, 4)
-        loop.remove_reader(fd)
-        if not ready.done():
-            ready.set_result(struct.unpack("<i", data)[0] if data else 0)
-
-    loop.add_reader(fd, on_readable)
-    try:
-        return await ready
-    finally:
-        loop.remove_reader(fd)

@@ -9,7 +9,7 @@ import asyncio
 import functools
 import os
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar
 
@@ -50,7 +50,7 @@ class Streamed:
     """A result, and what to do after it was sent."""
 
     result: msgspec.Struct
-    then: Callable[[], Awaitable[None]]
+    then: Callable[[], Coroutine[None, None, None]]
 
 
 Handler: TypeAlias = Callable[[Any], Any]  # the table pairs each with the struct its method decodes to

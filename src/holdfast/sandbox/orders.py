@@ -1,0 +1,120 @@
+"""Orders to the launcher and reports from it: datagrams with descriptors attached.
+
+Imported by the launcher, so: standard library only, and little of it.
+"""
+
+import array
+import errno
+import os
+import socket
+import struct
+from typing import Final, NamedTuple
+
+START, SIGNAL, END_OWNER = 1, 2, 3
+STARTED, EXITED = 1, 2
+
+TTY, HAS_STATE, IN_MEMFD = 1, 2, 4
+
+_REQUEST: Final = struct.Struct("<BIIBiIII")  # op, id, owner, flags, signal, argc, envc, payload length
+_EVENT: Final = struct.Struct("<BIIiiQQQ")  # op, id, pid, errno, wait status, user us, system us, peak rss
+
+STATE_FD: Final = 9  # where a command finds the descriptor that restores its shell state
+MAX_INLINE: Final = 64 * 1024  # below the default socket buffer; larger requests travel in a memfd
+MAX_FDS: Final = 5  # stdin, stdout, stderr, shell state, memfd
+MAX_PAYLOAD: Final = 8 * 1024 * 1024  # more than the kernel takes as arguments and environment
+
+
+class Request(NamedTuple):
+    """One order. A start comes with stdin, stdout, stderr, and the shell state if any."""
+
+    op: int
+    id: int = 0
+    owner: int = 0
+    flags: int = 0
+    signal: int = 0
+    cwd: bytes = b""
+    program: bytes = b""
+    argv: tuple[bytes, ...] = ()
+    env: tuple[bytes, ...] = ()
+
+
+class Event(NamedTuple):
+    """One report: STARTED with a pid, or with an errno and no pid; EXITED with status and usage."""
+
+    op: int
+    id: int
+    pid: int
+    errno: int = 0
+    status: int = 0
+    user_us: int = 0
+    system_us: int = 0
+    peak_rss: int = 0
+
+
+def send_request(sock: socket.socket, request: Request, fds: tuple[int, ...] = ()) -> None:
+    """Send one order; raises OSError when the launcher is gone or the order is too large."""
+    fields = (request.cwd, request.program, *request.argv, *request.env) if request.op == START else ()
+    payload = b"\0".join(fields)
+    if len(payload) > MAX_PAYLOAD:
+        raise OSError(errno.E2BIG, os.strerror(errno.E2BIG))
+    flags, memfd = request.flags, -1
+    if len(payload) > MAX_INLINE:
+        memfd = os.memfd_create("holdfast-start", os.MFD_CLOEXEC)
+        flags |= IN_MEMFD
+        fds = (*fds, memfd)
+    try:
+        if memfd >= 0:
+            _write_all(memfd, payload)
+        header = _REQUEST.pack(
+            request.op,
+            request.id,
+            request.owner,
+            flags,
+            request.signal,
+            len(request.argv),
+            len(request.env),
+            len(payload),
+        )
+        parts = [header] if memfd >= 0 else [header, payload]
+        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+        sock.sendmsg(parts, ancillary)
+    finally:
+        if memfd >= 0:
+            os.close(memfd)
+
+
+def unpack_event(data: bytes) -> Event:
+    return Event(*_EVENT.unpack(data))
+
+
+def pack_event(event: Event) -> bytes:
+    return _EVENT.pack(*event)
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def receive(sock: socket.socket) -> tuple[Request, list[int]] | None:
+    """The next order with its descriptors, or None when the other side is gone."""
+    data, ancillary, _, _ = sock.recvmsg(
+        _REQUEST.size + MAX_INLINE, socket.CMSG_SPACE(MAX_FDS * 4), socket.MSG_CMSG_CLOEXEC
+    )
+    if not data:
+        return None
+    fds = array.array("i")
+    for _level, _kind, raw in ancillary:
+        fds.frombytes(raw)
+    op, id_, owner, flags, signum, argc, envc, length = _REQUEST.unpack_from(data)
+    payload = data[_REQUEST.size :]
+    if flags & IN_MEMFD:
+        memfd = fds.pop()
+        payload = os.pread(memfd, length, 0)
+        os.close(memfd)
+    if op != START:
+        return Request(op, id_, owner, flags, signum), fds.tolist()
+    fields = payload.split(b"\0")
+    argv, env = tuple(fields[2 : 2 + argc]), tuple(fields[2 + argc : 2 + argc + envc])
+    return Request(op, id_, owner, flags, signum, fields[0], fields[1], argv, env), fds.tolist()

@@ -1,0 +1,193 @@
+"""Orders and reports of the launcher over a real socket pair: what is sent is what arrives."""
+
+import errno
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.sandbox import orders
+from holdfast.sandbox.orders import (
+    END_OWNER,
+    EXITED,
+    FORKED,
+    HAS_STATE,
+    IN_MEMFD,
+    MAX_INLINE,
+    MAX_PAYLOAD,
+    SIGNAL,
+    START,
+    TTY,
+    Event,
+    Request,
+    send_request,
+)
+
+Pair = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        ours.settimeout(5)
+        theirs.settimeout(5)
+        yield ours, theirs
+
+
+def passed_on(pair: Pair, request: Request, fds: tuple[int, ...] = ()) -> tuple[Request, list[int]]:
+    """What the launcher receives; the descriptors are the caller's to close."""
+    send_request(pair[0], request, fds)
+    received = orders.receive(pair[1])
+    assert received is not None
+    return received
+
+
+def start(*, argv: tuple[bytes, ...] = (b"ls",), env: tuple[bytes, ...] = (), flags: int = 0) -> Request:
+    return Request(START, 7, 3, flags, cwd=b"/srv", program=b"ls", argv=argv, env=env)
+
+
+def descriptors() -> set[int]:
+    return {int(name) for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")}
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        start(),
+        start(argv=(b"ls", b"", b"-l", b"\xff\n"), env=(b"A=", b"B==x", b"C=\xc3\xa9")),
+        start(argv=(), env=()),
+        start(argv=(), env=(b"A=b",)),
+        start(argv=(b"",), env=(b"=",)),
+        start(flags=TTY | HAS_STATE),
+        Request(START, 2**32 - 1, 2**32 - 1, program=b"", cwd=b"", argv=(b"x",)),
+        Request(SIGNAL, 7, signal=15),
+        Request(SIGNAL, 7, signal=-1),
+        Request(END_OWNER, owner=3),
+    ],
+)
+def test_an_order_arrives_as_it_was_given(pair: Pair, request_: Request) -> None:
+    assert passed_on(pair, request_) == (request_, [])
+
+
+def test_orders_arrive_one_by_one_and_in_order(pair: Pair) -> None:
+    sent = [start(argv=(b"%d" % n,)) for n in range(5)]
+    for order in sent:
+        send_request(pair[0], order)
+    assert [orders.receive(pair[1]) for _ in sent] == [(order, []) for order in sent]
+
+
+def test_only_a_start_carries_a_command(pair: Pair) -> None:
+    request = Request(SIGNAL, 7, signal=9, cwd=b"/srv", program=b"ls", argv=(b"ls",), env=(b"A=b",))
+    assert passed_on(pair, request) == (Request(SIGNAL, 7, signal=9), [])
+
+
+def test_descriptors_arrive_in_order_and_are_not_inherited(pair: Pair) -> None:
+    read, write = os.pipe()
+    received, fds = passed_on(pair, start(flags=HAS_STATE), (write, read, read, write, read))
+    try:
+        assert received == start(flags=HAS_STATE)
+        same = [os.fstat(fd).st_mode for fd in (write, read, read, write, read)]
+        assert [os.fstat(fd).st_mode for fd in fds] == same
+        os.write(fds[0], b"hello")
+        assert os.read(fds[4], 5) == b"hello"
+        assert not any(os.get_inheritable(fd) for fd in fds)
+    finally:
+        for fd in (read, write, *fds):
+            os.close(fd)
+
+
+def sized(length: int) -> Request:
+    """A start whose payload has exactly this length."""
+    fixed = len(b"\0".join((b"/srv", b"ls", b"")))
+    return start(argv=(b"x" * (length - fixed),))
+
+
+@pytest.mark.parametrize("length", [MAX_INLINE - 1, MAX_INLINE])
+def test_a_small_order_fits_in_one_datagram(pair: Pair, length: int) -> None:
+    assert passed_on(pair, sized(length)) == (sized(length), [])
+
+
+@pytest.mark.parametrize("length", [MAX_INLINE + 1, 3 * MAX_INLINE, MAX_PAYLOAD])
+def test_a_large_order_travels_in_memory_and_leaves_no_descriptor(pair: Pair, length: int) -> None:
+    before = descriptors()
+    received, fds = passed_on(pair, sized(length))
+    assert received == sized(length)._replace(flags=IN_MEMFD)
+    assert fds == []
+    assert descriptors() == before
+
+
+def test_a_large_order_keeps_its_other_descriptors(pair: Pair) -> None:
+    read, write = os.pipe()
+    request = sized(2 * MAX_INLINE)._replace(flags=HAS_STATE, env=(b"A=b", b"C=d"))
+    received, fds = passed_on(pair, request, (write, read, read, write, read))
+    try:
+        assert received == request._replace(flags=HAS_STATE | IN_MEMFD)
+        assert len(fds) == 5
+        os.write(fds[3], b"x")
+        assert os.read(fds[4], 1) == b"x"
+    finally:
+        for fd in (read, write, *fds):
+            os.close(fd)
+
+
+def test_an_order_beyond_what_the_kernel_takes_is_refused(pair: Pair) -> None:
+    before = descriptors()
+    with pytest.raises(OSError, match="too long") as caught:
+        send_request(pair[0], sized(MAX_PAYLOAD + 1))
+    assert caught.value.errno == errno.E2BIG
+    assert descriptors() == before
+
+
+@pytest.mark.parametrize("length", [100, 2 * MAX_INLINE])
+def test_an_order_to_a_launcher_that_is_gone_fails_and_leaks_nothing(pair: Pair, length: int) -> None:
+    pair[1].close()
+    before = descriptors()
+    with pytest.raises(BrokenPipeError):
+        send_request(pair[0], sized(length))
+    assert descriptors() == before
+
+
+def test_the_launcher_hears_that_the_server_is_gone(pair: Pair) -> None:
+    send_request(pair[0], start())
+    pair[0].close()
+    assert orders.receive(pair[1]) == (start(), [])
+    assert orders.receive(pair[1]) is None
+
+
+@pytest.mark.parametrize("length", [100, 2 * MAX_INLINE])
+def test_an_order_can_be_passed_on_unread(pair: Pair, length: int) -> None:
+    """As the launcher does: it looks at the order, and hands it to the child that is to obey it."""
+    before = descriptors()
+    read, write = os.pipe()
+    send_request(pair[0], sized(length), (write, read))
+    raw = orders.receive_raw(pair[1])
+    assert raw is not None
+    data, fds = raw
+    flags = IN_MEMFD if length > MAX_INLINE else 0
+    assert orders.peek(data) == Request(START, 7, 3, flags)
+
+    orders.send_raw(pair[1], data, fds)
+    received = orders.receive(pair[0])
+    assert received is not None
+    request, passed = received
+    assert request == sized(length)._replace(flags=flags)
+    os.write(passed[0], b"x")
+    assert os.read(read, 1) == b"x"
+    for fd in (read, write, *fds, *passed):
+        os.close(fd)
+    assert descriptors() == before
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        Event(FORKED, 7, 4321),
+        Event(FORKED, 7, 0, errno.EAGAIN),
+        Event(EXITED, 7, 4321, 0, 3 << 8),
+        Event(EXITED, 2**32 - 1, 2**22, 0, 9, 2**40, 2**41, 2**50),
+    ],
+)
+def test_a_report_arrives_as_it_was_given(event: Event) -> None:
+    assert orders.unpack_event(orders.pack_event(event)) == event

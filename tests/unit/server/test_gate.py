@@ -1,0 +1,50 @@
+"""The gate of a connection: which method may be called at which stage of the handshake."""
+
+import pytest
+
+from holdfast.errors import InvalidRequest
+from holdfast.server.connection import Stage, gate
+from holdfast.wire.methods import METHODS, Method
+
+OTHERS = [method for name, method in METHODS.items() if name != "initialize"]
+
+
+@pytest.mark.parametrize("method", OTHERS, ids=lambda method: method.name)
+def test_nothing_but_initialize_comes_first(method: Method) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        gate(Stage.NEW, method)
+    assert str(caught.value) == f"client must call initialize before using {method.family} methods"
+
+
+@pytest.mark.parametrize("method", OTHERS, ids=lambda method: method.name)
+def test_nothing_comes_before_the_client_says_initialized(method: Method) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        gate(Stage.INITIALIZED, method)
+    assert str(caught.value) == f"client must send initialized before using {method.family} methods"
+
+
+@pytest.mark.parametrize("method", OTHERS, ids=lambda method: method.name)
+def test_everything_is_open_once_the_handshake_is_complete(method: Method) -> None:
+    gate(Stage.READY, method)
+
+
+def test_initialize_opens_a_new_connection() -> None:
+    gate(Stage.NEW, METHODS["initialize"])
+
+
+@pytest.mark.parametrize("stage", [Stage.INITIALIZED, Stage.READY])
+def test_initialize_is_not_repeated(stage: Stage) -> None:
+    with pytest.raises(InvalidRequest, match=r"^initialize may only be sent once per connection$"):
+        gate(stage, METHODS["initialize"])
+
+
+def test_the_families_are_those_of_the_protocol() -> None:
+    assert {method.family for method in OTHERS} == {
+        "exec",
+        "environment info",
+        "environment status",
+        "environment config",
+        "capability discovery",
+        "filesystem",
+        "http",
+    }
