@@ -74,7 +74,8 @@ async def test_the_child_leads_a_session_with_default_signals(tty: bool) -> None
         await peer.closed("masks")
         pid, _name, _state, _parent, group, session, *_ = peer.output("ids").split()
         assert pid == group == session
-        assert peer.output("masks").split()[1::2] == [b"0" * 16, b"0" * 16]
+        for mask in peer.output("masks").split()[1::2]:
+            assert int(mask, 16) & ~(0b11 << 31) == 0  # signals 32 and 33 are the C library's own
 
 
 async def test_arg0_replaces_the_name_but_not_the_program() -> None:
