@@ -11,13 +11,13 @@ from holdfast.sandbox import orders
 from holdfast.sandbox.orders import (
     END_OWNER,
     EXITED,
-    FORKED,
     HAS_STATE,
     IN_MEMFD,
     MAX_INLINE,
     MAX_PAYLOAD,
     SIGNAL,
     START,
+    STARTED,
     TTY,
     Event,
     Request,
@@ -85,13 +85,13 @@ def test_only_a_start_carries_a_command(pair: Pair) -> None:
 
 def test_descriptors_arrive_in_order_and_are_not_inherited(pair: Pair) -> None:
     read, write = os.pipe()
-    received, fds = passed_on(pair, start(flags=HAS_STATE), (write, read, read, write, read))
+    received, fds = passed_on(pair, start(flags=HAS_STATE), (write, read, write, read))
     try:
         assert received == start(flags=HAS_STATE)
-        same = [os.fstat(fd).st_mode for fd in (write, read, read, write, read)]
+        same = [os.fstat(fd).st_mode for fd in (write, read, write, read)]
         assert [os.fstat(fd).st_mode for fd in fds] == same
         os.write(fds[0], b"hello")
-        assert os.read(fds[4], 5) == b"hello"
+        assert os.read(fds[3], 5) == b"hello"
         assert not any(os.get_inheritable(fd) for fd in fds)
     finally:
         for fd in (read, write, *fds):
@@ -121,12 +121,12 @@ def test_a_large_order_travels_in_memory_and_leaves_no_descriptor(pair: Pair, le
 def test_a_large_order_keeps_its_other_descriptors(pair: Pair) -> None:
     read, write = os.pipe()
     request = sized(2 * MAX_INLINE)._replace(flags=HAS_STATE, env=(b"A=b", b"C=d"))
-    received, fds = passed_on(pair, request, (write, read, read, write, read))
+    received, fds = passed_on(pair, request, (write, read, write, read))
     try:
         assert received == request._replace(flags=HAS_STATE | IN_MEMFD)
-        assert len(fds) == 5
-        os.write(fds[3], b"x")
-        assert os.read(fds[4], 1) == b"x"
+        assert len(fds) == 4
+        os.write(fds[2], b"x")
+        assert os.read(fds[3], 1) == b"x"
     finally:
         for fd in (read, write, *fds):
             os.close(fd)
@@ -156,35 +156,11 @@ def test_the_launcher_hears_that_the_server_is_gone(pair: Pair) -> None:
     assert orders.receive(pair[1]) is None
 
 
-@pytest.mark.parametrize("length", [100, 2 * MAX_INLINE])
-def test_an_order_can_be_passed_on_unread(pair: Pair, length: int) -> None:
-    """As the launcher does: it looks at the order, and hands it to the child that is to obey it."""
-    before = descriptors()
-    read, write = os.pipe()
-    send_request(pair[0], sized(length), (write, read))
-    raw = orders.receive_raw(pair[1])
-    assert raw is not None
-    data, fds = raw
-    flags = IN_MEMFD if length > MAX_INLINE else 0
-    assert orders.peek(data) == Request(START, 7, 3, flags)
-
-    orders.send_raw(pair[1], data, fds)
-    received = orders.receive(pair[0])
-    assert received is not None
-    request, passed = received
-    assert request == sized(length)._replace(flags=flags)
-    os.write(passed[0], b"x")
-    assert os.read(read, 1) == b"x"
-    for fd in (read, write, *fds, *passed):
-        os.close(fd)
-    assert descriptors() == before
-
-
 @pytest.mark.parametrize(
     "event",
     [
-        Event(FORKED, 7, 4321),
-        Event(FORKED, 7, 0, errno.EAGAIN),
+        Event(STARTED, 7, 4321),
+        Event(STARTED, 7, 0, errno.EAGAIN),
         Event(EXITED, 7, 4321, 0, 3 << 8),
         Event(EXITED, 2**32 - 1, 2**22, 0, 9, 2**40, 2**41, 2**50),
     ],
