@@ -11,7 +11,7 @@ run: $(VENV)/run                  ## install and start the server on its default
 	@exec $(RUN)/holdfast serve
 
 test: $(VENV)/test tools-for-tests  ## install what the tests need and run all of them
-	$(RUN)/python -m tools.run_tests
+	$(RUN)/pytest -n auto
 
 check: lint types unit            ## before every commit: under a minute
 lint: $(VENV)/test

@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from base64 import b64decode
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -289,14 +290,14 @@ async def test_a_long_poll_wakes_on_output_exit_and_close() -> None:
     async with serving(slots=8) as (url, _), ready(url) as peer:
         await peer.start("p", "read a; echo $a; read b; exit 4", pipeStdin=True)
 
-        async def poll(after: int) -> dict[str, object]:
+        async def poll(after: int) -> dict[str, Any]:
             params = {"processId": "p", "afterSeq": after, "waitMs": 8000}
             return await peer.call("process/read", params)
 
         waiting = asyncio.ensure_future(poll(0))
         await peer.write("p", b"one\n", "1")
         page = await waiting
-        assert [chunk["seq"] for chunk in page["chunks"]] == [1]  # type: ignore[union-attr]
+        assert [chunk["seq"] for chunk in page["chunks"]] == [1]
         assert page["nextSeq"] == 2
         waiting = asyncio.ensure_future(poll(1))
         await peer.write("p", b"two\n", "2")

@@ -72,6 +72,7 @@ async def test_bytes_that_are_not_http_are_refused() -> None:
 async def test_no_extension_and_no_subprotocol_is_negotiated() -> None:
     async with serving() as (url, _), connected(url, compression="deflate", subprotocols=["x"]) as peer:
         assert peer.link.subprotocol is None
+        assert peer.link.response is not None
         assert "Sec-WebSocket-Extensions" not in peer.link.response.headers
 
 

@@ -176,8 +176,10 @@ async def serving(
     bound: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     task = asyncio.ensure_future(server.serve(bound.set_result))
     try:
+        task.add_done_callback(lambda _: bound.cancel())
         async with asyncio.timeout(WAIT_S):
-            await asyncio.wait([bound, task], return_when=asyncio.FIRST_COMPLETED)
+            with contextlib.suppress(asyncio.CancelledError):
+                await bound
         if task.done():
             task.result()
         yield bound.result(), executor

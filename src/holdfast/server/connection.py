@@ -287,7 +287,8 @@ class Connection:
         """The handler's result, or its awaitable."""
         method = METHODS.get(request.method)
         if method is None:
-            raise MethodNotFound(f"exec-server stub does not implement `{request.method}` yet")
+            name = request.method[: rpc.MAX_ECHO]
+            raise MethodNotFound(f"exec-server stub does not implement `{name}` yet")
         params = decode_params(method, request.params)
         gate(self._stage, method)
         if isinstance(params, InitializeParams):

@@ -115,5 +115,5 @@ def _refusal(head: Head, authenticate: Callable[[str | None], None]) -> Answer |
     try:
         authenticate(head.get("authorization"))
     except PeerRefused as exc:
-        return Answer(401, str(exc).encode())
+        return Answer(401, str(exc).encode(), head_only=head.method == "HEAD")
     return None

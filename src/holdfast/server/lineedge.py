@@ -24,8 +24,10 @@ class LineEdge(asyncio.Protocol):
         connect: Callable[["LineEdge"], Connection],
         admit: Callable[[asyncio.BaseTransport], bool],
         adopt: Callable[["asyncio.Task[None]"], None],
+        linger: Callable[[], None],
         finish_at_eof: bool,
     ) -> None:
+        self._linger = linger
         self._connect = connect
         self._admit = admit
         self._adopt = adopt
@@ -59,6 +61,7 @@ class LineEdge(asyncio.Protocol):
         try:
             for message in self._reader.feed(data):
                 self._connection.receive(message)
+            self._linger()
         except RemoteProtocolError:
             log.warning("connection dropped: a line is too long")
             self.abort()

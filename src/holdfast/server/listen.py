@@ -21,6 +21,7 @@ from holdfast.server.auth import Authenticator
 from holdfast.server.connection import Connection, Wire
 from holdfast.server.executor import Executor
 from holdfast.server.lineedge import LineEdge
+from holdfast.server.linger import Linger
 from holdfast.server.metrics import NO_METRICS, Metrics, PrometheusMetrics
 from holdfast.server.websocket import WebSocketEdge
 
@@ -48,6 +49,7 @@ class Server:
         self._executor = executor
         self._metrics: Metrics = PrometheusMetrics(executor) if options.metrics else NO_METRICS
         self._tasks: set[asyncio.Task[None]] = set()
+        self._linger = Linger()
         self._done = asyncio.Event()
 
     def stop(self) -> None:
@@ -86,6 +88,7 @@ class Server:
                 authenticate=self._authenticate,
                 metrics=self._metrics.render,
                 adopt=self._adopt,
+                linger=self._linger.touch,
             ),
             sock=sock,
             backlog=BACKLOG,
@@ -104,6 +107,7 @@ class Server:
                     ),
                     admit=_admit_unix_peer,
                     adopt=self._adopt,
+                    linger=self._linger.touch,
                     finish_at_eof=False,
                 ),
                 sock=sock,
@@ -129,6 +133,7 @@ class Server:
             ),
             admit=lambda _: True,
             adopt=self._adopt,
+            linger=self._linger.touch,
             finish_at_eof=True,
         )
         try:

@@ -41,8 +41,10 @@ class WebSocketEdge(asyncio.Protocol):
         authenticate: Authenticate,
         metrics: Callable[[], bytes | None],
         adopt: Callable[["asyncio.Task[None]"], None],
+        linger: Callable[[], None],
     ) -> None:
         self._connect = connect
+        self._linger = linger
         self._authenticate = authenticate
         self._metrics = metrics
         self._adopt = adopt
@@ -69,6 +71,7 @@ class WebSocketEdge(asyncio.Protocol):
             self._handshake(data)
         else:
             self._feed(data)
+            self._linger()
 
     def eof_received(self) -> bool:
         return False

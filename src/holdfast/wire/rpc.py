@@ -22,6 +22,7 @@ MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024  # what the reference accepts, so no
 MAX_VALUES: Final = 256 * 1024  # bounds memory and time of one parse
 MAX_DEPTH: Final = 127  # the reference's parser gives up beyond this
 _MAX_INT_DIGITS: Final = 20  # of the longest 64-bit number, sign included
+MAX_ECHO: Final = 200  # characters of the peer's own text in an error: enough to recognise, not to amplify
 UNATTRIBUTED: Final = -1  # the id of an error that answers no particular request
 
 RequestId: TypeAlias = int | str
@@ -71,7 +72,7 @@ def _object(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
         keys = (key for key, _ in pairs)
         while (key := next(keys)) not in seen:
             seen.add(key)
-        raise _ParseError(f"duplicate JSON object key `{key}`")
+        raise _ParseError(f"duplicate JSON object key `{key[:MAX_ECHO]}`")
     return made
 
 

@@ -1,0 +1,241 @@
+"""Keeping the books: what a message is owed, what a process said, what a server holds.
+
+`due` is a second opinion on the envelope, written from the protocol's text and not from our parser.
+`Account` merges pushed events and read pages of one process as a client has to after a reconnect.
+`Census` counts what may not leak.
+"""
+
+import asyncio
+import base64
+import enum
+import gc
+import json
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+MAX_VALUES: Final = 262_144
+MAX_DEPTH: Final = 127
+_BARE: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|[^\[\]{}"]+', re.DOTALL)
+
+
+class Due(enum.Enum):
+    """What a message brings its sender."""
+
+    ANSWER = enum.auto()
+    REFUSAL = enum.auto()  # an error nobody in particular asked for, id -1
+    NOTHING = enum.auto()
+    DROP = enum.auto()
+
+
+class Debt(NamedTuple):
+    due: Due
+    id: int | str | None = None
+    method: str = ""
+
+
+_REFUSAL: Final = Debt(Due.REFUSAL)
+_DROP: Final = Debt(Due.DROP)
+
+
+def due(data: bytes, *, initialized: bool) -> Debt:
+    """What the protocol promises for `data` on a connection that is, or is not, past `initialize`."""
+    message = _parsed(data)
+    if not isinstance(message, dict):
+        return _REFUSAL
+    if "method" in message:
+        method = message["method"]
+        if not isinstance(method, str):
+            return _REFUSAL
+        if "id" not in message:
+            return Debt(Due.NOTHING) if method == "initialized" and initialized else _DROP
+        traced = _is_trace(message.get("trace"))
+        return Debt(Due.ANSWER, message["id"], method) if _is_id(message["id"]) and traced else _REFUSAL
+    if "result" in message:
+        return _DROP if _is_id(message.get("id")) else _REFUSAL
+    error = message.get("error")
+    if not isinstance(error, dict) or not _is_id(message.get("id")):
+        return _REFUSAL
+    return _DROP if _is_i64(error.get("code")) and isinstance(error.get("message"), str) else _REFUSAL
+
+
+def _parsed(data: bytes) -> Any:
+    """The JSON value, or None: a message is never null."""
+    if len(data) > MAX_DEPTH and _depth(data) > MAX_DEPTH:
+        return None
+    try:
+        value = json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
+        json.dumps(value, ensure_ascii=False).encode("utf-8")  # a lone surrogate is not text
+    except (ValueError, RecursionError):
+        return None
+    return value if _values(value) <= MAX_VALUES else None
+
+
+def _depth(data: bytes) -> int:
+    depth = deepest = 0
+    for bracket in _BARE.sub(b"", data):
+        depth += 1 if bracket in b"[{" else -1
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise ValueError("a repeated key")
+    return made
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(name)
+
+
+def _values(value: Any) -> int:
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + sum(map(_values, items))
+
+
+def _is_i64(value: Any) -> bool:
+    return type(value) is int and -(2**63) <= value < 2**63
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, str) or _is_i64(value)
+
+
+def _is_trace(value: Any) -> bool:
+    if value is None:
+        return True
+    return isinstance(value, dict) and all(
+        isinstance(value.get(name), str | None) for name in ("traceparent", "tracestate")
+    )
+
+
+class Lost(AssertionError):
+    """The server's story of a process has a hole, a contradiction or a repetition."""
+
+
+class Exit(NamedTuple):
+    code: int
+
+
+class Closed(NamedTuple):
+    pass
+
+
+class Output(NamedTuple):
+    stream: str
+    data: bytes
+
+
+Event = Output | Exit | Closed
+
+
+@dataclass
+class Account:
+    """One process, by the numbers of its events."""
+
+    events: dict[int, Event] = field(default_factory=dict)
+    last_pushed: int = 0  # on the present connection; 0 before the first
+
+    def new_connection(self) -> None:
+        self.last_pushed = 0
+
+    @property
+    def last_seq(self) -> int:
+        """Up to here nothing is missing."""
+        seq = 0
+        while seq + 1 in self.events:
+            seq += 1
+        return seq
+
+    @property
+    def finished(self) -> bool:
+        return isinstance(self.events.get(self.last_seq), Closed)
+
+    def pushed(self, method: str, params: dict[str, Any]) -> None:
+        """A notification; on one connection they come in order and without a gap."""
+        seq: int = params["seq"]
+        if self.last_pushed and seq != self.last_pushed + 1:
+            raise Lost(f"event {seq} was pushed after event {self.last_pushed}")
+        self.last_pushed = seq
+        match method:
+            case "process/output":
+                self._enter(seq, Output(params["stream"], base64.b64decode(params["chunk"])))
+            case "process/exited":
+                self._enter(seq, Exit(params["exitCode"]))
+            case "process/closed":
+                self._enter(seq, Closed())
+            case _:
+                raise Lost(f"an event of an unknown kind: {method}")
+
+    def read(self, after: int, page: dict[str, Any]) -> None:
+        """A page read with neither limit nor wait; it leaves no number up to `nextSeq` unknown."""
+        for chunk in page["chunks"]:
+            self._enter(chunk["seq"], Output(chunk["stream"], base64.b64decode(chunk["chunk"])))
+        end: int = page["nextSeq"]
+        if page["closed"]:
+            end -= 1
+            self._enter(end, Closed())
+        told = {chunk["seq"] for chunk in page["chunks"]}
+        missing = [seq for seq in range(after + 1, end) if seq not in told]
+        if page["exited"] and len(missing) == 1:
+            self._enter(missing.pop(), Exit(page["exitCode"]))
+        if missing:
+            raise Lost(f"a read after {after} up to {end} leaves out {missing}")
+
+    def output(self, stream: str) -> bytes:
+        parts = (self.events[seq] for seq in range(1, self.last_seq + 1))
+        return b"".join(part.data for part in parts if isinstance(part, Output) and part.stream == stream)
+
+    @property
+    def exit_code(self) -> int:
+        [end] = [event for event in self.events.values() if isinstance(event, Exit)]
+        return end.code
+
+    def _enter(self, seq: int, event: Event) -> None:
+        if self.events.setdefault(seq, event) != event:
+            raise Lost(f"event {seq} is told in two ways")
+
+
+@dataclass(frozen=True)
+class Census:
+    """What a process holds. Compare two to find what leaked between them."""
+
+    files: int
+    children: tuple[int, ...]
+    private_kib: int
+
+    @classmethod
+    def of(cls, pid: int) -> "Census":
+        return cls(len(os.listdir(f"/proc/{pid}/fd")), tuple(children(pid)), _private_kib(pid))
+
+
+def children(pid: int) -> Iterator[int]:
+    """The children of every thread."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        yield from map(int, (task / "children").read_text("ascii").split())
+
+
+def _private_kib(pid: int) -> int:
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii")
+    return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("Private_"))
+
+
+def objects() -> int:
+    """How many objects this process keeps."""
+    gc.collect()
+    return len(gc.get_objects())
+
+
+async def settled(condition: Any, limit_s: float, what: Any) -> None:
+    """Wait until `condition()` holds; `what()` says what was there instead."""
+    try:
+        async with asyncio.timeout(limit_s):
+            while not condition():
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise AssertionError(f"not within {limit_s} s: {what()}") from None
