@@ -8,7 +8,7 @@ help:                             ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 10
 
 run: $(VENV)/run                  ## install and start the server on its default address
-	@exec $(RUN)/holdfast serve
+	@exec $(RUN)/holdfast serve --hint
 
 test: $(VENV)/test tools-for-tests  ## install what the tests need and run all of them
 	$(RUN)/pytest -n auto

@@ -1,6 +1,7 @@
 """The command line: parse, call, print. No logic of its own."""
 
 import asyncio
+import functools
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -72,6 +73,9 @@ def cli() -> None:
     show_default=True,
     help="Tolerance for the times in signed tokens.",
 )
+@click.option(
+    "--hint/--no-hint", default=None, help="Say on standard error what to type next [default: on a terminal]."
+)
 @click.option("--metrics", is_flag=True, help="Serve Prometheus metrics on /metrics of a ws:// listener.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
@@ -91,6 +95,7 @@ def serve(
     ws_issuer: str | None,
     ws_audience: str | None,
     skew_s: int,
+    hint: bool | None,
     metrics: bool,
     log_format: Literal["text", "json"],
     log_level: str,
@@ -119,9 +124,15 @@ def serve(
             skew_s=skew_s,
         )
         options = Options(parse(listen), slots, authenticator, metrics)
-        _run(run(options, announce=click.echo))
+        _run(run(options, announce=functools.partial(_announce, hint=hint)))
     except HoldfastError as exc:
         _fail(exc)
+
+
+def _announce(address: str, *, hint: bool | None) -> None:
+    click.echo(address)
+    if sys.stderr.isatty() if hint is None else hint:
+        click.echo(f"try: CODEX_EXEC_SERVER_URL={address} codex --sandbox danger-full-access", err=True)
 
 
 def _read(flag: str, path: Path | None, convert: Callable[[bytes], T]) -> T | None:
