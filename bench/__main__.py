@@ -90,9 +90,6 @@ def measured(options: argparse.Namespace) -> int:
     print(report.table(lines))
     if (floor := report.median(results.get("start", {}), Side.FLOOR)) is not None:
         print(f"for context: posix_spawn of /bin/true until its end, p50 {report.number(floor)} ms")
-    for side in (Side.REFERENCE, Side.OURS):
-        if (memory := report.median(results.get("standalone", {}), side)) is not None:
-            print(f"for context: {side} alone on a machine would hold {report.number(memory)} MiB")
     for failure in outcome.failures:
         print(f"not measured: {failure}")
     for path in report.write(RESULTS, stem_of(options), lines, report.document(lines, results, about)):

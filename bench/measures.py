@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from bench.client import Connection, Failed, answers
 from bench.fixtures import WALK_ENTRIES, Fixtures
-from bench.servers import Server, Side, private_bytes, running, standalone_bytes
+from bench.servers import Server, Side, running, standalone_bytes
 
 ROUND_WITHIN_S: Final = 120.0  # one round of one measure; beyond it something hangs
 CONNECTIONS: Final = 8
@@ -250,15 +250,7 @@ def memory(contest: Contest) -> list[float]:
         fresh = replace(contest, server=server, plan=LIGHT)
         for work in (start_true, echo, stream, burst, walk, read_large, read_small, metadata):
             work(fresh)
-        return weight(fresh)
-
-
-def weight(contest: Contest) -> list[float]:
-    return [private_bytes(contest.server.pid) / (1 << 20)]
-
-
-def standalone(contest: Contest) -> list[float]:
-    return [standalone_bytes(contest.server.pid) / (1 << 20)]
+        return [standalone_bytes(server.pid) / (1 << 20)]
 
 
 def ready(contest: Contest) -> list[float]:
@@ -327,8 +319,5 @@ MEASURES: Final = (
     Measure("read-large", "fs/readFile 8 MiB", "ms", read_large, (lower(0.5),)),
     Measure("read-small", "fs/readFile 1 KiB", "ms", read_small, (lower(1.1),)),
     Measure("metadata", "fs/getMetadata", "ms", metadata, (lower(1.1),)),
-    Measure("memory", "private memory, one load", "MiB", memory, (lower(1),), warms=False),
-    # Last, because it weighs the servers that all of the measures above have used.
-    Measure("memory-end", "private memory, this run", "MiB", weight, (lower(1),), warms=False),
-    Measure("standalone", "memory as if alone, this run", "MiB", standalone, (), warms=False),
+    Measure("memory", "memory, alone, with helpers", "MiB", memory, (lower(1),), warms=False),
 )

@@ -189,17 +189,12 @@ def tree(root: int) -> list[Identity]:
     return found
 
 
-def private_bytes(root: int) -> int:
-    """Private_Clean and Private_Dirty of the tree.
-
-    Pages of a program file count only while nobody else maps that file: a second instance anywhere on the
-    machine makes a server look smaller by the size of its code.
-    """
-    return sum(rollup(member.pid, "Private_Clean:", "Private_Dirty:") for member in tree(root))
-
-
 def standalone_bytes(root: int) -> int:
-    """The same without that accident: all pages of the server itself, and the private ones of its helpers."""
+    """What the tree would hold alone on a machine: all pages of the server, the private ones of its helpers.
+
+    Private pages alone would not do: pages of a program file count as private only while nobody else maps
+    that file, so a second instance anywhere makes a server look smaller by the size of its code.
+    """
     helpers = sum(rollup(member.pid, "Private_Clean:", "Private_Dirty:") for member in tree(root)[1:])
     return rollup(root, "Rss:") + helpers
 

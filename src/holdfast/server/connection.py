@@ -108,6 +108,8 @@ class Connection:
 
     def receive(self, message: bytes) -> None:
         """One message arrived. If nothing is under way, what can be answered at once is, right here."""
+        if self._ended:
+            return  # it came in one read with the message for which the peer was dropped
         if self._idle and self._slots == 1 and self._writable.is_set():
             self._unfinished = self._take(message)
             if self._unfinished is None and not self._ended:
@@ -216,6 +218,8 @@ class Connection:
                 # A notification we do not know, or an answer to a request we never made.
                 log.warning("connection dropped: the client broke the protocol")
                 self._ended = True
+                self._inbox.clear()  # nothing sent after it is carried out
+                self._inbox_bytes = 0
                 self._wire.abort()
         return None
 

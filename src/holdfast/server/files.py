@@ -16,7 +16,7 @@ import pybase64
 
 from holdfast.errors import InvalidRequest, OperationFailed, from_os_error
 from holdfast.server import nofollow
-from holdfast.server.contents import READ_FLAGS, WRITE_FLAGS, create, encoded, overwrite
+from holdfast.server.contents import READ_FLAGS, SMALL_BYTES, WRITE_FLAGS, create, encoded, overwrite
 from holdfast.server.removal import remove_tree
 from holdfast.wire.files import (
     CanonicalPath,
@@ -33,8 +33,6 @@ from holdfast.wire.paths import ForeignPath, uri_of
 from holdfast.wire.structs import Empty
 
 MAX_DIRECTORY_ENTRIES: Final = 50_000  # what the reference answers at most; bounds the message
-
-SMALL_BYTES: Final = 64 * 1024  # read in less time than a thread takes to wake
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -70,12 +68,16 @@ def read_file(params: LinkAwareParams) -> msgspec.Raw:
         os.close(fd)
 
 
-def is_small(params: LinkAwareParams) -> bool:
-    """Is it quicker to read this here and now than to hand it to a thread? Wrong guesses only cost time."""
+@protocol_errors
+def read_small_file(params: LinkAwareParams) -> msgspec.Raw | None:
+    """The same for a file that is read quickly; None if it is not one."""
+    if params.follow_symlinks is False:
+        return None
+    fd = open_to_read(params.path.native())
     try:
-        return os.stat(params.path.native()).st_size <= SMALL_BYTES
-    except (OSError, ForeignPath):
-        return True  # the refusal is quick
+        return encoded(fd) if os.fstat(fd).st_size <= SMALL_BYTES else None
+    finally:
+        os.close(fd)
 
 
 def open_to_read(path: str) -> int:

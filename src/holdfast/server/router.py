@@ -7,7 +7,6 @@ result with work that begins once the result has been sent.
 
 import asyncio
 import functools
-import os
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
@@ -134,8 +133,10 @@ class Router:
     def _read_file(self, params: LinkAwareParams) -> msgspec.Raw | Awaitable[msgspec.Raw]:
         """On the loop where that can not hang and is short."""
         confine_files(params.sandbox, READ)
-        if self._executor.mounts.all_local() and files.is_small(params):
-            return files.read_file(params)
+        if self._executor.mounts.all_local():
+            small = files.read_small_file(params)
+            if small is not None:
+                return small
         return self._in_thread(files.read_file, params)
 
     async def _open(self, params: OpenParams) -> msgspec.Struct:
@@ -178,7 +179,7 @@ class Router:
         home = home_directory(environ)
         if home is None:
             raise InvalidRequest("this executor's user has no home directory")
-        codex_home = environ.get("CODEX_HOME") or os.path.join(home, ".codex")
+        codex_home = executorconfig.find_codex_home(environ, home)
         return await self._in_thread(
             functools.partial(discovery.discover, params, codex_home=codex_home, home=home)
         )

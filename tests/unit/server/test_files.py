@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError, face
 from holdfast.server import files
+from holdfast.server.contents import SMALL_BYTES
 from holdfast.wire.files import (
     CreateDirectoryParams,
     DirectoryEntry,
@@ -369,3 +370,32 @@ def test_errors_have_the_codes_of_the_protocol(tmp_path: Path) -> None:
             with pytest.raises(HoldfastError) as caught:
                 read(tmp_path / name)
             assert face(caught.value).rpc == code
+
+
+def test_only_a_small_file_is_read_at_once(tmp_path: Path) -> None:
+    small, large = tmp_path / "small", tmp_path / "large"
+    small.write_bytes(b"x" * SMALL_BYTES)
+    large.write_bytes(b"x" * (SMALL_BYTES + 1))
+    params = LinkAwareParams(PathUri.from_native(str(small)))
+    assert files.read_small_file(params) == files.read_file(params)
+    assert files.read_small_file(LinkAwareParams(PathUri.from_native(str(large)))) is None
+    assert files.read_small_file(LinkAwareParams(params.path, follow_symlinks=False)) is None
+
+
+def test_a_file_that_grows_while_it_is_read_is_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"one ")
+    real = os.fstat
+
+    def grow(fd: int) -> os.stat_result:
+        seen = real(fd)
+        with path.open("ab") as file:
+            file.write(b"more ")
+        return seen
+
+    monkeypatch.setattr("os.fstat", grow)
+    seen = read(path)
+    monkeypatch.undo()
+    assert seen == path.read_bytes()
