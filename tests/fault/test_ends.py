@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.peer import descendants_named, ready, serving
+from tests.support.peer import Peer, descendants_named, ready, serving
 from tests.support.servers import holdfast_server
 
 GONE_S = 10.0
@@ -130,16 +130,39 @@ async def test_a_client_that_stops_reading_pauses_the_child_and_bounds_our_memor
 
 
 async def test_a_client_that_never_reads_answers_is_not_read_from(tmp_path: Path) -> None:
-    async with holdfast_server(tmp_path / "home") as server:
+    (tmp_path / "file").write_bytes(bytes(1024 * 1024))
+    read = {"id": 1, "method": "fs/readFile", "params": {"path": (tmp_path / "file").as_uri()}}
+    params = {"path": (tmp_path / "new").as_uri(), "dataBase64": "A" * 1024 * 1024}
+    write = {"id": 2, "method": "fs/writeFile", "params": params}
+
+    async def flood(peer: Peer) -> None:
+        for message in [read] * 50 + [write] * 150:
+            await peer.send(message)
+
+    async with holdfast_server(tmp_path / "home") as server, ready(server.url) as peer:
         before = _private_kib(server.pid)
+        peer.link.transport.pause_reading()
+        flooding = asyncio.ensure_future(flood(peer))
+        finished, _ = await asyncio.wait([flooding], timeout=1.5)
+        assert not finished
+        assert _private_kib(server.pid) - before < 48 * 1024
+        flooding.cancel()
+
+
+async def test_a_paused_child_goes_on_when_its_slow_client_is_gone(tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    async with holdfast_server(tmp_path / "home") as server:
         async with ready(server.url) as peer:
             peer.link.transport.pause_reading()
-            (tmp_path / "file").write_bytes(bytes(1024 * 1024))
-            message = {"id": 1, "method": "fs/readFile", "params": {"path": (tmp_path / "file").as_uri()}}
-            for _ in range(200):
-                await peer.send(message)
+            command = ["/bin/sh", "-c", f"head -c 30000000 /dev/zero; echo > {done}"]
+            more = {"cwd": "file:///tmp", "env": {"PATH": "/usr/bin:/bin"}, "tty": False}
+            await peer.ask("process/start", {"processId": "p", "argv": command, **more})
             await asyncio.sleep(0.5)
-            assert _private_kib(server.pid) - before < 48 * 1024
+            assert not done.exists()
+            peer.link.transport.abort()
+        async with asyncio.timeout(GONE_S):
+            while not done.exists():
+                await asyncio.sleep(0.01)
 
 
 def _private_kib(pid: int) -> int:

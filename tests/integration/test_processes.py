@@ -23,6 +23,16 @@ async def test_a_short_command_answers_first_and_then_tells_its_events_in_order(
         assert peer.exit_code("p") == 3
 
 
+async def test_what_was_written_before_the_exit_is_numbered_before_it() -> None:
+    async with serving() as (url, _), ready(url) as peer:
+        for number in range(20):
+            name = f"p{number}"
+            await peer.start(name, "/usr/bin/head", "-c", "900000", "/dev/zero")
+            await peer.closed(name)
+            assert peer.methods(name)[-2:] == ["process/exited", "process/closed"]
+            assert len(peer.output(name)) == 900_000
+
+
 async def test_our_own_clients_also_hear_what_was_enforced_and_what_was_used() -> None:
     async with serving() as (url, _), ready(url, holdfast=True) as peer:
         result = await peer.start("p", "true")
