@@ -1,7 +1,8 @@
 """Keeping the books: what a message is owed, what a process said, what a server holds.
 
 `due` is a second opinion on the envelope, written from the protocol's text and not from our parser.
-`Account` merges pushed events and read pages of one process as a client has to after a reconnect.
+`Account` merges pushed events and read pages of one process as a client has to after a reconnect,
+and `Client` is such a client.
 `Census` counts what may not leak.
 """
 
@@ -13,10 +14,18 @@ import json
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+from tests.support.peer import MAX_BYTES, Peer, Refused
+
+RESUME_S: Final = 3.5  # inside of the shortest time a session waits in these tests
+FINISH_S: Final = 30.0  # for what one session runs, on a loaded machine
 MAX_VALUES: Final = 262_144
 MAX_DEPTH: Final = 127
 _BARE: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|[^\[\]{}"]+', re.DOTALL)
@@ -64,14 +73,15 @@ def due(data: bytes, *, initialized: bool) -> Debt:
 
 def _parsed(data: bytes) -> Any:
     """The JSON value, or None: a message is never null."""
-    if len(data) > MAX_DEPTH and _depth(data) > MAX_DEPTH:
+    if data.count(b"[") + data.count(b"{") > MAX_DEPTH and _depth(data) > MAX_DEPTH:
         return None
     try:
-        value = json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant)
-        json.dumps(value, ensure_ascii=False).encode("utf-8")  # a lone surrogate is not text
+        value = _decoder.decode(data.decode("utf-8"))
+        if b"\\u" in data:
+            json.dumps(value, ensure_ascii=False).encode("utf-8")  # a lone surrogate is not text
     except (ValueError, RecursionError):
         return None
-    return value if _values(value) <= MAX_VALUES else None
+    return None if len(data) > MAX_VALUES and _values(value) > MAX_VALUES else value
 
 
 def _depth(data: bytes) -> int:
@@ -91,6 +101,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(name)
+
+
+_decoder: Final = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
 
 
 def _values(value: Any) -> int:
@@ -199,6 +212,83 @@ class Account:
     def _enter(self, seq: int, event: Event) -> None:
         if self.events.setdefault(seq, event) != event:
             raise Lost(f"event {seq} is told in two ways")
+
+
+class Client:
+    """One session over as many connections as it takes, with an account of each of its processes."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._session_id: str | None = None
+        self.accounts: dict[str, Account] = {}
+        self.drops = 0
+        self.peer: Peer
+
+    async def attach(self) -> None:
+        """Connect; from the second time on also resume and read what was missed."""
+        async with asyncio.timeout(RESUME_S):
+            while True:
+                link = await connect(
+                    self._url, compression=None, max_size=MAX_BYTES, proxy=None, close_timeout=1
+                )
+                self.peer = Peer(link)
+                try:
+                    told = await self.peer.initialize(resume=self._session_id)
+                    break
+                except Refused as refusal:
+                    await self.detach()
+                    if refusal.code != -32010:
+                        raise
+                    await asyncio.sleep(0.02)
+        assert self._session_id in (None, told["sessionId"])
+        self._session_id = told["sessionId"]
+        for name, account in self.accounts.items():
+            if not account.finished:
+                after = account.last_seq
+                params = {"processId": name, "afterSeq": after, "maxBytes": None, "waitMs": 0}
+                page = await self.peer.call("process/read", params)
+                account.read(after, page)
+                self.note()
+
+    def note(self) -> None:
+        """Enter what was pushed into the accounts; a start whose answer was lost has none."""
+        for name, events in self.peer.events.items():
+            if name in self.accounts:
+                for event in events:
+                    self.accounts[name].pushed(event["method"], event["params"])
+            events.clear()
+
+    async def drop(self) -> None:
+        """Lose the connection as a network does."""
+        self.drops += 1
+        self.peer.link.transport.abort()
+        await self.detach()
+
+    async def detach(self) -> None:
+        await self.peer.aclose()
+        with suppress(ConnectionClosed, asyncio.CancelledError):
+            await self.peer._reader
+        self.note()
+        for account in self.accounts.values():
+            account.new_connection()
+
+    async def start(self, name: str, script: str, **more: Any) -> None:
+        self.accounts[name] = Account()
+        await self.peer.start(name, script, **more)
+
+    async def finished(self, limit_s: float = FINISH_S) -> bool:
+        """Wait until every process has closed, or the time is over."""
+
+        def all_closed() -> bool:
+            self.note()
+            return all(account.finished for account in self.accounts.values())
+
+        try:
+            async with asyncio.timeout(limit_s):
+                await self.peer.until(all_closed)
+        except TimeoutError:
+            return False
+        return True
 
 
 @dataclass(frozen=True)

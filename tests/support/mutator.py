@@ -1,6 +1,6 @@
 """Damaged messages, and the fence that keeps them from doing harm.
 
-`Mutator` is a pure function of its seed and its corpus. `Fence` asks the server's own decoder what a
+`Mutator` is a pure function of its seed and its corpus, `conversational` a strategy for hypothesis. `Fence` asks the server's own decoder what a
 message would do and lets through only what stays below one directory, runs a harmless program or
 connects to a port where nobody listens.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from hypothesis import strategies as st
 
 from holdfast.errors import HoldfastError
 from holdfast.server import httprules
@@ -37,8 +38,8 @@ NUMBERS: Final = (
 )  # fmt: skip
 TEXTS: Final = (
     rb'"\ud800"', rb'"\udfff\ud800"', rb'"\ud83d\ude00"', rb'"\u0000"', rb'"a\u0000b"', rb'"\u202e\u200d"',
-    b'"\xef\xbb\xbf"', b'"\xed\xa0\x80"', b'"\xc0\xaf"', b'"\xff\xfe"', '"İıſK\u0301"'.encode(), b'"\x7f"',
-    b'"\t"', rb'"\x41"', rb'"\u12"', b'""', b'"' + b"A" * 5000 + b'"', rb'"\"\\\/\b\f\n\r\t"', b'"file:///%00"',
+    b'"\xef\xbb\xbf"', b'"\xed\xa0\x80"', b'"\xc0\xaf"', b'"\xff\xfe"', rb'"\u0130\u0131\u017fK\u0301"',
+    b'"\x7f"', b'"\t"', rb'"\x41"', rb'"\u12"', b'""', b'"' + b"A" * 5000 + b'"', rb'"\"\\\/\b\f\n\r\t"', b'"file:///%00"',
     b'"file:///C:/x"', b'"file://host/x"', b'"file:///%00/bad/path/L0M6"', b'"=="', b'"AAA"', b'"-_-_"',
 )  # fmt: skip
 OTHERS: Final = (
@@ -47,7 +48,7 @@ OTHERS: Final = (
 )  # fmt: skip
 TOKENS: Final = (*NUMBERS, *TEXTS, *OTHERS)
 SCRAPS: Final = (b",", b":", b"{", b"}", b"[", b"]", b'"', b"\\", b"\\u", b"\0", b"\n", b"\xff", b" ", b"//")
-DAMAGE: Final = (1, 1, 1, 1, 2, 3)  # how many mutations one message gets
+DAMAGE: Final = (0, 1, 1, 1, 1, 1, 2, 3)  # mutations per message; a sound one leaves something to act on
 
 
 def chosen_seed() -> int:
@@ -58,14 +59,15 @@ def chosen_seed() -> int:
 class Mutator:
     """An endless supply of damaged messages."""
 
-    def __init__(self, seed: int, corpus: list[bytes]) -> None:
+    def __init__(self, seed: int, corpus: list[bytes], *, structured: bool = True) -> None:
+        """`structured` if every entry of the corpus is JSON, so that some damage can respect that."""
         self._random = random.Random(seed)  # noqa: S311 - repeatable is the point
         self._corpus = corpus
-        self._trees = [json.loads(message) for message in corpus]
+        self._trees = [json.loads(message) for message in corpus] if structured else []
         self._leaves = [leaf for tree in self._trees for _, _, leaf in _slots(tree)]
         self._kinds: tuple[Callable[[bytes], bytes], ...] = (
             self._flip, self._truncate, self._repeat, self._splice, self._token, self._scrap, self._drop,
-            self._double_key, self._transplant, self._transplant, self._transplant, self._escape,
+            self._double_key, self._escape, *[self._transplant] * (12 if structured else 0),
         )  # fmt: skip
 
     def __iter__(self) -> Iterator[bytes]:
@@ -74,11 +76,6 @@ class Mutator:
             for _ in range(self._random.choice(DAMAGE)):
                 message = self._random.choice(self._kinds)(message)
             yield message[:MAX_MESSAGE]
-
-    def pieces(self, data: bytes, most: int) -> list[bytes]:
-        """`data` cut at up to `most` random places."""
-        at = sorted(self._random.randrange(len(data) + 1) for _ in range(self._random.randrange(most + 1)))
-        return [data[a:b] for a, b in zip([0, *at], [*at, len(data)], strict=True)]
 
     def _span(self, message: bytes) -> tuple[int, int]:
         start = self._random.randrange(len(message) + 1)
@@ -125,7 +122,11 @@ class Mutator:
 
     def _double_key(self, message: bytes) -> bytes:
         start, quote = message.find(b'"'), message.find(b":")
-        return message[:start] + message[start:quote] + b":1," + message[start:] if 0 <= start < quote else message
+        return (
+            message[:start] + message[start:quote] + b":1," + message[start:]
+            if 0 <= start < quote
+            else message
+        )
 
     def _transplant(self, message: bytes) -> bytes:
         """Well-formed still: one value becomes another one of the corpus, or goes, or gets a new name."""
@@ -136,7 +137,9 @@ class Mutator:
             case 0:
                 del holder[key]
             case 1 if isinstance(holder, dict):
-                holder[self._random.choice(slots)[1] if self._random.random() < 0.5 else "x"] = holder.pop(key)
+                holder[self._random.choice(slots)[1] if self._random.random() < 0.5 else "x"] = holder.pop(
+                    key
+                )
             case 2:
                 holder[key] = [holder[key]] * self._random.choice((1, 2, 200))
             case 3:
@@ -223,6 +226,7 @@ def _paths(value: object) -> Iterator[PathUri]:
 def corpus(root: Path, closed_port: int) -> list[bytes]:
     """Well-formed messages of every method, about what `furnish` puts below `root`."""
     uri = root.as_uri()
+    here = f"{uri}/dir"
     sandbox = {
         "permissions": {
             "type": "managed",
@@ -230,7 +234,7 @@ def corpus(root: Path, closed_port: int) -> list[bytes]:
                 "type": "restricted",
                 "entries": [
                     {"path": {"type": "special", "value": {"kind": "root"}}, "access": "read"},
-                    {"path": {"type": "path", "path": f"{uri}/dir"}, "access": "write"},
+                    {"path": {"type": "path", "path": here}, "access": "write"},
                     {"path": {"type": "glob_pattern", "pattern": "**/*.env"}, "access": "deny"},
                 ],
             },
@@ -242,21 +246,30 @@ def corpus(root: Path, closed_port: int) -> list[bytes]:
     }
     everything = {"permissions": {"type": "disabled"}, "windowsSandboxLevel": "disabled"}
     chunk = base64.b64encode(b"some bytes\n").decode()
-    start = {"processId": "p", "argv": ["/bin/echo", "hello"], "cwd": f"{uri}/dir", "env": {}, "tty": False}
-    policy = {"inherit": "core", "ignoreDefaultExcludes": True, "exclude": ["A*"], "set": {}, "includeOnly": []}
+    start = {"processId": "p", "argv": ["/bin/echo", "hello"], "cwd": here, "env": {}, "tty": False}
+    policy = {
+        "inherit": "core",
+        "ignoreDefaultExcludes": True,
+        "exclude": ["A*"],
+        "set": {},
+        "includeOnly": [],
+    }
     url = f"http://127.0.0.1:{closed_port}/x?y=z"
+    snapshot = {"scopeId": "1", "shell": {"name": "bash", "path": "/bin/true"}}
+    header = {"name": "X-A", "value": "b", "valueEnvVar": "PATH"}
+    streamed = {"streamResponse": True, "headers": [header], "redirectPolicy": "stop"}
     walk = {"maxDepth": 3, "maxDirectories": 10, "maxEntries": 20, "followDirectorySymlinks": True}
     calls: list[tuple[str, object]] = [
         ("initialize", {"clientName": "fuzz", "resumeSessionId": None}),
         ("initialize", {"clientName": "fuzz", "resumeSessionId": "00000000-0000-4000-8000-000000000000"}),
         ("environment/info", None),
         ("environment/status", {}),
-        ("environmentConfig/read", {"cwd": f"{uri}/dir", "configPaths": [["model"]], "requirementsPaths": [["a", "b"]]}),
+        ("environmentConfig/read", {"cwd": here, "configPaths": [["model"]], "requirementsPaths": [["b"]]}),
         ("process/start", start),
         ("process/start", start | {"argv": ["/bin/cat"], "processId": "c", "pipeStdin": True, "arg0": "dog"}),
         ("process/start", start | {"argv": ["/bin/cat"], "processId": "t", "tty": True, "envPolicy": policy}),
         ("process/start", start | {"processId": "s", "sandbox": sandbox, "metadata": {"threadId": "1"}}),
-        ("process/start", start | {"argv": ["/bin/true", "-lc", "x"], "shellSnapshot": {"scopeId": "1", "shell": {"name": "bash", "path": "/bin/true"}}}),
+        ("process/start", start | {"argv": ["/bin/true", "-lc", "x"], "shellSnapshot": snapshot}),
         ("process/read", {"processId": "p", "afterSeq": 0, "maxBytes": 100, "waitMs": 5}),
         ("process/read", {"processId": "c", "afterSeq": 2, "maxBytes": None, "waitMs": 0}),
         ("process/write", {"processId": "c", "chunk": chunk, "writeId": "w1"}),
@@ -280,23 +293,27 @@ def corpus(root: Path, closed_port: int) -> list[bytes]:
         ("fs/getMetadata", {"path": f"{uri}/link"}),
         ("fs/getMetadata", {"path": f"{uri}/fifo", "followSymlinks": False}),
         ("fs/canonicalize", {"path": f"{uri}/link/../link"}),
-        ("fs/readDirectory", {"path": f"{uri}/dir"}),
-        ("fs/walk", {"path": uri + "/dir", "options": walk}),
+        ("fs/readDirectory", {"path": here}),
+        ("fs/walk", {"path": here, "options": walk}),
         ("fs/remove", {"path": f"{uri}/dir/a", "recursive": True, "force": False}),
         ("fs/remove", {"path": f"{uri}/dir/made", "recursive": False, "followSymlinks": False}),
-        ("fs/copy", {"sourcePath": f"{uri}/dir", "destinationPath": f"{uri}/copy", "recursive": True}),
-        ("fs/copy", {"sourcePath": f"{uri}/fifo", "destinationPath": f"{uri}/copy2", "recursive": False, "sandbox": sandbox}),
+        ("fs/copy", {"sourcePath": here, "destinationPath": f"{uri}/copy", "recursive": True}),
+        ("fs/copy", {"sourcePath": f"{uri}/fifo", "destinationPath": f"{uri}/copy2", "recursive": False}),
         ("fs/watchMissing", {"watchId": 1, "missing": [f"{uri}/dir/nothing"], "present": f"{uri}/dir/file"}),
-        ("capabilityRoots/discoverV1", {"roots": [{"id": "r", "path": f"{uri}/dir", "sandbox": None}]}),
-        ("capabilities/discoverV2", {"cwd": f"{uri}/dir", "sandbox": None}),
+        ("capabilityRoots/discoverV1", {"roots": [{"id": "r", "path": here, "sandbox": None}]}),
+        ("capabilities/discoverV2", {"cwd": here, "sandbox": None}),
         ("http/request", {"method": "GET", "url": url, "requestId": "r1", "timeoutMs": 1000}),
-        ("http/request", {"method": "POST", "url": url, "requestId": "r2", "bodyBase64": chunk, "streamResponse": True, "headers": [{"name": "X-A", "value": "b", "valueEnvVar": "PATH"}], "redirectPolicy": "stop"}),
+        ("http/request", {"method": "POST", "url": url, "requestId": "r2", "bodyBase64": chunk} | streamed),
     ]  # fmt: skip
     requests: list[dict[str, object]] = [
         {"id": number, "method": method, "params": params} for number, (method, params) in enumerate(calls, 1)
     ]
     others: list[dict[str, object]] = [
-        {"id": "a string", "method": "environment/status", "trace": {"traceparent": "00-1-2-01", "tracestate": "a"}},
+        {
+            "id": "a string",
+            "method": "environment/status",
+            "trace": {"traceparent": "00-1-2-01", "tracestate": "a"},
+        },
         {"id": -1, "jsonrpc": "2.0", "method": "no/such"},
         {"method": "initialized", "params": {}},
         {"id": 1, "result": {"a": [1, 2.5, None]}},
@@ -315,3 +332,59 @@ def furnish(root: Path) -> None:
     os.mkfifo(root / "fifo")
     with open(os.fsencode(root / "dir") + b"/not text \xff\xed\xa0\x80", "wb"):
         pass
+
+
+JSON: Final = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+IDS: Final = st.integers(-(2**63), 2**63 - 1) | st.text(max_size=5)
+
+
+def _fields(kind: type[msgspec.Struct]) -> list[str]:
+    return [each.encode_name for each in msgspec.structs.fields(kind)]
+
+
+def known_values(messages: list[bytes]) -> dict[str, list[Any]]:
+    """What the corpus gives each parameter."""
+    known: dict[str, list[Any]] = {}
+    for message in map(json.loads, messages):
+        for name, value in (message.get("params") or {}).items():
+            known.setdefault(name, []).append(value)
+    return known
+
+
+@st.composite
+def conversational(draw: st.DrawFn, known: dict[str, list[Any]]) -> bytes:
+    """A real method with parameters of the right names, most of them right, some anything at all."""
+    method = draw(st.sampled_from(sorted(METHODS)) | st.text(max_size=5))
+    row = METHODS.get(method)
+    params: Any = draw(JSON)
+    if row is not None and draw(st.integers(0, 9)):
+        names = _fields(row.params)
+        params = {
+            name: draw(JSON)
+            if name not in known or not draw(st.integers(0, 5))
+            else draw(st.sampled_from(known[name]))
+            for name in names
+            if name in known or draw(st.booleans())
+        }
+        if draw(st.booleans()):
+            params |= draw(
+                st.dictionaries(st.text(max_size=3) | st.sampled_from(names or ["x"]), JSON, max_size=2)
+            )
+    message: dict[str, Any] = {
+        "id": draw(IDS if draw(st.integers(0, 9)) else JSON),
+        "method": method,
+        "params": params,
+    }
+    if not draw(st.integers(0, 9)):
+        message |= draw(st.dictionaries(st.sampled_from(["jsonrpc", "trace", "result", "error", "id"]), JSON))
+    if not draw(st.integers(0, 19)):
+        del message[draw(st.sampled_from(["id", "method", "params"]))]
+    return json.dumps(message, ensure_ascii=draw(st.booleans())).encode("utf-8", "surrogatepass")

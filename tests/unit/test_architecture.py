@@ -137,10 +137,19 @@ def test_every_message_is_declared_in_a_pure_module() -> None:
     assert [module for module in wire if not is_pure(module)] == []
 
 
-@pytest.mark.parametrize("module", ["sandbox/launcher.py", "sandbox/orders.py"])
-def test_the_launcher_needs_nothing_but_the_standard_library_and_its_orders(module: str) -> None:
-    for name in imports(Path(module)):
-        assert name == "holdfast.sandbox.orders" or name.split(".")[0] in sys.stdlib_module_names
+def test_the_launcher_needs_nothing_but_the_standard_library_and_its_own_kind() -> None:
+    """It runs without site-packages, and every command pays for what it imports."""
+    waiting, seen = [Path("sandbox/launcher.py")], set()
+    while waiting:
+        module = waiting.pop()
+        seen.add(module.name)
+        for name in imports(module):
+            if is_ours(name):
+                assert module_of(name).parts[0] == "sandbox", f"{module} imports {name}"
+                waiting += [found for found in [module_of(name)] if found.name not in seen]
+            else:
+                assert name.split(".")[0] in sys.stdlib_module_names, f"{module} imports {name}"
+    assert {"orders.py", "confined.py", "kernel.py"} <= seen
 
 
 @pytest.mark.parametrize("module", MODULES, ids=str)

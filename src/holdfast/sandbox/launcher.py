@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+from holdfast.sandbox import confined, plan
 from holdfast.sandbox.orders import (
     END_OWNER,
     EXITED,
@@ -35,6 +36,7 @@ from holdfast.sandbox.orders import (
     STARTED,
     STATE_FD,
     TTY,
+    USER_NAMESPACE,
     Event,
     Request,
     pack_event,
@@ -136,6 +138,10 @@ class _Group(NamedTuple):
         return reached
 
 
+def _group(leader: int, request: Request) -> _Group:
+    return _Group(leader, request.id, request.owner, bool(request.flags & TTY))
+
+
 class Launcher:
     """The loop: orders in, reports out, children reaped."""
 
@@ -144,6 +150,10 @@ class Launcher:
         self._pid = os.getpid()
         self._running: dict[int, _Group] = {}  # leader pid -> group; the leader is not reaped yet
         self._lingering: dict[int, _Group] = {}  # leader reaped, other members live on
+        self._setting_up: dict[
+            int, tuple[_Group, bytes]
+        ] = {}  # status pipe -> confined start, its report so far
+        self._poll = select.poll()
         self._wake, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -152,12 +162,14 @@ class Launcher:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
     def run(self) -> None:
-        poll = select.poll()
-        poll.register(self._sock, select.POLLIN)
-        poll.register(self._wake, select.POLLIN)
+        self._poll.register(self._sock, select.POLLIN)
+        self._poll.register(self._wake, select.POLLIN)
         try:
             while True:
-                ready = dict(poll.poll())
+                ready = [fd for fd, _ in self._poll.poll()]
+                for fd in ready:
+                    if fd in self._setting_up:
+                        self._set_up(fd)
                 if self._wake in ready:
                     os.read(self._wake, 4096)
                     self._reap()
@@ -183,6 +195,9 @@ class Launcher:
 
     def _start(self, request: Request, fds: list[int]) -> None:
         try:
+            if request.plan:
+                self._start_confined(request, fds)
+                return
             pid = _spawn(request, fds)
         except OSError as exc:
             self._report(Event(STARTED, request.id, 0, exc.errno or errno.EIO))
@@ -190,8 +205,61 @@ class Launcher:
         finally:
             for fd in fds:
                 os.close(fd)
-        self._running[pid] = _Group(pid, request.id, request.owner, bool(request.flags & TTY))
+        self._running[pid] = _group(pid, request)
         self._report(Event(STARTED, request.id, pid))
+
+    def _start_confined(self, request: Request, fds: list[int]) -> None:
+        """Fork the processes around a confined command; its outcome comes on a pipe."""
+        tty = os.ttyname(fds[0]) if request.flags & TTY else None
+        streams = () if tty else tuple((fd, target) for target, fd in enumerate(fds[:3]))
+        state = ((fds[3], STATE_FD),) if request.flags & HAS_STATE else ()
+        command = confined.Command(
+            request.program,
+            request.argv,
+            dict(entry.split(b"=", 1) for entry in request.env),
+            (*streams, *state),
+            tty,
+        )
+        view = plan.decode(request.plan)
+        status, report = os.pipe2(os.O_CLOEXEC)
+        try:
+            pid = os.fork()
+        except OSError:
+            os.close(status)
+            raise
+        finally:
+            if os.getpid() == self._pid:
+                os.close(report)
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            confined.run(
+                view,
+                command,
+                parent=self._pid,
+                status_fd=report,
+                userns=bool(request.flags & USER_NAMESPACE),
+            )
+        self._running[pid] = _group(pid, request)
+        self._setting_up[status] = (self._running[pid], b"")
+        self._poll.register(status, select.POLLIN)
+
+    def _set_up(self, status: int) -> None:
+        """More of a report, or its end."""
+        group, so_far = self._setting_up[status]
+        data = os.read(status, confined.MAX_REPORT)
+        if data:
+            self._setting_up[status] = (group, so_far + data)
+            return
+        del self._setting_up[status]
+        self._poll.unregister(status)
+        os.close(status)
+        report = confined.decode_report(so_far)
+        if report.failure is None:
+            self._report(Event(STARTED, group.id, group.leader, stage=",".join(report.weakened)[:64]))
+        else:
+            self._running.pop(group.leader, None)  # it ends by itself, and nobody waits for it
+            failure = report.failure
+            self._report(Event(STARTED, group.id, 0, failure.errno, stage=failure.stage[:64]))
 
     def _signal(self, wanted: Callable[[_Group], bool], signum: int) -> None:
         for group in (*self._running.values(), *self._lingering.values()):

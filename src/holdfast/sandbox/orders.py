@@ -13,10 +13,12 @@ from typing import Final, NamedTuple
 START, SIGNAL, END_OWNER = 1, 2, 3
 STARTED, EXITED = 1, 2
 
-TTY, HAS_STATE, IN_MEMFD = 1, 2, 4
+TTY, HAS_STATE, IN_MEMFD, USER_NAMESPACE = 1, 2, 4, 8
 
-_REQUEST: Final = struct.Struct("<BIIBiIII")  # op, id, owner, flags, signal, argc, envc, payload length
-_EVENT: Final = struct.Struct("<BIIiiQQQ")  # op, id, pid, errno, wait status, user us, system us, peak rss
+_REQUEST: Final = struct.Struct(
+    "<BIIBiIIII"
+)  # op id owner flags signal argc envc, lengths of plan and payload
+_EVENT: Final = struct.Struct("<BIIiiQQQ64s")  # op id pid errno status, user and system us, peak rss, stage
 
 STATE_FD: Final = 9  # where a command finds the descriptor that restores its shell state
 MAX_INLINE: Final = 64 * 1024  # below the default socket buffer; larger requests travel in a memfd
@@ -36,10 +38,14 @@ class Request(NamedTuple):
     program: bytes = b""
     argv: tuple[bytes, ...] = ()
     env: tuple[bytes, ...] = ()
+    plan: bytes = b""  # of the sandbox; empty: run as it is
 
 
 class Event(NamedTuple):
-    """One report: STARTED with a pid, or with an errno and no pid; EXITED with status and usage."""
+    """One report: STARTED with a pid, or with an errno and no pid; EXITED with status and usage.
+
+    Of a confined start `stage` says which step of the set-up failed, or what came out weaker.
+    """
 
     op: int
     id: int
@@ -49,12 +55,13 @@ class Event(NamedTuple):
     user_us: int = 0
     system_us: int = 0
     peak_rss: int = 0
+    stage: str = ""
 
 
 def send_request(sock: socket.socket, request: Request, fds: tuple[int, ...] = ()) -> None:
     """Send one order; raises OSError when the launcher is gone or the order is too large."""
     fields = (request.cwd, request.program, *request.argv, *request.env) if request.op == START else ()
-    payload = b"\0".join(fields)
+    payload = b"\0".join(fields) + request.plan
     if len(payload) > MAX_PAYLOAD:
         raise OSError(errno.E2BIG, os.strerror(errno.E2BIG))
     flags, memfd = request.flags, -1
@@ -73,6 +80,7 @@ def send_request(sock: socket.socket, request: Request, fds: tuple[int, ...] = (
             request.signal,
             len(request.argv),
             len(request.env),
+            len(request.plan),
             len(payload),
         )
         parts = [header] if memfd >= 0 else [header, payload]
@@ -84,11 +92,12 @@ def send_request(sock: socket.socket, request: Request, fds: tuple[int, ...] = (
 
 
 def unpack_event(data: bytes) -> Event:
-    return Event(*_EVENT.unpack(data))
+    *numbers, stage = _EVENT.unpack(data)
+    return Event._make((*numbers, stage.rstrip(b"\0").decode("ascii")))
 
 
 def pack_event(event: Event) -> bytes:
-    return _EVENT.pack(*event)
+    return _EVENT.pack(*event[:-1], event.stage.encode("ascii"))
 
 
 def _write_all(fd: int, data: bytes) -> None:
@@ -107,7 +116,7 @@ def receive(sock: socket.socket) -> tuple[Request, list[int]] | None:
     fds = array.array("i")
     for _level, _kind, raw in ancillary:
         fds.frombytes(raw)
-    op, id_, owner, flags, signum, argc, envc, length = _REQUEST.unpack_from(data)
+    op, id_, owner, flags, signum, argc, envc, plan_length, length = _REQUEST.unpack_from(data)
     payload = data[_REQUEST.size :]
     if flags & IN_MEMFD:
         memfd = fds.pop()
@@ -115,6 +124,8 @@ def receive(sock: socket.socket) -> tuple[Request, list[int]] | None:
         os.close(memfd)
     if op != START:
         return Request(op, id_, owner, flags, signum), fds.tolist()
-    fields = payload.split(b"\0")
+    end = len(payload) - plan_length
+    fields = payload[:end].split(b"\0")
     argv, env = tuple(fields[2 : 2 + argc]), tuple(fields[2 + argc : 2 + argc + envc])
-    return Request(op, id_, owner, flags, signum, fields[0], fields[1], argv, env), fds.tolist()
+    command = Request(op, id_, owner, flags, signum, fields[0], fields[1], argv, env, payload[end:])
+    return command, fds.tolist()

@@ -5,15 +5,16 @@ import os
 import signal
 
 from holdfast.errors import HoldfastError
-from holdfast.server.launch import Command, Exit, Launcher
+from holdfast.server.launch import Command, Confinement, Exit, Launcher
 
 
 class Capture:
     """Callable: argv in, output out, or None for any failure."""
 
-    def __init__(self, launcher: Launcher, owner: int) -> None:
+    def __init__(self, launcher: Launcher, owner: int, confinement: Confinement | None = None) -> None:
         self._launcher = launcher
         self._owner = owner
+        self._confinement = confinement
 
     async def __call__(
         self, argv: list[str], cwd: str, env: dict[str, str], stdout_limit: int, timeout_s: float
@@ -24,14 +25,16 @@ class Capture:
         launch_id = 0
         try:
             async with asyncio.timeout(timeout_s):
-                launch_id = await self._launcher.start(
+                started = await self._launcher.start(
                     Command(tuple(argv), argv[0], cwd, env),
                     owner=self._owner,
                     streams=(null, write, null),
                     tty=False,
                     state=None,
                     on_exit=lambda end: None if ended.done() else ended.set_result(end),
+                    confinement=self._confinement,
                 )
+                launch_id = started.id
                 os.close(write)
                 write = -1
                 output = await _read_all(read, stdout_limit)

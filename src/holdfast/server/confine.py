@@ -1,26 +1,46 @@
-"""From a wire sandbox context to the sandbox: needs in, enforcement out. Pure module."""
+"""From a wire sandbox context to a policy and what it needs. Pure module."""
 
 import enum
-from typing import assert_never
+from collections.abc import Mapping
+from typing import Final, assert_never
 
 from holdfast.errors import UsageError
-from holdfast.sandbox.select import Enforcement, Need, select
+from holdfast.sandbox.policy import (
+    Access,
+    At,
+    Bound,
+    Glob,
+    Kind,
+    Network,
+    Place,
+    Policy,
+    Rule,
+    Special,
+    Target,
+    Where,
+)
+from holdfast.sandbox.select import Need
 from holdfast.wire.paths import PathUri
 from holdfast.wire.permissions import (
     CurrentWorkingDirectory,
     Disabled,
+    Entry,
     External,
     GlobPath,
     LiteralPath,
     Managed,
-    PermissionProfile,
+    MinimalPath,
     ProjectRoots,
     Restricted,
     RootPath,
     SandboxContext,
-    SpecialPath,
+    SlashTmp,
+    SpecialValue,
+    TmpDir,
+    UnknownPath,
 )
-from holdfast.wire.processes import StartParams
+
+_ACCESS: Final = {"read": Access.READ, "write": Access.WRITE, "deny": Access.DENY, "none": Access.DENY}
 
 
 class FileUse(enum.Enum):
@@ -30,108 +50,118 @@ class FileUse(enum.Enum):
     WRITE = enum.auto()
 
 
-def _covers_everything(limits: Restricted, use: FileUse) -> bool:
-    """Is this use allowed on the whole file system, with no entry that narrows it?"""
-    enough = {"write"} if use is FileUse.WRITE else {"read", "write"}
-    everywhere = any(
-        isinstance(entry.path, SpecialPath)
-        and isinstance(entry.path.value, RootPath)
-        and entry.access in enough
-        for entry in limits.entries
-    )
-    return everywhere and all(entry.access in enough for entry in limits.entries)
+def policy_of(context: SandboxContext) -> Policy:
+    """The policy a context asks for.
 
-
-def file_needs(profile: PermissionProfile, use: FileUse) -> frozenset[Need]:
-    """What this use of files under this profile asks of a backend."""
-    match profile:
-        case Managed(file_system=Restricted() as limits) if not _covers_everything(limits, use):
-            return frozenset({Need.FILE_SYSTEM})
-        case Disabled() | External() | Managed():
-            return frozenset()
+    Raises:
+        UsageError: one of its paths is not of this host.
+    """
+    match context.permissions:
+        case Disabled():
+            return Policy(None, Network.ON, Kind.DISABLED)
+        case External(network=network):
+            return Policy(None, Network(network), Kind.EXTERNAL)
+        case Managed(file_system=Restricted(entries=entries, glob_scan_max_depth=depth), network=network):
+            return Policy(tuple(_rule(entry) for entry in entries), Network(network), glob_depth=depth)
+        case Managed(network=network):
+            return Policy(None, Network(network))
         case _:
-            assert_never(profile)
+            assert_never(context.permissions)
 
 
-def process_needs(params: StartParams) -> frozenset[Need]:
-    """What starting this process asks of a backend."""
-    needs: frozenset[Need] = frozenset()
-    if params.enforce_managed_network or params.network_proxy is not None:
-        needs |= {Need.NETWORK_PROXY}
-    if params.sandbox is None:
-        return needs
-    profile = params.sandbox.permissions
-    if not isinstance(profile, Disabled) and profile.network == "restricted":
-        needs |= {Need.NETWORK_OFF}
-    return needs | file_needs(profile, FileUse.WRITE)
+def _rule(entry: Entry) -> Rule:
+    return Rule(_target(entry), _ACCESS[entry.access], entry.missing_path_behavior == "skip")
 
 
-def confine_process(params: StartParams) -> Enforcement:
-    """What holds for this start.
+def _target(entry: Entry) -> Target:
+    match entry.path:
+        case LiteralPath(path=uri):
+            try:
+                return At(uri.native())
+            except UsageError as exc:
+                raise UsageError(f"invalid sandbox permission path URI: {exc}") from None
+        case GlobPath(pattern=pattern):
+            return Glob(pattern)
+        case _:
+            return _special(entry.path.value)
+
+
+def _special(value: SpecialValue) -> Special:
+    match value:
+        case RootPath():
+            return Special(Place.ROOT)
+        case MinimalPath():
+            return Special(Place.MINIMAL)
+        case ProjectRoots(subpath=subpath) | CurrentWorkingDirectory(subpath=subpath):
+            return Special(Place.PROJECT_ROOTS, subpath)
+        case TmpDir():
+            return Special(Place.TMPDIR)
+        case SlashTmp():
+            return Special(Place.SLASH_TMP)
+        case UnknownPath():
+            return Special(Place.UNKNOWN)
+        case _:
+            assert_never(value)
+
+
+def where_of(context: SandboxContext, *, cwd: str, environ: Mapping[str, str], slash_tmp: bool) -> Where:
+    """What symbolic places mean for this context; `cwd` is the command's, used if it names none.
 
     Raises:
-        UsageError: the policy's own paths are not of this host.
-        SandboxUnavailable: the host cannot enforce it; nothing may be run.
+        UsageError: one of its paths is not of this host.
     """
-    if params.sandbox is not None:
-        _check_paths(params.sandbox)
-    return select(process_needs(params))
+    policy_cwd = _policy_cwd(context)
+    roots = context.workspace_roots
+    if context.policy_context is not None:
+        roots = context.policy_context.workspace_roots or []
+    return Where(
+        cwd=cwd if policy_cwd is None else _native("sandbox cwd", policy_cwd),
+        workspace_roots=tuple(_native("sandbox workspace root", root) for root in roots),
+        tmpdir=environ.get("TMPDIR") or None,
+        slash_tmp=slash_tmp,
+    )
 
 
-def confine_files(context: SandboxContext | None, use: FileUse) -> None:
-    """Return only if the file operation may run directly.
+def _native(label: str, uri: PathUri) -> str:
+    try:
+        return uri.native()
+    except UsageError as exc:
+        raise UsageError(f"{label} URI `{uri}` is not valid on this exec-server host: {exc}") from None
+
+
+def needs_of(bound: Bound) -> frozenset[Need]:
+    """What running a command under this policy asks of a backend."""
+    needs = set()
+    if not bound.full_write:
+        needs.add(Need.FILE_SYSTEM)
+    if bound.network is Network.OFF:
+        needs.add(Need.NETWORK_OFF)
+    return frozenset(needs)
+
+
+def runs_directly(bound: Bound, use: FileUse) -> bool:
+    """May a file operation run outside a sandbox, because nothing is denied to it?"""
+    return bound.full_write or (use is FileUse.READ and bound.full_read)
+
+
+def check_cwd(context: SandboxContext) -> None:
+    """A policy for files must say which directory its relative parts mean.
 
     Raises:
-        UsageError: the policy depends on a working directory and names none.
-        SandboxUnavailable: the policy restricts it and nothing can enforce that.
+        UsageError: it does not.
     """
-    if context is not None:
-        if _depends_on_cwd(context.permissions) and _policy_cwd(context) is None:
-            raise UsageError("file system sandbox context with dynamic permissions requires cwd")
-        select(file_needs(context.permissions, use))
+    if _depends_on_cwd(context) and _policy_cwd(context) is None:
+        raise UsageError("file system sandbox context with dynamic permissions requires cwd")
 
 
 def _policy_cwd(context: SandboxContext) -> PathUri | None:
     return context.cwd if context.policy_context is None else context.policy_context.cwd
 
 
-def _depends_on_cwd(profile: PermissionProfile) -> bool:
+def _depends_on_cwd(context: SandboxContext) -> bool:
     """Does any entry mean something else in another working directory?"""
-    if not isinstance(profile, Managed) or not isinstance(profile.file_system, Restricted):
-        return False
-    for entry in profile.file_system.entries:
-        match entry.path:
-            case GlobPath(pattern=pattern) if not pattern.startswith("/"):
-                return True
-            case SpecialPath(value=ProjectRoots() | CurrentWorkingDirectory()):
-                return True
-            case _:
-                continue
-    return False
-
-
-def _check_paths(context: SandboxContext) -> None:
-    for label, uris in (
-        ("sandbox cwd", [context.cwd] if context.cwd is not None else []),
-        ("sandbox workspace root", context.workspace_roots),
-    ):
-        for uri in uris:
-            try:
-                uri.native()
-            except UsageError as exc:
-                raise UsageError(
-                    f"{label} URI `{uri}` is not valid on this exec-server host: {exc}"
-                ) from None
-    profile = context.permissions
-    if isinstance(profile, Managed) and isinstance(profile.file_system, Restricted):
-        for entry in profile.file_system.entries:
-            match entry.path:
-                case LiteralPath(path=uri):
-                    try:
-                        uri.native()
-                    except UsageError as exc:
-                        raise UsageError(f"invalid sandbox permission path URI: {exc}") from None
-                case GlobPath() | SpecialPath():
-                    pass
-                case _:
-                    assert_never(entry.path)
+    return any(
+        (isinstance(rule.target, Glob) and not rule.target.pattern.startswith("/"))
+        or (isinstance(rule.target, Special) and rule.target.place is Place.PROJECT_ROOTS)
+        for rule in policy_of(context).rules or ()
+    )

@@ -77,6 +77,7 @@ def environment_info(environ: Mapping[str, str]) -> EnvironmentInfo:
             file_write_streaming=True,
             fs_watch_missing=watch.supported(),
             http_header_env_vars=True,
+            sandboxed_file_streaming=True,
             shell_snapshot_v2=True,
             holdfast_close_stdin=True,
             holdfast_resize=True,

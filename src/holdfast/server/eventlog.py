@@ -71,6 +71,10 @@ class EventLog:
         self.closed = True
         return self._take()
 
+    def retained(self) -> bytes:
+        """All output that is still kept, in order, both streams together."""
+        return b"".join(chunk.data for chunk in self._chunks)
+
     def ready(self, after_seq: int) -> bool:
         """Is there anything a reader who consumed `after_seq` need not wait for?"""
         if self._chunks and self._chunks[-1].seq > after_seq:

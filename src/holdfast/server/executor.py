@@ -9,10 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from holdfast.server.confinedfiles import ConfinedFiles
 from holdfast.server.environment import environment_info
 from holdfast.server.launch import Launcher
 from holdfast.server.mounts import Mounts
 from holdfast.server.processes import CLOSED_RETENTION_S, Processes
+from holdfast.server.sandboxes import Sandboxes
 from holdfast.server.session import DETACHED_S, Sessions
 from holdfast.wire.environment import EnvironmentInfo
 
@@ -48,6 +50,7 @@ class Session:
         self.listener: Listener | None = None
         self.processes = Processes(
             launcher,
+            executor.sandboxes,
             owner=owner,
             push=self._push,
             server_env=executor.environ,
@@ -70,6 +73,8 @@ class Executor:
         self.sessions: Sessions[Session, Listener] = Sessions(detached_s=clocks.detached_s)
         self.files = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="holdfast-files")
         self.mounts = Mounts()
+        self.sandboxes = Sandboxes(self.launcher, self.files)
+        self.confined = ConfinedFiles(self.launcher, self.sandboxes, self.environ)
         self._owners = 0
         self._timer: asyncio.TimerHandle | None = None
         self._info: EnvironmentInfo | None = None
@@ -127,6 +132,7 @@ class Executor:
             self._timer.cancel()
         for session in self.sessions:
             self.end(session)
+        self.confined.close()
         await self.launcher.aclose()
         self.mounts.close()
         self.files.shutdown(wait=False, cancel_futures=True)

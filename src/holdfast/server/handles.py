@@ -3,7 +3,7 @@
 import errno
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -46,15 +46,13 @@ class FileHandles:
         self._opening: set[str] = set()
         self._ended = False
 
-    @protocol_errors
-    def open(self, params: OpenParams) -> HandleResult:
-        """Open a regular file: `read` it, or `replace` it, which empties it at once and in place."""
+    def open(self, params: OpenParams, opener: Callable[[OpenParams], int] | None = None) -> HandleResult:
+        """Open a regular file, here or wherever `opener` does it."""
         handle_id = params.handle_id
         _check_id(handle_id)
         self._reserve(handle_id)
         try:
-            path = params.path.native()
-            fd = open_to_read(path) if params.mode == "read" else _open_to_replace(path)
+            fd = (opener or open_file)(params)
         except BaseException:
             with self._lock:
                 self._opening.discard(handle_id)
@@ -143,6 +141,13 @@ class FileHandles:
             if self._handles.get(handle_id) is handle:
                 del self._handles[handle_id]
                 _doom(handle)
+
+
+@protocol_errors
+def open_file(params: OpenParams) -> int:
+    """A descriptor to `read` a regular file, or to `replace` it, which empties it at once and in place."""
+    path = params.path.native()
+    return open_to_read(path) if params.mode == "read" else _open_to_replace(path)
 
 
 def _doom(handle: _Handle) -> None:

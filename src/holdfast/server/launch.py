@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Final
 
 import holdfast
-from holdfast.errors import OperationFailed
-from holdfast.sandbox import orders
+from holdfast.errors import OperationFailed, SandboxUnavailable
+from holdfast.sandbox import fingerprints, orders
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +55,25 @@ class Command:
     env: dict[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    """What surrounds a command: an encoded plan, and whether it takes a user namespace."""
+
+    plan: bytes
+    user_namespace: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A running command: the id to signal it by, and what of its confinement came out weaker."""
+
+    id: int
+    weakened: tuple[str, ...] = ()
+
+
 @dataclass(slots=True)
 class _Child:
-    started: asyncio.Future[int]
+    started: asyncio.Future[orders.Event]
     on_exit: Callable[[Exit], None]
 
 
@@ -91,13 +107,15 @@ class Launcher:
         tty: bool,
         state: bytes | None,
         on_exit: Callable[[Exit], None],
-    ) -> int:
-        """Run `command` on these descriptors and return the id to signal it by.
+        confinement: Confinement | None = None,
+    ) -> Started:
+        """Run `command` on these descriptors.
 
         The descriptors stay the caller's to close. `on_exit` is called exactly once if this returns.
 
         Raises:
             OperationFailed: the program could not be started; nothing runs.
+            SetupFailed: the sandbox could not be set up; nothing runs.
         """
         connection = self._current or self._connect()
         self._last_id += 1
@@ -106,11 +124,12 @@ class Launcher:
             orders.START,
             id_,
             owner,
-            flags=(orders.TTY if tty else 0) | (orders.HAS_STATE if state is not None else 0),
+            flags=_flags(tty=tty, state=state, confinement=confinement),
             cwd=os.fsencode(command.cwd),
             program=os.fsencode(command.program),
             argv=tuple(os.fsencode(arg) for arg in command.argv),
             env=tuple(os.fsencode(f"{name}={value}") for name, value in command.env.items()),
+            plan=b"" if confinement is None else confinement.plan,
         )
         child = _Child(asyncio.get_running_loop().create_future(), on_exit)
         connection.children[id_] = child
@@ -127,14 +146,14 @@ class Launcher:
                 os.close(fd)
         alarm = asyncio.get_running_loop().call_later(STUCK_S, self._replace, connection)
         try:
-            await child.started
+            event = await child.started
         except asyncio.CancelledError:
             child.on_exit = _ignore
             self.signal(id_, signal.SIGKILL)  # obeyed after the start, in order
             raise
         finally:
             alarm.cancel()
-        return id_
+        return Started(id_, tuple(event.stage.split(",")) if event.stage else ())
 
     def signal(self, id_: int, signum: int) -> None:
         """Signal the whole process group of a command, if any of it is left."""
@@ -202,11 +221,11 @@ class Launcher:
             child.on_exit(_exit_of(event))
         elif event.pid:
             if not child.started.done():
-                child.started.set_result(event.pid)
+                child.started.set_result(event)
         else:
             del connection.children[event.id]
             if not child.started.done():
-                child.started.set_exception(_start_failed(event.errno))
+                child.started.set_exception(_failure(event))
 
     def _lost(self, connection: _Connection) -> None:
         """A launcher died: nobody owns its commands any more, so they are ended."""
@@ -214,7 +233,7 @@ class Launcher:
         for child in connection.children.values():
             if child.started.done() and not child.started.cancelled() and child.started.exception() is None:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(child.started.result(), signal.SIGKILL)
+                    os.killpg(child.started.result().pid, signal.SIGKILL)
         self._drop(connection)
         connection.process.poll()
 
@@ -243,6 +262,33 @@ def _exit_of(event: orders.Event) -> Exit:
     return Exit(
         code if code >= 0 else 128 - code, event.user_us // 1000, event.system_us // 1000, event.peak_rss
     )
+
+
+class SetupFailed(SandboxUnavailable):
+    """The sandbox could not be set up at `stage`; nothing was run."""
+
+    def __init__(self, stage: str, code: int) -> None:
+        found = fingerprints.by_errno(stage, code)
+        super().__init__(
+            f"the sandbox could not be set up ({stage}: {os.strerror(code)})",
+            remedy=None if found is None else found.remedy,
+        )
+        self.stage, self.errno = stage, code
+
+
+def _failure(event: orders.Event) -> OperationFailed | SetupFailed:
+    if event.stage in ("", "exec"):
+        return _start_failed(event.errno)
+    return SetupFailed(event.stage, event.errno)
+
+
+def _flags(*, tty: bool, state: bytes | None, confinement: Confinement | None) -> int:
+    flags = orders.TTY if tty else 0
+    if state is not None:
+        flags |= orders.HAS_STATE
+    if confinement is not None and confinement.user_namespace:
+        flags |= orders.USER_NAMESPACE
+    return flags
 
 
 def _start_failed(code: int) -> OperationFailed:

@@ -168,7 +168,8 @@ class Server:
             self._options.authenticator.check(authorization, time.time())
             return
         # Without a token the kernel's word on who is calling is the only proof there is.
-        uid = peers.uid_of_peer(transport.get_extra_info("sockname"), transport.get_extra_info("peername"))
+        peer = transport.get_extra_info("peername")  # None if the connection was reset meanwhile
+        uid = None if peer is None else peers.uid_of_peer(transport.get_extra_info("sockname"), peer)
         if uid is None or not peers.allowed(uid, own=os.getuid()):
             log.warning("connection refused: another user", extra={"reason": _ONLY_OWNER})
             raise PeerRefused(_ONLY_OWNER)

@@ -15,10 +15,14 @@ from typing import Final
 
 import msgspec
 import pybase64
+from msgspec import structs
 
 from holdfast.server.eventlog import EventLog
 from holdfast.server.launch import Exit
 from holdfast.server.stdin import Stdin
+from holdfast.server.verdict import Judge, Verdict, denial_report
+from holdfast.wire.processes import ProcessExited, Usage
+from holdfast.wire.rpc import notification
 
 READ_BYTES: Final = 64 * 1024  # one chunk: large enough for throughput, small against the 1 MiB window
 PIPE_BYTES: Final = 1024 * 1024  # lets a writer run ahead instead of switching contexts every 64 KiB
@@ -49,7 +53,8 @@ class Process:
         *,
         push: Callable[[bytes], None],
         on_closed: Callable[["Process"], None],
-        report_usage: bool,
+        extended: bool,
+        judge: Judge | None = None,
     ) -> None:
         self.process_id = process_id
         self.launch_id = 0
@@ -59,7 +64,9 @@ class Process:
         self.terminated = False
         self._push = push
         self._on_closed = on_closed
-        self._report_usage = report_usage
+        self._extended = extended
+        self._judge = judge
+        self.verdict = Verdict()
         self._streams: dict[int, str] = {}
         self._terminal = -1
         self._paused = False
@@ -150,18 +157,14 @@ class Process:
                     if not self._read(fd) or self._paused:
                         break
         self.usage = end
-        seq = self.log.exit(end.code)
-        usage = b""
-        if self._report_usage:
-            usage = b',"usage":{"userMs":%d,"systemMs":%d,"peakRssBytes":%d}' % (
-                end.user_ms,
-                end.system_ms,
-                end.peak_rss_bytes,
-            )
-        self._push(
-            b'{"method":"process/exited","params":{"processId":%b,"seq":%d,"exitCode":%d,"sandboxDenied":false%b}}'
-            % (self._id_json, seq, end.code, usage)
-        )
+        if self._judge is not None:
+            self.verdict = self._judge(end.code, self.log.retained())
+        seq = self.log.exit(end.code, denied=self.verdict.denied)
+        params = ProcessExited(self.process_id, seq, end.code, self.verdict.denied)
+        if self._extended:
+            usage = Usage(end.user_ms, end.system_ms, end.peak_rss_bytes)
+            params = structs.replace(params, usage=usage, denial=denial_report(self.verdict.denial))
+        self._push(notification("process/exited", params))
         self._wake()
         if self.terminated:
             for fd in list(self._streams):

@@ -14,13 +14,14 @@ from typing import Final
 from msgspec import UNSET
 
 from holdfast.errors import InvalidRequest, OperationFailed, UsageError
-from holdfast.sandbox.select import Enforcement
+from holdfast.sandbox.select import Backend, Enforcement, Need
 from holdfast.server.capture import Capture
 from holdfast.server.childenv import final_env
-from holdfast.server.confine import confine_process
-from holdfast.server.launch import Command, Launcher
+from holdfast.server.launch import Command, Confinement, Launcher
 from holdfast.server.process import Process, set_window_size, widen_pipe
+from holdfast.server.sandboxes import Sandboxes
 from holdfast.server.snapshot import ShellSnapshots
+from holdfast.server.verdict import judge_of
 from holdfast.wire.processes import (
     EnforcementReport,
     ProcessParams,
@@ -28,6 +29,7 @@ from holdfast.wire.processes import (
     ReadParams,
     ReadResult,
     ResizeParams,
+    SandboxType,
     SignalParams,
     StartParams,
     StartResult,
@@ -58,6 +60,7 @@ class Processes:
     def __init__(
         self,
         launcher: Launcher,
+        sandboxes: Sandboxes,
         *,
         owner: int,
         push: Callable[[bytes], None],
@@ -66,6 +69,7 @@ class Processes:
         closed_retention_s: float = CLOSED_RETENTION_S,
     ) -> None:
         self._launcher = launcher
+        self._sandboxes = sandboxes
         self._owner = owner
         self._push = push
         self._server_env = server_env
@@ -90,30 +94,41 @@ class Processes:
             cwd = params.cwd.native()
         except UsageError as exc:
             raise UsageError(f"cwd URI `{params.cwd}` is not valid on this exec-server host: {exc}") from None
-        enforcement = confine_process(params)
         env = final_env(params.env, params.env_policy, self._server_env)
-        prepared = await self._snapshots.apply(params, params.argv, cwd, env)
+        sandbox = await self._sandboxes.prepare(
+            params.sandbox, cwd=cwd, environ=env, more_needs=_network_needs(params)
+        )
+        capture = Capture(self._launcher, self._owner, sandbox.confinement)
+        prepared = await self._snapshots.apply(params, params.argv, cwd, env, capture)
         if not params.argv:
             raise UsageError("argv must not be empty")
         if params.process_id in self._entries:
             raise InvalidRequest(f"process {params.process_id} already exists")
         command = _command(prepared.argv, params.arg0, cwd, prepared.env)
         process = Process(
-            params.process_id, push=self._push, on_closed=self._keep_closed, report_usage=self._extended
+            params.process_id,
+            push=self._push,
+            on_closed=self._keep_closed,
+            extended=self._extended,
+            judge=judge_of(sandbox, cwd),
         )
-        task = asyncio.ensure_future(self._launch(process, command, params, prepared.state))
+        task = asyncio.ensure_future(
+            self._launch(process, command, params, prepared.state, sandbox.confinement)
+        )
         entry = self._entries[params.process_id] = _Starting(task)
         try:
             ours = await task
         except asyncio.CancelledError:
-            self._entries.pop(params.process_id, None)
+            self._take_back(process, task)
             if entry.cancelled:
                 raise InvalidRequest(f"process {params.process_id} start was cancelled") from None
-            task.cancel()
             raise
         except BaseException:
             self._entries.pop(params.process_id, None)
             raise
+        if entry.cancelled:
+            self._take_back(process, task)
+            raise InvalidRequest(f"process {params.process_id} start was cancelled")
         # From here to the return there is no await, so the response leaves before the first event.
         self._entries[params.process_id] = process
         if params.tty:
@@ -122,16 +137,25 @@ class Processes:
             process.attach_pipes(ours[0], ours[1], ours[2] if params.pipe_stdin else None)
         if self._paused:
             process.pause()
-        return self._started(params.process_id, enforcement)
+        return self._started(params.process_id, sandbox.enforcement)
+
+    def _take_back(self, process: Process, task: "asyncio.Task[list[int]]") -> None:
+        """Undo a start, also one that has succeeded before its cancellation could reach it."""
+        self._entries.pop(process.process_id, None)
+        task.cancel()
+        if task.done() and not task.cancelled() and task.exception() is None:
+            _close(task.result())
+            self._launcher.signal(process.launch_id, signal.SIGKILL)
 
     def _started(self, process_id: str, enforcement: Enforcement) -> StartResult:
+        kind: SandboxType = "none" if enforcement.backend is Backend.NONE else "linuxSeccomp"
         if not self._extended:
-            return StartResult(process_id, "none")
+            return StartResult(process_id, kind)
         return StartResult(
             process_id,
-            "none",
+            kind,
             EnforcementReport(
-                enforcement.backend,
+                enforcement.backend.value,
                 list(enforcement.missing),
                 list(enforcement.weakened),
                 list(enforcement.remedies),
@@ -139,7 +163,12 @@ class Processes:
         )
 
     async def _launch(
-        self, process: Process, command: Command, params: StartParams, state: bytes | None
+        self,
+        process: Process,
+        command: Command,
+        params: StartParams,
+        state: bytes | None,
+        confinement: Confinement | None,
     ) -> list[int]:
         """Make the streams and order the start; returns our ends once the command runs."""
         ours: list[int] = []
@@ -152,14 +181,16 @@ class Processes:
                 streams = (slave, slave, slave)
             else:
                 streams = self._pipes(ours, theirs, stdin=params.pipe_stdin)
-            process.launch_id = await self._launcher.start(
+            started = await self._launcher.start(
                 command,
                 owner=self._owner,
                 streams=streams,
                 tty=params.tty,
                 state=state,
                 on_exit=process.exited,
+                confinement=confinement,
             )
+            process.launch_id = started.id
         except OSError as exc:
             _close(ours)
             raise OperationFailed(f"{exc.strerror} (os error {exc.errno})") from None
@@ -328,6 +359,11 @@ def signal_number(name: str) -> int:
         return signal.Signals["SIG" + name.upper().removeprefix("SIG")]
     except KeyError:
         raise UsageError("unknown signal name; use `interrupt` or a name such as SIGTERM") from None
+
+
+def _network_needs(params: StartParams) -> frozenset[Need]:
+    managed = params.enforce_managed_network or params.network_proxy is not None
+    return frozenset({Need.NETWORK_PROXY}) if managed else frozenset()
 
 
 def _command(argv: list[str], arg0: str | None, cwd: str, env: dict[str, str]) -> Command:

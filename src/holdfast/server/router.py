@@ -14,13 +14,17 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.errors import InvalidRequest, SandboxUnavailable
+from holdfast.errors import InvalidRequest, SandboxUnavailable, UsageError
+from holdfast.sandbox.policy import Bound
 from holdfast.server import copytree, discovery, executorconfig, files, walk
-from holdfast.server.confine import FileUse, confine_files
+from holdfast.server.capabilityroot import refused as refused_root
+from holdfast.server.confine import FileUse, check_cwd, runs_directly
+from holdfast.server.confinedfiles import refuse_early
 from holdfast.server.environment import home_directory
 from holdfast.server.executor import Executor, Session
 from holdfast.server.handles import FileHandles
 from holdfast.server.http import HttpRequests
+from holdfast.server.sandboxes import bound_of
 from holdfast.server.watch import MissingWatch
 from holdfast.wire import rpc
 from holdfast.wire.discovery import (
@@ -38,9 +42,11 @@ from holdfast.wire.environment import (
 )
 from holdfast.wire.files import LinkAwareParams, Metadata, OpenParams
 from holdfast.wire.http import BodyDelta, HttpRequestParams, HttpResponse
+from holdfast.wire.permissions import SandboxContext
 from holdfast.wire.structs import NoParams
 
 T = TypeVar("T")
+_NO_CONFINED_DISCOVERY = "discovery under a policy that restricts reading is not supported yet"
 READ, WRITE = FileUse.READ, FileUse.WRITE
 
 
@@ -81,14 +87,14 @@ class Router:
             "process/closeStdin": lambda p: self._processes.close_stdin(p),
             "process/resize": lambda p: self._processes.resize(p),
             "fs/readFile": self._read_file,
-            "fs/writeFile": self._file_call(files.write_file, WRITE),
-            "fs/createDirectory": self._file_call(files.create_directory, WRITE),
+            "fs/writeFile": self._file_call("fs/writeFile", files.write_file, WRITE),
+            "fs/createDirectory": self._file_call("fs/createDirectory", files.create_directory, WRITE),
             "fs/getMetadata": self._get_metadata,
-            "fs/canonicalize": self._file_call(files.canonicalize, READ),
-            "fs/readDirectory": self._file_call(files.read_directory, READ),
-            "fs/remove": self._file_call(files.remove, WRITE),
-            "fs/copy": self._file_call(copytree.copy, WRITE),
-            "fs/walk": self._file_call(walk.walk, READ),
+            "fs/canonicalize": self._file_call("fs/canonicalize", files.canonicalize, READ),
+            "fs/readDirectory": self._file_call("fs/readDirectory", files.read_directory, READ),
+            "fs/remove": self._file_call("fs/remove", files.remove, WRITE),
+            "fs/copy": self._file_call("fs/copy", copytree.copy, WRITE),
+            "fs/walk": self._file_call("fs/walk", walk.walk, READ),
             "fs/open": self._open,
             "fs/readBlock": lambda p: self._in_thread(self._handles.read_block, p),
             "fs/writeBlock": lambda p: self._in_thread(self._handles.write_block, p),
@@ -116,23 +122,47 @@ class Router:
             self._executor.files, functools.partial(call, *args)
         )
 
-    def _file_call(self, call: Callable[[Any], T], use: FileUse) -> Handler:
-        async def handle(params: Any) -> T:
-            confine_files(params.sandbox, use)
-            return await self._in_thread(call, params)
+    def _file_call(self, method: str, call: Callable[[Any], T], use: FileUse) -> Handler:
+        async def handle(params: Any) -> T | msgspec.Raw:
+            bound = self._bound(params.sandbox, use)
+            if bound is None:
+                return await self._in_thread(call, params)
+            return await self._confined(bound, method, params, use)
 
         return handle
 
-    def _get_metadata(self, params: LinkAwareParams) -> Metadata | Awaitable[Metadata]:
+    def _bound(self, context: SandboxContext | None, use: FileUse) -> Bound | None:
+        """The policy to carry a file method out under; None if it may run directly."""
+        if context is None:
+            return None
+        check_cwd(context)
+        try:
+            bound = bound_of(context, cwd="/", environ=self._executor.environ)
+        except UsageError as exc:
+            raise InvalidRequest(str(exc)) from None
+        return None if runs_directly(bound, use) else bound
+
+    async def _confined(self, bound: Bound, method: str, params: Any, use: FileUse = READ) -> msgspec.Raw:
+        read = [getattr(params, "source_path", None)]
+        named = [getattr(params, name, None) for name in ("path", "destination_path")]
+        refuse_early(bound, filter(None, read), writes=False)
+        refuse_early(bound, filter(None, named), writes=use is WRITE)
+        return await self._executor.confined.call(bound, method, params)
+
+    def _get_metadata(self, params: LinkAwareParams) -> Metadata | Awaitable[Metadata | msgspec.Raw]:
         """On the loop where that can not hang: a thread's hand-over costs more than the call."""
-        confine_files(params.sandbox, READ)
+        bound = self._bound(params.sandbox, READ)
+        if bound is not None:
+            return self._confined(bound, "fs/getMetadata", params)
         if self._executor.mounts.all_local():
             return files.get_metadata(params)
         return self._in_thread(files.get_metadata, params)
 
     def _read_file(self, params: LinkAwareParams) -> msgspec.Raw | Awaitable[msgspec.Raw]:
         """On the loop where that can not hang and is short."""
-        confine_files(params.sandbox, READ)
+        bound = self._bound(params.sandbox, READ)
+        if bound is not None:
+            return self._confined(bound, "fs/readFile", params)
         if self._executor.mounts.all_local():
             small = files.read_small_file(params)
             if small is not None:
@@ -140,8 +170,12 @@ class Router:
         return self._in_thread(files.read_file, params)
 
     async def _open(self, params: OpenParams) -> msgspec.Struct:
-        confine_files(params.sandbox, READ if params.mode == "read" else WRITE)
-        return await self._in_thread(self._handles.open, params)
+        bound = self._bound(params.sandbox, READ if params.mode == "read" else WRITE)
+        if bound is None:
+            return await self._in_thread(self._handles.open, params)
+        refuse_early(bound, [params.path], writes=params.mode != "read")
+        opener = await self._executor.confined.opener(bound)
+        return await self._in_thread(self._handles.open, params, opener)
 
     def _info(self, _params: NoParams) -> EnvironmentInfo:
         return self._executor.info()
@@ -165,16 +199,15 @@ class Router:
         """A root whose sandbox can not be enforced is refused on its own; the others are not."""
         refused: dict[int, RootDiscovery] = {}
         for index, root in enumerate(params.roots):
-            try:
-                confine_files(root.sandbox, READ)
-            except SandboxUnavailable as exc:
-                refused[index] = RootDiscovery(root.id, root.path.uri, None, [], [], [], str(exc))
+            if self._bound(root.sandbox, READ) is not None:
+                refused[index] = refused_root(root, _NO_CONFINED_DISCOVERY)
         allowed = [root for index, root in enumerate(params.roots) if index not in refused]
         found = iter((await self._in_thread(discovery.discover_roots, DiscoverRootsParams(allowed))).roots)
         return DiscoverRootsResult([refused.get(i) or next(found) for i in range(len(params.roots))])
 
     async def _discover(self, params: DiscoverParams) -> DiscoverResult:
-        confine_files(params.sandbox, READ)
+        if self._bound(params.sandbox, READ) is not None:
+            raise SandboxUnavailable(_NO_CONFINED_DISCOVERY)
         environ = self._executor.environ
         home = home_directory(environ)
         if home is None:

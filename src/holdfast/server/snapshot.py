@@ -54,10 +54,18 @@ class ShellSnapshots:
         self._clock = clock
         self._entries: list[_Entry] = []  # a list: keys hold maps and cannot be hashed, and there are few
 
-    async def apply(self, params: StartParams, argv: list[str], cwd: str, env: dict[str, str]) -> Prepared:
+    async def apply(
+        self,
+        params: StartParams,
+        argv: list[str],
+        cwd: str,
+        env: dict[str, str],
+        capture: Capture | None = None,
+    ) -> Prepared:
         """The command as it is to be started; unchanged if it has no snapshot or none can be taken.
 
         `env` is the child's final environment, `params.env` what the request itself asked for in it.
+        `capture` must confine start-up files as the command will be.
 
         Raises:
             UsageError: the snapshot request makes no sense.
@@ -72,7 +80,9 @@ class ShellSnapshots:
         entry = self._entry((request.scope_id, request.shell, cwd, params.env_policy, params.sandbox))
         async with entry.lock:
             if entry.taken is None and self._clock() >= entry.retry_at:
-                entry.taken = await self._take(request.shell.name, argv, cwd, env, params.env_policy)
+                entry.taken = await self._take(
+                    capture or self._capture, request.shell.name, argv, cwd, env, params.env_policy
+                )
                 entry.retry_at = self._clock() + RETRY_S
         if entry.taken is None:
             return unchanged
@@ -89,10 +99,16 @@ class ShellSnapshots:
         return entry
 
     async def _take(
-        self, name: str, argv: list[str], cwd: str, env: dict[str, str], policy: EnvPolicy | None
+        self,
+        capture: Capture,
+        name: str,
+        argv: list[str],
+        cwd: str,
+        env: dict[str, str],
+        policy: EnvPolicy | None,
     ) -> shellstate.Snapshot | None:
         nonce = secrets.token_hex(16)
         capture_argv = shellstate.capture_argv(name, argv, nonce)
-        output = await self._capture(capture_argv, cwd, env, CAPTURE_BYTES, CAPTURE_S)
+        output = await capture(capture_argv, cwd, env, CAPTURE_BYTES, CAPTURE_S)
         dump = shellstate.parse(output, nonce) if output is not None else None
         return shellstate.snapshot(name, dump, env, policy) if dump is not None else None

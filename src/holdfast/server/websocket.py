@@ -56,6 +56,7 @@ class WebSocketEdge(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._keepalive: Keepalive | None = None
         self._transport: asyncio.Transport
+        self._peername: tuple[str, int]
 
     # --- asyncio's side
 
@@ -64,6 +65,11 @@ class WebSocketEdge(asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        peername = transport.get_extra_info("peername")
+        if peername is None:
+            transport.abort()  # it was reset before it was accepted; what it sent may still be readable
+            return
+        self._peername = peername
         self._timer = asyncio.get_running_loop().call_later(HANDSHAKE_S, transport.abort)
 
     def data_received(self, data: bytes) -> None:
@@ -138,7 +144,7 @@ class WebSocketEdge(asyncio.Protocol):
             self._timer.cancel()
         self._keepalive = Keepalive(loop.time())
         self._timer = loop.call_at(self._keepalive.next_tick, self._tick)
-        host, port, *_ = self._transport.get_extra_info("peername")
+        host, port, *_ = self._peername
         peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self._connection = self._connect(self, peer)
         self._task = loop.create_task(self._connection.run())

@@ -87,6 +87,28 @@ class Usage(Result, frozen=True):
     peak_rss_bytes: int
 
 
+class DenialReport(Result, frozen=True):
+    """Ours: what the sandbox refused, who decided, and the smallest grant that would allow it."""
+
+    kind: Literal["filesystem", "network", "syscall", "setup"]
+    path: str | None
+    host: str | None
+    access: Literal["read", "write"] | None
+    rule: str | None
+    grant: str | None
+    confidence: float
+    evidence: str
+
+
+class ProcessExited(Result, frozen=True):
+    process_id: str
+    seq: int
+    exit_code: int
+    sandbox_denied: bool
+    usage: Usage | msgspec.UnsetType = msgspec.UNSET
+    denial: DenialReport | msgspec.UnsetType | None = msgspec.UNSET
+
+
 class ReadChunk(Result, frozen=True):
     seq: int
     stream: str

@@ -1,12 +1,23 @@
-"""What a wire policy asks of the sandbox, and that nothing runs without it."""
-
-from typing import cast
+"""What a wire policy means: rules, places, needs, and whether a file call may run directly."""
 
 import pytest
 
-from holdfast.errors import SandboxUnavailable, UsageError
-from holdfast.sandbox.select import NONE, Need
-from holdfast.server.confine import FileUse, confine_files, confine_process, file_needs, process_needs
+from holdfast.errors import UsageError
+from holdfast.sandbox.policy import (
+    Access,
+    At,
+    Glob,
+    Kind,
+    Network,
+    Place,
+    Policy,
+    Rule,
+    Special,
+    Where,
+    bind,
+)
+from holdfast.sandbox.select import Need
+from holdfast.server.confine import FileUse, check_cwd, needs_of, policy_of, runs_directly, where_of
 from holdfast.wire.paths import PathUri
 from holdfast.wire.permissions import (
     CurrentWorkingDirectory,
@@ -23,219 +34,120 @@ from holdfast.wire.permissions import (
     Restricted,
     RootPath,
     SandboxContext,
+    SlashTmp,
     SpecialPath,
+    TmpDir,
+    UnknownPath,
     Unrestricted,
 )
-from holdfast.wire.processes import StartParams
 
-READ, WRITE = FileUse.READ, FileUse.WRITE
-FILES = frozenset({Need.FILE_SYSTEM})
 SRV = PathUri.parse("file:///srv")
 FOREIGN = PathUri.parse("file:///C:/x")
-
 ROOT_READ = Entry(SpecialPath(RootPath()), "read")
 ROOT_WRITE = Entry(SpecialPath(RootPath()), "write")
-ROOT_DENY = Entry(SpecialPath(RootPath()), "deny")
-SRV_READ = Entry(LiteralPath(SRV), "read")
 SRV_WRITE = Entry(LiteralPath(SRV), "write")
 SRV_DENY = Entry(LiteralPath(SRV), "deny")
-SRV_NONE = Entry(LiteralPath(SRV), "none")
-GLOB_DENY = Entry(GlobPath("**/*.env"), "deny")
 
 
-def limits(*entries: Entry) -> Managed:
+def context(profile: PermissionProfile, **more: object) -> SandboxContext:
+    return SandboxContext(profile, "disabled", **more)  # type: ignore[arg-type]
+
+
+def limited(*entries: Entry) -> Managed:
     return Managed(Restricted([*entries]), "enabled")
 
 
-def context(profile: PermissionProfile, **members: list[PathUri]) -> SandboxContext:
-    return SandboxContext(profile, "disabled", workspace_roots=members.get("roots", []))
+def needs(profile: PermissionProfile) -> frozenset[Need]:
+    return needs_of(bind(policy_of(context(profile)), Where("/srv")))
 
 
-def start(
-    sandbox: SandboxContext | None, *, managed: bool = False, proxy: dict[str, object] | None = None
-) -> StartParams:
-    return StartParams(
-        "p", ["ls"], SRV, {}, False, sandbox=sandbox, enforce_managed_network=managed, network_proxy=proxy
+@pytest.mark.parametrize(
+    ("profile", "policy"),
+    [
+        (Disabled(), Policy(None, Network.ON, Kind.DISABLED)),
+        (External("restricted"), Policy(None, Network.OFF, Kind.EXTERNAL)),
+        (Managed(Unrestricted(), "restricted"), Policy(None, Network.OFF)),
+        (
+            Managed(Restricted([ROOT_READ], 3), "enabled"),
+            Policy((Rule(Special(Place.ROOT), Access.READ),), Network.ON, glob_depth=3),
+        ),
+    ],
+)
+def test_each_profile_is_a_policy(profile: PermissionProfile, policy: Policy) -> None:
+    assert policy_of(context(profile)) == policy
+
+
+@pytest.mark.parametrize(
+    ("path", "target"),
+    [
+        (LiteralPath(SRV), At("/srv")),
+        (GlobPath("**/*.env"), Glob("**/*.env")),
+        (SpecialPath(RootPath()), Special(Place.ROOT)),
+        (SpecialPath(MinimalPath()), Special(Place.MINIMAL)),
+        (SpecialPath(ProjectRoots("a")), Special(Place.PROJECT_ROOTS, "a")),
+        (SpecialPath(CurrentWorkingDirectory("a")), Special(Place.PROJECT_ROOTS, "a")),
+        (SpecialPath(TmpDir()), Special(Place.TMPDIR)),
+        (SpecialPath(SlashTmp()), Special(Place.SLASH_TMP)),
+        (SpecialPath(UnknownPath(":new")), Special(Place.UNKNOWN)),
+    ],
+)
+def test_each_kind_of_path_is_a_target(path: LiteralPath | GlobPath | SpecialPath, target: object) -> None:
+    for wire, access in (("read", Access.READ), ("write", Access.WRITE), ("none", Access.DENY)):
+        [rule] = policy_of(context(limited(Entry(path, wire, "skip")))).rules or ()  # type: ignore[arg-type]
+        assert rule == Rule(target, access, skip_missing=True)  # type: ignore[arg-type]
+
+
+def test_a_path_of_another_system_is_refused_wherever_it_stands() -> None:
+    with pytest.raises(UsageError):
+        policy_of(context(limited(Entry(LiteralPath(FOREIGN), "read"))))
+    for more in ({"cwd": FOREIGN}, {"workspace_roots": [FOREIGN]}):
+        with pytest.raises(UsageError):
+            where_of(context(Disabled(), **more), cwd="/", environ={}, slash_tmp=True)
+
+
+def test_a_policy_context_replaces_the_directories_of_the_context() -> None:
+    plain = context(Disabled(), cwd=SRV, workspace_roots=[SRV])
+    assert where_of(plain, cwd="/c", environ={"TMPDIR": "/t"}, slash_tmp=False) == Where(
+        "/srv", ("/srv",), "/t", slash_tmp=False
     )
+    replaced = context(Disabled(), cwd=SRV, workspace_roots=[SRV], policy_context=PolicyContext())
+    assert where_of(replaced, cwd="/c", environ={"TMPDIR": ""}, slash_tmp=True) == Where("/c", ())
 
 
-@pytest.mark.parametrize("use", FileUse)
-@pytest.mark.parametrize(
-    "profile",
-    [
-        Disabled(),
-        External("restricted"),
-        External("enabled"),
-        Managed(Unrestricted(), "restricted"),
-        limits(ROOT_WRITE),
-        limits(SRV_WRITE, ROOT_WRITE),
-    ],
-)
-def test_full_access_needs_nothing(profile: PermissionProfile, use: FileUse) -> None:
-    assert file_needs(profile, use) == frozenset()
-    confine_files(context(profile), use)
+def test_needs_follow_from_what_is_not_allowed() -> None:
+    assert needs(Disabled()) == needs(External("enabled")) == needs(limited(ROOT_WRITE)) == frozenset()
+    assert needs(External("restricted")) == {Need.NETWORK_OFF}
+    assert needs(limited(ROOT_READ)) == needs(limited(ROOT_WRITE, SRV_DENY)) == {Need.FILE_SYSTEM}
+    assert needs(Managed(Restricted([]), "restricted")) == {Need.FILE_SYSTEM, Need.NETWORK_OFF}
 
 
-@pytest.mark.parametrize(
-    ("entries", "read", "write"),
-    [
-        ([ROOT_READ], frozenset(), FILES),
-        ([ROOT_READ, SRV_READ], frozenset(), FILES),
-        ([ROOT_READ, SRV_WRITE], frozenset(), FILES),
-        ([ROOT_WRITE, SRV_READ], frozenset(), FILES),
-        ([ROOT_READ, SRV_DENY], FILES, FILES),
-        ([ROOT_WRITE, SRV_DENY], FILES, FILES),
-        ([ROOT_WRITE, SRV_NONE], FILES, FILES),
-        ([ROOT_WRITE, GLOB_DENY], FILES, FILES),
-        ([ROOT_WRITE, ROOT_DENY], FILES, FILES),
-        ([ROOT_DENY], FILES, FILES),
-        ([SRV_WRITE], FILES, FILES),
-        ([Entry(SpecialPath(MinimalPath()), "read")], FILES, FILES),
-        ([Entry(SpecialPath(ProjectRoots()), "write")], FILES, FILES),
-        ([], FILES, FILES),
-    ],
-)
-def test_anything_less_needs_the_file_system_enforced(
-    entries: list[Entry], read: frozenset[Need], write: frozenset[Need]
-) -> None:
-    assert file_needs(limits(*entries), READ) == read
-    assert file_needs(limits(*entries), WRITE) == write
-
-
-@pytest.mark.parametrize("use", FileUse)
-def test_files_without_a_policy_are_free(use: FileUse) -> None:
-    confine_files(None, use)
-
-
-def test_a_restricted_file_operation_does_not_run_unconfined() -> None:
-    confine_files(context(limits(ROOT_READ)), READ)
-    with pytest.raises(SandboxUnavailable):
-        confine_files(context(limits(ROOT_READ)), WRITE)
-    with pytest.raises(SandboxUnavailable):
-        confine_files(context(limits(SRV_READ)), READ)
-
-
-RELATIVE = [
-    Entry(GlobPath("*.env"), "deny"),
-    Entry(SpecialPath(ProjectRoots(".git")), "read"),
-    Entry(SpecialPath(CurrentWorkingDirectory()), "write"),
-]
-
-
-@pytest.mark.parametrize("entry", RELATIVE)
-@pytest.mark.parametrize(
-    ("cwd", "policy", "known"),
-    [
-        (None, None, False),
-        (SRV, None, True),
-        (None, PolicyContext(SRV), True),
-        (SRV, PolicyContext(None, [SRV]), False),  # what replaces the context replaces its cwd too
-    ],
-)
-def test_a_policy_that_depends_on_the_working_directory_has_to_name_it(
-    entry: Entry, cwd: PathUri | None, policy: PolicyContext | None, known: bool
-) -> None:
-    sandbox = SandboxContext(limits(ROOT_READ, entry), "disabled", cwd=cwd, policy_context=policy)
-    expected = SandboxUnavailable if known else UsageError
-    with pytest.raises(expected) as caught:
-        confine_files(sandbox, WRITE)
-    assert known or str(caught.value) == "file system sandbox context with dynamic permissions requires cwd"
-
-
-@pytest.mark.parametrize("entry", [Entry(GlobPath("/srv/*.env"), "deny"), SRV_DENY, ROOT_DENY])
-def test_an_absolute_policy_needs_no_working_directory(entry: Entry) -> None:
-    with pytest.raises(SandboxUnavailable):
-        confine_files(context(limits(ROOT_READ, entry)), READ)
-
-
-@pytest.mark.parametrize("entry", RELATIVE)
-def test_a_process_brings_its_own_working_directory(entry: Entry) -> None:
-    with pytest.raises(SandboxUnavailable):
-        confine_process(start(context(limits(ROOT_READ, entry))))
+def test_a_file_call_runs_directly_only_if_nothing_is_denied_to_it() -> None:
+    for entries, reads, writes in (
+        ([ROOT_WRITE], True, True),
+        ([ROOT_READ, SRV_WRITE], True, False),
+        ([ROOT_READ, SRV_DENY], False, False),
+        ([SRV_WRITE], False, False),
+    ):
+        bound = bind(policy_of(context(limited(*entries))), Where("/srv"))
+        assert runs_directly(bound, FileUse.READ) is reads
+        assert runs_directly(bound, FileUse.WRITE) is writes
 
 
 @pytest.mark.parametrize(
-    ("profile", "needs"),
+    ("entry", "depends"),
     [
-        (Disabled(), set()),
-        (External("enabled"), set()),
-        (External("restricted"), {Need.NETWORK_OFF}),
-        (Managed(Unrestricted(), "enabled"), set()),
-        (Managed(Unrestricted(), "restricted"), {Need.NETWORK_OFF}),
-        (limits(ROOT_WRITE), set()),
-        (limits(ROOT_READ), {Need.FILE_SYSTEM}),
-        (Managed(Restricted([ROOT_READ]), "restricted"), {Need.FILE_SYSTEM, Need.NETWORK_OFF}),
+        (Entry(SpecialPath(ProjectRoots()), "write"), True),
+        (Entry(GlobPath("*.env"), "deny"), True),
+        (Entry(GlobPath("/srv/*.env"), "deny"), False),
+        (ROOT_READ, False),
     ],
 )
-def test_a_process_needs_files_and_network_as_its_policy_says(
-    profile: PermissionProfile, needs: set[Need]
-) -> None:
-    assert process_needs(start(context(profile))) == needs
-
-
-@pytest.mark.parametrize("sandbox", [None, context(Disabled())])
-def test_managed_networking_is_a_need_of_its_own(sandbox: SandboxContext | None) -> None:
-    assert process_needs(start(sandbox)) == frozenset()
-    assert process_needs(start(sandbox, managed=True)) == {Need.NETWORK_PROXY}
-    assert process_needs(start(sandbox, proxy={})) == {Need.NETWORK_PROXY}
-
-
-@pytest.mark.parametrize(
-    "params",
-    [
-        start(None, managed=True),
-        start(None, proxy={"enabled": False}),
-        start(context(limits(ROOT_READ))),
-        start(context(External("restricted"))),
-    ],
-)
-def test_a_process_that_asks_for_limits_is_not_started_without(params: StartParams) -> None:
-    with pytest.raises(SandboxUnavailable):
-        confine_process(params)
-
-
-@pytest.mark.parametrize("sandbox", [None, context(Disabled()), context(limits(ROOT_WRITE), roots=[SRV])])
-def test_a_process_without_limits_starts_and_says_so(sandbox: SandboxContext | None) -> None:
-    assert confine_process(start(sandbox)) is NONE
-
-
-WRONG = "'file:///C:/x' is invalid on 'linux'"
-
-
-@pytest.mark.parametrize(
-    ("sandbox", "text"),
-    [
-        (
-            SandboxContext(Disabled(), "disabled", cwd=FOREIGN),
-            f"sandbox cwd URI `file:///C:/x` is not valid on this exec-server host: {WRONG}",
-        ),
-        (
-            context(Disabled(), roots=[SRV, FOREIGN]),
-            f"sandbox workspace root URI `file:///C:/x` is not valid on this exec-server host: {WRONG}",
-        ),
-        (
-            context(limits(ROOT_READ, GLOB_DENY, SRV_READ, Entry(LiteralPath(FOREIGN), "read"))),
-            f"invalid sandbox permission path URI: {WRONG}",
-        ),
-    ],
-    ids=["cwd", "root", "entry"],
-)
-def test_paths_of_another_platform_are_refused_before_the_policy_is(
-    sandbox: SandboxContext, text: str
-) -> None:
-    with pytest.raises(UsageError) as caught:
-        confine_process(start(sandbox))
-    assert str(caught.value) == text
-
-
-def test_native_paths_of_a_policy_pass() -> None:
-    with pytest.raises(SandboxUnavailable):
-        confine_process(start(context(limits(SRV_READ, GLOB_DENY), roots=[SRV])))
-
-
-def test_a_kind_of_policy_that_nobody_thought_of_is_not_waved_through() -> None:
-    with pytest.raises(AssertionError):
-        file_needs(cast(PermissionProfile, object()), READ)
-    odd = Entry(cast(LiteralPath, object()), "read")
-    with pytest.raises(AssertionError):
-        confine_process(start(context(limits(odd))))
+def test_a_policy_that_depends_on_a_directory_must_name_it(entry: Entry, depends: bool) -> None:
+    unplaced = context(limited(entry))
+    if depends:
+        with pytest.raises(UsageError):
+            check_cwd(unplaced)
+    else:
+        check_cwd(unplaced)
+    check_cwd(context(limited(entry), cwd=SRV))
+    assert policy_of(unplaced).rules

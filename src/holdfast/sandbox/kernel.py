@@ -1,0 +1,244 @@
+"""The kernel calls of the native backend that Python does not offer: one small function each.
+
+Everything raises OSError. `Stage` turns that into `SetupFailed`, which says at which stage of the
+set-up it happened, so that a sandbox that could not be built is never taken for a failed command.
+
+The mount calls are those of Linux 5.12: a mount is a descriptor, made or copied off-stage, given
+its attributes there, and only then put in its place. Their numbers are the same on every
+architecture. Paths are opened once, through no symbolic link, and used as descriptors: the plan
+names canonical paths, so a link on the way was put there by somebody after the plan was made.
+"""
+
+import ctypes
+import errno
+import os
+from collections.abc import Callable
+from ctypes import c_char_p, c_int, c_long, c_size_t, c_uint, c_uint16, c_uint32, c_uint64, c_ulong, c_void_p
+from types import TracebackType
+from typing import Final
+
+# sched.h
+CLONE_NEWNS: Final = 0x00020000
+CLONE_NEWIPC: Final = 0x08000000
+CLONE_NEWUSER: Final = 0x10000000
+CLONE_NEWPID: Final = 0x20000000
+CLONE_NEWNET: Final = 0x40000000
+# linux/mount.h
+READ_ONLY: Final = 0x1  # MOUNT_ATTR_RDONLY
+NO_SUID: Final = 0x2  # MOUNT_ATTR_NOSUID
+NO_DEV: Final = 0x4  # MOUNT_ATTR_NODEV
+NO_EXEC: Final = 0x8  # MOUNT_ATTR_NOEXEC
+_MS_PRIVATE: Final = 1 << 18
+_OPEN_TREE_CLONE: Final = 1
+_MOVE_MOUNT_F_EMPTY_PATH: Final = 0x04
+_MOVE_MOUNT_T_EMPTY_PATH: Final = 0x40
+_FSOPEN_CLOEXEC: Final = 1
+_FSCONFIG_SET_STRING: Final = 1
+_FSCONFIG_CMD_CREATE: Final = 6
+_FSMOUNT_CLOEXEC: Final = 1
+# linux/fcntl.h, linux/openat2.h, linux/close_range.h
+_AT_FDCWD: Final = -100
+_AT_EMPTY_PATH: Final = 0x1000
+_AT_RECURSIVE: Final = 0x8000
+_RESOLVE_NO_SYMLINKS: Final = 0x04
+_CLOSE_RANGE_CLOEXEC: Final = 4
+_LAST_FD: Final = 0xFFFFFFFF
+# linux/prctl.h, linux/seccomp.h, linux/capability.h
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_DUMPABLE: Final = 4
+_PR_SET_SECCOMP: Final = 22
+_PR_CAPBSET_DROP: Final = 24
+_PR_SET_NO_NEW_PRIVS: Final = 38
+_PR_CAP_AMBIENT: Final = 47
+_PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
+_SECCOMP_MODE_FILTER: Final = 2
+_CAPABILITY_VERSION_3: Final = 0x20080522
+_MAX_CAPABILITY: Final = 63  # two words of capabilities; the kernel knows 41 of them
+_INSTRUCTION: Final = 8  # bytes of one struct sock_filter
+
+
+class _MountAttr(ctypes.Structure):
+    _fields_ = (
+        ("attr_set", c_uint64),
+        ("attr_clr", c_uint64),
+        ("propagation", c_uint64),
+        ("userns_fd", c_uint64),
+    )
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (("flags", c_uint64), ("mode", c_uint64), ("resolve", c_uint64))
+
+
+class _CapHeader(ctypes.Structure):
+    _fields_ = (("version", c_uint32), ("pid", c_int))
+
+
+class _CapData(ctypes.Structure):
+    _fields_ = (("words", c_uint32 * 6),)  # effective, permitted, inheritable, twice
+
+
+class _FilterProgram(ctypes.Structure):
+    _fields_ = (("length", c_uint16), ("filter", c_char_p))
+
+
+class SetupFailed(Exception):
+    """The sandbox could not be built; nothing was run."""
+
+    def __init__(self, stage: str, errno: int, path: str = "") -> None:
+        super().__init__(
+            f"{stage} {path}: {os.strerror(errno)}" if path else f"{stage}: {os.strerror(errno)}"
+        )
+        self.stage = stage
+        self.errno = errno
+        self.path = path
+
+
+class Stage:
+    """`with Stage("uidmap"):` an OSError inside becomes SetupFailed of this stage."""
+
+    def __init__(self, name: str, path: str = "") -> None:
+        self._name = name
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(exc, OSError):
+            raise SetupFailed(self._name, exc.errno or errno.EIO, self._path) from exc
+
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _checked(function: Callable[..., int], *first: int) -> Callable[..., int]:
+    def call(*args: object) -> int:
+        result = function(*first, *args)
+        if result < 0:
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+        return result
+
+    return call
+
+
+def _named(name: str, *argtypes: type) -> Callable[..., int]:
+    return _checked(ctypes.CFUNCTYPE(c_int, *argtypes, use_errno=True)((name, _libc)))
+
+
+def numbered(number: int, *argtypes: type) -> Callable[..., int]:
+    """A system call by its number, for those without a name in every C library."""
+    return _checked(ctypes.CFUNCTYPE(c_long, c_long, *argtypes, use_errno=True)(("syscall", _libc)), number)
+
+
+_unshare = _named("unshare", c_int)
+_prctl = _named("prctl", c_int, c_ulong, c_ulong, c_ulong, c_ulong)
+_prctl_filter = _named("prctl", c_int, c_ulong, c_void_p)
+_capset = _named("capset", c_void_p, c_void_p)
+_open_tree = numbered(428, c_int, c_char_p, c_uint)
+_move_mount = numbered(429, c_int, c_char_p, c_int, c_char_p, c_uint)
+_fsopen = numbered(430, c_char_p, c_uint)
+_fsconfig = numbered(431, c_int, c_uint, c_char_p, c_char_p, c_int)
+_fsmount = numbered(432, c_int, c_uint, c_uint)
+_close_range = numbered(436, c_uint, c_uint, c_uint)
+_openat2 = numbered(437, c_int, c_char_p, c_void_p, c_size_t)
+_mount_setattr = numbered(442, c_int, c_char_p, c_uint, c_void_p, c_size_t)
+
+
+def unshare(flags: int) -> None:
+    """Enter new namespaces; a new PID namespace begins with the next child."""
+    _unshare(flags)
+
+
+def open_path(path: str) -> int:
+    """A descriptor that names this path; ELOOP when a symbolic link is on the way."""
+    how = _OpenHow(os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS)
+    return _openat2(_AT_FDCWD, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
+
+
+def copy_tree(fd: int) -> int:
+    """What is at this descriptor, with everything mounted below, as a tree that is mounted nowhere."""
+    return _open_tree(fd, b"", _AT_EMPTY_PATH | _AT_RECURSIVE | _OPEN_TREE_CLONE | os.O_CLOEXEC)
+
+
+def put_tree(tree: int, target: int) -> None:
+    """Mount a tree over the target, on top of whatever covers that already."""
+    _move_mount(tree, b"", target, b"", _MOVE_MOUNT_F_EMPTY_PATH | _MOVE_MOUNT_T_EMPTY_PATH)
+
+
+def new_filesystem(kind: str, attributes: int, **options: str) -> int:
+    """A new file system of this kind as a tree that is mounted nowhere."""
+    context = _fsopen(kind.encode(), _FSOPEN_CLOEXEC)
+    try:
+        for key, value in options.items():
+            _fsconfig(context, _FSCONFIG_SET_STRING, key.encode(), value.encode(), 0)
+        _fsconfig(context, _FSCONFIG_CMD_CREATE, None, None, 0)
+        return _fsmount(context, _FSMOUNT_CLOEXEC, attributes)
+    finally:
+        os.close(context)
+
+
+def _set_attr(fd: int, attr: _MountAttr, flags: int) -> None:
+    _mount_setattr(fd, b"", _AT_EMPTY_PATH | flags, ctypes.byref(attr), ctypes.sizeof(attr))
+
+
+def set_attributes(fd: int, attributes: int) -> None:
+    """Add attributes to this mount alone."""
+    _set_attr(fd, _MountAttr(attributes), 0)
+
+
+def set_attributes_below(fd: int, attributes: int) -> None:
+    """Add attributes to this mount and to every mount below it."""
+    _set_attr(fd, _MountAttr(attributes), _AT_RECURSIVE)
+
+
+def make_private(fd: int) -> None:
+    """From here down, mounts made elsewhere do not arrive and ours do not leave."""
+    _set_attr(fd, _MountAttr(0, 0, _MS_PRIVATE), _AT_RECURSIVE)
+
+
+def close_on_exec_from(first: int) -> None:
+    """No descriptor from this number on survives exec."""
+    _close_range(first, _LAST_FD, _CLOSE_RANGE_CLOEXEC)
+
+
+def close_from(first: int) -> None:
+    """Close every descriptor from this number on."""
+    _close_range(first, _LAST_FD, 0)
+
+
+def die_with_parent(signum: int) -> None:
+    """The kernel sends us this signal when our parent ends."""
+    _prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0)
+
+
+def forbid_inspection() -> None:
+    """Nobody without privileges may trace us, read our memory or dump it, until we exec."""
+    _prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def drop_capabilities() -> None:
+    """Give up every capability, and the right to gain one by exec, even as root."""
+    for capability in range(_MAX_CAPABILITY + 1):
+        try:
+            _prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
+        except OSError as exc:
+            if exc.errno == errno.EINVAL and capability:  # one past the last that this kernel knows
+                break
+            raise
+    _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    _capset(ctypes.byref(_CapHeader(_CAPABILITY_VERSION_3, 0)), ctypes.byref(_CapData()))
+
+
+def refuse_new_privileges() -> None:
+    """No exec from here on grants anything: set-user-id bits and file capabilities are ignored."""
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+
+
+def install_filter(program: bytes) -> None:
+    """Filter our system calls, and those of all descendants, with this BPF program."""
+    prog = _FilterProgram(len(program) // _INSTRUCTION, program)
+    _prctl_filter(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(prog))

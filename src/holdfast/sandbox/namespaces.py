@@ -1,0 +1,104 @@
+"""Namespaces and privileges: what surrounds the view, before it is built and after.
+
+    enter       new namespaces, in a child that then forks; its child is PID 1 inside
+    build_view  (view.py) that PID 1 turns its mounts into what the plan describes
+    drop        and gives up everything that could undo it: privileges, calls, paths
+
+Standard library only, and little of it: this runs in a forked child of the launcher.
+"""
+
+import errno
+import os
+from typing import Final
+
+from holdfast.sandbox import kernel, landlock, seccomp
+from holdfast.sandbox.kernel import SetupFailed, Stage
+from holdfast.sandbox.plan import Base, Plan, StepKind
+from holdfast.sandbox.view import SHARED_MEMORY
+
+_MACHINE: Final = os.uname().machine
+_FILTERS: Final = {  # made once, before the fork, not for every command
+    sockets: seccomp.program(_MACHINE, sockets)
+    for sockets in seccomp.Sockets
+    if _MACHINE in seccomp.ARCHITECTURES
+}
+
+NO_LANDLOCK: Final = "landlock"  # weaker than the plan says: the second layer is missing
+
+
+def enter(plan: Plan, *, uid: int, gid: int, userns: bool) -> None:
+    """Enter new namespaces; the next child is PID 1 in them.
+
+    Without `userns` the caller must be privileged.
+
+    Raises:
+        SetupFailed: the host does not allow it.
+    """
+    if userns:
+        with Stage("userns"):
+            kernel.unshare(kernel.CLONE_NEWUSER)
+        with Stage("uidmap"):
+            _write("/proc/self/setgroups", "deny")
+            _write("/proc/self/uid_map", f"{uid} {uid} 1")
+            _write("/proc/self/gid_map", f"{gid} {gid} 1")
+    with Stage("mountns"):
+        kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC)
+    with Stage("pidns"):
+        kernel.unshare(kernel.CLONE_NEWPID)
+    if plan.network_off:
+        with Stage("netns"):
+            kernel.unshare(kernel.CLONE_NEWNET)
+
+
+def _write(path: str, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+def drop(plan: Plan) -> tuple[str, ...]:
+    """Give up privileges, paths and system calls for good; what came out weaker is returned.
+
+    Raises:
+        SetupFailed: something could not be given up.
+    """
+    with Stage("capabilities"):
+        kernel.drop_capabilities()
+    with Stage("nnp"):
+        kernel.refuse_new_privileges()
+    abi = landlock.abi()
+    weakened = () if _second_layer(plan, abi) else (NO_LANDLOCK,)
+    sockets = seccomp.Sockets.ALL
+    if plan.network_off:
+        unix_confined = not weakened and abi >= landlock.UNIX_ABI
+        sockets = seccomp.Sockets.LOOPBACK_AND_UNIX if unix_confined else seccomp.Sockets.LOOPBACK
+    if sockets not in _FILTERS:
+        raise SetupFailed("seccomp", errno.ENOSYS)
+    with Stage("seccomp"):
+        kernel.install_filter(_FILTERS[sockets])
+    return weakened
+
+
+def _second_layer(plan: Plan, abi: int) -> bool:
+    """The plan's grants once more, by Landlock, which knows nothing of mounts."""
+    files = plan.base is not Base.UNTOUCHED
+    if abi < (landlock.REFER_ABI if files else landlock.SCOPE_ABI):
+        return False
+    try:
+        landlock.restrict(_grants(plan), abi=abi, files=files, unix=plan.network_off)
+    except OSError:
+        return False
+    return True
+
+
+def _grants(plan: Plan) -> list[tuple[str, int]]:
+    grants = [("/", landlock.READ if plan.base is Base.HOST else landlock.LIST)]
+    grants += [("/dev", landlock.DEVICES), (SHARED_MEMORY, landlock.WRITE), ("/proc", landlock.READ)]
+    for step in plan.steps:
+        if step.kind is StepKind.WRITABLE:
+            grants.append((step.path, landlock.WRITE))
+        elif step.kind in (StepKind.READABLE, StepKind.READ_ONLY):
+            grants.append((step.path, landlock.READ))
+    return grants

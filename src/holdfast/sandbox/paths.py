@@ -1,0 +1,44 @@
+"""Absolute paths as text: folded, compared and measured without looking at the disk. Pure module."""
+
+from holdfast.errors import UsageError
+
+
+def absolute(path: str, cwd: str) -> str:
+    """`path` from the root, taken against `cwd` if relative; `.`, `..` and doubled slashes folded.
+
+    Raises:
+        UsageError: it is empty, holds a NUL, or stays relative.
+    """
+    joined = path if path.startswith("/") else f"{cwd}/{path}"
+    if not path or "\0" in joined or not (path.startswith("/") or cwd.startswith("/")):
+        raise UsageError(f"`{path}` is not an absolute path")
+    kept: list[str] = []
+    for part in joined.split("/"):
+        if part == "..":
+            del kept[-1:]
+        elif part not in ("", "."):
+            kept.append(part)
+    return "/" + "/".join(kept)
+
+
+def join(path: str, below: str) -> str:
+    return f"{path.rstrip('/')}/{below}"
+
+
+def parent(path: str) -> str:
+    """The directory that holds it; the root holds itself."""
+    return path.rpartition("/")[0] or "/"
+
+
+def name(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def depth(path: str) -> int:
+    """Number of components: 0 for the root."""
+    return 0 if path == "/" else path.count("/")
+
+
+def within(path: str, top: str) -> bool:
+    """Is `path` the same as `top`, or below it?"""
+    return path == top or top == "/" or path.startswith(f"{top}/")

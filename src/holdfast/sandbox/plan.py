@@ -1,0 +1,143 @@
+"""The plan: what a backend does to the view of the file system, in order. Pure module.
+
+A plan is a base and steps. Paths in it are canonical and existed when it was made, so a backend
+that meets a symbolic link on the way to one of them has met a race and must refuse.
+
+Applying a plan means: copy every tree that a step names before anything is covered; apply the
+pins; then the other steps from first to last, each covering what lies at its path. A step below a
+masked directory, or anywhere on an empty base, needs its mount point made in the covering file
+system first. `WRITABLE /` is possible.
+
+The launcher imports this module, so it needs little of the standard library.
+"""
+
+import enum
+from dataclasses import dataclass
+from typing import Final
+
+
+class Base(enum.StrEnum):
+    """What is there before the first step."""
+
+    HOST = "host"  # everything is visible and read-only
+    EMPTY = "empty"  # nothing is visible
+    UNTOUCHED = "untouched"  # the host as it is; there are no steps
+
+
+class StepKind(enum.StrEnum):
+    READABLE = "readable"  # shows the path, read-only, where nothing was visible
+    WRITABLE = "writable"  # shows the path with the host's own permissions
+    READ_ONLY = "read-only"  # takes writing away below a writable path
+    MASK_DIRECTORY = "mask-directory"  # an empty directory without permissions covers it
+    MASK_FILE = "mask-file"  # an empty file without permissions covers it
+    PIN = "pin"  # the directory cannot be renamed or removed, its contents are unaffected
+
+
+_TEXTS: Final = {
+    StepKind.READABLE: "{} is readable",
+    StepKind.WRITABLE: "{} is writable",
+    StepKind.READ_ONLY: "{} is read-only",
+    StepKind.MASK_DIRECTORY: "{} is hidden with all below it",
+    StepKind.MASK_FILE: "{} is hidden",
+    StepKind.PIN: "{} cannot be renamed or removed",
+}
+_BASE_TEXTS: Final = {
+    Base.HOST: "everything is readable, nothing is writable",
+    Base.EMPTY: "nothing is visible",
+    Base.UNTOUCHED: "the file system is as on the host",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    kind: StepKind
+    path: str
+
+    def describe(self) -> str:
+        return _TEXTS[self.kind].format(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A symbolic link of the host that an empty base lacks, as `/bin` to `usr/bin`."""
+
+    path: str
+    target: str
+
+    def describe(self) -> str:
+        return f"{self.path} is a link to {self.target}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The steps in the order of their application: pins first, then shallow before deep."""
+
+    base: Base
+    steps: tuple[Step, ...]
+    network_off: bool
+    cwd: str
+    absent: tuple[str, ...] = ()  # must not appear while the command runs; nothing is there now
+    links: tuple[Link, ...] = ()  # only on an empty base, made before the steps
+
+    def describe(self) -> list[str]:
+        """One line per operation, for people."""
+        return [
+            _BASE_TEXTS[self.base],
+            *(link.describe() for link in self.links),
+            *(step.describe() for step in self.steps),
+            *(f"{path} does not exist and must not be created" for path in self.absent),
+            f"network is {'off' if self.network_off else 'on'}",
+            f"starts in {self.cwd}",
+        ]
+
+
+# A header (base, network, cwd, number of absent names and of links), then the absent names, then
+# links and steps as pairs. A path holds every byte but NUL, which therefore separates.
+_HEADER: Final = 5
+
+
+def encode(plan: Plan) -> bytes:
+    """The plan as bytes; `decode` gives it back.
+
+    Raises:
+        ValueError: a path holds a NUL.
+    """
+    fields = [
+        plan.base.value,
+        "off" if plan.network_off else "on",
+        plan.cwd,
+        str(len(plan.absent)),
+        str(len(plan.links)),
+        *plan.absent,
+    ]
+    for link in plan.links:
+        fields += (link.path, link.target)
+    for step in plan.steps:
+        fields += (step.kind.value, step.path)
+    if any("\0" in field for field in fields):
+        raise ValueError("a path holds a NUL")
+    return "\0".join(fields).encode("utf-8", "surrogateescape")
+
+
+def decode(data: bytes) -> Plan:
+    """The plan that was encoded.
+
+    Raises:
+        ValueError: these bytes are not a plan.
+    """
+    fields = data.decode("utf-8", "surrogateescape").split("\0")
+    if len(fields) < _HEADER or fields[1] not in ("on", "off"):
+        raise ValueError("not a plan")
+    links_at = _HEADER + int(fields[3])
+    steps_at = links_at + 2 * int(fields[4])
+    if not _HEADER <= links_at <= steps_at <= len(fields) or (len(fields) - steps_at) % 2:
+        raise ValueError("not a plan")
+    links, steps = fields[links_at:steps_at], fields[steps_at:]
+    return Plan(
+        base=Base(fields[0]),
+        steps=tuple(Step(StepKind(kind), path) for kind, path in zip(steps[::2], steps[1::2], strict=True)),
+        network_off=fields[1] == "off",
+        cwd=fields[2],
+        absent=tuple(fields[_HEADER:links_at]),
+        links=tuple(Link(path, target) for path, target in zip(links[::2], links[1::2], strict=True)),
+    )

@@ -1,0 +1,200 @@
+"""Look at the file system once: where the paths of a bound policy lead, and what is there."""
+
+import errno
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from holdfast.errors import SandboxUnavailable, UsageError, from_os_error
+from holdfast.sandbox.paths import absolute, join, name, parent
+from holdfast.sandbox.policy import Bound, BoundGlob, Where
+from holdfast.sandbox.seen import Crossing, Found, GitDir, Match, Seen, Sight
+
+MAX_LINKS: Final = 40  # as many as the kernel follows
+MAX_MATCHES: Final = 8192  # more masks than this would make every start slow
+MAX_SCANNED: Final = 1_000_000  # entries; a scan of a whole disk would hold up the command for minutes
+_MAX_POINTER_BYTES: Final = 8192  # twice the longest path
+
+
+def locate(cwd: str, workspace_roots: Iterable[str], environ: Mapping[str, str]) -> Where:
+    """What the symbolic places mean for a run in `cwd` with this environment."""
+    return Where(
+        cwd=cwd,
+        workspace_roots=tuple(workspace_roots),
+        tmpdir=environ.get("TMPDIR") or None,
+        slash_tmp=os.path.isdir("/tmp"),  # noqa: S108
+    )
+
+
+def look(bound: Bound, cwd: str | None = None) -> Seen:
+    """Everything the plan for `bound` must know; the command starts in `cwd`, else in the policy's.
+
+    Raises:
+        UsageError: a pattern would scan the whole disk.
+        SandboxUnavailable: a pattern matches too much or cannot be searched for.
+        OperationFailed: the disk fails.
+    """
+    start = trace(absolute(cwd or bound.cwd, bound.cwd)).real
+    if bound.full_write:
+        return Seen(start)
+    paths = dict.fromkeys(
+        (
+            *(rule.path for rule in bound.rules),
+            *(rule.protects for rule in bound.rules if rule.protects is not None),
+            *(glob.pattern.root for glob in bound.globs),
+        )
+    )
+    sights = {path: trace(path) for path in paths}
+    pointers = [rule.path for rule in bound.rules if rule.protects is not None and name(rule.path) == ".git"]
+    gitdirs = tuple(found for path in pointers for found in _git_directories(path, sights[path]))
+    sights |= {gitdir.path: trace(gitdir.path) for gitdir in gitdirs}
+    return Seen(start, sights, tuple(_matches(bound, sights)), gitdirs)
+
+
+def trace(path: str) -> Sight:
+    """Follow an absolute path link by link.
+
+    Raises:
+        UsageError: it goes through too many links.
+    """
+    real, links = "/", list[Crossing]()
+    todo = path.split("/")[::-1]
+    while todo:
+        part = todo.pop()
+        if part in ("", "."):
+            continue
+        if part == "..":
+            real = parent(real)
+            continue
+        here = join(real, part)
+        whole = absolute("/".join([here, *todo[::-1]]), "")
+        try:
+            status = os.lstat(here)
+            target = os.readlink(here) if stat.S_ISLNK(status.st_mode) else None
+        except OSError as exc:
+            return Sight(whole, _why_not(exc), tuple(links))
+        if target is not None:
+            links.append(Crossing(here, target))
+            if len(links) > MAX_LINKS:
+                raise UsageError(f"`{path}` goes through too many symbolic links")
+            todo += target.split("/")[::-1]
+            real = "/" if target.startswith("/") else real
+        elif stat.S_ISDIR(status.st_mode):
+            real = here
+        elif todo:
+            return Sight(whole, Found.MISSING, tuple(links))
+        else:
+            return Sight(here, Found.FILE, tuple(links), status.st_nlink)
+    return Sight(real, Found.DIRECTORY, tuple(links))
+
+
+def _why_not(exc: OSError) -> Found:
+    if exc.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
+        return Found.MISSING
+    if exc.errno in (errno.EACCES, errno.EPERM):
+        return Found.OUT_OF_SIGHT
+    raise from_os_error(exc) from exc
+
+
+def _git_directories(pointer: str, sight: Sight) -> Iterator[GitDir]:
+    """Where hooks and settings lie when `.git` is a file: its directory, and the one that one shares."""
+    if sight.found is not Found.FILE:
+        return
+    text = _first_line(sight.real)
+    if text is None or not text.startswith("gitdir:"):
+        return
+    own = absolute(text.removeprefix("gitdir:").strip() or ".", parent(sight.real))
+    yield GitDir(pointer, own)
+    common = _first_line(join(own, "commondir"))
+    if common:
+        yield GitDir(pointer, absolute(common, own))
+
+
+def _first_line(path: str) -> str | None:
+    """The first line of a regular file; None if there is no such file or it cannot be read."""
+    try:
+        # Without blocking: it may be a FIFO that nobody writes to.
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            regular = stat.S_ISREG(os.fstat(fd).st_mode)
+            data = os.read(fd, _MAX_POINTER_BYTES) if regular else b""
+        finally:
+            os.close(fd)
+    except OSError:
+        return None
+    line = os.fsdecode(data.partition(b"\n")[0].rstrip())
+    return None if "\0" in line else line
+
+
+def _matches(bound: Bound, sights: Mapping[str, Sight]) -> Iterator[Match]:
+    """What the deny patterns match now. Patterns with the same root share one scan."""
+    by_root: dict[str, list[BoundGlob]] = {}
+    for glob in bound.globs:
+        if glob.pattern.root == "/" and glob.pattern.tail:
+            raise UsageError(
+                f"unreadable glob {glob.pattern} cannot be safely expanded; "
+                "use a pattern with a non-root directory prefix"
+            )
+        by_root.setdefault(glob.pattern.root, []).append(glob)
+    count = 0
+    for root, globs in by_root.items():
+        for match in _matches_below(root, sights[root], globs, bound.glob_depth):
+            count += 1
+            if count > MAX_MATCHES:
+                raise SandboxUnavailable(
+                    f"the deny patterns below {root} match more than {MAX_MATCHES} paths",
+                    remedy="deny the directory that holds them, or use a narrower pattern",
+                )
+            yield match
+
+
+def _matches_below(root: str, sight: Sight, globs: list[BoundGlob], max_depth: int | None) -> Iterator[Match]:
+    exact = next((glob for glob in globs if not glob.pattern.tail), None)
+    if exact is not None:
+        yield Match(exact, sight.real, sight)
+        return
+    if sight.found is not Found.DIRECTORY:
+        return
+    limits = [glob.pattern.max_depth for glob in globs]
+    deepest = min((limit for limit in (_largest(limits), max_depth) if limit is not None), default=None)
+    scanned = 0
+    waiting = [("", sight.real, 1)]
+    while waiting:
+        below, directory, level = waiting.pop()
+        for entry in _entries(directory):
+            scanned += 1
+            if scanned > MAX_SCANNED:
+                raise SandboxUnavailable(
+                    f"the deny patterns below {root} would scan more than {MAX_SCANNED} entries",
+                    remedy="use a pattern with a deeper directory, or limit the depth of the scan",
+                )
+            path = f"{below}{entry.name}"
+            glob = next((glob for glob in globs if glob.pattern.regex.fullmatch(path)), None)
+            if glob is not None:
+                yield Match(glob, entry.path, trace(entry.path))
+            elif (deepest is None or level < deepest) and entry.is_dir(follow_symlinks=False):
+                waiting.append((f"{path}/", entry.path, level + 1))
+
+
+def _largest(limits: list[int | None]) -> int | None:
+    known = [limit for limit in limits if limit is not None]
+    return max(known) if len(known) == len(limits) else None
+
+
+def _entries(directory: str) -> list[os.DirEntry[str]]:
+    """Its entries. One that we may not read is empty to the command too, unless it could change that."""
+    try:
+        with os.scandir(directory) as entries:
+            return list(entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return []  # gone meanwhile
+    except PermissionError:
+        if os.lstat(directory).st_uid != os.geteuid():
+            return []
+        raise SandboxUnavailable(
+            f"cannot search {directory} for what a deny pattern matches",
+            remedy=f"make {directory} readable for its owner, or deny it",
+        ) from None
+    except OSError as exc:
+        raise from_os_error(exc) from exc

@@ -1,0 +1,68 @@
+"""How a confined command's end is read: the protocol's guess, and our own with its reason."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from holdfast.sandbox.denials import Denial, Evidence, classify, sandbox_denied
+from holdfast.sandbox.policy import Network
+from holdfast.server.quarantine import denial_of, set_aside
+from holdfast.server.sandboxes import Sandbox
+from holdfast.wire.processes import DenialReport
+
+MAX_TAIL: Final = 64 * 1024  # bytes at the end of the output that are read for a reason
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    denied: bool = False
+    denial: Denial | None = None
+
+
+Judge: TypeAlias = Callable[[int, bytes], Verdict]
+
+
+def judge_of(sandbox: Sandbox, cwd: str) -> Judge | None:
+    """Judges a command that ran in this sandbox, and cleans up after it; None for one without."""
+    if sandbox.bound is None:
+        return None
+    policy = sandbox.bound
+
+    def judge(exit_code: int, output: bytes) -> Verdict:
+        created = denial_of(set_aside(sandbox.absent))
+        if created is not None:
+            return Verdict(True, created)
+        return Verdict(
+            sandbox_denied(exit_code, output, sandboxed=True),
+            classify(
+                Evidence(
+                    exit_code,
+                    output[-MAX_TAIL:].decode("utf-8", "replace"),
+                    policy.explain,
+                    policy.network is Network.OFF,
+                    cwd,
+                    backend=sandbox.enforcement.backend,
+                    fixed=sandbox.fixed,
+                    exists=os.path.exists,
+                )
+            ),
+        )
+
+    return judge
+
+
+def denial_report(denial: Denial | None) -> DenialReport | None:
+    """The wire's form of a denial."""
+    if denial is None:
+        return None
+    return DenialReport(
+        denial.kind,
+        denial.path,
+        denial.host,
+        denial.access,
+        denial.rule,
+        denial.grant,
+        denial.confidence,
+        denial.evidence,
+    )

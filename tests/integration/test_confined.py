@@ -1,0 +1,322 @@
+"""process/start and fs/* under a policy: what is refused, what keeps working, what is said about it."""
+
+import asyncio
+import base64
+import contextlib
+import os
+import threading
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.peer import Peer, Refused, descendants_named, ready, serving
+
+ROOT_READ = {"path": {"type": "special", "value": {"kind": "root"}}, "access": "read"}
+WORKSPACE = {"path": {"type": "special", "value": {"kind": "project_roots"}}, "access": "write"}
+
+
+@pytest.fixture
+def place() -> Any:
+    """A workspace outside of /tmp, which policies often leave writable, and a directory beside it."""
+    base = Path("/var/lib") / f"holdfast-test-{uuid.uuid4().hex}"
+    (base / "ws" / ".git").mkdir(parents=True)
+    (base / "outside").mkdir()
+    (base / "outside" / "secret").write_text("secret", "utf-8")
+    yield base
+    for path in sorted(base.rglob("*"), key=lambda p: len(p.parts), reverse=True):
+        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+    base.rmdir()
+
+
+def policy(place: Path, *entries: dict[str, Any], network: str = "restricted") -> dict[str, Any]:
+    uri = (place / "ws").as_uri()
+    files = {"type": "restricted", "entries": list(entries) or [ROOT_READ, WORKSPACE]}
+    return {
+        "permissions": {"type": "managed", "file_system": files, "network": network},
+        "cwd": uri,
+        "workspaceRoots": [uri],
+        "windowsSandboxLevel": "disabled",
+    }
+
+
+def at(path: Path, access: str) -> dict[str, Any]:
+    return {"path": {"type": "path", "path": path.as_uri()}, "access": access}
+
+
+async def run(peer: Peer, place: Path, script: str, *entries: dict[str, Any], **more: Any) -> tuple[int, str]:
+    """Exit code and output of a confined shell script."""
+    name = uuid.uuid4().hex
+    network = more.pop("network", "restricted")
+    sandbox = policy(place, *entries, network=network)
+    started = await peer.start(name, script, cwd=(place / "ws").as_uri(), sandbox=sandbox, **more)
+    assert started["sandboxType"] == "linuxSeccomp"
+    await peer.closed(name)
+    return peer.exit_code(name), peer.output(name).decode()
+
+
+async def test_the_workspace_is_writable_and_nothing_else_is(place: Path) -> None:
+    async with serving() as (url, _), ready(url) as peer:
+        script = (
+            "echo in > f; cat f; for d in ../outside /etc . .git; do echo x > $d/new && echo wrote $d; done"
+        )
+        assert await run(peer, place, script + " 2>/dev/null; true") == (0, "in\nwrote .\n")
+        assert not (place / "outside" / "new").exists()
+        assert (place / "ws" / "new").exists()
+
+
+async def test_a_denied_file_cannot_be_read_and_its_parent_not_renamed_away(place: Path) -> None:
+    (place / "ws" / "conf").mkdir()
+    (place / "ws" / "conf" / "key").write_text("key", "utf-8")
+    entries = (ROOT_READ, WORKSPACE, at(place / "ws" / "conf" / "key", "deny"))
+    async with serving() as (url, _), ready(url) as peer:
+        code, _ = await run(peer, place, "cat conf/key", *entries)
+        assert code != 0
+        code, _ = await run(peer, place, "mv conf gone", *entries)
+        assert code != 0
+        code, text = await run(
+            peer, place, "cat conf/key gone/key; echo other > conf/other; cat conf/other", *entries
+        )
+        assert code == 0
+        assert "other\n" in text
+        assert "key" not in text.replace("conf/key", "").replace("gone/key", "")
+
+
+async def test_only_what_is_listed_can_be_read_when_reading_is_restricted(place: Path) -> None:
+    minimal = {"path": {"type": "special", "value": {"kind": "minimal"}}, "access": "read"}
+    async with serving() as (url, _), ready(url) as peer:
+        _, text = await run(
+            peer,
+            place,
+            f"echo in > f; cat f; ls {place}/outside /root; cat /etc/hostname >&2",
+            minimal,
+            WORKSPACE,
+        )
+        assert text.startswith("in\n")
+        assert "secret" not in text
+
+
+async def test_the_network_is_off_but_loopback_inside_works(place: Path) -> None:
+    server = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    outside = f"import socket; socket.create_connection(('127.0.0.1', {port}), 2)"
+    inside = (
+        "import asyncio, socket\n"
+        "s = socket.create_server(('127.0.0.1', 0)); c = socket.create_connection(s.getsockname())\n"
+        "print(asyncio.run(asyncio.wait_for(asyncio.to_thread(lambda: 'works'), 5)))"
+    )
+    async with server, serving() as (url, _), ready(url) as peer:
+        code, _ = await run(peer, place, f'python3 -c "{outside}"')
+        assert code != 0
+        assert await run(peer, place, f'python3 -c "{inside}"') == (0, "works\n")
+        code, _ = await run(peer, place, f'python3 -c "{outside}"', network="enabled")
+        assert code == 0
+
+
+async def test_exit_codes_and_signals_come_through(place: Path) -> None:
+    async with serving() as (url, _), ready(url) as peer:
+        for tty in (False, True):
+            assert (await run(peer, place, "exit 7", tty=tty))[0] == 7
+            assert (await run(peer, place, "kill -TERM $$", tty=tty))[0] == 143
+
+
+@pytest.mark.parametrize(("signal", "code"), [("interrupt", 130), ("SIGTERM", 143)])
+@pytest.mark.parametrize("tty", [False, True])
+async def test_a_confined_command_can_be_signalled(place: Path, signal: str, code: int, tty: bool) -> None:
+    async with serving() as (url, _), ready(url) as peer:
+        more = {"cwd": (place / "ws").as_uri(), "sandbox": policy(place), "tty": tty}
+        await peer.start("p", "echo up; exec sleep 60", **more)
+        await peer.output_has("p", b"up")
+        await peer.call("process/signal", {"processId": "p", "signal": signal})
+        await peer.closed("p")
+        assert peer.exit_code("p") == code
+
+
+async def test_terminate_ends_everything_inside_also_what_detached_itself(place: Path) -> None:
+    mark = f"8{uuid.uuid4().int % 10**7:07}"
+    async with serving() as (url, _), ready(url) as peer:
+        more = {"cwd": (place / "ws").as_uri(), "sandbox": policy(place)}
+        await peer.start("p", f"setsid sh -c 'echo up; exec sleep {mark}' & sleep {mark}", **more)
+        await peer.output_has("p", b"up")
+        assert await peer.call("process/terminate", {"processId": "p"}) == {"running": True}
+        await peer.closed("p")
+        async with asyncio.timeout(5):
+            while descendants_named(mark):
+                await asyncio.sleep(0.01)
+
+
+async def test_a_terminal_has_job_control_and_a_name(place: Path) -> None:
+    async with serving() as (url, _), ready(url) as peer:
+        code, text = await run(peer, place, "tty; set -m; sleep 0 & wait; stty size", tty=True)
+        assert code == 0
+        assert "not a tty" not in text
+        assert "job control" not in text
+        assert text.endswith("24 80\r\n")
+
+
+async def test_a_denial_names_the_path_the_rule_and_the_grant(place: Path) -> None:
+    async with serving() as (url, _), ready(url, holdfast=True) as peer:
+        more = {"cwd": (place / "ws").as_uri(), "sandbox": policy(place)}
+        started = await peer.start("p", f"echo x > {place}/outside/new", **more)
+        assert started["enforcement"]["backend"] == "namespaces"
+        events = await peer.closed("p")
+        [end] = [event["params"] for event in events if event["method"] == "process/exited"]
+        assert end["sandboxDenied"] is True
+        denial = end["denial"]
+        assert (denial["kind"], denial["access"]) == ("filesystem", "write")
+        assert denial["path"] == f"{place}/outside/new"
+        assert denial["grant"] == f"--allow-write {place}/outside"
+        assert f"{place}/ws" in denial["rule"]
+
+
+async def test_an_ordinary_failure_is_not_called_a_denial(place: Path) -> None:
+    async with serving() as (url, _), ready(url, holdfast=True) as peer:
+        more = {"cwd": (place / "ws").as_uri(), "sandbox": policy(place)}
+        await peer.start("p", "cat missing; exit 1", **more)
+        events = await peer.closed("p")
+        [end] = [event["params"] for event in events if event["method"] == "process/exited"]
+        assert (end["sandboxDenied"], end["denial"]) == (False, None)
+
+
+async def test_a_missing_program_is_the_commands_failure_not_the_sandboxes(place: Path) -> None:
+    async with serving() as (url, _), ready(url) as peer:
+        with pytest.raises(Refused) as refused:
+            await peer.start("p", "/no/such", "x", cwd=(place / "ws").as_uri(), sandbox=policy(place))
+        assert refused.value.code == -32603
+        assert "os error 2" in refused.value.message
+
+
+# --- files
+
+
+async def file_call(
+    peer: Peer, place: Path, method: str, path: Path, *entries: dict[str, Any], **more: Any
+) -> Any:
+    return await peer.call(method, {"path": path.as_uri(), "sandbox": policy(place, *entries), **more})
+
+
+async def test_files_are_written_inside_and_refused_outside(place: Path) -> None:
+    data = {"dataBase64": base64.b64encode(b"new").decode()}
+    async with serving() as (url, _), ready(url) as peer:
+        assert await file_call(peer, place, "fs/writeFile", place / "ws" / "f", **data) == {}
+        assert (place / "ws" / "f").read_bytes() == b"new"
+        for path in (place / "outside" / "f", place / "ws" / ".git" / "f", Path("/etc/holdfast-test")):
+            with pytest.raises(Refused) as refused:
+                await file_call(peer, place, "fs/writeFile", path, **data)
+            assert refused.value.code == -32603
+            assert not path.exists()
+        with pytest.raises(Refused):
+            await file_call(peer, place, "fs/remove", place / "outside" / "secret")
+        with pytest.raises(Refused):
+            await file_call(peer, place, "fs/createDirectory", place / "outside" / "d")
+
+
+async def test_a_link_does_not_lead_out(place: Path) -> None:
+    (place / "ws" / "link").symlink_to(place / "outside")
+    data = {"dataBase64": base64.b64encode(b"new").decode()}
+    entries = (ROOT_READ, WORKSPACE, at(place / "outside" / "secret", "deny"))
+    async with serving() as (url, _), ready(url) as peer:
+        with pytest.raises(Refused):
+            await file_call(peer, place, "fs/writeFile", place / "ws" / "link" / "f", **data)
+        with pytest.raises(Refused):
+            await file_call(peer, place, "fs/readFile", place / "ws" / "link" / "secret", *entries)
+        assert not (place / "outside" / "f").exists()
+
+
+async def test_restricted_reading_shows_only_what_is_listed(place: Path) -> None:
+    (place / "ws" / "f").write_text("mine", "utf-8")
+    async with serving() as (url, _), ready(url) as peer:
+        reply = await file_call(peer, place, "fs/readFile", place / "ws" / "f", WORKSPACE)
+        assert base64.b64decode(reply["dataBase64"]) == b"mine"
+        for path in (place / "outside" / "secret", Path("/etc/hostname"), Path("/usr/bin/env")):
+            with pytest.raises(Refused) as refused:
+                await file_call(peer, place, "fs/readFile", path, WORKSPACE)
+            assert refused.value.code == -32004
+
+
+async def test_a_stream_is_opened_inside_and_read_outside_the_sandbox(place: Path) -> None:
+    (place / "ws" / "f").write_bytes(b"0123456789")
+    async with serving() as (url, _), ready(url) as peer:
+        await file_call(peer, place, "fs/open", place / "ws" / "f", WORKSPACE, handleId="h")
+        block = await peer.call("fs/readBlock", {"handleId": "h", "offset": 3, "len": 4})
+        assert base64.b64decode(block["chunk"]) == b"3456"
+        with pytest.raises(Refused):
+            await file_call(peer, place, "fs/open", place / "outside" / "secret", WORKSPACE, handleId="i")
+
+
+async def test_protection_that_appears_later_is_honoured(place: Path) -> None:
+    data = {"dataBase64": base64.b64encode(b"x").decode()}
+    (place / "ws" / ".git").rmdir()
+    async with serving() as (url, _), ready(url) as peer:
+        assert await file_call(peer, place, "fs/writeFile", place / "ws" / "f", **data) == {}
+        (place / "ws" / ".git").mkdir()
+        with pytest.raises(Refused):
+            await file_call(peer, place, "fs/writeFile", place / "ws" / ".git" / "config", **data)
+
+
+async def test_swapping_a_directory_for_a_link_during_calls_reads_and_writes_nothing_outside(
+    place: Path,
+) -> None:
+    inside, link, spare = place / "ws" / "d", place / "ws" / "l", place / "ws" / "spare"
+    inside.mkdir()
+    (inside / "secret").write_text("inside", "utf-8")
+    link.symlink_to(place / "outside")
+    stop = threading.Event()
+    swaps = 0
+
+    def swap() -> None:
+        nonlocal swaps
+        while not stop.is_set():
+            os.rename(inside, spare)
+            os.rename(link, inside)
+            os.rename(inside, link)
+            os.rename(spare, inside)
+            swaps += 1
+
+    data = {"dataBase64": base64.b64encode(b"new").decode()}
+    entries = (ROOT_READ, WORKSPACE, at(place / "outside", "deny"))
+    async with serving() as (url, _), ready(url) as peer:
+        await file_call(peer, place, "fs/readFile", inside / "secret", *entries)
+        swapper = threading.Thread(target=swap)
+        swapper.start()
+        try:
+            for _ in range(400):
+                try:
+                    reply = await file_call(peer, place, "fs/readFile", inside / "secret", *entries)
+                    assert base64.b64decode(reply["dataBase64"]) == b"inside"
+                except Refused:
+                    pass
+                with contextlib.suppress(Refused):
+                    await file_call(peer, place, "fs/writeFile", inside / "w", *entries, **data)
+        finally:
+            stop.set()
+            await asyncio.to_thread(swapper.join)
+    assert swaps > 1000
+    assert not (place / "outside" / "w").exists()
+    assert (place / "outside" / "secret").read_text("utf-8") == "secret"
+
+
+async def test_a_protected_name_that_a_command_creates_is_moved_aside_and_reported(place: Path) -> None:
+    async with serving() as (url, _), ready(url, holdfast=True) as peer:
+        (place / "ws" / ".git").rmdir()
+        more = {"cwd": (place / "ws").as_uri(), "sandbox": policy(place)}
+        await peer.start("p", "mkdir .git && echo hook > .git/config", **more)
+        events = await peer.closed("p")
+        [end] = [event["params"] for event in events if event["method"] == "process/exited"]
+        assert end["sandboxDenied"] is True
+        assert end["denial"]["path"] == f"{place}/ws/.git"
+        assert not (place / "ws" / ".git").exists()
+        [aside] = (place / "ws").glob(".git.set-aside-*")
+        assert (aside / "config").read_text("utf-8") == "hook\n"
+
+
+async def test_a_protected_name_cannot_be_created_by_a_file_call_under_any_name(place: Path) -> None:
+    (place / "ws" / ".git").rmdir()
+    (place / "ws" / "alias").symlink_to(place / "ws")
+    async with serving() as (url, _), ready(url) as peer:
+        for path in (place / "ws" / ".git", place / "ws" / "alias" / ".git"):
+            with pytest.raises(Refused) as refused:
+                await file_call(peer, place, "fs/createDirectory", path)
+            assert refused.value.code == -32603
+            assert not (place / "ws" / ".git").exists()

@@ -1,0 +1,262 @@
+"""Runs one command under a plan, as the launcher does: fork, `confined.run`, read the report.
+
+    python -m tests.support.confinement OPTIONS -- COMMAND…
+
+OPTIONS is one JSON object, `Options` below. The exit status is the command's, a death by signal included.
+"""
+
+import contextlib
+import ctypes
+import errno
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from holdfast.sandbox import confined, kernel, landlock, plan
+
+REPOSITORY: Final = Path(__file__).parents[2]
+SAFE_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+CALLS: Final = (
+    "unshare",
+    "open_path",
+    "copy_tree",
+    "put_tree",
+    "new_filesystem",
+    "set_attributes",
+    "set_attributes_below",
+    "make_private",
+    "die_with_parent",
+    "forbid_inspection",
+    "close_on_exec_from",
+    "drop_capabilities",
+    "refuse_new_privileges",
+    "install_filter",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to run it. `uid` is taken on before the fork, `prepare` before that, as root."""
+
+    plan: str  # encoded, as latin-1
+    userns: bool
+    uid: int = 0
+    tty: bool = False
+    cover_proc: bool = False
+    extra_fd: str = ""  # a file that the launcher happens to have open, inheritable, as 7
+    sabotage: str = ""  # "fail" or "kill": not one run but many, see `sabotaged`
+    report_fd: int = -1  # where the report goes, as JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of it. `status` as subprocess has it: negative for a signal."""
+
+    status: int
+    output: str
+    weakened: list[str]
+    failed: str | None
+    errno: int
+
+
+def run(
+    applied: plan.Plan,
+    *argv: str,
+    userns: bool = True,
+    uid: int = 0,
+    tty: bool = False,
+    cover_proc: bool = False,
+    extra_fd: str = "",
+    sabotage: str = "",
+    typed: str = "",
+    timeout_s: float = 30,
+) -> Outcome:
+    """Run a command in a process of its own and wait for it."""
+    encoded = plan.encode(applied).decode("latin-1")
+    reader, writer = os.pipe()
+    options = Options(encoded, userns, uid, tty, cover_proc, extra_fd, sabotage, writer)
+    try:
+        done = subprocess.run(
+            command_line(options, argv),
+            pass_fds=(writer,),
+            cwd=REPOSITORY,
+            input=typed,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+        )
+        os.close(writer)
+        writer = -1
+        report = json.loads(os.read(reader, 65536) or b"{}")
+    finally:
+        os.close(reader)
+        if writer >= 0:
+            os.close(writer)
+    return Outcome(
+        done.returncode,
+        done.stdout,
+        report.get("weakened", []),
+        report.get("failed"),
+        report.get("errno", 0),
+    )
+
+
+def command_line(options: Options, argv: tuple[str, ...]) -> list[str]:
+    """The command line of this module for these options."""
+    return [sys.executable, "-m", "tests.support.confinement", json.dumps(asdict(options)), "--", *argv]
+
+
+def _cover_proc() -> None:
+    """Be a container: with part of /proc covered the kernel allows no new one."""
+    kernel.unshare(kernel.CLONE_NEWNS)
+    root = kernel.open_path("/")
+    kernel.make_private(root)
+    null = kernel.open_path("/dev/null")
+    for name in ("/proc/timer_list", "/proc/version"):
+        if os.path.exists(name):
+            kernel.put_tree(kernel.copy_tree(null), kernel.open_path(name))
+
+
+def _relay(master: int) -> None:
+    """Copy the terminal to our output until its last user is gone, our input to it as it comes."""
+    sources = [master, 0]
+    while True:
+        ready = select.select(sources, [], [])[0]
+        if 0 in ready:
+            typed = os.read(0, 4096)
+            if typed:
+                os.write(master, typed)
+            else:
+                sources.remove(0)
+        if master in ready:
+            try:
+                data = os.read(master, 65536)
+            except OSError:
+                return
+            os.write(1, data)
+
+
+class Sabotage:
+    """Makes the n-th kernel call of a set-up fail, or kill the process that makes it."""
+
+    def __init__(self) -> None:
+        self.left = -1
+        self.deadly = False
+        for module, name in [(kernel, name) for name in CALLS] + [(landlock, "restrict")]:
+            setattr(module, name, self._wrapped(getattr(module, name)))
+
+    def _wrapped(self, call: Callable[..., object]) -> Callable[..., object]:
+        def wrapper(*args: object, **options: object) -> object:
+            self.left -= 1
+            if self.left == 0:
+                if not self.deadly:
+                    raise OSError(errno.ENOTRECOVERABLE, "sabotage")
+                if os.getpid() == 1:
+                    os._exit(1)  # as after a SIGKILL from outside; its own would be ignored
+                os.kill(os.getpid(), signal.SIGKILL)
+            return call(*args, **options)
+
+        return wrapper
+
+
+def sabotaged(applied: plan.Plan, argv: tuple[bytes, ...], *, deadly: bool, userns: bool) -> None:
+    """Start the command again and again, with another kernel call sabotaged each time.
+
+    Prints one line per attempt: the stage that failed, `killed`, `weakened`, or at last `ran`.
+    """
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: orphans come to us, to be counted
+    sabotage = Sabotage()
+    sabotage.deadly = deadly
+    for attempt in range(1, 400):
+        sabotage.left = attempt
+        reader, writer = os.pipe2(os.O_CLOEXEC)
+        parent = os.getpid()
+        child = os.fork()
+        if child == 0:
+            command = confined.Command(argv[0], argv, {b"PATH": SAFE_PATH.encode()}, ((1, 1), (2, 2)))
+            confined.run(applied, command, parent=parent, status_fd=writer, userns=userns)
+        sabotage.left = -1
+        os.close(writer)
+        report = confined.decode_report(os.read(reader, confined.MAX_REPORT))
+        os.close(reader)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.wait()
+        if report.failure:
+            said = f"failed {report.failure.stage} {report.failure.errno}"
+        elif status != 0:
+            said = f"killed {status}"
+        else:
+            said = f"weakened {report.weakened[0]}" if report.weakened else "ran"
+        os.write(1, f"{said}\n".encode())
+        if said == "ran":
+            return
+
+
+def main(options: Options, argv: list[str]) -> None:
+    applied = plan.decode(options.plan.encode("latin-1"))
+    if options.extra_fd:
+        fd = os.open(options.extra_fd, os.O_RDWR)
+        os.dup2(fd, 7, inheritable=True)
+    if options.cover_proc:
+        _cover_proc()
+    master, tty = -1, None
+    if options.uid:
+        os.setgroups([])
+        os.setresgid(options.uid, options.uid, options.uid)
+        os.setresuid(options.uid, options.uid, options.uid)
+        # Changing its user made us a process that nobody may inspect; one started by that user is not.
+        ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE
+    if options.sabotage:
+        arguments = tuple(os.fsencode(one) for one in argv)
+        sabotaged(applied, arguments, deadly=options.sabotage == "kill", userns=options.userns)
+        return
+    if options.tty:
+        master, slave = pty.openpty()
+        tty = os.ttyname(slave)
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    parent = os.getpid()
+    child = os.fork()
+    if child == 0:
+        env = {b"PATH": SAFE_PATH.encode(), b"LANG": b"C.UTF-8", b"TERM": b"dumb"}
+        fds = () if options.tty else ((0, 0), (1, 1), (2, 2))
+        arguments = tuple(os.fsencode(one) for one in argv)
+        command = confined.Command(arguments[0], arguments, env, fds, tty)
+        confined.run(applied, command, parent=parent, status_fd=writer, userns=options.userns)
+    os.close(writer)
+    said = b""
+    while chunk := os.read(reader, confined.MAX_REPORT):
+        said += chunk
+    report = confined.decode_report(said)
+    failure = report.failure
+    answer = {
+        "weakened": report.weakened,
+        "failed": failure.stage if failure else None,
+        "errno": failure.errno if failure else 0,
+    }
+    if options.report_fd >= 0:
+        os.write(options.report_fd, json.dumps(answer).encode())
+    if options.tty:
+        os.close(slave)
+        _relay(master)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status < 0:
+        if -status != signal.SIGKILL:
+            signal.signal(-status, signal.SIG_DFL)
+        os.kill(os.getpid(), -status)
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    main(Options(**json.loads(sys.argv[1])), sys.argv[3:])

@@ -1,0 +1,96 @@
+import pytest
+
+from holdfast.sandbox import landlock
+from holdfast.sandbox.landlock import (
+    DEVICES,
+    EXECUTE,
+    IOCTL_DEV,
+    LIST,
+    MAKE_DIR,
+    NEWEST_KNOWN_ABI,
+    READ,
+    READ_DIR,
+    READ_FILE,
+    REFER,
+    RESOLVE_UNIX,
+    TRUNCATE,
+    WRITE,
+    WRITE_FILE,
+    fitting,
+    handled,
+    scoped,
+)
+
+FIRST = (1 << 13) - 1
+
+
+@pytest.mark.parametrize(
+    ("abi", "rights"),
+    [
+        (0, 0),
+        (1, FIRST),
+        (2, FIRST | REFER),
+        (3, FIRST | REFER | TRUNCATE),
+        (4, FIRST | REFER | TRUNCATE),
+        (5, FIRST | REFER | TRUNCATE | IOCTL_DEV),
+        (8, FIRST | REFER | TRUNCATE | IOCTL_DEV),
+        (9, FIRST | REFER | TRUNCATE | IOCTL_DEV | RESOLVE_UNIX),
+    ],
+)
+def test_each_abi_handles_what_it_knows(abi: int, rights: int) -> None:
+    assert handled(abi, unix=True) == rights
+    assert handled(abi, unix=False) == rights & ~RESOLVE_UNIX
+
+
+@pytest.mark.parametrize(("abi", "scopes"), [(1, 0), (5, 0), (6, 3), (9, 3)])
+def test_signals_and_abstract_sockets_stay_inside_from_abi_6(abi: int, scopes: int) -> None:
+    assert scoped(abi) == scopes
+
+
+@pytest.mark.parametrize("abi", range(1, NEWEST_KNOWN_ABI + 1))
+@pytest.mark.parametrize("rights", [LIST, READ, DEVICES, WRITE])
+@pytest.mark.parametrize("directory", [True, False])
+def test_a_rule_never_names_a_right_that_the_ruleset_does_not_handle(
+    abi: int, rights: int, directory: bool
+) -> None:
+    named = fitting(rights, handled(abi, unix=False), directory=directory)
+    assert named & ~handled(abi, unix=False) == 0
+    assert named & ~rights == 0
+
+
+def test_a_rule_on_a_file_names_only_rights_of_files() -> None:
+    every_right = handled(NEWEST_KNOWN_ABI, unix=True)
+    assert fitting(WRITE, every_right, directory=False) == READ_FILE | EXECUTE | WRITE_FILE | TRUNCATE
+    assert fitting(LIST, every_right, directory=False) == 0
+
+
+def test_reading_does_not_write_and_writing_reads() -> None:
+    assert READ == READ_FILE | READ_DIR | EXECUTE
+    assert READ & (WRITE_FILE | MAKE_DIR | TRUNCATE) == 0
+    assert READ & ~WRITE == 0
+
+
+def test_no_grant_reaches_unix_sockets_of_the_host() -> None:
+    assert (READ | WRITE | DEVICES | LIST) & RESOLVE_UNIX == 0
+
+
+def test_an_older_kernel_can_be_faked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(landlock, "_create_ruleset", lambda *_: 7)
+    monkeypatch.setenv(landlock.FAKE_ABI, "3")
+    assert landlock.abi() == 3
+    monkeypatch.setenv(landlock.FAKE_ABI, "8")
+    assert landlock.abi() == 7
+
+
+def test_an_unknown_newer_abi_counts_as_the_newest_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(landlock, "_create_ruleset", lambda *_: 99)
+    monkeypatch.delenv(landlock.FAKE_ABI, raising=False)
+    assert landlock.abi() == NEWEST_KNOWN_ABI
+
+
+def test_a_kernel_without_landlock_has_abi_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(*_: object) -> int:
+        raise OSError(38, "absent")
+
+    monkeypatch.setattr(landlock, "_create_ruleset", absent)
+    assert landlock.abi() == 0
