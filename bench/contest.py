@@ -10,8 +10,9 @@ from typing import NamedTuple, TypeAlias
 
 from bench import fixtures, swerex
 from bench.client import Failed
-from bench.measures import LIGHT, Contest, Measure, Plan, spawn_floor
+from bench.measures import LIGHT, Contest, Plan, spawn_floor
 from bench.servers import Server, Side, Spec, profiled, running
+from bench.table import Measure
 
 # samples of one measure: contestant → one list per round
 Rounds: TypeAlias = dict[Side, list[list[float]]]

@@ -1,4 +1,4 @@
-"""What is measured: one function per measure, and the table of measures with their bars.
+"""What is measured: one function per measure.
 
 A function measures one round on one server and returns its samples. It opens its own connection, warms it
 up, and checks that the server really did the work.
@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from bench.client import Connection, Failed, answers
 from bench.fixtures import WALK_ENTRIES, Fixtures
-from bench.servers import Server, Side, running, standalone_bytes
+from bench.servers import Server, running, standalone_bytes
 
 ROUND_WITHIN_S: Final = 120.0  # one round of one measure; beyond it something hangs
 CONNECTIONS: Final = 8
@@ -62,6 +62,7 @@ class Contest:
     plan: Plan
     fixtures: Fixtures
     home: Path  # for the servers a measure starts itself
+    sandbox: object = None  # what processes are confined by
 
 
 def start_true(contest: Contest) -> list[float]:
@@ -275,49 +276,5 @@ def spawn_floor(plan: Plan) -> list[float]:
 
 def start_params(contest: Contest, process_id: str, argv: list[str], **more: object) -> dict[str, object]:
     cwd = contest.fixtures.root.as_uri()
-    return {"processId": process_id, "argv": argv, "cwd": cwd, "env": {}, "tty": False, **more}
-
-
-class Bar(NamedTuple):
-    """Our median is held against a rival's as a ratio, or against a number if there is no rival."""
-
-    better: str
-    limit: float
-    rival: Side | None = Side.REFERENCE
-
-    def met(self, value: float) -> bool:
-        return value <= self.limit if self.better == "lower" else value >= self.limit
-
-    def __str__(self) -> str:
-        return ("≤ " if self.better == "lower" else "≥ ") + f"{self.limit:g}" + ("x" if self.rival else "")
-
-
-class Measure(NamedTuple):
-    name: str
-    title: str
-    unit: str
-    run: Callable[[Contest], list[float]]
-    bars: tuple[Bar, ...]
-    warms: bool = True  # whether an unmeasured round comes first
-
-
-def lower(limit: float, rival: Side | None = Side.REFERENCE) -> Bar:
-    return Bar("lower", limit, rival)
-
-
-def higher(limit: float) -> Bar:
-    return Bar("higher", limit)
-
-
-MEASURES: Final = (
-    Measure("ready", "ready to accept", "ms", ready, (lower(400, None),)),
-    Measure("start", "start → closed", "ms", start_true, (lower(0.1), lower(1, Side.SWEREX))),
-    Measure("echo", "stdin echo", "ms", echo, (lower(0.05),)),
-    Measure("stream", "stdout throughput", "MB/s", stream, (higher(1.5),)),
-    Measure("burst", "8 connections", "starts/s", burst, (higher(3),)),
-    Measure("walk", "fs/walk 10,000", "ms", walk, (lower(0.8),)),
-    Measure("read-large", "fs/readFile 8 MiB", "ms", read_large, (lower(0.5),)),
-    Measure("read-small", "fs/readFile 1 KiB", "ms", read_small, (lower(1.1),)),
-    Measure("metadata", "fs/getMetadata", "ms", metadata, (lower(1.1),)),
-    Measure("memory", "memory, alone, with helpers", "MiB", memory, (lower(1),), warms=False),
-)
+    common = {"cwd": cwd, "env": {}, "tty": False, "sandbox": contest.sandbox}
+    return {"processId": process_id, "argv": argv, **common, **more}

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.contest import Rounds
-from bench.measures import Bar, Measure
 from bench.servers import Side
+from bench.table import Bar, Measure
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,21 +2,22 @@
 
 import asyncio
 import functools
+import json
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
 import click
 
 from holdfast import __version__
-from holdfast.errors import HoldfastError, StartupError, face
+from holdfast.errors import HoldfastError, StartupError, UsageError, face
 from holdfast.server.address import DEFAULT
 
 T = TypeVar("T")
 
 
-def _fail(exc: HoldfastError) -> None:
+def _fail(exc: HoldfastError) -> NoReturn:
     click.echo(f"holdfast: {exc}", err=True)
     if exc.remedy:
         click.echo(f"  try: {exc.remedy}", err=True)
@@ -129,10 +130,109 @@ def serve(
         _fail(exc)
 
 
+class _OneLine(click.Command):
+    """Says what is wrong with its arguments in one line, as with everything else that is wrong."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.UsageError as exc:
+            _fail(UsageError(exc.format_message()))
+
+
+@cli.command("exec", cls=_OneLine, context_settings={"allow_interspersed_args": False})
+@click.option("--read-only", is_flag=True, help="Everything can be read, nothing written.")
+@click.option(
+    "--workspace-write",
+    is_flag=True,
+    help="Also writable: the directory it runs in, /tmp and $TMPDIR.  [default]",
+)
+@click.option("--full-access", is_flag=True, help="No limits but those of the other options.")
+@click.option("--profile", metavar="FILE", help="The limits that a TOML file describes.")
+@click.option("--allow-write", metavar="PATH", multiple=True, help="Also writable. Can be repeated.")
+@click.option("--allow-read", metavar="PATH", multiple=True, help="Also readable. Can be repeated.")
+@click.option(
+    "--deny",
+    metavar="PATH|GLOB",
+    multiple=True,
+    help="Neither readable nor writable. Can be repeated.",
+)
+@click.option("--network", type=click.Choice(["on", "off"]), help="[default: off, with --full-access on]")
+@click.option("--cwd", metavar="DIR", help="Run there; it is the workspace then.")
+@click.option("--print-plan", is_flag=True, help="Print what would be done and by whom; run nothing.")
+@click.option(
+    "--explain",
+    metavar="PATH",
+    multiple=True,
+    help="Print which rule decides about this path; run nothing. Can be repeated.",
+)
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print how it ended as one JSON object, last on standard error; plans and explanations on "
+    "standard output.",
+)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+def exec_(
+    read_only: bool,
+    workspace_write: bool,
+    full_access: bool,
+    profile: str | None,
+    allow_write: tuple[str, ...],
+    allow_read: tuple[str, ...],
+    deny: tuple[str, ...],
+    network: str | None,
+    cwd: str | None,
+    print_plan: bool,
+    explain: tuple[str, ...],
+    as_json: bool,
+    command: tuple[str, ...],
+) -> None:
+    """Run one command, confined to this directory.
+
+    Its exit code is the command's own; 125 if the sandbox could not be set up, 126 if the command
+    is not executable, 127 if it is not found. What the sandbox denied is said at the end, with
+    the option that allows it.
+    """
+    from holdfast import outcome, run
+
+    flags = {
+        "--read-only": read_only,
+        "--workspace-write": workspace_write,
+        "--full-access": full_access,
+        "--profile": profile is not None,
+    }
+    told: outcome.Ending | outcome.Planned | outcome.Explained
+    try:
+        wish = run.Wish(
+            run.preset([flag for flag, given in flags.items() if given]),
+            profile,
+            allow_write,
+            allow_read,
+            deny,
+            network=None if network is None else network == "on",
+            cwd=cwd,
+        )
+        if print_plan:
+            told = run.plan(wish)
+        elif explain:
+            told = run.explain(wish, explain)
+        else:
+            told = run.execute(wish, command)
+    except HoldfastError as exc:
+        told = outcome.failed(exc)
+    for line in [json.dumps(told.report())] if as_json else told.lines():
+        click.echo(line, err=isinstance(told, outcome.Ending))
+    sys.exit(told.code)
+
+
 def _announce(address: str, *, hint: bool | None) -> None:
     click.echo(address)
     if sys.stderr.isatty() if hint is None else hint:
-        click.echo(f"try: CODEX_EXEC_SERVER_URL={address} codex --sandbox danger-full-access", err=True)
+        click.echo(f"try: CODEX_EXEC_SERVER_URL={address} codex", err=True)
 
 
 def _read(flag: str, path: Path | None, convert: Callable[[bytes], T]) -> T | None:

@@ -21,6 +21,7 @@ PURE_STDLIB = {
     "enum",
     "errno",
     "fnmatch",
+    "functools",
     "hashlib",
     "hmac",
     "ipaddress",
@@ -37,7 +38,8 @@ PURE_THIRD_PARTY = {"msgspec", "pybase64"}
 LAYERS = [  # lower may not import higher; names on one line may not import each other
     {"errors", "log", "tracing"},
     {"wire", "sandbox"},
-    {"server"},
+    {"server", "outcome", "profile", "streams"},
+    {"run"},
     {"cli"},
     {"__main__"},
 ]

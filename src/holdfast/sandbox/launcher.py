@@ -17,6 +17,7 @@ launcher.
 
 import ctypes
 import errno
+import gc
 import os
 import select
 import signal
@@ -26,7 +27,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from holdfast.sandbox import confined, plan
+from holdfast.sandbox import confined, namespaces, plan
 from holdfast.sandbox.orders import (
     END_OWNER,
     EXITED,
@@ -350,4 +351,6 @@ def main() -> None:
     os.setsid()  # a signal to the server's group, even SIGKILL, must not end us before our children
     sock = socket.socket(fileno=int(sys.argv[-1]))
     sock.set_inheritable(False)  # whoever holds it could give orders, and keep us alive
+    namespaces.warm()
+    gc.disable()  # nothing here makes cycles; a collection in a forked child would copy every page it touches
     Launcher(sock).run()

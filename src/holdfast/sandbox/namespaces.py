@@ -7,6 +7,7 @@
 Standard library only, and little of it: this runs in a forked child of the launcher.
 """
 
+import contextlib
 import errno
 import os
 from typing import Final
@@ -56,6 +57,13 @@ def _write(path: str, text: str) -> None:
         os.write(fd, text.encode())
     finally:
         os.close(fd)
+
+
+def warm() -> None:
+    """Make what every confined start needs once, before anything is forked."""
+    with contextlib.suppress(KeyError):  # not one of the machines we know; the start will say so
+        for sockets in seccomp.Sockets:
+            seccomp.program(os.uname().machine, sockets)
 
 
 def drop(plan: Plan) -> tuple[str, ...]:

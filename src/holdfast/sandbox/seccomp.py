@@ -17,6 +17,7 @@ a `socketpair` has no address and is always possible.
 
 import enum
 import errno
+import functools
 import struct
 from dataclasses import dataclass
 from typing import Final
@@ -219,6 +220,7 @@ def instructions(machine: str, sockets: Sockets) -> list[Instruction]:
     return [*code, *_ret(ALLOW)]
 
 
+@functools.cache  # made once in the launcher, inherited by every child it forks
 def program(machine: str, sockets: Sockets) -> bytes:
     """The filter as the kernel takes it: an array of `struct sock_filter`.
 

@@ -1,18 +1,17 @@
 """File methods under a policy: one confined, long-lived worker per policy, kept while it fits.
 
-The plan is made anew for every call, because what exists decides it (a `.git` that appeared, a new
-match of a deny pattern). A worker whose plan is no longer the right one is replaced.
+The disk is looked at anew for every call, because what exists decides the plan (a `.git` that appeared,
+a new match of a deny pattern). A worker whose plan was made for something else is replaced.
 """
 
 import asyncio
-import functools
 import os
 import signal
 import socket
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -22,18 +21,25 @@ import msgspec
 import holdfast
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError
 from holdfast.sandbox import plan as plans
+from holdfast.sandbox.plan import Plan
+from holdfast.sandbox.planner import plan_for
 from holdfast.sandbox.policy import PLATFORM_ROOTS, Access, At, Bound, BoundRule, Rule
+from holdfast.sandbox.resolve import look
+from holdfast.sandbox.seen import Seen
 from holdfast.sandbox.select import select
-from holdfast.server.confine import needs_of
+from holdfast.server.confine import check_cwd, needs_of
 from holdfast.server.fsworker import ERROR, FRAME, OPENED, REQUEST, receive, send
 from holdfast.server.launch import Command, Confinement, Exit, Launcher
 from holdfast.server.quarantine import set_aside
-from holdfast.server.sandboxes import Sandboxes, plan_of
+from holdfast.server.sandboxes import Sandboxes, bound_of
 from holdfast.wire.files import OpenParams
 from holdfast.wire.paths import PathUri
+from holdfast.wire.permissions import SandboxContext
 from holdfast.wire.rpc import MAX_MESSAGE_BYTES
 
 MAX_WORKERS: Final = 8  # policies in use at once; the least recently used one's worker ends
+MAX_BOUNDS: Final = 64  # policies whose meaning is remembered
+MAX_REPLANS: Final = 8  # tries to catch the file system standing still
 CALL_S: Final = 60.0  # a file call that takes longer hangs in a dead mount
 _PASSED: Final = ("PATH", "TMPDIR", "TMP", "TEMP")  # all of the environment that a worker sees
 _BOOT: Final = "from holdfast.server.fsworker import main; main()"
@@ -58,7 +64,8 @@ _encode = msgspec.json.Encoder(enc_hook=_to_wire).encode
 
 @dataclass(slots=True, eq=False)
 class _Worker:
-    plan: bytes
+    seen: Seen
+    plan: Plan
     launch_id: int
     sock: socket.socket
     lock: threading.Lock
@@ -73,6 +80,28 @@ class ConfinedFiles:
         self._env = {name: environ[name] for name in _PASSED if name in environ}
         self._workers: OrderedDict[Bound, _Worker] = OrderedDict()
         self._starting = asyncio.Lock()
+        self._environ = environ
+        self._bounds: dict[bytes, Bound] = {}
+
+    def bound(self, context: SandboxContext) -> Bound:
+        """The policy of a context with concrete paths; remembered, because clients send the same one again.
+
+        Raises:
+            UsageError: it depends on a working directory and names none.
+            InvalidRequest: it makes no sense on this host.
+        """
+        key = _encode(context)
+        bound = self._bounds.get(key)
+        if bound is None:
+            check_cwd(context)
+            try:
+                bound = bound_of(context, cwd="/", environ=self._environ)
+            except UsageError as exc:
+                raise InvalidRequest(str(exc)) from None
+            if len(self._bounds) >= MAX_BOUNDS:
+                self._bounds.clear()
+            self._bounds[key] = bound
+        return bound
 
     async def call(self, bound: Bound, method: str, params: Any) -> msgspec.Raw:
         """Carry out a file method inside the policy's view.
@@ -81,19 +110,15 @@ class ConfinedFiles:
             SandboxUnavailable: the policy can not be enforced here; nothing was done.
             HoldfastError: what the method itself answers.
         """
-        worker = await self._worker(bound)
-        try:
-            reply, _ = await asyncio.to_thread(exchange, worker, method, params)
-        except (OSError, EOFError):
-            self._forget(worker)
-            raise OperationFailed("the confined file worker ended unexpectedly") from None
-        if await asyncio.to_thread(set_aside, plans.decode(worker.plan).absent):
-            raise _READ_ONLY  # created through another name, and moved aside
+        reply, _ = await self._carry_out(bound, method, params)
         return msgspec.Raw(reply)
 
-    async def opener(self, bound: Bound) -> Callable[[OpenParams], int]:
-        """Opens files inside the policy's view; the result is to be called in a thread."""
-        return functools.partial(_open, await self._worker(bound))
+    async def open(self, bound: Bound, params: OpenParams) -> int:
+        """A descriptor opened inside the policy's view."""
+        _, fd = await self._carry_out(bound, "fs/open", params)
+        if fd is None:
+            raise OperationFailed("the confined file worker sent no descriptor")
+        return fd
 
     def close(self) -> None:
         """End every worker."""
@@ -101,23 +126,35 @@ class ConfinedFiles:
             self._end(worker)
         self._workers.clear()
 
-    async def _worker(self, bound: Bound) -> _Worker:
-        plan, _ = await asyncio.to_thread(plan_of, with_worker_readable(bound), bound.cwd)
-        encoded = plans.encode(plan)
+    async def _carry_out(self, bound: Bound, method: str, params: Any) -> tuple[bytes, int | None]:
+        for _ in range(MAX_REPLANS):
+            worker = self._workers.get(bound) or await self._replace(bound)
+            try:
+                done = await asyncio.to_thread(_if_it_fits, worker, bound, method, params)
+            except (OSError, EOFError):
+                self._forget(worker)
+                raise OperationFailed("the confined file worker ended unexpectedly") from None
+            if done is not None:
+                return done
+            await self._replace(bound, worker)
+        raise OperationFailed("what the policy names keeps changing")
+
+    async def _replace(self, bound: Bound, stale: _Worker | None = None) -> _Worker:
+        """A worker with the plan of this moment; concurrent callers share it."""
         async with self._starting:
             worker = self._workers.get(bound)
-            if worker is not None and worker.plan == encoded:
-                self._workers.move_to_end(bound)
+            if worker is not None and worker is not stale:
                 return worker
             if worker is not None:
                 self._forget(worker)
-            worker = await self._start(bound, encoded)
-            self._workers[bound] = worker
+            seen = await asyncio.to_thread(_look, bound)
+            worker = self._workers[bound] = await self._start(bound, seen)
             while len(self._workers) > MAX_WORKERS:
                 self._forget(next(iter(self._workers.values())))
             return worker
 
-    async def _start(self, bound: Bound, plan: bytes) -> _Worker:
+    async def _start(self, bound: Bound, seen: Seen) -> _Worker:
+        plan = plan_for(with_worker_readable(bound), seen)
         enforcement = select(needs_of(bound), await self._sandboxes.facts())
         ours, theirs = socket.socketpair()
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
@@ -129,7 +166,7 @@ class ConfinedFiles:
                 tty=False,
                 state=None,
                 on_exit=_unnoticed,
-                confinement=Confinement(plan, enforcement.user_namespace),
+                confinement=Confinement(plans.encode(plan), enforcement.user_namespace),
             )
         except BaseException:
             ours.close()
@@ -138,7 +175,7 @@ class ConfinedFiles:
             theirs.close()
             os.close(null)
         ours.settimeout(CALL_S)
-        return _Worker(plan, started.id, ours, threading.Lock())
+        return _Worker(seen, plan, started.id, ours, threading.Lock())
 
     def _forget(self, worker: _Worker) -> None:
         for bound, known in list(self._workers.items()):
@@ -151,15 +188,18 @@ class ConfinedFiles:
         worker.sock.close()
 
 
-def _open(worker: _Worker, params: OpenParams) -> int:
-    """The worker opens, the descriptor comes to us."""
-    try:
-        _, fd = exchange(worker, "fs/open", params)
-    except (OSError, EOFError):
-        raise OperationFailed("the confined file worker ended unexpectedly") from None
-    if fd is None:
-        raise OperationFailed("the confined file worker sent no descriptor")
-    return fd
+def _look(bound: Bound) -> Seen:
+    return look(with_worker_readable(bound), bound.cwd)
+
+
+def _if_it_fits(worker: _Worker, bound: Bound, method: str, params: Any) -> tuple[bytes, int | None] | None:
+    """In a thread: the answer, or None if what the policy names is no longer what the worker's plan saw."""
+    if _look(bound) != worker.seen:
+        return None
+    done = exchange(worker, method, params)
+    if set_aside(worker.plan.absent):
+        raise _READ_ONLY  # a protected name was created through another one, and moved aside
+    return done
 
 
 def _unnoticed(_exit: Exit) -> None:

@@ -3,7 +3,7 @@
 import errno
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -46,17 +46,18 @@ class FileHandles:
         self._opening: set[str] = set()
         self._ended = False
 
-    def open(self, params: OpenParams, opener: Callable[[OpenParams], int] | None = None) -> HandleResult:
-        """Open a regular file, here or wherever `opener` does it."""
-        handle_id = params.handle_id
-        _check_id(handle_id)
-        self._reserve(handle_id)
+    def open(self, params: OpenParams) -> HandleResult:
+        """Open a regular file."""
+        self.reserve(params.handle_id)
         try:
-            fd = (opener or open_file)(params)
+            fd = open_file(params)
         except BaseException:
-            with self._lock:
-                self._opening.discard(handle_id)
+            self.release(params.handle_id)
             raise
+        return self.adopt(params.handle_id, fd)
+
+    def adopt(self, handle_id: str, fd: int) -> HandleResult:
+        """Take over an open file under a reserved id."""
         with self._lock:
             self._opening.discard(handle_id)
             if not self._ended:
@@ -113,7 +114,18 @@ class FileHandles:
                 _doom(handle)
             self._handles.clear()
 
-    def _reserve(self, handle_id: str) -> None:
+    def release(self, handle_id: str) -> None:
+        """Give a reserved id back: the file could not be opened."""
+        with self._lock:
+            self._opening.discard(handle_id)
+
+    def reserve(self, handle_id: str) -> None:
+        """Claim an id before its file is opened.
+
+        Raises:
+            InvalidRequest: it is in use or too long, or there are too many.
+        """
+        _check_id(handle_id)
         with self._lock:
             if handle_id in self._handles or handle_id in self._opening:
                 raise InvalidRequest(f"file handle `{handle_id}` already exists")

@@ -22,6 +22,7 @@ from typing import Final
 import holdfast
 from holdfast.errors import OperationFailed, SandboxUnavailable
 from holdfast.sandbox import fingerprints, orders
+from holdfast.sandbox.plan import StepKind
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +115,7 @@ class Launcher:
         The descriptors stay the caller's to close. `on_exit` is called exactly once if this returns.
 
         Raises:
-            OperationFailed: the program could not be started; nothing runs.
+            StartFailed: the program could not be executed; nothing runs.
             SetupFailed: the sandbox could not be set up; nothing runs.
         """
         connection = self._current or self._connect()
@@ -140,7 +141,7 @@ class Launcher:
             orders.send_request(connection.sock, request, tuple(passed))
         except OSError as exc:
             del connection.children[id_]
-            raise _start_failed(exc.errno or errno.EIO) from None
+            raise StartFailed(exc.errno or errno.EIO) from None
         finally:
             for fd in passed[3:]:
                 os.close(fd)
@@ -264,6 +265,14 @@ def _exit_of(event: orders.Event) -> Exit:
     )
 
 
+class StartFailed(OperationFailed):
+    """The program could not be executed; nothing runs."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"{os.strerror(code)} (os error {code})")
+        self.errno = code
+
+
 class SetupFailed(SandboxUnavailable):
     """The sandbox could not be set up at `stage`; nothing was run."""
 
@@ -275,10 +284,15 @@ class SetupFailed(SandboxUnavailable):
         )
         self.stage, self.errno = stage, code
 
+    @property
+    def raced(self) -> bool:
+        """Did a path of the plan vanish between looking at it and mounting it?"""
+        return self.errno == errno.ENOENT and self.stage in frozenset(StepKind)
+
 
 def _failure(event: orders.Event) -> OperationFailed | SetupFailed:
     if event.stage in ("", "exec"):
-        return _start_failed(event.errno)
+        return StartFailed(event.errno)
     return SetupFailed(event.stage, event.errno)
 
 
@@ -289,10 +303,6 @@ def _flags(*, tty: bool, state: bytes | None, confinement: Confinement | None) -
     if confinement is not None and confinement.user_namespace:
         flags |= orders.USER_NAMESPACE
     return flags
-
-
-def _start_failed(code: int) -> OperationFailed:
-    return OperationFailed(f"{os.strerror(code)} (os error {code})")
 
 
 def _memfd(data: bytes) -> int:

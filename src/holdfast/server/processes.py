@@ -17,7 +17,7 @@ from holdfast.errors import InvalidRequest, OperationFailed, UsageError
 from holdfast.sandbox.select import Backend, Enforcement, Need
 from holdfast.server.capture import Capture
 from holdfast.server.childenv import final_env
-from holdfast.server.launch import Command, Confinement, Launcher
+from holdfast.server.launch import Command, Confinement, Launcher, SetupFailed
 from holdfast.server.process import Process, set_window_size, widen_pipe
 from holdfast.server.sandboxes import Sandboxes
 from holdfast.server.snapshot import ShellSnapshots
@@ -90,6 +90,14 @@ class Processes:
             InvalidRequest: the id is in use, or the start was cancelled.
             OperationFailed: the program could not be started.
         """
+        try:
+            return await self._start(params)
+        except SetupFailed as exc:
+            if not exc.raced:
+                raise
+            return await self._start(params)  # something the plan named went away; look again
+
+    async def _start(self, params: StartParams) -> StartResult:
         try:
             cwd = params.cwd.native()
         except UsageError as exc:

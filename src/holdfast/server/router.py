@@ -14,17 +14,16 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.errors import InvalidRequest, SandboxUnavailable, UsageError
+from holdfast.errors import InvalidRequest, SandboxUnavailable
 from holdfast.sandbox.policy import Bound
 from holdfast.server import copytree, discovery, executorconfig, files, walk
 from holdfast.server.capabilityroot import refused as refused_root
-from holdfast.server.confine import FileUse, check_cwd, runs_directly
+from holdfast.server.confine import FileUse, runs_directly
 from holdfast.server.confinedfiles import refuse_early
 from holdfast.server.environment import home_directory
 from holdfast.server.executor import Executor, Session
 from holdfast.server.handles import FileHandles
 from holdfast.server.http import HttpRequests
-from holdfast.server.sandboxes import bound_of
 from holdfast.server.watch import MissingWatch
 from holdfast.wire import rpc
 from holdfast.wire.discovery import (
@@ -135,11 +134,7 @@ class Router:
         """The policy to carry a file method out under; None if it may run directly."""
         if context is None:
             return None
-        check_cwd(context)
-        try:
-            bound = bound_of(context, cwd="/", environ=self._executor.environ)
-        except UsageError as exc:
-            raise InvalidRequest(str(exc)) from None
+        bound = self._executor.confined.bound(context)
         return None if runs_directly(bound, use) else bound
 
     async def _confined(self, bound: Bound, method: str, params: Any, use: FileUse = READ) -> msgspec.Raw:
@@ -174,8 +169,13 @@ class Router:
         if bound is None:
             return await self._in_thread(self._handles.open, params)
         refuse_early(bound, [params.path], writes=params.mode != "read")
-        opener = await self._executor.confined.opener(bound)
-        return await self._in_thread(self._handles.open, params, opener)
+        self._handles.reserve(params.handle_id)
+        try:
+            fd = await self._executor.confined.open(bound, params)
+        except BaseException:
+            self._handles.release(params.handle_id)
+            raise
+        return self._handles.adopt(params.handle_id, fd)
 
     def _info(self, _params: NoParams) -> EnvironmentInfo:
         return self._executor.info()

@@ -65,7 +65,14 @@ class Sandboxes:
             if more_needs:
                 select(more_needs, await self.facts())
             return Sandbox()
-        bound = bound_of(context, cwd=cwd, environ=environ)
+        return await self.confine(bound_of(context, cwd=cwd, environ=environ), cwd=cwd, more_needs=more_needs)
+
+    async def confine(self, bound: Bound, *, cwd: str, more_needs: frozenset[Need] = frozenset()) -> Sandbox:
+        """The sandbox for a command that starts in `cwd` under this policy.
+
+        Raises:
+            UsageError, SandboxUnavailable: as `prepare` does.
+        """
         needs = needs_of(bound) | more_needs
         if not needs:
             return Sandbox()

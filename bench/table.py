@@ -1,0 +1,69 @@
+"""The table of measures, each with the bar it is held against."""
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from bench.confined import confined_burst, confined_read, confined_start, confined_write
+from bench.measures import (
+    Contest,
+    burst,
+    echo,
+    memory,
+    metadata,
+    read_large,
+    read_small,
+    ready,
+    start_true,
+    stream,
+    walk,
+)
+from bench.servers import Side
+
+
+class Bar(NamedTuple):
+    """Our median is held against a rival's as a ratio, or against a number if there is no rival."""
+
+    better: str
+    limit: float
+    rival: Side | None = Side.REFERENCE
+
+    def met(self, value: float) -> bool:
+        return value <= self.limit if self.better == "lower" else value >= self.limit
+
+    def __str__(self) -> str:
+        return ("≤ " if self.better == "lower" else "≥ ") + f"{self.limit:g}" + ("x" if self.rival else "")
+
+
+class Measure(NamedTuple):
+    name: str
+    title: str
+    unit: str
+    run: Callable[[Contest], list[float]]
+    bars: tuple[Bar, ...]
+    warms: bool = True  # whether an unmeasured round comes first
+
+
+def lower(limit: float, rival: Side | None = Side.REFERENCE) -> Bar:
+    return Bar("lower", limit, rival)
+
+
+def higher(limit: float) -> Bar:
+    return Bar("higher", limit)
+
+
+MEASURES: Final = (
+    Measure("ready", "ready to accept", "ms", ready, (lower(400, None),)),
+    Measure("start", "start → closed", "ms", start_true, (lower(0.1), lower(1, Side.SWEREX))),
+    Measure("echo", "stdin echo", "ms", echo, (lower(0.05),)),
+    Measure("stream", "stdout throughput", "MB/s", stream, (higher(1.5),)),
+    Measure("burst", "8 connections", "starts/s", burst, (higher(3),)),
+    Measure("walk", "fs/walk 10,000", "ms", walk, (lower(0.8),)),
+    Measure("read-large", "fs/readFile 8 MiB", "ms", read_large, (lower(0.5),)),
+    Measure("read-small", "fs/readFile 1 KiB", "ms", read_small, (lower(1.1),)),
+    Measure("metadata", "fs/getMetadata", "ms", metadata, (lower(1.1),)),
+    Measure("confined-start", "confined start → closed", "ms", confined_start, (lower(1 / 6),)),
+    Measure("confined-burst", "8 connections, confined", "starts/s", confined_burst, (higher(4),)),
+    Measure("confined-write", "confined write of 4 KiB", "ms", confined_write, (lower(0.01),)),
+    Measure("confined-read", "confined read of 8 MiB", "ms", confined_read, (lower(0.5),)),
+    Measure("memory", "memory, alone, with helpers", "MiB", memory, (lower(1),), warms=False),
+)
