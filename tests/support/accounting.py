@@ -310,6 +310,20 @@ def children(pid: int) -> Iterator[int]:
         yield from map(int, (task / "children").read_text("ascii").split())
 
 
+def grandchildren(pid: int) -> list[int]:
+    """Of a server: what its launcher runs."""
+    return [each for child in children(pid) for each in children(child)]
+
+
+def open_files(pid: int) -> list[str]:
+    """What its descriptors lead to."""
+    names = []
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):
+            names.append(os.readlink(entry))
+    return names
+
+
 def _private_kib(pid: int) -> int:
     text = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii")
     return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("Private_"))

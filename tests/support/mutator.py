@@ -1,8 +1,8 @@
 """Damaged messages, and the fence that keeps them from doing harm.
 
-`Mutator` is a pure function of its seed and its corpus, `conversational` a strategy for hypothesis. `Fence` asks the server's own decoder what a
-message would do and lets through only what stays below one directory, runs a harmless program or
-connects to a port where nobody listens.
+`Mutator` is a pure function of its seed and its corpus, `conversational` a strategy of hypothesis.
+`Fence` asks the server's own decoder what a message would do and lets through only what stays below
+one directory, runs a harmless program or connects to a port where nobody listens.
 """
 
 import base64

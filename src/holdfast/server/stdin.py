@@ -66,7 +66,8 @@ class Stdin:
     def end(self) -> None:
         """End of file for the process once everything queued is written."""
         if self._eof:
-            self._pending.append(self._eof)
+            if len(self._pending) < MAX_PENDING:  # full of unread input: one end of file more changes nothing
+                self._pending.append(self._eof)
         else:
             self._ending = True
         self._flush()
