@@ -66,6 +66,15 @@ async def test_the_workspace_is_writable_and_nothing_else_is(place: Path) -> Non
         assert (place / "ws" / "new").exists()
 
 
+async def test_a_confined_command_gets_its_own_name(place: Path) -> None:
+    async with serving() as (url, _), ready(url) as peer:
+        for tty in (False, True):
+            more = {"cwd": (place / "ws").as_uri(), "sandbox": policy(place), "tty": tty, "arg0": "other"}
+            await peer.start(f"p{tty}", "/bin/cat", "/proc/self/cmdline", **more)
+            await peer.closed(f"p{tty}")
+            assert peer.output(f"p{tty}").startswith(b"other\0")
+
+
 async def test_a_denied_file_cannot_be_read_and_its_parent_not_renamed_away(place: Path) -> None:
     (place / "ws" / "conf").mkdir()
     (place / "ws" / "conf" / "key").write_text("key", "utf-8")
@@ -233,6 +242,34 @@ async def test_restricted_reading_shows_only_what_is_listed(place: Path) -> None
             with pytest.raises(Refused) as refused:
                 await file_call(peer, place, "fs/readFile", path, WORKSPACE)
             assert refused.value.code == -32004
+
+
+async def test_a_walk_sees_only_what_may_be_read(place: Path) -> None:
+    (place / "ws" / "hidden").mkdir()
+    (place / "ws" / "hidden" / "key").touch()
+    (place / "ws" / "open").mkdir()
+    options = {"maxDepth": 5, "maxDirectories": 99, "maxEntries": 99, "followDirectorySymlinks": False}
+    entries = (ROOT_READ, WORKSPACE, at(place / "ws" / "hidden", "deny"))
+    async with serving() as (url, _), ready(url) as peer:
+        found = await file_call(peer, place, "fs/walk", place / "ws", *entries, options=options)
+        names = {entry["path"].rsplit("/", 1)[1] for entry in found["entries"]}
+        assert "open" in names
+        assert "key" not in names
+
+
+async def test_the_file_worker_sees_only_four_variables(place: Path) -> None:
+    environ = {"PATH": "/usr/bin:/bin", "SECRET": "x", "TMPDIR": "/tmp"}
+    async with serving(environ=environ) as (url, _), ready(url) as peer:
+        await file_call(
+            peer, place, "fs/readFile", place / "outside" / "secret", ROOT_READ, at(place / "ws", "deny")
+        )
+        found = [Path(f"/proc/{pid}/environ").read_bytes() for pid in descendants_named("fsworker")]
+        assert found
+        assert all(b"SECRET" not in text for text in found)
+        assert {name.split(b"=")[0] for text in found for name in text.split(b"\0") if name} <= {
+            b"PATH",
+            b"TMPDIR",
+        }
 
 
 async def test_a_stream_is_opened_inside_and_read_outside_the_sandbox(place: Path) -> None:

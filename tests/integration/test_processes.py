@@ -1,6 +1,7 @@
 """process/*: start, read, write, signal, terminate, and what a client sees of each."""
 
 import asyncio
+import errno
 import uuid
 from base64 import b64decode
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.sandbox.select import HostFacts, Trial
 from holdfast.server.executor import Clocks
 from tests.support.peer import Refused, connected, descendants_named, ready, serving
 
@@ -138,7 +140,8 @@ RESTRICTED = {
 
 
 async def test_a_sandbox_that_cannot_be_enforced_is_an_error_and_runs_nothing(tmp_path: Path) -> None:
-    async with serving() as (url, _), ready(url) as peer:
+    async with serving() as (url, executor), ready(url) as peer:
+        executor.sandboxes._facts = HostFacts(Trial("userns", errno.EPERM))
         with pytest.raises(Refused) as refused:
             await peer.start("p", f"touch {tmp_path}/ran", sandbox=RESTRICTED)
         assert refused.value.code == -32602

@@ -148,7 +148,7 @@ def _spawn(command: Command, tty: str | None) -> int:
         actions += [(os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
     actions += [(os.POSIX_SPAWN_DUP2, fd, target) for fd, target in command.fds]
     denied = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
-    for program in _candidates(command.program, command.env.get(b"PATH", os.defpath.encode())):
+    for program in candidates(command.program, command.env.get(b"PATH", os.defpath.encode())):
         try:
             return os.posix_spawn(
                 program,
@@ -166,7 +166,8 @@ def _spawn(command: Command, tty: str | None) -> int:
     raise denied
 
 
-def _candidates(program: bytes, path: bytes) -> Iterator[bytes]:
+def candidates(program: bytes, path: bytes) -> Iterator[bytes]:
+    """Where a program may be, as a shell looks for it."""
     if b"/" in program:
         yield program
         return

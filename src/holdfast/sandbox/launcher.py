@@ -24,7 +24,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from holdfast.sandbox import confined, namespaces, plan
@@ -70,17 +70,6 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(code, os.strerror(code))
 
 
-def _candidates(program: bytes, path: bytes) -> Iterator[bytes]:
-    """Where a program may be, as a shell looks for it."""
-    if b"/" in program:
-        yield program
-        return
-    for folder in path.split(b":"):
-        found = os.path.join(folder or b".", program)
-        if os.path.exists(found):
-            yield found
-
-
 def _spawn(request: Request, fds: list[int]) -> int:
     """Start a command as the leader of a new session; raises OSError when it can not be started.
 
@@ -100,7 +89,7 @@ def _spawn(request: Request, fds: list[int]) -> int:
     denied = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
     os.chdir(request.cwd)
     try:
-        for program in _candidates(request.program, env.get(b"PATH", os.defpath.encode())):
+        for program in confined.candidates(request.program, env.get(b"PATH", os.defpath.encode())):
             try:
                 return os.posix_spawn(
                     program,
@@ -352,5 +341,6 @@ def main() -> None:
     sock = socket.socket(fileno=int(sys.argv[-1]))
     sock.set_inheritable(False)  # whoever holds it could give orders, and keep us alive
     namespaces.warm()
-    gc.disable()  # nothing here makes cycles; a collection in a forked child would copy every page it touches
+    gc.disable()  # nothing here makes cycles, and a collection in a forked child copies every page it touches
+    gc.freeze()
     Launcher(sock).run()

@@ -1,0 +1,166 @@
+"""Runs the self-check as somebody: `python -m tests.support.escapes MODE FOLDER` prints results as JSON.
+
+Attempts run below FOLDER. As an ordinary user that means the whole server side too.
+"""
+
+import asyncio
+import ctypes
+import json
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from holdfast.doctor import selfcheck
+from holdfast.doctor.attempts import ATTEMPTS, Attempt, Guarantee
+from holdfast.sandbox import kernel
+from holdfast.sandbox.landlock import FAKE_ABI
+from holdfast.server.launch import Launcher
+from tests.support import confinement
+
+REPOSITORY: Final = Path(__file__).parents[2]
+ORDINARY: Final = 12345
+SUITE_S: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """Who runs it, and how. `landlock` False: on a kernel without it. `confined` False: no sandbox."""
+
+    name: str
+    uid: int = 0
+    userns: bool = True
+    landlock: bool = True
+    confined: bool = True
+
+
+MODES: Final = {
+    mode.name: mode
+    for mode in (
+        Mode("root-userns"),
+        Mode("root-plain", userns=False),
+        Mode("user", uid=ORDINARY),
+        Mode("root-plain-no-landlock", userns=False, landlock=False),
+        Mode("no-sandbox", confined=False),
+    )
+}
+
+# What would send something to the network or load a driver when nothing holds it.
+_NEVER_FREE: Final = {"tcp-far", "udp-far", "multicast", "dns-far", "dns", "interface-down"}
+_NEVER_FREE_FAMILIES: Final = {"vsock", "alg", "bluetooth", "xdp", "raw6", "packet"}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A result as it is printed."""
+
+    id: str
+    verdict: str
+    text: str
+
+
+def attempts_of(mode: Mode) -> list[Attempt]:
+    if mode.confined:
+        return list(ATTEMPTS)
+    skipped = _NEVER_FREE | _NEVER_FREE_FAMILIES
+    return [one for one in ATTEMPTS if one.guarantee is not Guarantee.USABLE and one.id not in skipped]
+
+
+def suite(mode: Mode, folder: Path) -> dict[str, Row]:
+    """The whole self-check in a process of its own; rows by id of the attempt."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.escapes", mode.name, str(folder)],
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        timeout=SUITE_S,
+        check=True,
+    )
+    return {row["id"]: Row(**row) for row in json.loads(done.stdout)}
+
+
+async def _without_landlock(errand: selfcheck.Errand) -> selfcheck.Outcome:
+    """As the launcher does it, but on a kernel that has no Landlock."""
+    env = (f"{name}={value}" for name, value in errand.env.items())
+    argv = ("/usr/bin/env", "-i", *env, *errand.argv)
+    done = await asyncio.to_thread(confinement.run, errand.plan, *argv, userns=False, tty=errand.tty)
+    return selfcheck.Outcome(done.status if done.status >= 0 else 128 - done.status, done.output)
+
+
+async def _without_sandbox(errand: selfcheck.Errand) -> selfcheck.Outcome:
+    return await asyncio.to_thread(_free, errand)
+
+
+def _free(errand: selfcheck.Errand) -> selfcheck.Outcome:
+    """No sandbox at all, and a descriptor that was forgotten."""
+    ours, theirs = os.openpty() if errand.tty else os.pipe2(os.O_CLOEXEC)
+    forgotten = os.open("/", os.O_RDONLY)
+    os.set_inheritable(forgotten, True)
+    try:
+        process = subprocess.Popen(
+            errand.argv,
+            env=errand.env,
+            cwd=errand.plan.cwd,
+            stdin=theirs if errand.tty else subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=theirs,
+            pass_fds=(forgotten,),
+            start_new_session=True,
+        )
+        os.close(theirs)
+        output = selfcheck.read_all(ours)
+        status = process.wait(selfcheck.COMMAND_S)
+        return selfcheck.Outcome(status if status >= 0 else 128 - status, output)
+    finally:
+        os.close(forgotten)
+        os.close(ours)
+
+
+def _reachable_python() -> str:
+    """An interpreter for a user who may not enter the home of the one that runs the tests."""
+    found = shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin")
+    return sys.executable if found is None else found
+
+
+def _become(uid: int) -> None:
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    # Changing its user made us a process that nobody may inspect; one started by that user is not.
+    ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE
+
+
+async def _run(mode: Mode, folder: Path, python: str) -> list[selfcheck.Result]:
+    attempts = attempts_of(mode)
+    if not mode.confined:
+        return await selfcheck.run(_without_sandbox, folder=folder, attempts=attempts, python=python)
+    if not mode.landlock:
+        return await selfcheck.run(_without_landlock, folder=folder, attempts=attempts, python=python)
+    launcher = Launcher()
+    try:
+        backend = selfcheck.Native(launcher, user_namespace=mode.userns)
+        return await selfcheck.run(backend, folder=folder, attempts=attempts, python=python)
+    finally:
+        await launcher.aclose()
+
+
+def main(mode: Mode, folder: Path) -> None:
+    python = _reachable_python()
+    if mode.uid:
+        sys.executable = python  # what the launcher is started with
+        _become(mode.uid)
+    if not mode.landlock:
+        os.environ[FAKE_ABI] = "0"
+    if not mode.confined:
+        # Nothing that is mounted by an attempt may reach the host.
+        kernel.unshare(kernel.CLONE_NEWNS)
+        kernel.make_private(kernel.open_path("/"))
+    results = asyncio.run(_run(mode, folder, python))
+    rows = [asdict(Row(one.attempt.id, one.verdict.value, one.describe())) for one in results]
+    sys.stdout.write(json.dumps(rows))
+
+
+if __name__ == "__main__":
+    main(MODES[sys.argv[1]], Path(sys.argv[2]))

@@ -1,0 +1,123 @@
+"""What is said about a run: to people in lines, to machines as a tree."""
+
+import json
+
+import pytest
+
+from holdfast.errors import OperationFailed, SandboxUnavailable, UsageError
+from holdfast.outcome import Ending, Explained, Failure, PathAnswer, Planned, failed
+from holdfast.sandbox.policy import Decision
+from holdfast.wire.processes import DenialReport, EnforcementReport, Usage
+
+HELD = EnforcementReport("namespaces", weakened=["no second layer"])
+WRITE = DenialReport(
+    "filesystem", "/out/new", None, "write", "outside", "--allow-write /out", 1.0, "sh: /out/new: Read-only"
+)
+
+
+def test_an_ordinary_end_needs_no_words() -> None:
+    assert Ending(7, HELD, usage=Usage(1, 2, 3)).lines() == []
+
+
+def test_a_denial_is_told_with_its_rule_and_its_flag() -> None:
+    assert Ending(1, HELD, WRITE).lines() == [
+        "holdfast: the sandbox denied writing /out/new",
+        "  rule: outside",
+        "  to allow it: --allow-write /out",
+        "  seen: sh: /out/new: Read-only",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("denial", "line"),
+    [
+        (DenialReport("filesystem", None, None, None, None, None, 0.9, "x"), "denied access to a file"),
+        (DenialReport("filesystem", "/x", None, "read", None, None, 0.5, "x"), "may have denied reading /x"),
+        (DenialReport("network", None, None, None, None, None, 0.9, "x"), "denied the network"),
+        (
+            DenialReport("network", None, "h.example", None, None, None, 0.9, "x"),
+            "denied a connection to h.example",
+        ),
+        (DenialReport("syscall", None, None, None, "sigsys", None, 0.9, "x"), "denied a system call"),
+    ],
+)
+def test_every_kind_of_denial_has_its_words(denial: DenialReport, line: str) -> None:
+    assert Ending(1, HELD, denial).lines()[0] == f"holdfast: the sandbox {line}"
+
+
+def test_what_a_command_wrote_cannot_steer_the_terminal() -> None:
+    denial = DenialReport("filesystem", "/\x1b[2J\udcff", None, "read", "a\nb", None, 1.0, "\r\x07")
+    assert all(line.isprintable() for line in Ending(1, HELD, denial).lines())
+
+
+def test_a_failure_is_told_with_its_remedy() -> None:
+    ending = failed(SandboxUnavailable("no namespaces", remedy="turn them on"))
+    assert ending.lines() == ["holdfast: no namespaces", "  try: turn them on"]
+    assert ending.code == 125
+
+
+def test_the_exit_code_tells_bad_arguments_from_a_failing_host() -> None:
+    assert failed(UsageError("what?")).code == 2
+    assert failed(OperationFailed("disk")).code == 125
+
+
+def test_the_report_of_an_end_is_complete_and_plain() -> None:
+    report = json.loads(json.dumps(Ending(1, HELD, WRITE, Usage(1, 2, 3)).report()))
+    assert report == {
+        "schemaVersion": 1,
+        "exitCode": 1,
+        "enforcement": {
+            "backend": "namespaces",
+            "missing": [],
+            "weakened": ["no second layer"],
+            "remedies": [],
+        },
+        "denial": {
+            "kind": "filesystem",
+            "path": "/out/new",
+            "host": None,
+            "access": "write",
+            "rule": "outside",
+            "grant": "--allow-write /out",
+            "confidence": 1.0,
+            "evidence": "sh: /out/new: Read-only",
+        },
+        "usage": {"userMs": 1, "systemMs": 2, "peakRssBytes": 3},
+        "error": None,
+    }
+
+
+def test_the_report_of_a_failure_has_the_same_members() -> None:
+    report = Ending(125, failure=Failure("m", "r")).report()
+    assert report.keys() == Ending(0).report().keys()
+    assert report["error"] == {"message": "m", "remedy": "r"}
+
+
+def test_a_plan_ends_with_who_enforces_it_and_how_well() -> None:
+    planned = Planned(["/ws is writable"], HELD)
+    assert planned.lines() == [
+        "/ws is writable",
+        "enforced by namespaces",
+        "weakened: no second layer",
+    ]
+    assert planned.report()["plan"] == ["/ws is writable"]
+    assert "not confined" in Planned([], EnforcementReport("none")).lines()[0]
+
+
+def test_an_explanation_says_who_decides_and_what_would_allow_it() -> None:
+    read = Decision(True, None, "everything is readable", None)
+    write = Decision(False, None, "outside", "--allow-write /b")
+    explained = Explained([PathAnswer("/a", "/b", read, write)])
+    assert explained.lines() == [
+        "/a, which is /b",
+        "  read: allowed: everything is readable",
+        "  write: denied: outside (--allow-write /b allows it)",
+    ]
+    assert explained.report()["paths"] == [
+        {
+            "path": "/a",
+            "realPath": "/b",
+            "read": {"allowed": True, "why": "everything is readable", "grant": None},
+            "write": {"allowed": False, "why": "outside", "grant": "--allow-write /b"},
+        }
+    ]
