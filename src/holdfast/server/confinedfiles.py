@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -28,8 +27,9 @@ from holdfast.sandbox.resolve import look
 from holdfast.sandbox.seen import Seen
 from holdfast.sandbox.select import select
 from holdfast.server.confine import check_cwd, needs_of
-from holdfast.server.fsworker import ERROR, FRAME, OPENED, REQUEST, receive, send
+from holdfast.server.fsworker import ERROR, FRAME, OPENED, REQUEST
 from holdfast.server.launch import Command, Confinement, Exit, Launcher
+from holdfast.server.mounts import Mounts
 from holdfast.server.quarantine import set_aside
 from holdfast.server.sandboxes import Sandboxes, bound_of
 from holdfast.wire.files import OpenParams
@@ -68,14 +68,17 @@ class _Worker:
     plan: Plan
     launch_id: int
     sock: socket.socket
-    lock: threading.Lock
+    turn: asyncio.Lock
 
 
 class ConfinedFiles:
     """The workers of one executor."""
 
-    def __init__(self, launcher: Launcher, sandboxes: Sandboxes, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, launcher: Launcher, sandboxes: Sandboxes, mounts: Mounts, environ: Mapping[str, str]
+    ) -> None:
         self._launcher = launcher
+        self._mounts = mounts
         self._sandboxes = sandboxes
         self._env = {name: environ[name] for name in _PASSED if name in environ}
         self._workers: OrderedDict[Bound, _Worker] = OrderedDict()
@@ -129,15 +132,29 @@ class ConfinedFiles:
     async def _carry_out(self, bound: Bound, method: str, params: Any) -> tuple[bytes, int | None]:
         for _ in range(MAX_REPLANS):
             worker = self._workers.get(bound) or await self._replace(bound)
-            try:
-                done = await asyncio.to_thread(_if_it_fits, worker, bound, method, params)
-            except (OSError, EOFError):
-                self._forget(worker)
-                raise OperationFailed("the confined file worker ended unexpectedly") from None
-            if done is not None:
-                return done
+            async with worker.turn:
+                if await self._look(bound) == worker.seen:
+                    try:
+                        done = await exchange(worker.sock, method, params)
+                    except HoldfastError:
+                        raise
+                    except BaseException as exc:
+                        self._forget(worker)  # nobody knows what it will say next
+                        if isinstance(exc, OSError | EOFError):
+                            raise OperationFailed("the confined file worker ended unexpectedly") from None
+                        raise
+                    if set_aside(worker.plan.absent):
+                        raise _READ_ONLY  # a protected name was created through another one
+                    return done
             await self._replace(bound, worker)
         raise OperationFailed("what the policy names keeps changing")
+
+    async def _look(self, bound: Bound) -> Seen:
+        """What is there now: on the loop where that can not hang, as short as it is."""
+        readable = with_worker_readable(bound)
+        if self._mounts.all_local() and not bound.globs:
+            return look(readable, bound.cwd)
+        return await asyncio.to_thread(look, readable, bound.cwd)
 
     async def _replace(self, bound: Bound, stale: _Worker | None = None) -> _Worker:
         """A worker with the plan of this moment; concurrent callers share it."""
@@ -147,7 +164,7 @@ class ConfinedFiles:
                 return worker
             if worker is not None:
                 self._forget(worker)
-            seen = await asyncio.to_thread(_look, bound)
+            seen = await self._look(bound)
             worker = self._workers[bound] = await self._start(bound, seen)
             while len(self._workers) > MAX_WORKERS:
                 self._forget(next(iter(self._workers.values())))
@@ -174,8 +191,8 @@ class ConfinedFiles:
         finally:
             theirs.close()
             os.close(null)
-        ours.settimeout(CALL_S)
-        return _Worker(seen, plan, started.id, ours, threading.Lock())
+        ours.setblocking(False)
+        return _Worker(seen, plan, started.id, ours, asyncio.Lock())
 
     def _forget(self, worker: _Worker) -> None:
         for bound, known in list(self._workers.items()):
@@ -188,40 +205,55 @@ class ConfinedFiles:
         worker.sock.close()
 
 
-def _look(bound: Bound) -> Seen:
-    return look(with_worker_readable(bound), bound.cwd)
-
-
-def _if_it_fits(worker: _Worker, bound: Bound, method: str, params: Any) -> tuple[bytes, int | None] | None:
-    """In a thread: the answer, or None if what the policy names is no longer what the worker's plan saw."""
-    if _look(bound) != worker.seen:
-        return None
-    done = exchange(worker, method, params)
-    if set_aside(worker.plan.absent):
-        raise _READ_ONLY  # a protected name was created through another one, and moved aside
-    return done
-
-
 def _unnoticed(_exit: Exit) -> None:
     """A worker that ends is noticed by whoever calls it next."""
 
 
-def exchange(worker: _Worker, method: str, params: Any) -> tuple[bytes, int | None]:
-    """One request and its answer, in a thread: the result's JSON, and a descriptor if one came."""
+async def exchange(sock: socket.socket, method: str, params: Any) -> tuple[bytes, int | None]:
+    """One request and its answer: the result's JSON, and a descriptor if one came.
+
+    Raises:
+        HoldfastError: the method failed.
+        OSError, EOFError: the worker did.
+    """
+    loop = asyncio.get_running_loop()
     request = _encode((method, msgspec.structs.replace(params, sandbox=None)))
-    with worker.lock:
-        send(worker.sock, REQUEST, request)
-        head, fds, _, _ = socket.recv_fds(worker.sock, FRAME.size, 1, socket.MSG_CMSG_CLOEXEC)
+    async with asyncio.timeout(CALL_S):
+        await loop.sock_sendall(sock, FRAME.pack(REQUEST, len(request)) + request)
+        await _readable(sock)
+        head, fds, _, _ = socket.recv_fds(sock, FRAME.size, 1, socket.MSG_CMSG_CLOEXEC)
+        head += await _receive(sock, FRAME.size - len(head)) if head else b""
         if len(head) < FRAME.size:
-            head += receive(worker.sock, FRAME.size - len(head))
+            raise EOFError
         kind, length = FRAME.unpack(head)
         if length > MAX_MESSAGE_BYTES * 2:
-            raise EOFError  # not ours any more
-        reply = receive(worker.sock, length)
+            raise EOFError  # not our worker's words any more
+        reply = await _receive(sock, length)
     if kind == ERROR:
         code, message = msgspec.json.decode(reply, type=tuple[int, str])
         raise _CLASSES.get(code, OperationFailed)(message)
     return reply, fds[0] if kind == OPENED and fds else None
+
+
+async def _readable(sock: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(sock.fileno(), lambda: None if ready.done() else ready.set_result(None))
+    try:
+        await ready
+    finally:
+        loop.remove_reader(sock.fileno())
+
+
+async def _receive(sock: socket.socket, size: int) -> bytes:
+    data = bytearray(size)
+    view = memoryview(data)
+    while view:
+        got = await asyncio.get_running_loop().sock_recv_into(sock, view)
+        if not got:
+            raise EOFError
+        view = view[got:]
+    return bytes(data)
 
 
 def with_worker_readable(bound: Bound) -> Bound:

@@ -74,7 +74,7 @@ class Executor:
         self.files = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="holdfast-files")
         self.mounts = Mounts()
         self.sandboxes = Sandboxes(self.launcher, self.files)
-        self.confined = ConfinedFiles(self.launcher, self.sandboxes, self.environ)
+        self.confined = ConfinedFiles(self.launcher, self.sandboxes, self.mounts, self.environ)
         self._owners = 0
         self._timer: asyncio.TimerHandle | None = None
         self._info: EnvironmentInfo | None = None
