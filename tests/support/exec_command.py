@@ -64,9 +64,23 @@ class Place:
             return command
         return ["unshare", "-m", "sh", "-c", _REACHABLE, "sh", str(closed[0]), str(home), *command]
 
-    def start(self, *args: str, **streams: int) -> "subprocess.Popen[bytes]":
-        chosen = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams}
-        return subprocess.Popen(self.argv(*args), cwd=self.workspace, env=self.env(), **chosen)  # type: ignore[call-overload,no-any-return]  # only streams
+    @contextlib.contextmanager
+    def start(
+        self, *args: str, stdin: int = subprocess.PIPE, stderr: int = subprocess.PIPE
+    ) -> Iterator["subprocess.Popen[bytes]"]:
+        """It runs inside the block and not longer."""
+        with subprocess.Popen(
+            self.argv(*args),
+            cwd=self.workspace,
+            env=self.env(),
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+        ) as child:
+            try:
+                yield child
+            finally:
+                child.kill()
 
     def run(self, *args: str, feed: bytes = b"", env: dict[str, str] | None = None) -> Done:
         done = subprocess.run(

@@ -1,0 +1,146 @@
+"""What `holdfast exec` has to say, as lines for people and as a tree for machines. Pure module."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from holdfast.errors import HoldfastError, UsageError
+from holdfast.sandbox.policy import Decision
+from holdfast.wire.processes import DenialReport, EnforcementReport, Usage
+
+SCHEMA_VERSION: Final = 1
+CERTAIN: Final = 0.6  # below this confidence a denial is worded as a guess
+NOT_SET_UP, NOT_EXECUTABLE, NOT_FOUND = 125, 126, 127  # as env(1) and shells have them
+BAD_USAGE: Final = 2
+
+_ACCESS: Final = {"read": "reading", "write": "writing", None: "access to"}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    message: str
+    remedy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a command ended; without `usage` it was not run."""
+
+    code: int
+    enforcement: EnforcementReport | None = None
+    denial: DenialReport | None = None
+    usage: Usage | None = None
+    failure: Failure | None = None
+
+    def lines(self) -> list[str]:
+        """What a person should know besides the command's own output."""
+        lines = []
+        if self.failure is not None:
+            lines.append(f"holdfast: {self.failure.message}")
+            if self.failure.remedy:
+                lines.append(f"  try: {self.failure.remedy}")
+        if self.denial is not None:
+            lines += _told(self.denial)
+        return _printable(lines)
+
+    def report(self) -> dict[str, object]:
+        failure = self.failure
+        return {
+            "schemaVersion": SCHEMA_VERSION,
+            "exitCode": self.code,
+            "enforcement": msgspec.to_builtins(self.enforcement),
+            "denial": msgspec.to_builtins(self.denial),
+            "usage": msgspec.to_builtins(self.usage),
+            "error": None if failure is None else {"message": failure.message, "remedy": failure.remedy},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What would be done, in order, and who would do it."""
+
+    operations: list[str]
+    enforcement: EnforcementReport
+    code: int = field(default=0, init=False)
+
+    def lines(self) -> list[str]:
+        held = self.enforcement
+        by = "nothing: the command is not confined" if held.backend == "none" else held.backend
+        notes = [f"weakened: {text}" for text in held.weakened]
+        notes += [f"missing: {text}" for text in held.missing]
+        return _printable([*self.operations, f"enforced by {by}", *notes])
+
+    def report(self) -> dict[str, object]:
+        return {
+            "schemaVersion": SCHEMA_VERSION,
+            "plan": self.operations,
+            "enforcement": msgspec.to_builtins(self.enforcement),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PathAnswer:
+    """Who decides about one path; `real` is where its links lead."""
+
+    path: str
+    real: str
+    read: Decision
+    write: Decision
+
+    def lines(self) -> list[str]:
+        lines = [self.path if self.path == self.real else f"{self.path}, which is {self.real}"]
+        for name, decision in (("read", self.read), ("write", self.write)):
+            verb = "allowed" if decision.allowed else "denied"
+            grant = f" ({decision.grant} allows it)" if decision.grant else ""
+            lines.append(f"  {name}: {verb}: {decision.why}{grant}")
+        return lines
+
+    def report(self) -> dict[str, object]:
+        answer: dict[str, object] = {"path": self.path, "realPath": self.real}
+        for name, decision in (("read", self.read), ("write", self.write)):
+            answer[name] = {"allowed": decision.allowed, "why": decision.why, "grant": decision.grant}
+        return answer
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    answers: list[PathAnswer]
+    code: int = field(default=0, init=False)
+
+    def lines(self) -> list[str]:
+        return _printable([line for answer in self.answers for line in answer.lines()])
+
+    def report(self) -> dict[str, object]:
+        return {"schemaVersion": SCHEMA_VERSION, "paths": [answer.report() for answer in self.answers]}
+
+
+def failed(exc: HoldfastError) -> Ending:
+    """The ending of what could not begin."""
+    code = BAD_USAGE if isinstance(exc, UsageError) else NOT_SET_UP
+    return Ending(code, failure=Failure(str(exc), exc.remedy))
+
+
+def _told(denial: DenialReport) -> list[str]:
+    verb = "denied" if denial.confidence >= CERTAIN else "may have denied"
+    lines = [f"holdfast: the sandbox {verb} {_wanted(denial)}"]
+    if denial.rule:
+        lines.append(f"  rule: {denial.rule}")
+    if denial.grant:
+        lines.append(f"  to allow it: {denial.grant}")
+    lines.append(f"  seen: {denial.evidence}")
+    return lines
+
+
+def _wanted(denial: DenialReport) -> str:
+    if denial.kind == "filesystem":
+        return f"{_ACCESS[denial.access]} {denial.path or 'a file'}"
+    if denial.kind == "network":
+        target = denial.path or denial.host
+        return f"a connection to {target}" if target else "the network"
+    return "a system call"
+
+
+def _printable(lines: list[str]) -> list[str]:
+    """A command chooses its own output and file names; our terminal is not to obey them."""
+    return ["".join(char if char.isprintable() else "\ufffd" for char in line) for line in lines]

@@ -1,0 +1,309 @@
+"""One command in a sandbox, for the person at the keyboard: what `holdfast exec` does."""
+
+import asyncio
+import enum
+import errno
+import os
+import shutil
+import signal
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from holdfast import profile
+from holdfast.errors import HoldfastError, OperationFailed, UsageError, from_os_error
+from holdfast.outcome import (
+    NOT_EXECUTABLE,
+    NOT_FOUND,
+    Ending,
+    Explained,
+    Failure,
+    PathAnswer,
+    Planned,
+    failed,
+)
+from holdfast.sandbox import presets
+from holdfast.sandbox.paths import absolute, join, parent
+from holdfast.sandbox.planner import settle
+from holdfast.sandbox.policy import Access, Bound, Network, Policy, bind
+from holdfast.sandbox.resolve import locate, look, trace
+from holdfast.sandbox.select import Enforcement
+from holdfast.server.childenv import scrubbed
+from holdfast.server.executor import Executor
+from holdfast.server.launch import LOST_CODE, Command, Exit, StartFailed
+from holdfast.server.sandboxes import Sandbox, plan_of
+from holdfast.server.verdict import MAX_TAIL, denial_report, judge_of
+from holdfast.streams import Streams, Tail, occupy_standard_descriptors, opened
+from holdfast.wire.processes import DenialReport, EnforcementReport, Usage
+
+GRACE_S: Final = 5.0  # from SIGTERM to SIGKILL: a build tool removes its temporary files in less
+_OWNER: Final = 1
+_PASSED_ON: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+_ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
+
+
+class Preset(enum.StrEnum):
+    READ_ONLY = "read-only"
+    WORKSPACE_WRITE = "workspace-write"
+    FULL_ACCESS = "full-access"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the flags ask for. Paths are as typed, against the current directory."""
+
+    preset: Preset = Preset.WORKSPACE_WRITE
+    profile: str | None = None  # a file, instead of a preset
+    allow_write: Sequence[str] = ()
+    allow_read: Sequence[str] = ()
+    deny: Sequence[str] = ()
+    network: bool | None = None  # None: as the preset or the profile has it
+    cwd: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Scene:
+    """The wish, on this machine."""
+
+    cwd: str
+    environ: dict[str, str]
+    bound: Bound
+
+
+# --- what the command line calls
+
+
+def preset(flags: Sequence[str]) -> Preset:
+    """The preset that these flags name; the default if none does.
+
+    Raises:
+        UsageError: they exclude each other.
+    """
+    if len(flags) > 1:
+        raise UsageError(f"{' and '.join(flags)} exclude each other")
+    named = {f"--{value}": value for value in Preset}
+    return next((named[flag] for flag in flags if flag in named), Preset.WORKSPACE_WRITE)
+
+
+def execute(wish: Wish, argv: Sequence[str]) -> Ending:
+    """Run a command with our standard streams; whatever happens is in the ending."""
+    occupy_standard_descriptors()
+    try:
+        if not argv or not argv[0]:
+            raise UsageError("no command given: holdfast exec [OPTIONS] -- COMMAND")
+        return asyncio.run(_execute(_scene(wish, os.environ), argv))
+    except HoldfastError as exc:
+        return failed(exc)
+    except OSError as exc:
+        return failed(from_os_error(exc))
+    except KeyboardInterrupt:
+        return Ending(128 + signal.SIGINT)
+
+
+def plan(wish: Wish) -> Planned:
+    """What would be done, and by whom.
+
+    Raises:
+        HoldfastError: nothing can be run like that.
+    """
+    return asyncio.run(_plan(_scene(wish, os.environ)))
+
+
+def explain(wish: Wish, paths: Sequence[str]) -> Explained:
+    """Which rules decide about these paths.
+
+    Raises:
+        HoldfastError: the policy makes no sense.
+    """
+    scene = _scene(wish, os.environ)
+    bound = settle(scene.bound, look(scene.bound, scene.cwd))
+    return Explained([_answer(absolute(path, _here()), bound) for path in paths])
+
+
+# --- the policy
+
+
+def _here() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        raise UsageError("the current directory does not exist any more") from None
+
+
+def _scene(wish: Wish, environ: Mapping[str, str]) -> _Scene:
+    here = _here()
+    cwd = here if wish.cwd is None else absolute(wish.cwd, here)
+    if not os.path.isdir(cwd):
+        raise UsageError(f"{cwd} is not a directory")
+    env = scrubbed(environ)
+    if wish.cwd is not None:
+        env["PWD"] = cwd
+    where = locate(cwd, (cwd,), env)
+    policy = _policy(wish, here)
+    base = bind(policy, where)
+    for path in (absolute(path, here) for path in wish.allow_write):
+        # Where its directory is writable, allowing a missing path means that it may be created.
+        if not os.path.lexists(path) and not base.explain(parent(path), Access.WRITE).allowed:
+            raise UsageError(
+                f"--allow-write {path}: there is no such file or directory; create it or allow its directory"
+            )
+        policy = policy.allow_write(path)
+    return _Scene(cwd, env, bind(policy, where))
+
+
+def _policy(wish: Wish, here: str) -> Policy:
+    """Everything but what is to be writable in addition."""
+    policy = _preset(wish.preset) if wish.profile is None else _load(wish.profile)
+    if wish.network is not None:
+        policy = policy.with_network(Network.ON if wish.network else Network.OFF)
+    for path in wish.allow_read:
+        policy = policy.allow_read(absolute(path, here))
+    for path in wish.deny:
+        if profile.is_pattern(path) and not os.path.lexists(join(here, path)):
+            policy = policy.deny_glob(path if path.startswith("/") else join(profile.escaped(here), path))
+        else:
+            policy = policy.deny(absolute(path, here))
+    return policy
+
+
+def _preset(preset: Preset) -> Policy:
+    match preset:
+        case Preset.READ_ONLY:
+            return presets.read_only()
+        case Preset.WORKSPACE_WRITE:
+            return presets.workspace_write()
+        case Preset.FULL_ACCESS:
+            return Policy(None, Network.ON)  # unlike a disabled sandbox, the network can be taken away
+
+
+def _load(path: str) -> Policy:
+    try:
+        with open(path, "rb") as file:
+            tree = tomllib.load(file)
+    except OSError as exc:
+        raise UsageError(f"cannot read {path}: {exc.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+        raise UsageError(f"{path}: not a TOML file: {exc}") from None
+    return profile.policy_of(tree, source=path, home=os.path.expanduser("~"))
+
+
+def _answer(path: str, bound: Bound) -> PathAnswer:
+    real = trace(path).real
+    write, above = bound.explain(real, Access.WRITE), real
+    while not os.path.lexists(above) and not bound.explain(parent(above), Access.WRITE).allowed:
+        above = parent(above)  # what is missing cannot be allowed, only the directory to create it in
+    if above != real and write.grant is not None:
+        write = replace(write, grant=bound.explain(above, Access.WRITE).grant)
+    return PathAnswer(path, real, bound.explain(real, Access.READ), write)
+
+
+# --- the run
+
+
+async def _plan(scene: _Scene) -> Planned:
+    executor = Executor(scene.environ)
+    executor.open()
+    try:
+        sandbox = await executor.sandboxes.confine(scene.bound, cwd=scene.cwd)
+    finally:
+        await executor.aclose()
+    return Planned(plan_of(scene.bound, scene.cwd)[0].describe(), _report(sandbox.enforcement))
+
+
+async def _execute(scene: _Scene, argv: Sequence[str]) -> Ending:
+    executor = Executor(scene.environ)
+    executor.open()
+    try:
+        sandbox = await executor.sandboxes.confine(scene.bound, cwd=scene.cwd)
+        command = Command(tuple(argv), argv[0], scene.cwd, scene.environ)
+        tail = Tail(MAX_TAIL)
+        try:
+            end = await _Run(executor, sandbox).run(command, tail)
+        except StartFailed as exc:
+            return _not_started(exc, command, sandbox)
+    finally:
+        await executor.aclose()
+    if end.code == LOST_CODE:
+        raise OperationFailed("the launcher died, and the command with it")
+    judge = judge_of(sandbox, scene.cwd)
+    denial = None if judge is None else judge(end.code, tail.read()).denial
+    usage = Usage(end.user_ms, end.system_ms, end.peak_rss_bytes)
+    return Ending(end.code, _report(sandbox.enforcement), denial_report(denial), usage)
+
+
+class _Run:
+    """A command from its start to the last byte of its output. Signals to us are for it."""
+
+    def __init__(self, executor: Executor, sandbox: Sandbox) -> None:
+        self._launcher = executor.launcher
+        self._sandbox = sandbox
+        self._loop = asyncio.get_running_loop()
+        self._exited: asyncio.Future[Exit] = self._loop.create_future()
+        self._over: asyncio.Future[None] = self._loop.create_future()
+        self._id: int | None = None
+        self._early: list[int] = []
+
+    async def run(self, command: Command, tail: Tail) -> Exit:
+        for signum in (*_PASSED_ON, *_ENDING):
+            self._loop.add_signal_handler(signum, self.signal, signum)
+        with opened() as streams:
+            self._loop.add_signal_handler(signal.SIGWINCH, streams.resize)
+            await self._start(command, streams)
+            outputs = streams.join(tail, lambda: self.signal(signal.SIGHUP))
+            end = await self._exited
+            # Whoever outlived the command still holds its outputs, which would then never end.
+            await self._launcher.aclose()
+            written = asyncio.gather(*outputs)
+            written.add_done_callback(lambda _: self._stop_waiting())
+            await self._over
+        return end
+
+    async def _start(self, command: Command, streams: Streams) -> None:
+        started = await self._launcher.start(
+            command,
+            owner=_OWNER,
+            streams=streams.theirs,
+            tty=streams.tty,
+            state=None,
+            on_exit=self._exited.set_result,
+            confinement=self._sandbox.confinement,
+        )
+        self._id = started.id
+        for signum in self._early:
+            self.signal(signum)
+
+    def signal(self, signum: int) -> None:
+        """Pass a signal on to the command; after its end, stop waiting for whoever reads its output."""
+        if self._id is None:
+            self._early.append(signum)
+        elif not self._exited.done():
+            self._launcher.signal(self._id, signum)
+            if signum in _ENDING:
+                self._loop.call_later(GRACE_S, self._launcher.signal, self._id, signal.SIGKILL)
+        else:
+            self._stop_waiting()
+
+    def _stop_waiting(self) -> None:
+        if not self._over.done():
+            self._over.set_result(None)
+
+
+def _not_started(exc: StartFailed, command: Command, sandbox: Sandbox) -> Ending:
+    """As a shell and env(1) say it; if the policy hides the program, that as well."""
+    missing = exc.errno == errno.ENOENT
+    code = NOT_FOUND if missing else NOT_EXECUTABLE
+    failure = Failure(f"{command.program}: {'command not found' if missing else os.strerror(exc.errno)}")
+    denial = None
+    found = shutil.which(command.program, path=command.env.get("PATH", os.defpath))
+    if found is not None and sandbox.bound is not None:
+        real = trace(absolute(found, command.cwd)).real
+        decision = sandbox.bound.explain(real, Access.READ)
+        if not decision.allowed:
+            grant, evidence = decision.grant, os.strerror(exc.errno)
+            denial = DenialReport("filesystem", real, None, "read", decision.why, grant, 1.0, evidence)
+    return Ending(code, _report(sandbox.enforcement), denial, failure=failure)
+
+
+def _report(held: Enforcement) -> EnforcementReport:
+    return EnforcementReport(held.backend.value, list(held.missing), list(held.weakened), list(held.remedies))

@@ -1,0 +1,424 @@
+"""`holdfast exec` as people use it: the real command, on pipes and on a real terminal."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.exec_command import ORDINARY, WAIT_S, Place, Screen, gone, place
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is Linux's"),
+    pytest.mark.skipif(os.getuid() != 0, reason="a workspace outside of /tmp, and two identities, need root"),
+]
+
+
+@pytest.fixture(params=[0, ORDINARY], ids=["root", "user"])
+def anyone(request: pytest.FixtureRequest) -> Iterator[Place]:
+    with place(request.param) as made:
+        yield made
+
+
+@pytest.fixture
+def root() -> Iterator[Place]:
+    with place(0) as made:
+        yield made
+
+
+def mark() -> str:
+    """An argument for sleep by which a process can be found."""
+    return f"8{uuid.uuid4().int % 10**7:07}"
+
+
+def unwrapped(text: str) -> str:
+    return " ".join(text.split())
+
+
+# --- the command's own behaviour comes through
+
+
+def test_output_and_exit_code_are_the_commands_own(anyone: Place) -> None:
+    done = anyone.sh("echo out; echo err >&2; exit 7")
+    assert (done.code, done.out, done.err) == (7, "out\n", "err\n")
+    assert anyone.sh("kill -TERM $$").code == 143
+    assert anyone.run("--", "id", "-u").out == f"{anyone.uid}\n"
+
+
+def test_standard_input_is_passed_on_and_ends(root: Place) -> None:
+    data = os.urandom(300_000).hex().encode()
+    assert root.run("--", "cat", feed=data).out.encode() == data
+    assert root.run("--", "true", feed=data).code == 0
+
+
+def test_output_is_shown_when_it_is_written(root: Place) -> None:
+    with root.start("--", "sh", "-c", "echo first; read x; echo $x") as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"first\n"
+        child.stdin.write(b"second\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == b"second\n"
+
+
+def test_both_outputs_into_one_keep_their_order(root: Place) -> None:
+    script = "for i in $(seq 200); do echo $i; echo $i >&2; done"
+    with root.start("--", "sh", "-c", script, stderr=subprocess.STDOUT) as child:
+        out, _ = child.communicate(timeout=WAIT_S)
+    assert out.split() == [b"%d" % i for i in range(1, 201) for _ in "12"]
+
+
+def test_a_reader_that_goes_away_ends_the_command(root: Place) -> None:
+    with root.start("--", "yes") as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        child.stdout.close()
+        assert child.wait(WAIT_S) == 128 + signal.SIGPIPE
+
+
+def test_closed_standard_streams_are_empty_ones(root: Place) -> None:
+    done = subprocess.run(
+        ["sh", "-c", '"$@" <&- >&-', "sh", *root.argv("--", "sh", "-c", "cat && echo x && echo end >&2")],
+        cwd=root.workspace,
+        stderr=subprocess.PIPE,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"end\n")
+
+
+def test_what_outlives_the_command_is_ended(root: Place) -> None:
+    for flag in ("--workspace-write", "--full-access"):
+        name = mark()
+        done = root.sh(f"sleep {name} & setsid sleep {name} & echo started", flag)
+        assert (done.code, done.out) == (0, "started\n")
+        assert gone(name)
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_to_us_is_for_the_command_and_its_tree(anyone: Place, signum: int, code: int) -> None:
+    name = mark()
+    with anyone.start("--", "sh", "-c", f"setsid sleep {name} & echo up; exec sleep {name}") as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"up\n"
+        child.send_signal(signum)
+        assert child.wait(WAIT_S) == code
+    assert gone(name)
+
+
+def test_a_command_may_answer_a_signal_and_is_killed_if_it_ignores_it(root: Place) -> None:
+    for script, code in (("trap 'exit 9' TERM", 9), ("trap '' TERM", 137)):
+        with root.start("--", "sh", "-c", f"{script}; echo up; while :; do sleep 0.1; done") as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"up\n"
+            child.terminate()
+            assert child.wait(WAIT_S) == code
+
+
+def test_nothing_is_left_when_we_are_killed(root: Place) -> None:
+    name = mark()
+    with root.start("--", "sh", "-c", f"echo up; exec sleep {name}") as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"up\n"
+        child.kill()
+    assert gone(name)
+
+
+# --- the limits
+
+
+def test_the_directory_is_writable_and_nothing_around_it(anyone: Place) -> None:
+    script = "for d in . /tmp ../outside .git; do echo x > $d/hf$$ && echo $d && rm $d/hf$$; done 2>/dev/null"
+    assert anyone.sh(script).out == ".\n/tmp\n"
+    assert anyone.sh(script, "--read-only").out == ""
+    assert anyone.sh(script, "--full-access").out == ".\n/tmp\n../outside\n.git\n"
+
+
+def test_a_denial_is_told_and_its_flag_allows_exactly_that(anyone: Place) -> None:
+    script = f"echo x > {anyone.outside}/new"
+    done = anyone.sh(script)
+    assert done.code == 2
+    assert f"holdfast: the sandbox denied writing {anyone.outside}/new\n  rule: outside" in done.err
+    flag = re.search(r"to allow it: (\S+) (\S+)\n", done.err)
+    assert flag is not None
+    assert flag.groups() == ("--allow-write", str(anyone.outside))
+    assert anyone.sh(script, *flag.groups()).code == 0
+    assert (anyone.outside / "new").read_text("utf-8") == "x\n"
+
+
+def test_an_ordinary_failure_is_not_called_a_denial(root: Place) -> None:
+    done = root.sh("cat missing; exit 1")
+    assert (done.code, "holdfast" in done.err) == (1, False)
+
+
+def test_the_network_is_off_unless_it_is_switched_on(anyone: Place) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        code = f"import socket; socket.create_connection(('127.0.0.1', {port}), 2)"
+        command = ("--", "/usr/bin/python3", "-c", code)
+        done = anyone.run(*command)
+        assert (done.code, "to allow it: --network on\n" in done.err) == (1, True)
+        assert anyone.run("--network", "on", *command).code == 0
+        assert anyone.run("--full-access", *command).code == 0
+        assert anyone.run("--full-access", "--network", "off", *command).code == 1
+
+
+def test_a_path_or_a_pattern_can_be_denied(root: Place) -> None:
+    for name in ("plain", "a.pem", "odd[1]"):
+        (root.workspace / name).write_text(name, "utf-8")
+    for flag, name in (("plain", "plain"), ("*.pem", "a.pem"), ("odd[1]", "odd[1]")):
+        assert root.run("--", "cat", name).out == name
+        for base in ("--workspace-write", "--full-access"):
+            done = root.run(base, "--deny", flag, "--", "cat", name)
+            assert (done.code, done.out) == (1, "")
+
+
+def test_a_missing_path_can_be_allowed_only_where_it_could_be_created(root: Place) -> None:
+    (root.workspace / ".git").rmdir()
+    assert root.run("--allow-write", ".git", "--", "mkdir", ".git").code == 0
+    assert (root.workspace / ".git").is_dir()
+    done = root.run("--allow-write", "../outside/no", "--", "true")
+    assert (done.code, len(done.err.splitlines())) == (2, 1)
+
+
+def test_another_directory_is_the_workspace_there(root: Place) -> None:
+    done = root.sh("pwd; echo x > new; echo x > ../ws/new", "--cwd", "../outside")
+    assert done.out == f"{root.outside}\n"
+    assert root.run("--cwd", "../outside", "--", "printenv", "PWD").out == f"{root.outside}\n"
+    assert (root.outside / "new").exists()
+    assert not (root.workspace / "new").exists()
+
+
+def test_the_file_behind_standard_input_cannot_be_opened_for_writing(root: Place) -> None:
+    secret = root.outside / "secret"
+    secret.write_text("before", "utf-8")
+    script = "cat; echo after > /proc/self/fd/0"
+    with secret.open("rb") as file, root.start("--", "sh", "-c", script, stdin=file.fileno()) as child:
+        out, _ = child.communicate(timeout=WAIT_S)
+    assert out == b"before"
+    assert secret.read_text("utf-8") == "before"
+
+
+def test_a_profile_says_it_all(anyone: Place) -> None:
+    text = '[filesystem]\n":minimal" = "read"\n":workspace" = "write"\n"./*.key" = "deny"\n'
+    (anyone.top / "p.toml").write_text(text, "utf-8")
+    (anyone.workspace / "a.key").write_text("key", "utf-8")
+    (anyone.outside / "file").write_text("outside", "utf-8")
+    script = f"echo x > new && cat new; cat a.key {anyone.outside}/file"
+    done = anyone.sh(script, "--profile", str(anyone.top / "p.toml"))
+    assert (done.code, done.out) == (1, "x\n")
+    allowed = anyone.sh(script, "--profile", "../p.toml", "--allow-read", str(anyone.outside))
+    assert allowed.out == "x\noutside"
+
+
+# --- what cannot begin
+
+
+def test_a_missing_command_is_127_and_one_that_is_no_program_126(anyone: Place) -> None:
+    for flag in ("--workspace-write", "--full-access"):
+        done = anyone.run(flag, "--", "no-such-command")
+        assert (done.code, done.err) == (127, "holdfast: no-such-command: command not found\n")
+        done = anyone.run(flag, "--", "/etc/passwd")
+        assert (done.code, done.err) == (126, "holdfast: /etc/passwd: Permission denied\n")
+
+
+def test_a_program_that_the_policy_hides_is_said_to_be_hidden(root: Place) -> None:
+    (root.top / "p.toml").write_text('[filesystem]\n":workspace" = "write"\n', "utf-8")
+    done = root.run("--profile", "../p.toml", "--", "sh")
+    assert done.code == 127
+    assert "the sandbox denied reading /" in done.err
+
+
+def test_a_policy_that_cannot_be_enforced_is_125_with_the_remedy(anyone: Place) -> None:
+    (anyone.workspace / "link").symlink_to(anyone.outside)
+    anyone.own()
+    done = anyone.run("--deny", "link", "--", "touch", "ran")
+    assert done.code == 125
+    assert re.fullmatch(r"holdfast: .*\n  try: .*\n", done.err)
+    assert not (anyone.workspace / "ran").exists()
+
+
+def test_a_host_without_namespaces_is_125_and_runs_nothing(root: Place) -> None:
+    done = root.run("--", *root.argv("--", "touch", "ran"))
+    assert done.code == 125
+    assert done.err.startswith("holdfast: sandbox intent cannot be enforced")
+    assert not (root.workspace / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        [],
+        ["--no-such-flag", "--", "true"],
+        ["--network", "maybe", "--", "true"],
+        ["--read-only", "--full-access", "--", "true"],
+        ["--read-only", "--profile", "p.toml", "--", "true"],
+        ["--profile", "missing.toml", "--", "true"],
+        ["--cwd", "missing", "--", "true"],
+        ["--allow-write", "", "--", "true"],
+        ["--deny", "{a", "--explain", ""],
+        ["--", ""],
+    ],
+    ids=" ".join,
+)
+def test_bad_input_gets_one_line_and_exit_code_2(root: Place, args: list[str]) -> None:
+    done = root.run(*args)
+    assert (done.code, done.out) == (2, "")
+    assert re.fullmatch(r"holdfast: .*\n", done.err)
+
+
+@pytest.mark.parametrize(
+    ("text", "key"), [('[filesystem]\n":rot" = "read"', ":rot"), ("a = 1", "a"), ("=", "")]
+)
+def test_a_mistake_in_a_profile_names_the_file_and_the_key(root: Place, text: str, key: str) -> None:
+    (root.workspace / "p.toml").write_text(text, "utf-8")
+    done = root.run("--profile", "p.toml", "--", "true")
+    assert done.code == 2
+    assert re.fullmatch(r"holdfast: p\.toml: .*\n", done.err)
+    assert key in done.err
+
+
+# --- asking without running
+
+
+def test_a_plan_is_printed_and_nothing_is_run(anyone: Place) -> None:
+    done = anyone.run("--print-plan", "--", "touch", "ran")
+    lines = done.out.splitlines()
+    assert done.code == 0
+    assert lines[0] == "everything is readable, nothing is writable"
+    assert f"{anyone.workspace} is writable" in lines
+    assert f"{anyone.workspace}/.git is read-only" in lines
+    assert "network is off" in lines
+    assert "enforced by namespaces" in lines
+    assert not (anyone.workspace / "ran").exists()
+    assert "not confined" in anyone.run("--full-access", "--print-plan").out
+
+
+def test_a_path_is_explained_and_nothing_is_run(root: Place) -> None:
+    (root.workspace / "link").symlink_to(root.outside)
+    done = root.run("--explain", ".git", "--explain", "link/no/file", "--", "touch", "ran")
+    assert done.code == 0
+    assert done.out.splitlines() == [
+        f"{root.workspace}/.git",
+        f"  read: allowed: {root.workspace}/.git is read-only",
+        f"  write: denied: {root.workspace}/.git is protected metadata of the workspace root {root.workspace}"
+        f" (--allow-write {root.workspace}/.git allows it)",
+        f"{root.workspace}/link/no/file, which is {root.outside}/no/file",
+        "  read: allowed: everything is readable",
+        f"  write: denied: outside the writable roots /tmp, {root.workspace}"
+        f" (--allow-write {root.outside} allows it)",
+    ]
+    assert not (root.workspace / "ran").exists()
+
+
+def test_a_machine_gets_one_object_last_on_standard_error(root: Place) -> None:
+    done = root.sh("echo own >&2; echo x > ../outside/new", "--json")
+    report = json.loads(done.err.splitlines()[-1])
+    assert done.err.startswith("own\n")
+    assert "holdfast:" not in done.err
+    assert (report["schemaVersion"], report["exitCode"]) == (1, done.code)
+    assert report["enforcement"]["backend"] == "namespaces"
+    assert report["denial"]["grant"] == f"--allow-write {root.outside}"
+    assert report["usage"]["peakRssBytes"] > 0
+    assert report["error"] is None
+
+
+def test_a_machine_gets_failures_plans_and_explanations_too(root: Place) -> None:
+    failure = json.loads(root.run("--json", "--", "no-such-command").err)
+    assert (failure["exitCode"], failure["usage"]) == (127, None)
+    assert "no-such-command" in failure["error"]["message"]
+    assert json.loads(root.run("--json", "--cwd", "no", "--", "true").err)["exitCode"] == 2
+    planned = json.loads(root.run("--json", "--print-plan").out)
+    assert f"{root.workspace} is writable" in planned["plan"]
+    [answer] = json.loads(root.run("--json", "--explain", "x").out)["paths"]
+    assert (answer["path"], answer["write"]["allowed"]) == (f"{root.workspace}/x", True)
+
+
+def test_the_help_does_not_load_what_runs_commands() -> None:
+    code = "import sys, holdfast.cli; sys.exit('holdfast.run' in sys.modules or 'msgspec' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=WAIT_S, check=False).returncode == 0
+
+
+# --- on a terminal
+
+
+def test_on_a_terminal_the_command_has_one_of_the_same_size(anyone: Place) -> None:
+    with Screen(
+        anyone, "--", "sh", "-c", "test -t 0 && test -t 1 && test -t 2 && stty size; exit 5"
+    ) as screen:
+        assert screen.end() == 5
+        assert screen.seen == b"33 101\r\n"
+        assert screen.settings() == screen.before
+
+
+def test_a_new_size_is_passed_on(root: Place) -> None:
+    script = "trap 'stty size' WINCH; echo up; while :; do sleep 0.05; done"
+    with Screen(root, "--", "sh", "-c", script) as screen:
+        screen.until(b"up\r\n")
+        screen.resize(44, 55)
+        screen.until(b"44 55\r\n")
+
+
+def test_what_is_typed_reaches_the_command_and_is_echoed_once(root: Place) -> None:
+    with Screen(root, "--", "sh", "-c", "echo up; read x; echo got $x") as screen:
+        screen.until(b"up\r\n")
+        screen.type(b"words\r")
+        assert screen.end() == 0
+        assert screen.seen == b"up\r\nwords\r\ngot words\r\n"
+
+
+def test_control_c_interrupts_the_command_not_us(anyone: Place) -> None:
+    script = "trap 'echo caught' INT; echo up; sleep 30; echo on; exit 4"
+    with Screen(anyone, "--", "sh", "-c", script) as screen:
+        screen.until(b"up\r\n")
+        screen.type(b"\x03")
+        assert screen.end() == 4
+        assert b"caught\r\non\r\n" in screen.seen
+        assert screen.settings() == screen.before
+
+
+def test_control_c_ends_a_command_that_does_not_mind(root: Place) -> None:
+    with Screen(root, "--", "sh", "-c", "echo up; exec sleep 30") as screen:
+        screen.until(b"up\r\n")
+        screen.type(b"\x03")
+        assert screen.end() == 130
+
+
+def test_a_shell_on_a_terminal_has_job_control(root: Place) -> None:
+    with Screen(root, "--", "sh", "-ic", "set -m; sleep 0 & wait; echo done") as screen:
+        assert screen.end() == 0
+        assert b"job control" not in screen.seen
+        assert b"done\r\n" in screen.seen
+
+
+def test_a_denial_is_told_below_the_output_of_a_terminal(root: Place) -> None:
+    with Screen(root, "--", "sh", "-c", "echo x > ../outside/new") as screen:
+        assert screen.end() == 2
+        text = unwrapped(screen.seen.decode())
+        assert f"the sandbox denied writing {root.outside}/new rule: outside" in text
+        assert f"to allow it: --allow-write {root.outside} seen:" in text
+
+
+def test_sigterm_restores_the_terminal_and_ends_the_tree(root: Place) -> None:
+    name = mark()
+    with Screen(root, "--", "sh", "-c", f"setsid sleep {name} & echo up; exec sleep {name}") as screen:
+        screen.until(b"up\r\n")
+        screen.child.terminate()
+        assert screen.end() == 143
+        assert screen.settings() == screen.before
+    assert gone(name)
+
+
+def test_a_terminal_that_goes_away_ends_the_command(root: Place) -> None:
+    name = mark()
+    with Screen(root, "--", "sh", "-c", f"echo up; exec sleep {name}") as screen:
+        screen.until(b"up\r\n")
+        screen.hang_up()
+        assert screen.child.wait(WAIT_S) == 129
+    assert gone(name)
