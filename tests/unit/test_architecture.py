@@ -40,6 +40,7 @@ LAYERS = [  # lower may not import higher; names on one line may not import each
     {"wire", "sandbox"},
     {"server", "outcome", "profile", "streams"},
     {"run"},
+    {"doctor"},
     {"cli"},
     {"__main__"},
 ]

@@ -11,8 +11,9 @@ not look behind pointers. That is why clone3, whose flags are in memory, does no
 (ENOSYS): every C library then uses clone, whose flags are in a register.
 
 Unix sockets reach services of the host by path, across network namespaces. Without the network
-they are refused altogether unless something else confines them (`Sockets.LOOPBACK_AND_UNIX`);
-a `socketpair` has no address and is always possible.
+they are refused altogether unless something else confines them (`Sockets.LOOPBACK_AND_UNIX`).
+A `socketpair` of streams has no address and is always possible; one of datagrams is refused with
+the rest, because either end can send to any address as well.
 """
 
 import enum
@@ -41,6 +42,7 @@ _CLONE_NEWUSER: Final = 0x10000000
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # type into the terminal of whoever started us
 _AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
 _NETLINK_ROUTE: Final = 0
+_CONNECTIONLESS: Final = 2  # the bit of SOCK_DGRAM and of SOCK_RAW, which is the same for unix sockets
 
 _X32_BIT: Final = 0x40000000  # on x86_64: the same calls by other numbers
 
@@ -181,10 +183,17 @@ def _no_user_namespace() -> list[Instruction]:
     return [*_load_arg(0), (_IF_ANY_BIT, 0, 1, _CLONE_NEWUSER), *_ret(REFUSE), *_ret(ALLOW)]
 
 
+def _pair(sockets: Sockets) -> list[Instruction]:
+    if sockets is Sockets.LOOPBACK_AND_UNIX:
+        return [*_load_arg(0), *_allow_only((_AF_UNIX,))]
+    streams = [*_load_arg(1), (_IF_ANY_BIT, 0, 1, _CONNECTIONLESS), *_ret(REFUSE), *_ret(ALLOW)]
+    return [*_load_arg(0), *_when(_AF_UNIX, streams), *_ret(REFUSE)]
+
+
 def _sockets(numbers: dict[str, int], sockets: Sockets) -> list[Instruction]:
     if sockets is Sockets.ALL:
         return []
-    pair = _when(numbers["socketpair"], [*_load_arg(0), *_allow_only((_AF_UNIX,))])
+    pair = _when(numbers["socketpair"], _pair(sockets))
     if sockets is Sockets.NONE:
         return [*_when(numbers["socket"], _ret(REFUSE)), *pair]
     families = (_AF_INET, _AF_INET6, *((_AF_UNIX,) if sockets is Sockets.LOOPBACK_AND_UNIX else ()))

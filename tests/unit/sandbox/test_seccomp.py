@@ -145,14 +145,24 @@ def test_a_unix_socket_pair_is_always_allowed(machine: str, sockets: Sockets, fa
     assert ask(machine, sockets, "socketpair", family, 1, 0) == expected
 
 
+@every_machine
+@every_socket_rule
+@pytest.mark.parametrize("kind", [2, 3, 2 | 0o2000000], ids=["datagram", "raw", "with-a-flag"])
+def test_a_pair_that_can_send_elsewhere_is_a_unix_socket_like_any_other(
+    machine: str, sockets: Sockets, kind: int
+) -> None:
+    unconfined = sockets in (Sockets.ALL, Sockets.LOOPBACK_AND_UNIX)
+    assert ask(machine, sockets, "socketpair", UNIX, kind, 0) == (ALLOW if unconfined else REFUSE)
+
+
 @pytest.mark.parametrize(
     ("machine", "sockets", "length"),
     [
         ("x86_64", Sockets.ALL, 61),
-        ("x86_64", Sockets.NONE, 68),
-        ("x86_64", Sockets.LOOPBACK, 77),
+        ("x86_64", Sockets.NONE, 71),
+        ("x86_64", Sockets.LOOPBACK, 80),
         ("x86_64", Sockets.LOOPBACK_AND_UNIX, 78),
-        ("aarch64", Sockets.LOOPBACK, 75),
+        ("aarch64", Sockets.LOOPBACK, 78),
     ],
 )
 def test_the_program_has_its_known_length(machine: str, sockets: Sockets, length: int) -> None:

@@ -1,0 +1,56 @@
+"""One attempt: what a command inside a sandbox tries, and what must come of it. Pure module."""
+
+import enum
+from dataclasses import dataclass
+from typing import Final
+
+
+class Guarantee(enum.StrEnum):
+    """What a sandbox promises; every attempt is about one of these."""
+
+    OUTSIDE = "nothing outside the writable directories changes"
+    PROTECTED = "what is protected inside a writable directory does not change"
+    DENIED = "what is denied is not read"
+    PROCESSES = "processes outside are neither seen nor touched"
+    DESCRIPTORS = "nothing that the server has open is inherited"
+    NETWORK = "no address outside is reached when the network is off"
+    SOCKETS = "no unix socket of the host is reached when the network is off"
+    DEVICES = "devices and terminals of the host are out of reach"
+    SWITCHES = "no setting of the kernel changes, not even for root"
+    PRIVILEGES = "no privilege is left and none can be gained"
+    CALLS = "system calls that could undo all this are refused"
+    USABLE = "ordinary work goes on as if there were no sandbox"
+
+
+# Outcomes that are not the name of an errno or of a signal.
+DONE: Final = "done"  # the script came to its end
+CONTAINED: Final = "contained"  # it ran, and found that it gained nothing by it
+UNRESOLVED: Final = "unresolved"  # a host name has no address
+SKIPPED: Final = "skipped"  # it needs something that is not here
+FAILED: Final = "failed"  # none of the others: the attempt itself is broken
+
+# Refusals. A backend may choose among these; anything else is not a refusal but luck.
+UNWRITABLE: Final = frozenset({"EROFS", "EACCES", "EPERM"})
+UNMOVABLE: Final = UNWRITABLE | {"EBUSY", "EXDEV"}
+UNREADABLE: Final = frozenset({"EACCES", "EPERM"})
+UNSEEN: Final = frozenset({"ENOENT", "EACCES", "EPERM", "ESRCH"})
+REFUSED: Final = frozenset({"EPERM", "ENOSYS", "EACCES"})
+UNREACHED: Final = frozenset({"ENETUNREACH", "ECONNREFUSED", "EPERM", "EACCES"})
+NOTHING: Final = frozenset({CONTAINED})
+WORKS: Final = frozenset({DONE})
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """`script` is Python in the words of `inside`; `after` runs as a second command, if there is one.
+
+    The outcome is that of the last command, and must be one of `expect`.
+    """
+
+    id: str
+    guarantee: Guarantee
+    title: str
+    script: str
+    expect: frozenset[str]
+    after: str = ""
+    tty: bool = False

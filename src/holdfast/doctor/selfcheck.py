@@ -1,0 +1,211 @@
+"""The self-check: every attempt, made from inside a sandbox, and what came of it.
+
+Who confines is an argument, so that one list holds for every backend, and so that a run without
+any sandbox can show that the attempts are able to fail. An attempt has held when its outcome is
+one that it expects and when the witnesses outside have seen nothing.
+"""
+
+import asyncio
+import enum
+import json
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from holdfast.doctor import inside
+from holdfast.doctor.attempt import CONTAINED, FAILED, SKIPPED, Attempt
+from holdfast.doctor.attempts import ATTEMPTS
+from holdfast.doctor.scene import Scene
+from holdfast.errors import SandboxUnavailable
+from holdfast.sandbox import plan as plans
+from holdfast.sandbox.plan import Plan
+from holdfast.server.launch import Command, Confinement, Exit, Launcher
+
+MAX_OUTPUT: Final = 1 << 20  # more than any attempt prints; one that prints without end must not fill us
+COMMAND_S: Final = 40.0  # the slowest takes two seconds; a hang is an outcome too
+PARALLEL: Final = 4  # most of an attempt is waiting for processes to start
+_PATH: Final = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
+_SOURCE: Final = Path(inside.__file__).read_text("utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """One command to be confined."""
+
+    plan: Plan
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    tty: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How it ended: exit code, or 128 + n after signal n; and all that it printed."""
+
+    code: int
+    output: str
+
+
+RunConfined: TypeAlias = Callable[[Errand], Awaitable[Outcome]]
+
+
+class Verdict(enum.StrEnum):
+    HELD = "held"
+    BROKEN = "broken"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of one attempt. `disturbances` is what the witnesses outside have seen."""
+
+    attempt: Attempt
+    outcome: str
+    detail: str = ""
+    disturbances: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.disturbances:
+            return Verdict.BROKEN
+        if self.outcome == SKIPPED:
+            return Verdict.SKIPPED
+        return Verdict.HELD if self.outcome in self.attempt.expect else Verdict.BROKEN
+
+    def describe(self) -> str:
+        """One line for people."""
+        wanted = " or ".join(sorted(self.attempt.expect))
+        text = f"{self.attempt.id}: {self.attempt.title}: {self.outcome}, expected {wanted}"
+        return "; ".join((text, *filter(None, (self.detail.strip(), *self.disturbances))))
+
+
+async def run(
+    run_confined: RunConfined,
+    *,
+    folder: Path,
+    attempts: Sequence[Attempt] = ATTEMPTS,
+    python: str = sys.executable,
+) -> list[Result]:
+    """Make every attempt, each in a workspace of its own below `folder`.
+
+    `folder` should not be in a directory for temporary files. `python` must be readable in the sandbox.
+    """
+    turns = asyncio.Semaphore(PARALLEL)
+
+    async def one(attempt: Attempt) -> Result:
+        async with turns:
+            scene = await asyncio.to_thread(Scene, folder)
+            try:
+                return await _try(run_confined, attempt, scene, python)
+            finally:
+                await asyncio.to_thread(scene.close)
+
+    return list(await asyncio.gather(*map(one, attempts)))
+
+
+async def _try(run_confined: RunConfined, attempt: Attempt, scene: Scene, python: str) -> Result:
+    outcome, detail, printed = FAILED, "", ""
+    for script in filter(None, (attempt.script, attempt.after)):
+        try:
+            plan = await asyncio.to_thread(scene.plan)
+        except SandboxUnavailable as exc:
+            outcome, detail = CONTAINED, str(exc)  # rather nothing than something unprotected
+            break
+        ended = await run_confined(
+            Errand(plan, _argv(python, script, scene), _environment(scene), attempt.tty)
+        )
+        printed += ended.output
+        outcome, detail = told(ended)
+    return Result(attempt, outcome, detail, tuple(await asyncio.to_thread(scene.disturbances, printed)))
+
+
+def told(ended: Outcome) -> tuple[str, str]:
+    """The outcome that a command printed, or how it ended without a word; and a detail for people."""
+    _, mark, rest = ended.output.rpartition(inside.MARK)
+    if mark:
+        outcome, detail = json.loads(rest.partition("\n")[0])
+        return str(outcome), str(detail)
+    if ended.code > 128 and ended.code - 128 in set(signal.Signals):
+        return signal.Signals(ended.code - 128).name, ""
+    return FAILED, f"exit code {ended.code}: {ended.output[-400:]}"
+
+
+def _argv(python: str, script: str, scene: Scene) -> tuple[str, ...]:
+    program = f"{_SOURCE}\nmain({script!r}, {json.dumps(scene.names())!r})\n"
+    return (python, "-I", "-S", "-B", "-c", program)
+
+
+def _environment(scene: Scene) -> dict[str, str]:
+    return {
+        "PATH": _PATH,
+        "HOME": str(scene.workspace),
+        "TMPDIR": str(scene.tmp),
+        "LANG": "C.UTF-8",
+        "TERM": "dumb",
+    }
+
+
+class Native:
+    """Runs errands through a launcher, as the server runs its commands."""
+
+    def __init__(self, launcher: Launcher, *, user_namespace: bool) -> None:
+        self._launcher = launcher
+        self._user_namespace = user_namespace
+
+    async def __call__(self, errand: Errand) -> Outcome:
+        ours, streams = _terminal() if errand.tty else _pipe()
+        ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
+        reading: asyncio.Future[str] | None = None
+        try:
+            try:
+                started = await self._launcher.start(
+                    Command(errand.argv, errand.argv[0], errand.plan.cwd, errand.env),
+                    owner=0,
+                    streams=streams,
+                    tty=errand.tty,
+                    state=None,
+                    on_exit=lambda end: None if ended.done() else ended.set_result(end),
+                    confinement=Confinement(plans.encode(errand.plan), self._user_namespace),
+                )
+            finally:
+                for fd in set(streams):
+                    os.close(fd)
+            reading = asyncio.ensure_future(asyncio.to_thread(read_all, ours))
+            try:
+                async with asyncio.timeout(COMMAND_S):
+                    end = await asyncio.shield(ended)
+            except TimeoutError:
+                self._launcher.signal(started.id, signal.SIGKILL)
+                end = await ended
+            return Outcome(end.code, await reading)
+        finally:
+            if reading is not None:
+                await reading
+            os.close(ours)
+
+
+def _pipe() -> tuple[int, tuple[int, int, int]]:
+    ours, theirs = os.pipe2(os.O_CLOEXEC)
+    return ours, (os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), theirs, theirs)
+
+
+def _terminal() -> tuple[int, tuple[int, int, int]]:
+    ours, theirs = os.openpty()
+    return ours, (theirs, theirs, theirs)
+
+
+def read_all(fd: int) -> str:
+    """What is written to the other end until nobody holds it, as much of it as we keep."""
+    kept = bytearray()
+    while True:
+        try:
+            data = os.read(fd, 65536)
+        except OSError:
+            data = b""  # how a terminal says that its other end is gone
+        if not data:
+            return kept.decode("utf-8", "replace")
+        kept += data[: max(0, MAX_OUTPUT - len(kept))]

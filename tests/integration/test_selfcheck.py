@@ -1,0 +1,100 @@
+"""The escape suite against the native backend: as root with and without a user namespace, as a user.
+
+And once with no sandbox at all, to show that the attempts can succeed.
+"""
+
+import functools
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from holdfast.doctor.attempts import ATTEMPTS, Attempt, Guarantee
+from holdfast.sandbox import landlock
+from tests.support.escapes import MODES, Mode, Row, attempts_of, suite
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
+    pytest.mark.skipif(os.getuid() != 0, reason="trying every identity needs root"),
+    pytest.mark.timeout(330),  # the first test of a mode waits for the whole suite
+]
+
+CONFINED: Final = [mode for mode in MODES.values() if mode.confined]
+FREE: Final = next(mode for mode in MODES.values() if not mode.confined)
+MUST_BITE: Final = 100  # of the attempts that are made without a sandbox
+
+# What a kernel without the newest Landlock cannot give; the start says so, and so do the docs.
+NEEDS_LANDLOCK: Final = {
+    "use-multiprocessing-forkserver": landlock.UNIX_ABI,  # it listens on a unix socket
+    "pipe-of-host": 1,  # read-only mounts do not keep anybody from writing into a pipe
+}
+
+
+@pytest.fixture(scope="session")
+def place() -> Iterator[Path]:
+    """Outside of the directories for temporary files, which policies often leave writable."""
+    base = Path("/var/lib") / f"holdfast-test-{uuid.uuid4().hex}"
+    base.mkdir()
+    yield base
+    shutil.rmtree(base)
+
+
+@functools.cache
+def made(mode: Mode, place: Path) -> dict[str, Row] | subprocess.SubprocessError:
+    """Once per mode, also when it fails."""
+    folder = place / mode.name
+    folder.mkdir()
+    os.chown(folder, mode.uid, mode.uid)
+    try:
+        found = suite(mode, folder)
+    except subprocess.SubprocessError as exc:
+        return exc
+    assert list(folder.iterdir()) == []
+    return found
+
+
+def rows(mode: Mode, place: Path) -> dict[str, Row]:
+    found = made(mode, place)
+    assert not isinstance(found, Exception), found
+    return found
+
+
+@pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda attempt: attempt.id)
+@pytest.mark.parametrize("mode", CONFINED, ids=lambda mode: mode.name)
+def test_the_sandbox_holds_and_does_not_hinder(mode: Mode, attempt: Attempt, place: Path) -> None:
+    row = rows(mode, place)[attempt.id]
+    if row.verdict == "skipped":
+        pytest.skip(row.text)
+    needed = NEEDS_LANDLOCK.get(attempt.id, 0)
+    if row.verdict == "broken" and needed > (landlock.abi() if mode.landlock else 0):
+        pytest.xfail(f"needs Landlock ABI {needed}")
+    assert row.verdict == "held", row.text
+
+
+def test_without_a_sandbox_the_attempts_succeed(place: Path) -> None:
+    succeeded = {id_ for id_, row in rows(FREE, place).items() if row.verdict == "broken"}
+    assert len(succeeded) >= MUST_BITE
+    by_guarantee = {one.guarantee for one in attempts_of(FREE) if one.id in succeeded}
+    assert by_guarantee == set(Guarantee) - {Guarantee.USABLE}
+
+
+def test_without_a_sandbox_the_witnesses_see_what_happens(place: Path) -> None:
+    text = "\n".join(row.text for row in rows(FREE, place).values())
+    for seen in (
+        "a process outside was ended",
+        "a secret was read",
+        "a tcp connection arrived",
+        "a unix connection arrived",
+        "a unix (abstract) connection arrived",
+        "a udp datagram arrived",
+        "a unix datagram arrived",
+        "a named pipe was written to",
+        "outside/file",
+    ):
+        assert seen in text, seen
