@@ -215,7 +215,8 @@ async def terminated(client: Client, dice: random.Random, room: Room) -> None:
     await client.finished(dice.random() / 10)
     assert (await client.peer.call("process/terminate", {"processId": "p"})) == {"running": True}
     assert await client.finished()
-    assert client.accounts["p"].output("stdout").startswith(b"first\n")
+    begin = client.accounts["p"].output("stdout")[:6]
+    assert begin == b"first\n"[: len(begin)]  # it may have been ended before its first word
     assert client.accounts["p"].exit_code == 137
 
 

@@ -253,7 +253,7 @@ def test_a_workspace_given_as_a_link_is_planned_where_it_leads(top: Path) -> Non
 
 
 def test_a_missing_temporary_directory_is_skipped(top: Path) -> None:
-    bound = bind(workspace_write(), Where(str(top), tmpdir=f"{top}/gone", slash_tmp=False))
+    bound = bind(workspace_write(), Where(str(top), (str(top),), tmpdir=f"{top}/gone", slash_tmp=False))
     made = plan_for(bound, look(bound))
     assert [step.path for step in made.steps] == [str(top)]
     assert all(path.startswith(f"{top}/.") for path in made.absent)
