@@ -244,6 +244,14 @@ async def test_restricted_reading_shows_only_what_is_listed(place: Path) -> None
             assert refused.value.code == -32004
 
 
+async def test_a_file_denied_by_name_is_forbidden_not_missing(place: Path) -> None:
+    async with serving() as (url, _), ready(url) as peer:
+        entries = (ROOT_READ, WORKSPACE, at(place / "outside" / "secret", "deny"))
+        with pytest.raises(Refused) as refused:
+            await file_call(peer, place, "fs/readFile", place / "outside" / "secret", *entries)
+        assert refused.value.code == -32600
+
+
 async def test_a_walk_sees_only_what_may_be_read(place: Path) -> None:
     (place / "ws" / "hidden").mkdir()
     (place / "ws" / "hidden" / "key").touch()

@@ -50,7 +50,7 @@ _CLASSES: Final[dict[int, type[HoldfastError]]] = {
 }
 
 
-_READ_ONLY: Final = OperationFailed("Read-only file system (os error 30)")
+_READ_ONLY: Final = "Read-only file system (os error 30)"
 
 
 def _to_wire(value: object) -> str:
@@ -132,6 +132,7 @@ class ConfinedFiles:
     async def _carry_out(self, bound: Bound, method: str, params: Any) -> tuple[bytes, int | None]:
         for _ in range(MAX_REPLANS):
             worker = self._workers.get(bound) or await self._replace(bound)
+            self._workers.move_to_end(bound)
             async with worker.turn:
                 if await self._look(bound) == worker.seen:
                     try:
@@ -144,7 +145,9 @@ class ConfinedFiles:
                             raise OperationFailed("the confined file worker ended unexpectedly") from None
                         raise
                     if set_aside(worker.plan.absent):
-                        raise _READ_ONLY  # a protected name was created through another one
+                        if done[1] is not None:
+                            os.close(done[1])
+                        raise OperationFailed(_READ_ONLY)  # a protected name was created through another one
                     return done
             await self._replace(bound, worker)
         raise OperationFailed("what the policy names keeps changing")
@@ -270,12 +273,16 @@ def refuse_early(bound: Bound, paths: Iterable[PathUri], *, writes: bool) -> Non
 
     Raises:
         NotFound: a path lies outside of what the policy makes visible.
+        InvalidRequest: the policy denies the path by name.
         OperationFailed: a protected name would be created.
     """
     for path in paths:
         name = path.native()
-        if not bound.explain(name, Access.READ).allowed:
+        decision = bound.explain(name, Access.READ)
+        if not decision.allowed and decision.rule is None:
             raise NotFound("No such file or directory (os error 2)")
+        if not decision.allowed:
+            raise InvalidRequest("Permission denied (os error 13)")
         rule = bound.decide(name)
         if writes and rule is not None and rule.protects is not None:
-            raise _READ_ONLY
+            raise OperationFailed(_READ_ONLY)
