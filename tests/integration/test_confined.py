@@ -18,16 +18,12 @@ WORKSPACE = {"path": {"type": "special", "value": {"kind": "project_roots"}}, "a
 
 
 @pytest.fixture
-def place() -> Any:
-    """A workspace outside of /tmp, which policies often leave writable, and a directory beside it."""
-    base = Path("/var/lib") / f"holdfast-test-{uuid.uuid4().hex}"
-    (base / "ws" / ".git").mkdir(parents=True)
-    (base / "outside").mkdir()
-    (base / "outside" / "secret").write_text("secret", "utf-8")
-    yield base
-    for path in sorted(base.rglob("*"), key=lambda p: len(p.parts), reverse=True):
-        path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
-    base.rmdir()
+def place(tmp_path: Path) -> Path:
+    """A workspace and a directory beside it; the policies here leave no temporary directory writable."""
+    (tmp_path / "ws" / ".git").mkdir(parents=True)
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "secret").write_text("secret", "utf-8")
+    return tmp_path
 
 
 def policy(place: Path, *entries: dict[str, Any], network: str = "restricted") -> dict[str, Any]:
