@@ -12,12 +12,10 @@ import sys
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-import holdfast
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError
 from holdfast.sandbox import plan as plans
 from holdfast.sandbox.plan import Plan
@@ -42,7 +40,9 @@ MAX_BOUNDS: Final = 64  # policies whose meaning is remembered
 MAX_REPLANS: Final = 8  # tries to catch the file system standing still
 CALL_S: Final = 60.0  # a file call that takes longer hangs in a dead mount
 _PASSED: Final = ("PATH", "TMPDIR", "TMP", "TEMP")  # all of the environment that a worker sees
-_BOOT: Final = "from holdfast.server.fsworker import main; main()"
+# The worker imports from where we did, however we were started; never from a working directory.
+_IMPORTS: Final = [place for place in sys.path if os.path.isabs(place)]
+_BOOT: Final = f"import sys; sys.path[:] = {_IMPORTS!r}; from holdfast.server.fsworker import main; main()"
 _CLASSES: Final[dict[int, type[HoldfastError]]] = {
     -32004: NotFound,
     -32600: InvalidRequest,
@@ -263,7 +263,7 @@ def with_worker_readable(bound: Bound) -> Bound:
     """The policy for the worker itself: it must be able to read its own program."""
     if bound.access_at("/") is not Access.DENY:
         return bound
-    places = (*PLATFORM_ROOTS, sys.prefix, sys.base_prefix, str(Path(holdfast.__file__).parent.parent))
+    places = (*PLATFORM_ROOTS, sys.prefix, sys.base_prefix, *_IMPORTS)
     own = tuple(BoundRule(path, Access.READ, Rule(At(path), Access.READ)) for path in dict.fromkeys(places))
     return replace(bound, rules=(*bound.rules, *own))
 
