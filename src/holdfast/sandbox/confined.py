@@ -125,7 +125,8 @@ def _be_init(plan: Plan, command: Command, outer: socket.socket, status_fd: int)
         kernel.forbid_inspection()
     with Stage("exec", os.fsdecode(command.program)):
         kernel.close_on_exec_from(3)
-        pid = _spawn(command, CONSOLE if plan.base is not Base.UNTOUCHED else command.tty)
+        in_view = command.tty is not None and plan.base is not Base.UNTOUCHED
+        pid = spawn(command._replace(tty=CONSOLE) if in_view else command)
     _report(status_fd, (field for word in weakened for field in (_WEAKENED, word)))
     _keep_only(outer.detach())
     os.write(0, _STATUS.pack(_reap(pid)))
@@ -140,15 +141,20 @@ def _is_closed(sock: socket.socket) -> bool:
         return False
 
 
-def _spawn(command: Command, tty: str | None) -> int:
+def spawn(command: Command) -> int:
+    """Start a command as the leader of a new session, in our directory; its pid.
+
+    Raises:
+        OSError: it can not be started.
+    """
     actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = []
-    if command.tty is not None and tty is not None:
+    if command.tty is not None:
         # The first terminal a session leader opens becomes its controlling terminal.
-        actions.append((os.POSIX_SPAWN_OPEN, 0, tty, os.O_RDWR, 0))
+        actions.append((os.POSIX_SPAWN_OPEN, 0, command.tty, os.O_RDWR, 0))
         actions += [(os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
     actions += [(os.POSIX_SPAWN_DUP2, fd, target) for fd, target in command.fds]
     denied = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
-    for program in candidates(command.program, command.env.get(b"PATH", os.defpath.encode())):
+    for program in _candidates(command.program, command.env.get(b"PATH", os.defpath.encode())):
         try:
             return os.posix_spawn(
                 program,
@@ -166,7 +172,7 @@ def _spawn(command: Command, tty: str | None) -> int:
     raise denied
 
 
-def candidates(program: bytes, path: bytes) -> Iterator[bytes]:
+def _candidates(program: bytes, path: bytes) -> Iterator[bytes]:
     """Where a program may be, as a shell looks for it."""
     if b"/" in program:
         yield program

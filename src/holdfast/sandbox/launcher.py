@@ -46,17 +46,6 @@ from holdfast.sandbox.orders import (
 
 _PR_SET_CHILD_SUBREAPER: Final = 36  # linux/prctl.h
 _SHUTDOWN_S: Final = 5.0  # how long a final kill may take before we give up on unkillable processes
-_RESET_SIGNALS: Final = (  # ignored here or by whoever started us; a command expects the defaults
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGQUIT,
-    signal.SIGPIPE,
-    signal.SIGXFSZ,
-    signal.SIGCHLD,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-)
 _PARENT, _SESSION = 1, 3  # fields of /proc/PID/stat after the name
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -70,43 +59,26 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(code, os.strerror(code))
 
 
+def _command(request: Request, fds: list[int]) -> confined.Command:
+    tty = os.ttyname(fds[0]) if request.flags & TTY else None
+    streams = () if tty else tuple((fd, target) for target, fd in enumerate(fds[:3]))
+    state = ((fds[3], STATE_FD),) if request.flags & HAS_STATE else ()
+    env = dict(entry.split(b"=", 1) for entry in request.env)
+    return confined.Command(request.program, request.argv, env, (*streams, *state), tty)
+
+
 def _spawn(request: Request, fds: list[int]) -> int:
-    """Start a command as the leader of a new session; raises OSError when it can not be started.
+    """Start an unconfined command; raises OSError when it can not be started.
 
     posix_spawn shares our memory with the child until exec, which is several times faster than a
     fork that copies it. What it has no option for, the working directory, is ours for a moment.
     """
-    env = dict(entry.split(b"=", 1) for entry in request.env)
-    actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = []
-    if request.flags & TTY:
-        # The first terminal a session leader opens becomes its controlling terminal.
-        actions.append((os.POSIX_SPAWN_OPEN, 0, os.ttyname(fds[0]), os.O_RDWR, 0))
-        actions += [(os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
-    else:
-        actions += [(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(fds[:3])]
-    if request.flags & HAS_STATE:
-        actions.append((os.POSIX_SPAWN_DUP2, fds[3], STATE_FD))
-    denied = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+    command = _command(request, fds)
     os.chdir(request.cwd)
     try:
-        for program in confined.candidates(request.program, env.get(b"PATH", os.defpath.encode())):
-            try:
-                return os.posix_spawn(
-                    program,
-                    request.argv,
-                    env,
-                    file_actions=actions,
-                    setsid=True,
-                    setsigmask=(),
-                    setsigdef=_RESET_SIGNALS,
-                )
-            except (FileNotFoundError, NotADirectoryError):
-                continue
-            except PermissionError as exc:
-                denied = exc  # as a shell does: a forbidden match is worth more than no match
+        return confined.spawn(command)
     finally:
         os.chdir("/")
-    raise denied
 
 
 class _Group(NamedTuple):
@@ -200,16 +172,7 @@ class Launcher:
 
     def _start_confined(self, request: Request, fds: list[int]) -> None:
         """Fork the processes around a confined command; its outcome comes on a pipe."""
-        tty = os.ttyname(fds[0]) if request.flags & TTY else None
-        streams = () if tty else tuple((fd, target) for target, fd in enumerate(fds[:3]))
-        state = ((fds[3], STATE_FD),) if request.flags & HAS_STATE else ()
-        command = confined.Command(
-            request.program,
-            request.argv,
-            dict(entry.split(b"=", 1) for entry in request.env),
-            (*streams, *state),
-            tty,
-        )
+        command = _command(request, fds)
         view = plan.decode(request.plan)
         status, report = os.pipe2(os.O_CLOEXEC)
         try:

@@ -1,6 +1,7 @@
 import pytest
 
 from holdfast.errors import UsageError
+from holdfast.sandbox import orders
 from holdfast.server import shellstate
 from holdfast.server.shellstate import Dump, Snapshot
 from holdfast.wire.environment import ShellInfo
@@ -244,3 +245,8 @@ def test_a_script_that_would_no_longer_fit_is_left_alone(name: str) -> None:
     room = shellstate.MAX_SCRIPT_BYTES - len(short[2])
     assert shellstate.replay_argv(name, ["/bin/x", "-lc", "é" * (room // 2)]) is not None
     assert shellstate.replay_argv(name, ["/bin/x", "-lc", "é" * (room // 2 + 1)]) is None
+
+
+def test_the_launcher_puts_the_state_where_the_script_looks_for_it() -> None:
+    """Two layers that may not import each other: the script is pure, the launcher standard library only."""
+    assert shellstate.STATE_FD == orders.STATE_FD
