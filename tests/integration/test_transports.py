@@ -281,11 +281,27 @@ async def test_a_taken_port_says_so() -> None:
     assert b"port 0" in err
 
 
-async def test_a_missing_working_directory_and_a_read_only_home_do_not_matter(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    home.mkdir(mode=0o500)
+async def test_a_home_that_nobody_can_write_does_not_matter() -> None:
     code, out, err = await run(
-        "serve", "--listen", "stdio", data=HELLO, HOME=str(home), CODEX_HOME=str(home / "none")
+        "serve", "--listen", "stdio", data=HELLO, HOME="/proc/none", CODEX_HOME="/proc/none"
     )
     assert (code, err) == (0, b"")
     assert json.loads(out)["result"]["sessionId"]
+
+
+async def test_a_server_whose_directory_was_removed_still_serves(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    script = 'cd "$1" && rmdir "$1" && exec "$2" -m holdfast serve --listen stdio'
+    process = await asyncio.create_subprocess_exec(
+        *("/bin/sh", "-c", script, "sh", str(gone), sys.executable),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    async with asyncio.timeout(20):
+        out, err = await process.communicate(HELLO)
+    assert err == b""
+    info = json.loads(out)["result"]["environmentInfo"]
+    assert "cwd" not in info
+    assert info["tempDir"].startswith("file:///")

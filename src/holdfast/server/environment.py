@@ -60,16 +60,24 @@ def _provider_id() -> str:
     return "sha256:" + hashlib.sha256(machine.strip() + b":holdfast:%d" % os.getuid()).hexdigest()
 
 
+def _working_directory() -> str | None:
+    """None once it has been removed: the server needs none, and clients name theirs."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
+
+
 def environment_info(environ: Mapping[str, str]) -> EnvironmentInfo:
     """The answer to `environment/info`; a capability is announced only if it works here."""
-    cwd = os.getcwd()
+    cwd = _working_directory()
     temp = environ.get("TMPDIR", "")
     home = home_directory(environ)
     return EnvironmentInfo(
         shell=detect_shell(login_shell(), environ.get("PATH")),
-        cwd=uri_of(cwd),
-        temporary_directories=[uri_of(os.path.normpath(os.path.join(cwd, temp)))] if temp else [],
-        temp_dir=uri_of(os.path.normpath(os.path.join(cwd, temp or "/tmp"))),  # noqa: S108 - the platform's
+        cwd=uri_of(cwd) if cwd else None,
+        temporary_directories=[uri_of(os.path.normpath(os.path.join(cwd or "/", temp)))] if temp else [],
+        temp_dir=uri_of(os.path.normpath(os.path.join(cwd or "/", temp or "/tmp"))),  # noqa: S108 - the platform's
         capabilities=Capabilities(
             capability_discovery_sandbox=True,
             capability_discovery_v2=True,
