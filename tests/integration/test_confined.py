@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.server import launch
 from tests.support.peer import Peer, Refused, descendants_named, ready, serving
 
 ROOT_READ = {"path": {"type": "special", "value": {"kind": "root"}}, "access": "read"}
@@ -117,6 +118,31 @@ async def test_the_network_is_off_but_loopback_inside_works(place: Path) -> None
         assert await run(peer, place, f'python3 -c "{inside}"') == (0, "works\n")
         code, _ = await run(peer, place, f'python3 -c "{outside}"', network="enabled")
         assert code == 0
+
+
+# A launcher that never hears of a status pipe by itself, as when a command ends before its turn comes.
+DEAF = """
+import select as real, types
+import holdfast.sandbox.launcher as launcher
+class Poll:
+    def __init__(self): self.poll_, self.known = real.poll(), 0
+    def register(self, *args):
+        self.known += 1
+        if self.known <= 2: self.poll_.register(*args)
+    def unregister(self, fd): pass
+    def poll(self): return self.poll_.poll()
+launcher.select = types.SimpleNamespace(poll=Poll, POLLIN=real.POLLIN)
+launcher.main()
+"""
+
+
+async def test_a_start_is_reported_before_its_end_however_quick_it_was(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = launch._BOOT.partition("; from holdfast")[0]
+    monkeypatch.setattr(launch, "_BOOT", f"{path}\n{DEAF}")
+    async with serving() as (url, _), ready(url) as peer:
+        assert await run(peer, place, "exit 3") == (3, "")
 
 
 async def test_exit_codes_and_signals_come_through(place: Path) -> None:

@@ -227,6 +227,9 @@ class Launcher:
                 break
             if pid == 0:
                 break
+            for status in [fd for fd, (group, _) in self._setting_up.items() if group.leader == pid]:
+                while status in self._setting_up:
+                    self._set_up(status)  # its start is reported before its end, however quick it was
             group = self._running.pop(pid, None)
             if group is None:
                 continue

@@ -219,7 +219,10 @@ class Launcher:
             return
         if event.op == orders.EXITED:
             del connection.children[event.id]
-            child.on_exit(_exit_of(event))
+            if child.started.done():
+                child.on_exit(_exit_of(event))
+            else:
+                child.started.set_exception(OperationFailed("the process ended before it was started"))
         elif event.pid:
             if not child.started.done():
                 child.started.set_result(event)
