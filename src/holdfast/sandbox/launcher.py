@@ -227,9 +227,9 @@ class Launcher:
                 break
             if pid == 0:
                 break
-            for status in [fd for fd, (group, _) in self._setting_up.items() if group.leader == pid]:
-                while status in self._setting_up:
-                    self._set_up(status)  # its start is reported before its end, however quick it was
+            for pipe in [fd for fd, (starting, _) in self._setting_up.items() if starting.leader == pid]:
+                while pipe in self._setting_up:
+                    self._set_up(pipe)  # its start is reported before its end, however quick it was
             group = self._running.pop(pid, None)
             if group is None:
                 continue
