@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.peer import Peer, descendants_named, ready, serving
+from tests.support.peer import Peer, descendants_named, ready, seen_running, serving
 from tests.support.servers import holdfast_server
 
 GONE_S = 10.0
@@ -96,7 +96,7 @@ async def test_a_session_that_nobody_resumes_ends_what_it_ran() -> None:
             await peer.start("q", f"sleep {mark} >/dev/null 2>&1 & exit 0")
             await peer.output_has("p", b"up")
             await peer.closed("q")
-            assert len(descendants_named(mark)) == 2
+            assert len(await seen_running(mark, 2)) == 2
         await _gone(mark)
         assert len(executor.sessions) == 0
 

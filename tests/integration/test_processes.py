@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.sandbox.select import HostFacts, Trial
 from holdfast.server.executor import Clocks
-from tests.support.peer import Refused, connected, descendants_named, ready, serving
+from tests.support.peer import Refused, connected, descendants_named, ready, seen_running, serving
 
 
 async def test_a_short_command_answers_first_and_then_tells_its_events_in_order() -> None:
@@ -258,7 +258,7 @@ async def test_a_terminated_process_closes_although_somebody_else_holds_its_pipe
         await peer.output_has("p", b"up")
         await peer.call("process/terminate", {"processId": "p"})
         await peer.closed("p")
-        assert descendants_named(mark)
+        await seen_running(mark)
     assert not descendants_named(mark)  # it outlived its command, but not the server
 
 
@@ -268,9 +268,7 @@ async def test_terminate_on_a_terminal_ends_background_jobs_of_an_interactive_sh
         await peer.start("p", "/bin/bash", "--norc", "-i", tty=True)
         await peer.write("p", f"sleep {mark} &\necho r''eady\n".encode(), "1")
         await peer.output_has("p", b"ready\r\n")
-        async with asyncio.timeout(5):
-            while not descendants_named(mark):
-                await asyncio.sleep(0.01)
+        await seen_running(mark)
         await peer.call("process/terminate", {"processId": "p"})
         await peer.closed("p")
         async with asyncio.timeout(5):

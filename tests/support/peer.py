@@ -189,6 +189,14 @@ async def serving(
             await task
 
 
+async def seen_running(mark: str, count: int = 1) -> list[int]:
+    """The processes named by `mark`, once there are `count`: during an exec a process has no name."""
+    async with asyncio.timeout(5):
+        while len(found := descendants_named(mark)) < count:
+            await asyncio.sleep(0.01)
+    return found
+
+
 def descendants_named(mark: str) -> list[int]:
     """Processes whose command line contains `mark`."""
     found = []
