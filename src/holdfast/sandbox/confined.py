@@ -109,7 +109,7 @@ def run(plan: Plan, command: Command, *, parent: int, status_fd: int, userns: bo
         _keep_only(ours.detach())
         _end_as(init)
     except BaseException as exc:  # whatever it is, it must not return into the launcher's loop
-        _report_failure(status_fd, exc)
+        report_failure(status_fd, exc)
         os._exit(_NOT_STARTED)
 
 
@@ -229,7 +229,8 @@ def _end_as(init: int) -> NoReturn:
     os._exit(os.waitstatus_to_exitcode(status))
 
 
-def _report_failure(status_fd: int, exc: BaseException) -> None:
+def report_failure(status_fd: int, exc: BaseException) -> None:
+    """Say on the status pipe why the command does not run."""
     if not isinstance(exc, SetupFailed):
         exc = SetupFailed("internal", exc.errno or errno.EIO if isinstance(exc, OSError) else errno.EIO)
     _report(status_fd, (_FAILED, exc.stage, str(exc.errno), exc.path))

@@ -25,13 +25,16 @@ import socket
 import sys
 import time
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
-from holdfast.sandbox import confined, namespaces, plan
+from holdfast.sandbox import bwrapped, confined, landlocked, namespaces, plan
 from holdfast.sandbox.orders import (
+    BWRAP,
+    DEGRADED,
     END_OWNER,
     EXITED,
     HAS_STATE,
+    LANDLOCK,
     SIGNAL,
     START,
     STARTED,
@@ -185,16 +188,21 @@ class Launcher:
                 os.close(report)
         if pid == 0:
             signal.set_wakeup_fd(-1)
-            confined.run(
-                view,
-                command,
-                parent=self._pid,
-                status_fd=report,
-                userns=bool(request.flags & USER_NAMESPACE),
-            )
+            self._be_confined(view, command, request, report)
         self._running[pid] = _group(pid, request)
         self._setting_up[status] = (self._running[pid], b"")
         self._poll.register(status, select.POLLIN)
+
+    def _be_confined(
+        self, view: plan.Plan, command: confined.Command, request: Request, report: int
+    ) -> NoReturn:
+        if request.flags & BWRAP:
+            bwrapped.run(view, command, parent=self._pid, status_fd=report, tool=os.fsdecode(request.tool))
+        if request.flags & LANDLOCK:
+            degraded = bool(request.flags & DEGRADED)
+            landlocked.run(view, command, parent=self._pid, status_fd=report, degraded=degraded)
+        userns = bool(request.flags & USER_NAMESPACE)
+        confined.run(view, command, parent=self._pid, status_fd=report, userns=userns)
 
     def _set_up(self, status: int) -> None:
         """More of a report, or its end."""

@@ -17,16 +17,14 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError
-from holdfast.sandbox import plan as plans
 from holdfast.sandbox.plan import Plan
 from holdfast.sandbox.planner import plan_for
 from holdfast.sandbox.policy import PLATFORM_ROOTS, Access, At, Bound, BoundRule, Rule
 from holdfast.sandbox.resolve import look
 from holdfast.sandbox.seen import Seen
-from holdfast.sandbox.select import select
 from holdfast.server.confine import check_cwd, needs_of
 from holdfast.server.fsworker import ERROR, FRAME, OPENED, REQUEST
-from holdfast.server.launch import Command, Confinement, Exit, Launcher
+from holdfast.server.launch import Command, Exit, Launcher
 from holdfast.server.mounts import Mounts
 from holdfast.server.quarantine import set_aside
 from holdfast.server.sandboxes import Sandboxes, bound_of
@@ -175,7 +173,7 @@ class ConfinedFiles:
 
     async def _start(self, bound: Bound, seen: Seen) -> _Worker:
         plan = plan_for(with_worker_readable(bound), seen)
-        enforcement = select(needs_of(bound), await self._sandboxes.facts())
+        _, confinement = await self._sandboxes.carried_out(needs_of(bound), plan)
         ours, theirs = socket.socketpair()
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -186,7 +184,7 @@ class ConfinedFiles:
                 tty=False,
                 state=None,
                 on_exit=_unnoticed,
-                confinement=Confinement(plans.encode(plan), enforcement.user_namespace),
+                confinement=confinement,
             )
         except BaseException:
             ours.close()
