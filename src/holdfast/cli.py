@@ -185,6 +185,13 @@ class _OneLine(click.Command):
     help="Neither readable nor writable. Can be repeated.",
 )
 @click.option("--network", type=click.Choice(["on", "off"]), help="[default: off, with --full-access on]")
+@click.option(
+    "--loopback-port",
+    metavar="PORT",
+    type=click.IntRange(1, 65535),
+    multiple=True,
+    help="Network off but for this TCP port of the machine's own loopback. Can be repeated.",
+)
 @click.option("--cwd", metavar="DIR", help="Run there; it is the workspace then.")
 @_backend
 @_degraded
@@ -212,6 +219,7 @@ def exec_(
     allow_read: tuple[str, ...],
     deny: tuple[str, ...],
     network: str | None,
+    loopback_port: tuple[int, ...],
     cwd: str | None,
     backend: str,
     degraded: bool,
@@ -245,6 +253,7 @@ def exec_(
             network=None if network is None else network == "on",
             cwd=cwd,
             choice=_choice(backend, degraded=degraded),
+            loopback_ports=loopback_port,
         )
         if print_plan:
             told = run.plan(wish)

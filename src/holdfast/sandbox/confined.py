@@ -23,7 +23,7 @@ import signal
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, NoReturn
 
-from holdfast.sandbox import kernel
+from holdfast.sandbox import kernel, loopback
 from holdfast.sandbox.kernel import SetupFailed, Stage
 from holdfast.sandbox.namespaces import drop, enter, fork
 from holdfast.sandbox.plan import Base, Plan
@@ -85,11 +85,12 @@ def decode_report(data: bytes) -> Report:
     return Report(tuple(weakened))
 
 
-def start(plan: Plan, command: Command, *, status_fd: int, userns: bool) -> int:
+def start(plan: Plan, command: Command, *, status_fd: int, userns: bool, listeners_fd: int = -1) -> int:
     """Fork a process that ends as the confined command does; its pid.
 
     When the command could not be started, a report on `status_fd`, which must be close-on-exec, says
-    why. The caller must have one thread.
+    why. A plan that lets ports through needs `listeners_fd`, a socket on which the listening sockets
+    are sent before the command is started. The caller must have one thread.
 
     Raises:
         SetupFailed: not even the process could be made.
@@ -99,13 +100,15 @@ def start(plan: Plan, command: Command, *, status_fd: int, userns: bool) -> int:
     if pid:
         return pid
     try:
-        _be_init(plan, command, status_fd, uid=uid, gid=gid, userns=userns)
+        _be_init(plan, command, status_fd, listeners_fd, uid=uid, gid=gid, userns=userns)
     except BaseException as exc:  # whatever it is, it must not return into the launcher's loop
         report_failure(status_fd, exc)
         os._exit(NOT_STARTED)
 
 
-def _be_init(plan: Plan, command: Command, status_fd: int, *, uid: int, gid: int, userns: bool) -> NoReturn:
+def _be_init(
+    plan: Plan, command: Command, status_fd: int, listeners_fd: int, *, uid: int, gid: int, userns: bool
+) -> NoReturn:
     os.setsid()
     signal.pthread_sigmask(signal.SIG_BLOCK, _ALL_SIGNALS)
     with Stage("processes"):
@@ -113,7 +116,10 @@ def _be_init(plan: Plan, command: Command, status_fd: int, *, uid: int, gid: int
     if _nobody_reads(status_fd):
         os._exit(NOT_STARTED)  # the launcher died before it could take us along
     enter(plan, uid=uid, gid=gid, userns=userns)
-    weakened = build_view(plan, command.tty) + drop(plan)
+    weakened = build_view(plan, command.tty)
+    if plan.loopback_ports:
+        loopback.hand_out(plan, weakened, listeners_fd)  # some ports only a privileged process may take
+    weakened += drop(plan)
     # The command has our user id: without this it could write our memory, which no filter guards
     # when it is done through /proc.
     with Stage("processes"):

@@ -24,10 +24,10 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from holdfast.sandbox import bwrapped, confined, landlocked, namespaces, plan
+from holdfast.sandbox import bwrapped, confined, landlocked, loopback, namespaces, plan
 from holdfast.sandbox.kernel import SetupFailed
 from holdfast.sandbox.orders import (
     BWRAP,
@@ -119,6 +119,7 @@ class Launcher:
         self._setting_up: dict[
             int, tuple[_Group, bytes]
         ] = {}  # status pipe -> confined start, its report so far
+        self._channels: dict[int, socket.socket] = {}  # status pipe -> where its listening sockets come
         self._poll = select.poll()
         self._wake, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -178,9 +179,10 @@ class Launcher:
         """Fork the processes around a confined command; its outcome comes on a pipe."""
         command = _command(request, fds)
         view = plan.decode(request.plan)
+        channel = socket.socketpair() if view.loopback_ports else None
         status, report = os.pipe2(os.O_CLOEXEC)
         try:
-            pid = self._confined(view, command, request, report)
+            pid = self._confined(view, command, request, report, channel[1].fileno() if channel else -1)
         except (OSError, SetupFailed) as exc:
             os.close(status)
             stage = exc.stage if isinstance(exc, SetupFailed) else "processes"
@@ -188,15 +190,20 @@ class Launcher:
             return
         finally:
             os.close(report)
+        if channel:
+            self._channels[status] = channel[0]
+            channel[1].close()
         self._running[pid] = _group(pid, request)
         self._setting_up[status] = (self._running[pid], b"")
         self._poll.register(status, select.POLLIN)
 
-    def _confined(self, view: plan.Plan, command: confined.Command, request: Request, report: int) -> int:
+    def _confined(
+        self, view: plan.Plan, command: confined.Command, request: Request, report: int, listeners: int
+    ) -> int:
         """The pid of the process around the command."""
         if not request.flags & (BWRAP | LANDLOCK):
             userns = bool(request.flags & USER_NAMESPACE)
-            return confined.start(view, command, status_fd=report, userns=userns)
+            return confined.start(view, command, status_fd=report, userns=userns, listeners_fd=listeners)
         pid = os.fork()
         if pid:
             return pid
@@ -216,13 +223,18 @@ class Launcher:
         del self._setting_up[status]
         self._poll.unregister(status)
         os.close(status)
+        channel = self._channels.pop(status, None)
+        listeners = loopback.take(channel) if channel else []
         report = confined.decode_report(so_far)
         if report.failure is None:
-            self._report(Event(STARTED, group.id, group.leader, stage=",".join(report.weakened)[:64]))
+            started = Event(STARTED, group.id, group.leader, stage=",".join(report.weakened)[:64])
+            self._report(started, listeners)
         else:
             self._running.pop(group.leader, None)  # it ends by itself, and nobody waits for it
             failure = report.failure
             self._report(Event(STARTED, group.id, 0, failure.errno, stage=failure.stage[:64]))
+        for fd in listeners:
+            os.close(fd)
 
     def _signal(self, wanted: Callable[[_Group], bool], signum: int) -> None:
         for group in (*self._running.values(), *self._lingering.values()):
@@ -259,8 +271,11 @@ class Launcher:
             )
         self._lingering = {pid: group for pid, group in self._lingering.items() if group.signal(0)}
 
-    def _report(self, event: Event) -> None:
-        self._sock.send(pack_event(event))
+    def _report(self, event: Event, fds: Sequence[int] = ()) -> None:
+        if fds:
+            socket.send_fds(self._sock, [pack_event(event)], fds)
+        else:
+            self._sock.send(pack_event(event))
 
     def _end_everything(self) -> None:
         """Kill all descendants; those in other sessions become our children as their parents die."""

@@ -105,6 +105,12 @@ def pack_event(event: Event) -> bytes:
     return _EVENT.pack(*event[:-1], event.stage.encode("ascii"))
 
 
+def receive_event(sock: socket.socket, max_fds: int) -> tuple[Event, list[int]] | None:
+    """The next report and the descriptors that came with it, or None when the launcher is gone."""
+    data, fds, _, _ = socket.recv_fds(sock, _EVENT.size, max_fds, socket.MSG_CMSG_CLOEXEC)
+    return (unpack_event(data), fds) if data else None
+
+
 def _write_all(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:

@@ -19,7 +19,7 @@ class Need(enum.StrEnum):
 
     FILE_SYSTEM = "filesystem"
     NETWORK_OFF = "network-off"
-    NETWORK_PROXY = "network-proxy"
+    LOOPBACK_PORTS = "loopback-ports"
 
 
 class Backend(enum.StrEnum):
@@ -103,7 +103,12 @@ class Enforcement:
 
 
 UNCONFINED: Final = Enforcement(Backend.NONE)
-_MET: Final = frozenset({Need.FILE_SYSTEM, Need.NETWORK_OFF})
+_EVERYWHERE: Final = frozenset({Need.FILE_SYSTEM, Need.NETWORK_OFF})
+_MET: Final = {  # the ports need sockets out of a network namespace that only we make ourselves
+    Backend.NAMESPACES: _EVERYWHERE | {Need.LOOPBACK_PORTS},
+    Backend.BWRAP: _EVERYWHERE,
+    Backend.LANDLOCK: _EVERYWHERE,
+}
 
 # What each word that a set-up reports as weaker means to a user.
 WEAKNESSES: Final = {
@@ -121,25 +126,22 @@ def select(needs: frozenset[Need], trials: Mapping[Way, Trial]) -> Enforcement:
     """
     if not needs:
         return UNCONFINED
-    if not needs <= _MET:
-        unmet = ", ".join(sorted(needs - _MET))
-        raise SandboxUnavailable(
-            f"sandbox intent cannot be enforced on this executor: no backend for {unmet}"
-        )
     for way in Way:
         trial = trials.get(way)
-        if trial is not None and trial.works:
+        if trial is not None and trial.works and needs <= _MET[BACKENDS[way]]:
             weakened = tuple(WEAKNESSES.get(word, word) for word in trial.weakened)
             return Enforcement(BACKENDS[way], weakened=weakened, way=way, tool=trial.tool)
-    raise _refusal(trials)
+    raise _refusal(needs, trials)
 
 
-def _refusal(trials: Mapping[Way, Trial]) -> SandboxUnavailable:
+def _refusal(needs: frozenset[Need], trials: Mapping[Way, Trial]) -> SandboxUnavailable:
     """Names every refusal; the remedy is for the strongest way."""
     tried = [(way, trials[way]) for way in Way if way in trials]
     found = [fingerprints.by_errno(trial.stage, trial.errno) for _, trial in tried]
     told = [
-        f"{way}: {trial.stage} failed ({errno.errorcode.get(trial.errno, trial.errno)})"
+        f"{way} cannot do {', '.join(sorted(needs - _MET[BACKENDS[way]]))}"
+        if trial.works
+        else f"{way}: {trial.stage} failed ({errno.errorcode.get(trial.errno, trial.errno)})"
         + (f", {known.cause}" if known else "")
         for (way, trial), known in zip(tried, found, strict=True)
     ]
