@@ -13,6 +13,7 @@ import socket
 from typing import Final
 
 from holdfast.sandbox.kernel import SetupFailed, Stage
+from holdfast.sandbox.orders import receive_with_fds
 from holdfast.sandbox.plan import MAX_LOOPBACK_PORTS, Plan
 from holdfast.sandbox.view import NO_LOOPBACK
 
@@ -60,9 +61,8 @@ def take(channel: socket.socket) -> list[int]:
     """The listening sockets that were sent before, none if the sender was killed; the caller closes them."""
     with channel:
         try:
-            _, fds, _, _ = socket.recv_fds(
-                channel, 1, MAX_LISTENERS, socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
-            )
+            channel.setblocking(False)
+            _, fds = receive_with_fds(channel, 1, MAX_LISTENERS)
         except OSError:
             return []
     return fds

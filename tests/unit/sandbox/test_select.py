@@ -8,6 +8,7 @@ import pytest
 from holdfast.errors import SandboxUnavailable
 from holdfast.sandbox.select import (
     ANY,
+    BACKENDS,
     UNCONFINED,
     WEAKNESSES,
     Backend,
@@ -102,6 +103,18 @@ def test_a_stage_without_a_fingerprint_still_names_itself() -> None:
     assert caught.value.remedy is None
 
 
-def test_a_proxy_is_a_need_that_nobody_meets_yet() -> None:
-    with pytest.raises(SandboxUnavailable, match="network-proxy"):
-        select(MET | {Need.NETWORK_PROXY}, ABLE)
+def test_ports_are_let_through_only_by_our_own_namespaces() -> None:
+    needs = MET | {Need.LOOPBACK_PORTS}
+    for way in Way:
+        trials = {way: WORKS}
+        if BACKENDS[way] is Backend.NAMESPACES:
+            assert select(needs, trials).way is way
+        else:
+            with pytest.raises(SandboxUnavailable, match=f"{way} cannot do loopback-ports"):
+                select(needs, trials)
+
+
+def test_a_need_that_a_weaker_backend_lacks_does_not_hide_why_the_stronger_one_is_refused() -> None:
+    with pytest.raises(SandboxUnavailable, match=r"userns.*bwrap cannot do loopback-ports") as caught:
+        select(MET | {Need.LOOPBACK_PORTS}, UNABLE | {Way.BWRAP: WORKS})
+    assert caught.value.remedy
