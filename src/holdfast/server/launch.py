@@ -230,6 +230,8 @@ class Launcher:
         event, listeners = received
         child = connection.children.get(event.id)
         if child is None:
+            for fd in listeners:
+                os.close(fd)
             return
         if listeners:
             self._loopback.open(event.id, listeners)
