@@ -20,6 +20,7 @@ from holdfast.errors import (
     RemoteProtocolError,
     SandboxUnavailable,
     SessionAttached,
+    Unreachable,
     UsageError,
     face,
     from_os_error,
@@ -68,7 +69,7 @@ def test_what_nobody_planned_is_an_internal_error(exc: BaseException) -> None:
 
 
 def test_only_what_may_pass_by_itself_is_retryable() -> None:
-    assert {cls for cls in CLASSES if cls.retryable} == {SessionAttached, ConnectionLost}
+    assert {cls for cls in CLASSES if cls.retryable} == {SessionAttached, ConnectionLost, Unreachable}
 
 
 def test_an_error_carries_its_remedy() -> None:

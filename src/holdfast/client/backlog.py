@@ -1,0 +1,143 @@
+"""Events of one process between the link and whoever reads them. Pure module.
+
+Each stream has a lane; exit and close have one of their own. A reader has a place in every lane it
+wants. What nobody has read yet is never dropped; what somebody has read is kept for later readers up
+to KEPT_BYTES a lane. When more than FULL_BYTES have piled up the backlog is full, and its owner lets
+the sender wait until it is not.
+"""
+
+import weakref
+from collections import deque
+from typing import Final
+
+from holdfast.client.ordering import Event, Output
+
+KEPT_BYTES: Final = 1024 * 1024  # of what was read, a lane: as much as a server keeps of a process
+FULL_BYTES: Final = 4 * 1024 * 1024  # of one process: bounds memory, and lets bursts pass without a stop
+ROOM_BYTES: Final = 3 * 1024 * 1024  # below it there is room again; above what may be kept, or it never is
+EVENT_BYTES: Final = 256  # what an event costs beside its data, so that many small ones count as well
+
+ENDS: Final = "ends"
+LANES: Final = ("stdout", "stderr", "pty", ENDS)
+
+
+class _Lane:
+    """Events in order; places count from the first event there ever was."""
+
+    def __init__(self) -> None:
+        self.events: deque[Event] = deque()
+        self.first = 0
+        self.read = 0
+        self.bytes = 0
+        self.dropped_bytes = 0
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.events)
+
+
+class Backlog:
+    """One process's lanes."""
+
+    def __init__(self) -> None:
+        self._lanes = {name: _Lane() for name in LANES}
+        self._readers: weakref.WeakSet[Reader] = weakref.WeakSet()
+        self._bytes = 0
+        self._full = False
+
+    @property
+    def full(self) -> bool:
+        """Whether the sender should wait; it stays so until there is room worth the while."""
+        self._full = self._bytes > (ROOM_BYTES if self._full else FULL_BYTES)
+        return self._full
+
+    def add(self, event: Event) -> None:
+        lane = self._lanes[event.stream if isinstance(event, Output) else ENDS]
+        lane.events.append(event)
+        size = _size(event)
+        lane.bytes += size
+        self._bytes += size
+
+    def reader(self, *streams: str) -> "Reader":
+        """Somebody who reads these streams from the oldest event that is kept; of none given, all."""
+        reader = Reader(self, {name: self._lanes[name] for name in streams or LANES})
+        self._readers.add(reader)
+        return reader
+
+    def trim(self, lane: _Lane, name: str) -> None:
+        """Drop what everybody has read and nobody needs kept."""
+        needed = lane.read
+        for reader in self._readers:
+            needed = min(needed, reader.places.get(name, needed))
+        while lane.bytes > KEPT_BYTES and lane.first < needed:
+            event = lane.events.popleft()
+            lane.first += 1
+            size = _size(event)
+            lane.bytes -= size
+            self._bytes -= size
+            if isinstance(event, Output):
+                lane.dropped_bytes += len(event.data)
+
+
+class Reader:
+    """A place in each lane; forgotten by the backlog when nobody holds it any more."""
+
+    def __init__(self, backlog: Backlog, lanes: dict[str, _Lane]) -> None:
+        self._backlog = backlog
+        self._lanes = lanes
+        self.places = {name: lane.first for name, lane in lanes.items()}
+        self.missed_bytes = sum(lane.dropped_bytes for lane in lanes.values())
+
+    def next(self) -> Event | None:
+        """The next event in order; None when there is none yet."""
+        best: str | None = None
+        found: Event | None = None
+        for name, lane in self._lanes.items():
+            place = self.places[name]
+            if place < lane.end:
+                event = lane.events[place - lane.first]
+                if found is None or event.seq < found.seq:
+                    best, found = name, event
+        if best is None:
+            return None
+        lane = self._lanes[best]
+        self.places[best] += 1
+        lane.read = max(lane.read, self.places[best])
+        if lane.bytes > KEPT_BYTES:
+            self._backlog.trim(lane, best)
+        return found
+
+
+class Ends:
+    """The head and the tail of what a stream said, within `max_bytes`."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._head_bytes = max_bytes - max_bytes // 2
+        self._tail_bytes = max_bytes // 2
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._dropped_bytes = 0
+
+    def add(self, data: bytes) -> None:
+        if len(self._head) < self._head_bytes:
+            fits = self._head_bytes - len(self._head)
+            self._head += data[:fits]
+            data = data[fits:]
+        self._tail += data
+        if len(self._tail) > 2 * self._tail_bytes:  # not at every byte too many: each time moves the rest
+            self._cut()
+
+    def read(self) -> tuple[bytes, int]:
+        """What was kept, and how many bytes are missing in its middle."""
+        self._cut()
+        return bytes(self._head + self._tail), self._dropped_bytes
+
+    def _cut(self) -> None:
+        over = len(self._tail) - self._tail_bytes
+        if over > 0:
+            del self._tail[:over]
+            self._dropped_bytes += over
+
+
+def _size(event: Event) -> int:
+    return EVENT_BYTES + (len(event.data) if isinstance(event, Output) else 0)
