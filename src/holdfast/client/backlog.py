@@ -16,6 +16,7 @@ KEPT_BYTES: Final = 1024 * 1024  # of what was read, a lane: as much as a server
 FULL_BYTES: Final = 4 * 1024 * 1024  # of one process: bounds memory, and lets bursts pass without a stop
 ROOM_BYTES: Final = 3 * 1024 * 1024  # below it there is room again; above what may be kept, or it never is
 EVENT_BYTES: Final = 256  # what an event costs beside its data, so that many small ones count as well
+PIECE_BYTES: Final = 4096  # output in smaller pieces is joined up to this before it is kept for a result
 
 ENDS: Final = "ends"
 LANES: Final = ("stdout", "stderr", "pty", ENDS)
@@ -112,31 +113,42 @@ class Ends:
     """The head and the tail of what a stream said, within `max_bytes`."""
 
     def __init__(self, max_bytes: int) -> None:
-        self._head_bytes = max_bytes - max_bytes // 2
+        self._head_room = max_bytes - max_bytes // 2
         self._tail_bytes = max_bytes // 2
-        self._head = bytearray()
-        self._tail = bytearray()
+        self._head: deque[bytes] = deque()
+        self._tail: deque[bytes] = deque()
+        self._held_bytes = 0
         self._dropped_bytes = 0
 
     def add(self, data: bytes) -> None:
-        if len(self._head) < self._head_bytes:
-            fits = self._head_bytes - len(self._head)
-            self._head += data[:fits]
-            data = data[fits:]
-        self._tail += data
-        if len(self._tail) > 2 * self._tail_bytes:  # not at every byte too many: each time moves the rest
-            self._cut()
+        if self._head_room:
+            fits = data[: self._head_room]
+            _append(self._head, fits)
+            self._head_room -= len(fits)
+            data = data[len(fits) :]
+        if data:
+            _append(self._tail, data)
+            self._held_bytes += len(data)
+            while self._held_bytes - len(self._tail[0]) > self._tail_bytes:
+                self._drop(len(self._tail.popleft()))
 
     def read(self) -> tuple[bytes, int]:
         """What was kept, and how many bytes are missing in its middle."""
-        self._cut()
-        return bytes(self._head + self._tail), self._dropped_bytes
+        tail = b"".join(self._tail)
+        over = max(0, len(tail) - self._tail_bytes)
+        return b"".join([*self._head, tail[over:]]), self._dropped_bytes + over
 
-    def _cut(self) -> None:
-        over = len(self._tail) - self._tail_bytes
-        if over > 0:
-            del self._tail[:over]
-            self._dropped_bytes += over
+    def _drop(self, count: int) -> None:
+        self._held_bytes -= count
+        self._dropped_bytes += count
+
+
+def _append(pieces: deque[bytes], data: bytes) -> None:
+    """Tiny pieces are joined, or each would cost more than it holds."""
+    if pieces and len(pieces[-1]) + len(data) <= PIECE_BYTES:
+        pieces[-1] += data
+    else:
+        pieces.append(data)
 
 
 def _size(event: Event) -> int:

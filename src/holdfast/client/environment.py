@@ -93,7 +93,7 @@ class Environment:
         """The other machine's files."""
         from holdfast.client.files import Files
 
-        return Files(self._session)
+        return Files(self._session, info=self.info)
 
     @functools.cached_property
     def http(self) -> "Http":
