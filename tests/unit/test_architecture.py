@@ -31,6 +31,7 @@ PURE_STDLIB = {
     "string",
     "struct",
     "sys",
+    "tomllib",
     "typing",
     "urllib.parse",
 }
@@ -40,6 +41,8 @@ LAYERS = [  # lower may not import higher; names on one line may not import each
     {"wire", "sandbox"},
     {"server", "outcome", "profile", "streams"},
     {"client"},
+    {"client"},
+    {"sync"},
     {"run"},
     {"doctor"},
     {"cli"},
