@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from holdfast.client.ordering import Closed as Closed
     from holdfast.client.ordering import Exited as Exited
     from holdfast.client.ordering import Output as Output
+    from holdfast.client.policy import Policy as Policy
     from holdfast.client.process import Process as Process
     from holdfast.client.process import Result as Result
     from holdfast.errors import ConnectionLost as ConnectionLost
@@ -42,6 +43,7 @@ _EXPORTS = {
     "OperationFailed": "errors",
     "Output": "client.ordering",
     "OutputLost": "errors",
+    "Policy": "client.policy",
     "Process": "client.process",
     "ProtocolMismatch": "errors",
     "Result": "client.process",

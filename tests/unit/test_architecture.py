@@ -34,13 +34,13 @@ PURE_STDLIB = {
     "tomllib",
     "typing",
     "urllib.parse",
+    "weakref",
 }
 PURE_THIRD_PARTY = {"msgspec", "pybase64"}
 LAYERS = [  # lower may not import higher; names on one line may not import each other
     {"errors", "log", "tracing"},
     {"wire", "sandbox"},
     {"server", "outcome", "profile", "streams"},
-    {"client"},
     {"client"},
     {"sync"},
     {"run"},

@@ -5,17 +5,18 @@ import contextlib
 import functools
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
-from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from holdfast.client.answer import typed
 from holdfast.client.handshake import Doorway
 from holdfast.client.process import MAX_OUTPUT_BYTES, Process, Result
 from holdfast.client.recovery import State
+from holdfast.client.remotepath import RemotePath, to_native, to_uri
 from holdfast.client.session import Session
 from holdfast.client.target import parse_target
-from holdfast.errors import ConnectionLost, HoldfastError, InvalidRequest, ProtocolMismatch, UsageError
+from holdfast.errors import ConnectionLost, HoldfastError, InvalidRequest, UsageError
 from holdfast.wire.environment import EnvironmentInfo
 from holdfast.wire.paths import PathUri
 from holdfast.wire.processes import EnvPolicy, StartParams
@@ -83,10 +84,7 @@ class Environment:
             ConnectionLost: no link is up right now; this does not wait for one.
         """
         answer = await self._session.call_now("environment/status", None, timeout_s=STATUS_S)
-        try:
-            return msgspec.convert(answer, _Status).status
-        except msgspec.ValidationError as exc:
-            raise ProtocolMismatch(f"an environment/status answer is broken: {exc}") from None
+        return typed(answer, _Status).status
 
     @functools.cached_property
     def files(self) -> "Files":
@@ -106,7 +104,7 @@ class Environment:
         self,
         argv: Sequence[str],
         *,
-        cwd: str | PurePath | None = None,
+        cwd: RemotePath | None = None,
         env: Mapping[str, str] | None = None,
         policy: "Policy | None" = None,
         tty: bool = False,
@@ -134,7 +132,7 @@ class Environment:
             pipe_stdin=stdin,
             arg0=arg0,
             env_policy=_CORE if env is None else None,
-            sandbox=None if policy is None else policy.context(where.native()),
+            sandbox=None if policy is None else policy.context(to_native(where.uri)),
         )
         process = Process(self._session, params.process_id, tty=tty)
         self._session.add_route(process)
@@ -152,7 +150,7 @@ class Environment:
         self,
         argv: Sequence[str],
         *,
-        cwd: str | PurePath | None = None,
+        cwd: RemotePath | None = None,
         env: Mapping[str, str] | None = None,
         policy: "Policy | None" = None,
         tty: bool = False,
@@ -186,18 +184,12 @@ class Environment:
                 process.abandon()
                 raise
 
-    def _directory(self, cwd: str | PurePath | None) -> PathUri:
-        base = self.info.cwd
-        if cwd is None:
-            if base is None:
-                raise UsageError("the server does not say where it is", remedy="give cwd=")
-            return PathUri.parse(base)
-        path = os.fspath(cwd)
-        if path.startswith("file:"):
-            raise UsageError("cwd is a path, not a URI", remedy="leave file:// away")
-        if base is None:
-            return PathUri.from_native(path)
-        return PathUri.parse(base).join(path)
+    def _directory(self, cwd: RemotePath | None) -> PathUri:
+        if cwd is not None:
+            return to_uri(cwd)
+        if self.info.cwd is None:
+            raise UsageError("the server does not say where it is", remedy="give cwd=")
+        return PathUri.parse(self.info.cwd)
 
 
 async def _feed_and_wait(process: Process, data: bytes, max_output_bytes: int) -> Result:

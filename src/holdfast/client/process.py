@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast.client.answer import typed
 from holdfast.client.backlog import Backlog, Ends, Reader
 from holdfast.client.ordering import Closed, Event, Exited, Lost, Ordering, Output, Page
 from holdfast.client.pushed import Pushed, decode_page
@@ -24,7 +25,6 @@ from holdfast.errors import (
     HoldfastError,
     InvalidRequest,
     OutputLost,
-    ProtocolMismatch,
     UsageError,
 )
 from holdfast.wire.processes import (
@@ -252,10 +252,7 @@ class Process:
 
     @staticmethod
     def _check_written(answer: JsonValue) -> None:
-        try:
-            status = msgspec.convert(answer, _Written).status
-        except msgspec.ValidationError as exc:
-            raise ProtocolMismatch(f"a process/write answer is broken: {exc}") from None
+        status = typed(answer, _Written).status
         if status == "stdinClosed":
             raise InvalidRequest(
                 "the process has no standard input, or not any more", remedy="start it with stdin=True"
@@ -271,10 +268,7 @@ class Process:
 
     def started(self, answer: JsonValue) -> None:
         """The answer to its start."""
-        try:
-            start = msgspec.convert(answer, _Started)
-        except msgspec.ValidationError as exc:
-            raise ProtocolMismatch(f"a process/start answer is broken: {exc}") from None
+        start = typed(answer, _Started)
         self.sandbox_type, self.enforcement = start.sandbox_type, start.enforcement
         self.recoverable = not self._closed
 

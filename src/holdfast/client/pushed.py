@@ -11,6 +11,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import msgspec
 import pybase64
 
+from holdfast.client.answer import typed
 from holdfast.client.ordering import Closed, Event, Exited, Output, Page
 from holdfast.errors import RemoteProtocolError
 from holdfast.wire.processes import DenialReport, Usage
@@ -144,10 +145,7 @@ def decode_page(result: JsonValue) -> Page:
     Raises:
         RemoteProtocolError: it is none.
     """
-    try:
-        read = msgspec.convert(result, _Read)
-    except msgspec.ValidationError as exc:
-        raise RemoteProtocolError(f"a process/read answer is broken: {exc}") from None
+    read = typed(result, _Read)
     outputs = tuple(Output(chunk.seq, chunk.stream, chunk.chunk) for chunk in read.chunks)
     return Page(
         outputs,
