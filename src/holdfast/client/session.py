@@ -127,6 +127,11 @@ class Session:
         """Why the session is over, once it is."""
         return self._failure
 
+    @property
+    def holding(self) -> bool:
+        """Whether the link is not read because somebody does not read a process."""
+        return self._held
+
     async def aclose(self) -> None:
         """End every process that still runs, within FAREWELL_S, and the link."""
         routes = list(self._routes.values())
