@@ -457,7 +457,8 @@ async def test_a_token_is_refused_or_accepted() -> None:
 
 
 async def test_what_makes_no_sense_is_refused_here(env: holdfast.Environment) -> None:
-    for argv in ([], "ls -l"):
+    no_commands: list[list[str] | str] = [[], "ls -l"]
+    for argv in no_commands:
         with pytest.raises(UsageError):
             await env.run(argv)
     for cwd in ("file:///tmp", "relative"):
