@@ -13,10 +13,9 @@ from typing import Final
 from bench import contest, report
 from bench.client import Failed
 from bench.measures import Plan
-from bench.servers import ROOT, Side, Spec, find_codex, ours, reference, version
+from bench.servers import RESULTS, ROOT, Side, Spec, find_codex, ours, reference, version
 from bench.table import MEASURES, Measure
 
-RESULTS: Final = ROOT / "bench" / "results"
 LAUNCHES: Final = 10  # of each server, over all rounds
 MAX_ROUNDS: Final = 100
 

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 from bench import fixtures, swerex
 from bench.client import Failed
 from bench.measures import LIGHT, Contest, Plan, spawn_floor
-from bench.servers import Server, Side, Spec, profiled, running
+from bench.servers import RESULTS, Server, Side, Spec, profiled, running
 from bench.table import Measure
 
 # samples of one measure: contestant → one list per round
@@ -30,9 +30,10 @@ def contestants(
 ) -> Iterator[tuple[list[Contest], Rivals]]:
     """Every server up and every file made, until the end of the block."""
     with contextlib.ExitStack() as stack:
-        root = Path(
-            stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-", ignore_cleanup_errors=True))
-        )
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        # Not in /tmp: the reference cannot confine anything when its home is there.
+        scratch = tempfile.TemporaryDirectory(prefix="run-", dir=RESULTS, ignore_cleanup_errors=True)
+        root = Path(stack.enter_context(scratch))
         made = fixtures.make(subdirectory(root, "files"))
         contests = []
         for spec in specs:

@@ -18,6 +18,7 @@ from bench.client import Failed
 from tools.get_codex import installed
 
 ROOT: Final = Path(__file__).resolve().parent.parent
+RESULTS: Final = ROOT / "bench" / "results"
 READY_WITHIN_S: Final = 30.0
 STOP_WITHIN_S: Final = 5.0
 STDERR_TAIL: Final = 2000

@@ -1,4 +1,4 @@
-"""Write docs/reference from the tables in the code: commands, methods, errors, numbers.
+"""Write docs/reference from the tables in the code: commands, methods, errors, numbers, guarantees.
 
 The same code gives the same bytes, so `make docs` can tell when a page is out of date.
 """
@@ -19,6 +19,8 @@ from msgspec import inspect as shapes
 
 from holdfast.cli import cli
 from holdfast.errors import FACES, INTERNAL, HoldfastError
+from holdfast.sandbox.guarantee import BACKENDS, Row
+from holdfast.sandbox.guarantees import GUARANTEES
 from holdfast.wire.methods import METHODS, Method
 from holdfast.wire.paths import PathUri
 
@@ -272,11 +274,46 @@ def limits_page() -> str:
     )
 
 
+# --- guarantees
+
+
+def guarantee(row: Row) -> str:
+    """One guarantee under every backend, and what tries it."""
+    tried = ", ".join(f"`{name}`" for name in row.attempts)
+    rows = [(backend, row.under(backend).verdict, row.under(backend).why) for backend in BACKENDS]
+    return "\n\n".join(
+        (
+            f"### {row.id}",
+            f"{row.promise}.",
+            table(("backend", "holds", "how, or why not"), rows),
+            f"Tried by {tried}." if tried else "No attempt tries this.",
+        )
+    )
+
+
+def sandbox_page() -> str:
+    """What holds with which backend."""
+    overview: list[tuple[str, ...]] = [
+        (f"[{row.promise}](#{row.id})", *(row.under(backend).verdict for backend in BACKENDS))
+        for row in GUARANTEES
+    ]
+    return page(
+        "Sandbox",
+        "What holds with which backend, at its best on a host that has what it needs. What a host lacks is\n"
+        "in the answer to every start. *seatbelt* is judged by its profile: it has not been run by us.\n"
+        "The attempts are those of `holdfast.doctor.attempts`, made from inside the sandbox.",
+        table(("guarantee", *BACKENDS), overview),
+        "## Guarantees",
+        *map(guarantee, GUARANTEES),
+    )
+
+
 PAGES: Final = {
     "cli.md": cli_page,
     "methods.md": methods_page,
     "errors.md": errors_page,
     "limits.md": limits_page,
+    "sandbox.md": sandbox_page,
 }
 
 

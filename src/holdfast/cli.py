@@ -6,13 +6,16 @@ import json
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 
 import click
 
 from holdfast import __version__
 from holdfast.errors import HoldfastError, StartupError, UsageError, face
 from holdfast.server.address import DEFAULT
+
+if TYPE_CHECKING:
+    from holdfast.sandbox.select import Choice
 
 T = TypeVar("T")
 
@@ -28,6 +31,24 @@ def _fail(exc: HoldfastError) -> NoReturn:
 @click.version_option(__version__, prog_name="holdfast", message="%(prog)s %(version)s")
 def cli() -> None:
     """Run coding agents and their commands, here or elsewhere, and lose nothing they did."""
+
+
+_backend = click.option(
+    "--backend",
+    type=click.Choice(["auto", "namespaces", "bwrap", "landlock"]),
+    default="auto",
+    show_default=True,
+    help="Who confines; auto takes the strongest that works here.",
+)
+_degraded = click.option(
+    "--degraded", is_flag=True, help="Also run what can only be confined in part; what is missing is said."
+)
+
+
+def _choice(backend: str, *, degraded: bool) -> "Choice":
+    from holdfast.sandbox.select import Backend, Choice
+
+    return Choice(None if backend == "auto" else Backend(backend), degraded)
 
 
 @cli.command()
@@ -77,6 +98,8 @@ def cli() -> None:
 @click.option(
     "--hint/--no-hint", default=None, help="Say on standard error what to type next [default: on a terminal]."
 )
+@_backend
+@_degraded
 @click.option("--metrics", is_flag=True, help="Serve Prometheus metrics on /metrics of a ws:// listener.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
@@ -97,6 +120,8 @@ def serve(
     ws_audience: str | None,
     skew_s: int,
     hint: bool | None,
+    backend: str,
+    degraded: bool,
     metrics: bool,
     log_format: Literal["text", "json"],
     log_level: str,
@@ -124,7 +149,7 @@ def serve(
             audience=ws_audience,
             skew_s=skew_s,
         )
-        options = Options(parse(listen), slots, authenticator, metrics)
+        options = Options(parse(listen), slots, authenticator, metrics, _choice(backend, degraded=degraded))
         _run(run(options, announce=functools.partial(_announce, hint=hint)))
     except HoldfastError as exc:
         _fail(exc)
@@ -161,6 +186,8 @@ class _OneLine(click.Command):
 )
 @click.option("--network", type=click.Choice(["on", "off"]), help="[default: off, with --full-access on]")
 @click.option("--cwd", metavar="DIR", help="Run there; it is the workspace then.")
+@_backend
+@_degraded
 @click.option("--print-plan", is_flag=True, help="Print what would be done and by whom; run nothing.")
 @click.option(
     "--explain",
@@ -186,6 +213,8 @@ def exec_(
     deny: tuple[str, ...],
     network: str | None,
     cwd: str | None,
+    backend: str,
+    degraded: bool,
     print_plan: bool,
     explain: tuple[str, ...],
     as_json: bool,
@@ -215,6 +244,7 @@ def exec_(
             deny,
             network=None if network is None else network == "on",
             cwd=cwd,
+            choice=_choice(backend, degraded=degraded),
         )
         if print_plan:
             told = run.plan(wish)

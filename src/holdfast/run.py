@@ -28,7 +28,7 @@ from holdfast.sandbox.paths import absolute, join, parent
 from holdfast.sandbox.planner import settle
 from holdfast.sandbox.policy import Access, Bound, Network, Policy, bind
 from holdfast.sandbox.resolve import locate, look, trace
-from holdfast.sandbox.select import Enforcement
+from holdfast.sandbox.select import ANY, Choice, Enforcement
 from holdfast.server.childenv import scrubbed
 from holdfast.server.executor import Executor
 from holdfast.server.launch import LOST_CODE, Command, Exit, StartFailed
@@ -60,6 +60,7 @@ class Wish:
     deny: Sequence[str] = ()
     network: bool | None = None  # None: as the preset or the profile has it
     cwd: str | None = None
+    choice: Choice = ANY
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class _Scene:
     cwd: str
     environ: dict[str, str]
     bound: Bound
+    choice: Choice
 
 
 # --- what the command line calls
@@ -149,7 +151,7 @@ def _scene(wish: Wish, environ: Mapping[str, str]) -> _Scene:
                 f"--allow-write {path}: there is no such file or directory; create it or allow its directory"
             )
         policy = policy.allow_write(path)
-    return _Scene(cwd, env, bind(policy, where))
+    return _Scene(cwd, env, bind(policy, where), wish.choice)
 
 
 def _policy(wish: Wish, here: str) -> Policy:
@@ -202,7 +204,7 @@ def _answer(path: str, bound: Bound) -> PathAnswer:
 
 
 async def _plan(scene: _Scene) -> Planned:
-    executor = Executor(scene.environ)
+    executor = Executor(scene.environ, choice=scene.choice)
     executor.open()
     try:
         sandbox = await executor.sandboxes.confine(scene.bound, cwd=scene.cwd)
@@ -212,7 +214,7 @@ async def _plan(scene: _Scene) -> Planned:
 
 
 async def _execute(scene: _Scene, argv: Sequence[str]) -> Ending:
-    executor = Executor(scene.environ)
+    executor = Executor(scene.environ, choice=scene.choice)
     executor.open()
     try:
         sandbox = await executor.sandboxes.confine(scene.bound, cwd=scene.cwd)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.sandbox.select import HostFacts, Trial
+from holdfast.sandbox.select import Trial, Way
 from holdfast.server.executor import Clocks
 from tests.support.peer import Refused, connected, descendants_named, ready, seen_running, serving
 
@@ -141,7 +141,7 @@ RESTRICTED = {
 
 async def test_a_sandbox_that_cannot_be_enforced_is_an_error_and_runs_nothing(tmp_path: Path) -> None:
     async with serving() as (url, executor), ready(url) as peer:
-        executor.sandboxes._facts = HostFacts(Trial("userns", errno.EPERM))
+        executor.sandboxes._trials = dict.fromkeys(Way, Trial("userns", errno.EPERM))
         with pytest.raises(Refused) as refused:
             await peer.start("p", f"touch {tmp_path}/ran", sandbox=RESTRICTED)
         assert refused.value.code == -32602

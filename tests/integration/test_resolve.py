@@ -257,3 +257,38 @@ def test_a_missing_temporary_directory_is_skipped(top: Path) -> None:
     made = plan_for(bound, look(bound))
     assert [step.path for step in made.steps] == [str(top)]
     assert all(path.startswith(f"{top}/.") for path in made.absent)
+
+
+@pytest.mark.parametrize(
+    "change", ["create .git", "root becomes a link", "link points elsewhere", "rename above"]
+)
+def test_a_glance_notices_whatever_another_look_would(top: Path, change: str) -> None:
+    real = top / "above" / "ws"
+    real.mkdir(parents=True)
+    (top / "elsewhere" / "ws").mkdir(parents=True)
+    (top / "way").symlink_to("above")
+    root = top / "way" / "ws"
+    bound = bind(workspace_write(), Where(str(root), (str(root),), slash_tmp=False))
+    before, names = resolve.glance(bound)
+    assert names is not None
+    assert resolve.unchanged(names)
+    match change:
+        case "create .git":
+            (root / ".git").mkdir()
+        case "root becomes a link":
+            real.rmdir()
+            real.symlink_to(top / "elsewhere" / "ws")
+        case "link points elsewhere":
+            (top / "way").unlink()
+            (top / "way").symlink_to("elsewhere")
+        case "rename above":
+            (top / "above").rename(top / "moved")
+    assert not resolve.unchanged(names)
+    assert resolve.look(bound) != before
+
+
+def test_where_more_than_names_counts_a_glance_does_not_do(top: Path) -> None:
+    where = Where(str(top), (str(top),), slash_tmp=False)
+    assert resolve.glance(bind(workspace_write().deny_glob("*.key"), where))[1] is None
+    touch(top / ".git", "gitdir: ../other")
+    assert resolve.glance(bind(workspace_write(), where))[1] is None

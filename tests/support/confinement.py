@@ -180,11 +180,8 @@ def sabotaged(applied: plan.Plan, argv: tuple[bytes, ...], *, deadly: bool, user
     for attempt in range(1, 400):
         sabotage.left = attempt
         reader, writer = os.pipe2(os.O_CLOEXEC)
-        parent = os.getpid()
-        child = os.fork()
-        if child == 0:
-            command = confined.Command(argv[0], argv, {b"PATH": SAFE_PATH.encode()}, ((1, 1), (2, 2)))
-            confined.run(applied, command, parent=parent, status_fd=writer, userns=userns)
+        command = confined.Command(argv[0], argv, {b"PATH": SAFE_PATH.encode()}, ((1, 1), (2, 2)))
+        child = confined.start(applied, command, status_fd=writer, userns=userns)
         sabotage.left = -1
         os.close(writer)
         report = confined.decode_report(os.read(reader, confined.MAX_REPORT))
@@ -226,14 +223,11 @@ def main(options: Options, argv: list[str]) -> None:
         master, slave = pty.openpty()
         tty = os.ttyname(slave)
     reader, writer = os.pipe2(os.O_CLOEXEC)
-    parent = os.getpid()
-    child = os.fork()
-    if child == 0:
-        env = {b"PATH": SAFE_PATH.encode(), b"LANG": b"C.UTF-8", b"TERM": b"dumb"}
-        fds = () if options.tty else ((0, 0), (1, 1), (2, 2))
-        arguments = tuple(os.fsencode(one) for one in argv)
-        command = confined.Command(arguments[0], arguments, env, fds, tty)
-        confined.run(applied, command, parent=parent, status_fd=writer, userns=options.userns)
+    env = {b"PATH": SAFE_PATH.encode(), b"LANG": b"C.UTF-8", b"TERM": b"dumb"}
+    fds = () if options.tty else ((0, 0), (1, 1), (2, 2))
+    arguments = tuple(os.fsencode(one) for one in argv)
+    command = confined.Command(arguments[0], arguments, env, fds, tty)
+    child = confined.start(applied, command, status_fd=writer, userns=options.userns)
     os.close(writer)
     said = b""
     while chunk := os.read(reader, confined.MAX_REPORT):

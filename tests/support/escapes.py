@@ -18,6 +18,7 @@ from holdfast.doctor import selfcheck
 from holdfast.doctor.attempts import ATTEMPTS, Attempt, Guarantee
 from holdfast.sandbox import kernel
 from holdfast.sandbox.landlock import FAKE_ABI
+from holdfast.sandbox.select import Way
 from holdfast.server.launch import Launcher
 from tests.support import confinement
 
@@ -140,7 +141,7 @@ async def _run(mode: Mode, folder: Path, python: str) -> list[selfcheck.Result]:
         return await selfcheck.run(_without_landlock, folder=folder, attempts=attempts, python=python)
     launcher = Launcher()
     try:
-        backend = selfcheck.Native(launcher, user_namespace=mode.userns)
+        backend = selfcheck.Native(launcher, Way.USER_NAMESPACE if mode.userns else Way.AS_ROOT)
         return await selfcheck.run(backend, folder=folder, attempts=attempts, python=python)
     finally:
         await launcher.aclose()

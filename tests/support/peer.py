@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from websockets.asyncio.client import ClientConnection, connect
 
+from holdfast.sandbox.select import ANY, Choice
 from holdfast.server.address import parse
 from holdfast.server.auth import Authenticator
 from holdfast.server.executor import Clocks, Executor
@@ -169,9 +170,10 @@ async def serving(
     environ: Mapping[str, str] = ENV,
     authenticator: Authenticator | None = None,
     metrics: bool = False,
+    choice: Choice = ANY,
 ) -> AsyncIterator[tuple[str, Executor]]:
     """A whole server in this loop; yields its address and its executor."""
-    executor = Executor(environ, clocks)
+    executor = Executor(environ, clocks, choice)
     server = Server(Options(parse(listen), slots, authenticator, metrics), executor)
     bound: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     task = asyncio.ensure_future(server.serve(bound.set_result))

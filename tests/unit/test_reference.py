@@ -6,6 +6,8 @@ import pytest
 
 from holdfast.cli import cli
 from holdfast.errors import FACES
+from holdfast.sandbox.guarantee import BACKENDS, Row
+from holdfast.sandbox.guarantees import GUARANTEES
 from holdfast.wire.methods import METHODS
 from tools import reference
 
@@ -51,10 +53,19 @@ def test_every_error_is_there_with_its_codes(cls: type, pages: dict[str, str]) -
     assert f"| {rpc} | {exit_status} | {http} |" in row
 
 
-def test_every_link_leads_to_a_heading(pages: dict[str, str]) -> None:
-    text = pages["methods.md"]
+@pytest.mark.parametrize("row", GUARANTEES, ids=lambda row: row.id)
+def test_every_guarantee_is_there_with_every_backend(row: Row, pages: dict[str, str]) -> None:
+    section = pages["sandbox.md"].split(f"\n### {row.id}\n")[1].split("\n### ")[0]
+    for backend in BACKENDS:
+        assert f"| {backend} | {row.under(backend).verdict} | {row.under(backend).why} |" in section
+    assert all(f"`{attempt}`" in section for attempt in row.attempts)
+
+
+@pytest.mark.parametrize("page", ["methods.md", "sandbox.md"])
+def test_every_link_leads_to_a_heading(page: str, pages: dict[str, str]) -> None:
+    text = pages[page]
     headings = [line.lstrip("# ") for line in text.splitlines() if line.startswith("#")]
-    anchors = ["".join(c for c in heading.lower() if c.isalnum()) for heading in headings]
+    anchors = ["".join(c for c in heading.lower() if c.isalnum() or c == "-") for heading in headings]
     links = [part.split(")")[0] for part in text.split("](#")[1:]]
     assert set(links) <= set(anchors)
     assert len(anchors) == len(set(anchors))

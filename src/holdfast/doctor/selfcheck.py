@@ -23,6 +23,7 @@ from holdfast.doctor.scene import Scene
 from holdfast.errors import SandboxUnavailable
 from holdfast.sandbox import plan as plans
 from holdfast.sandbox.plan import Plan
+from holdfast.sandbox.select import Way
 from holdfast.server.launch import Command, Confinement, Exit, Launcher
 
 MAX_OUTPUT: Final = 1 << 20  # more than any attempt prints; one that prints without end must not fill us
@@ -152,9 +153,9 @@ def _environment(scene: Scene) -> dict[str, str]:
 class Native:
     """Runs errands through a launcher, as the server runs its commands."""
 
-    def __init__(self, launcher: Launcher, *, user_namespace: bool) -> None:
+    def __init__(self, launcher: Launcher, way: Way, *, tool: str = "") -> None:
         self._launcher = launcher
-        self._user_namespace = user_namespace
+        self._way, self._tool = way, tool
 
     async def __call__(self, errand: Errand) -> Outcome:
         ours, streams = _terminal() if errand.tty else _pipe()
@@ -169,7 +170,7 @@ class Native:
                     tty=errand.tty,
                     state=None,
                     on_exit=lambda end: None if ended.done() else ended.set_result(end),
-                    confinement=Confinement(plans.encode(errand.plan), self._user_namespace),
+                    confinement=Confinement(plans.encode(errand.plan), self._way, self._tool),
                 )
             finally:
                 for fd in set(streams):

@@ -1,16 +1,16 @@
-"""A confined command: the processes around it, from the launcher's fork to the command's end.
+"""A confined command: the process around it, from the launcher's fork to the command's end.
 
     launcher
-      outer    enters the namespaces; outside of the PID namespace; ends exactly as the command did
-        init   PID 1 inside: builds the view, starts the command, reaps, forwards signals
-          command
+      init     PID 1 of the namespaces: builds the view, starts the command, reaps, forwards signals
+        command
 
-The outer process leads a process group in which init is too. A signal to that group reaches init,
-which passes it on to the command's own group; SIGKILL ends both, and with PID 1 the kernel ends
-everything inside. Either dies with its parent, so nothing is left when the launcher is killed.
+Init leads a process group of its own. A signal to that group reaches init, which passes it on to the
+command's own group; SIGKILL ends init, and with PID 1 the kernel ends everything inside. It dies
+with its parent, so nothing is left when the launcher is killed.
 
-Init stays between the command and the outer process because PID 1 is special: the kernel ignores
-signals that it has no handler for, so a command as PID 1 could not end itself with one.
+Init stays between the command and the launcher because PID 1 is special: the kernel ignores signals
+that it has no handler for, so a command as PID 1 could not end itself with one. For the same reason
+init can not end as a command that was killed did: its exit code is then 128 and the signal.
 
 The report on the status pipe tells what happened before the command ran. End of file without a
 failure means that it runs.
@@ -18,21 +18,19 @@ failure means that it runs.
 
 import errno
 import os
+import select
 import signal
-import socket
-import struct
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, NoReturn
 
 from holdfast.sandbox import kernel
 from holdfast.sandbox.kernel import SetupFailed, Stage
-from holdfast.sandbox.namespaces import drop, enter
+from holdfast.sandbox.namespaces import drop, enter, fork
 from holdfast.sandbox.plan import Base, Plan
 from holdfast.sandbox.view import CONSOLE, build_view
 
 MAX_REPORT: Final = 8192  # a few words and one path
-_NOT_STARTED: Final = 125  # exit status of a set-up that failed; the report says why
-_STATUS: Final = struct.Struct("i")
+NOT_STARTED: Final = 125  # exit status of a set-up that failed; the report says why
 _UNBLOCKABLE: Final = (signal.SIGKILL, signal.SIGSTOP)
 _ALL_SIGNALS: Final = tuple(sorted(signal.valid_signals() - set(_UNBLOCKABLE)))
 _FORWARDED: Final = (
@@ -87,37 +85,34 @@ def decode_report(data: bytes) -> Report:
     return Report(tuple(weakened))
 
 
-def run(plan: Plan, command: Command, *, parent: int, status_fd: int, userns: bool) -> NoReturn:
-    """Be the confined command. To be called right after a fork, in the child of `parent`.
+def start(plan: Plan, command: Command, *, status_fd: int, userns: bool) -> int:
+    """Fork a process that ends as the confined command does; its pid.
 
-    Ends with the command's own status, or when it could not be started with a report on
-    `status_fd`, which must be close-on-exec.
+    When the command could not be started, a report on `status_fd`, which must be close-on-exec, says
+    why. The caller must have one thread.
+
+    Raises:
+        SetupFailed: not even the process could be made.
     """
+    uid, gid = os.getuid(), os.getgid()
+    pid = fork(userns=userns)
+    if pid:
+        return pid
     try:
-        os.setsid()
-        signal.pthread_sigmask(signal.SIG_BLOCK, _ALL_SIGNALS)
-        ours, theirs = socket.socketpair()
-        enter(plan, uid=os.getuid(), gid=os.getgid(), userns=userns)
-        with Stage("processes"):
-            kernel.die_with_parent(signal.SIGKILL)
-            if os.getppid() != parent:
-                os._exit(_NOT_STARTED)
-            init = os.fork()
-        if init == 0:
-            ours.close()
-            _be_init(plan, command, theirs, status_fd)
-        _keep_only(ours.detach())
-        _end_as(init)
+        _be_init(plan, command, status_fd, uid=uid, gid=gid, userns=userns)
     except BaseException as exc:  # whatever it is, it must not return into the launcher's loop
-        _report_failure(status_fd, exc)
-        os._exit(_NOT_STARTED)
+        report_failure(status_fd, exc)
+        os._exit(NOT_STARTED)
 
 
-def _be_init(plan: Plan, command: Command, outer: socket.socket, status_fd: int) -> NoReturn:
+def _be_init(plan: Plan, command: Command, status_fd: int, *, uid: int, gid: int, userns: bool) -> NoReturn:
+    os.setsid()
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ALL_SIGNALS)
     with Stage("processes"):
         kernel.die_with_parent(signal.SIGKILL)
-    if _is_closed(outer):
-        os._exit(_NOT_STARTED)
+    if _nobody_reads(status_fd):
+        os._exit(NOT_STARTED)  # the launcher died before it could take us along
+    enter(plan, uid=uid, gid=gid, userns=userns)
     weakened = build_view(plan, command.tty) + drop(plan)
     # The command has our user id: without this it could write our memory, which no filter guards
     # when it is done through /proc.
@@ -128,17 +123,15 @@ def _be_init(plan: Plan, command: Command, outer: socket.socket, status_fd: int)
         in_view = command.tty is not None and plan.base is not Base.UNTOUCHED
         pid = spawn(command._replace(tty=CONSOLE) if in_view else command)
     _report(status_fd, (field for word in weakened for field in (_WEAKENED, word)))
-    _keep_only(outer.detach())
-    os.write(0, _STATUS.pack(_reap(pid)))
-    os._exit(0)
+    kernel.close_from(0)  # an end of a pipe held here never ends
+    code = os.waitstatus_to_exitcode(_reap(pid))
+    os._exit(code if code >= 0 else 128 - code)
 
 
-def _is_closed(sock: socket.socket) -> bool:
-    """Has the process at the other end died before it could take us along?"""
-    try:
-        return sock.recv(1, socket.MSG_DONTWAIT) == b""
-    except BlockingIOError:
-        return False
+def _nobody_reads(pipe: int) -> bool:
+    asked = select.poll()
+    asked.register(pipe, 0)
+    return bool(asked.poll(0))
 
 
 def spawn(command: Command) -> int:
@@ -206,30 +199,8 @@ def _signal_group(leader: int, signum: int) -> None:
         return  # it has ended, which SIGCHLD is about to say
 
 
-def _keep_only(fd: int) -> None:
-    """Make this descriptor number 0 and close all others: an end of a pipe held here never ends."""
-    os.dup2(fd, 0)
-    kernel.close_from(1)
-
-
-def _end_as(init: int) -> NoReturn:
-    """Wait for the status that init leaves on descriptor 0, and end in the same way."""
-    data = os.read(0, _STATUS.size)
-    _, status = os.waitpid(init, 0)  # returns when every process inside is gone
-    if data:
-        (status,) = _STATUS.unpack(data)
-    if os.WIFSIGNALED(status):
-        signum = os.WTERMSIG(status)
-        kernel.forbid_inspection()  # one core dump, the command's, is enough
-        if signum not in _UNBLOCKABLE:
-            signal.signal(signum, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, (signum,))
-        os.kill(os.getpid(), signum)
-        os._exit(128 + signum)
-    os._exit(os.waitstatus_to_exitcode(status))
-
-
-def _report_failure(status_fd: int, exc: BaseException) -> None:
+def report_failure(status_fd: int, exc: BaseException) -> None:
+    """Say on the status pipe why the command does not run."""
     if not isinstance(exc, SetupFailed):
         exc = SetupFailed("internal", exc.errno or errno.EIO if isinstance(exc, OSError) else errno.EIO)
     _report(status_fd, (_FAILED, exc.stage, str(exc.errno), exc.path))

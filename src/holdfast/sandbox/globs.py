@@ -218,5 +218,7 @@ def _component(part: str) -> str:
 def _class(body: str) -> str:
     negated = body[0] in "!^"
     members = re.sub(r"([\\\[\]^&~|])", r"\\\1", body[1:] if negated else body)
+    # A range from or to `-`, which the regular expressions of some future Python take for a difference.
+    members = re.sub("--", lambda found: r"-\-" if found.start() else r"\--", members)
     # A class stays inside one component like `?`, even `[!a]` or `[+-9]`.
     return f"(?!/)[{'^' if negated else ''}{members}]"

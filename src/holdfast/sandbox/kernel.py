@@ -5,13 +5,15 @@ set-up it happened, so that a sandbox that could not be built is never taken for
 
 The mount calls are those of Linux 5.12: a mount is a descriptor, made or copied off-stage, given
 its attributes there, and only then put in its place. Their numbers are the same on every
-architecture. Paths are opened once, through no symbolic link, and used as descriptors: the plan
-names canonical paths, so a link on the way was put there by somebody after the plan was made.
+architecture; that of clone is not. Paths are opened once, through no symbolic link, and used as
+descriptors: the plan names canonical paths, so a link on the way was put there by somebody after
+the plan was made.
 """
 
 import ctypes
 import errno
 import os
+import signal
 from collections.abc import Callable
 from ctypes import c_char_p, c_int, c_long, c_size_t, c_uint, c_uint16, c_uint32, c_uint64, c_ulong, c_void_p
 from types import TracebackType
@@ -43,6 +45,7 @@ _AT_RECURSIVE: Final = 0x8000
 _RESOLVE_NO_SYMLINKS: Final = 0x04
 _CLOSE_RANGE_CLOEXEC: Final = 4
 _LAST_FD: Final = 0xFFFFFFFF
+_CLONE: Final = {"x86_64": 56, "aarch64": 220}.get(os.uname().machine)  # asm/unistd.h
 # linux/prctl.h, linux/seccomp.h, linux/capability.h
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_DUMPABLE: Final = 4
@@ -138,6 +141,7 @@ _unshare = _named("unshare", c_int)
 _prctl = _named("prctl", c_int, c_ulong, c_ulong, c_ulong, c_ulong)
 _prctl_filter = _named("prctl", c_int, c_ulong, c_void_p)
 _capset = _named("capset", c_void_p, c_void_p)
+_clone = None if _CLONE is None else numbered(_CLONE, c_ulong, c_ulong, c_ulong, c_ulong, c_ulong)
 _open_tree = numbered(428, c_int, c_char_p, c_uint)
 _move_mount = numbered(429, c_int, c_char_p, c_int, c_char_p, c_uint)
 _fsopen = numbered(430, c_char_p, c_uint)
@@ -148,8 +152,18 @@ _openat2 = numbered(437, c_int, c_char_p, c_void_p, c_size_t)
 _mount_setattr = numbered(442, c_int, c_char_p, c_uint, c_void_p, c_size_t)
 
 
+def clone(flags: int) -> int:
+    """Fork into new namespaces; 0 in the child, which is PID 1 if one of them is for processes.
+
+    Only for a process with one thread: nothing that must follow a fork is called.
+    """
+    if _clone is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    return _clone(flags | signal.SIGCHLD, 0, 0, 0, 0)
+
+
 def unshare(flags: int) -> None:
-    """Enter new namespaces; a new PID namespace begins with the next child."""
+    """Enter new namespaces."""
     _unshare(flags)
 
 

@@ -27,11 +27,15 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from holdfast.sandbox import confined, namespaces, plan
+from holdfast.sandbox import bwrapped, confined, landlocked, namespaces, plan
+from holdfast.sandbox.kernel import SetupFailed
 from holdfast.sandbox.orders import (
+    BWRAP,
+    DEGRADED,
     END_OWNER,
     EXITED,
     HAS_STATE,
+    LANDLOCK,
     SIGNAL,
     START,
     STARTED,
@@ -176,25 +180,31 @@ class Launcher:
         view = plan.decode(request.plan)
         status, report = os.pipe2(os.O_CLOEXEC)
         try:
-            pid = os.fork()
-        except OSError:
+            pid = self._confined(view, command, request, report)
+        except (OSError, SetupFailed) as exc:
             os.close(status)
-            raise
+            stage = exc.stage if isinstance(exc, SetupFailed) else "processes"
+            self._report(Event(STARTED, request.id, 0, exc.errno or errno.EIO, stage=stage))
+            return
         finally:
-            if os.getpid() == self._pid:
-                os.close(report)
-        if pid == 0:
-            signal.set_wakeup_fd(-1)
-            confined.run(
-                view,
-                command,
-                parent=self._pid,
-                status_fd=report,
-                userns=bool(request.flags & USER_NAMESPACE),
-            )
+            os.close(report)
         self._running[pid] = _group(pid, request)
         self._setting_up[status] = (self._running[pid], b"")
         self._poll.register(status, select.POLLIN)
+
+    def _confined(self, view: plan.Plan, command: confined.Command, request: Request, report: int) -> int:
+        """The pid of the process around the command."""
+        if not request.flags & (BWRAP | LANDLOCK):
+            userns = bool(request.flags & USER_NAMESPACE)
+            return confined.start(view, command, status_fd=report, userns=userns)
+        pid = os.fork()
+        if pid:
+            return pid
+        signal.set_wakeup_fd(-1)
+        if request.flags & BWRAP:
+            bwrapped.run(view, command, parent=self._pid, status_fd=report, tool=os.fsdecode(request.tool))
+        degraded = bool(request.flags & DEGRADED)
+        landlocked.run(view, command, parent=self._pid, status_fd=report, degraded=degraded)
 
     def _set_up(self, status: int) -> None:
         """More of a report, or its end."""

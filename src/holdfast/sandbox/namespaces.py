@@ -1,7 +1,8 @@
 """Namespaces and privileges: what surrounds the view, before it is built and after.
 
-    enter       new namespaces, in a child that then forks; its child is PID 1 inside
-    build_view  (view.py) that PID 1 turns its mounts into what the plan describes
+    fork        into new namespaces: the child is PID 1 inside
+    enter       the other namespaces, by that child
+    build_view  (view.py) it turns its mounts into what the plan describes
     drop        and gives up everything that could undo it: privileges, calls, paths
 
 Standard library only, and little of it: this runs in a forked child of the launcher.
@@ -27,25 +28,43 @@ _FILTERS: Final = {  # made once, before the fork, not for every command
 NO_LANDLOCK: Final = "landlock"  # weaker than the plan says: the second layer is missing
 
 
-def enter(plan: Plan, *, uid: int, gid: int, userns: bool) -> None:
-    """Enter new namespaces; the next child is PID 1 in them.
+def fork(*, userns: bool) -> int:
+    """Fork; the child is PID 1 of a new PID namespace. Without `userns` the caller must be privileged.
 
-    Without `userns` the caller must be privileged.
+    Raises:
+        SetupFailed: the host does not allow it.
+    """
+    try:
+        return kernel.clone(kernel.CLONE_NEWPID | (kernel.CLONE_NEWUSER if userns else 0))
+    except OSError as exc:
+        stage = "userns" if userns and not _user_namespaces_work() else "pidns"
+        raise SetupFailed(stage, exc.errno or errno.EIO) from exc
+
+
+def _user_namespaces_work() -> bool:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            kernel.unshare(kernel.CLONE_NEWUSER)
+        except OSError:
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+def enter(plan: Plan, *, uid: int, gid: int, userns: bool) -> None:
+    """Be this user in the new user namespace, and enter the other namespaces.
 
     Raises:
         SetupFailed: the host does not allow it.
     """
     if userns:
-        with Stage("userns"):
-            kernel.unshare(kernel.CLONE_NEWUSER)
         with Stage("uidmap"):
             _write("/proc/self/setgroups", "deny")
             _write("/proc/self/uid_map", f"{uid} {uid} 1")
             _write("/proc/self/gid_map", f"{gid} {gid} 1")
     with Stage("mountns"):
         kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC)
-    with Stage("pidns"):
-        kernel.unshare(kernel.CLONE_NEWPID)
     if plan.network_off:
         with Stage("netns"):
             kernel.unshare(kernel.CLONE_NEWNET)

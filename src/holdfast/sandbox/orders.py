@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 START, SIGNAL, END_OWNER = 1, 2, 3
 STARTED, EXITED = 1, 2
 
-TTY, HAS_STATE, IN_MEMFD, USER_NAMESPACE = 1, 2, 4, 8
+TTY, HAS_STATE, IN_MEMFD, USER_NAMESPACE, BWRAP, LANDLOCK, DEGRADED = (1 << bit for bit in range(7))
 
 _REQUEST: Final = struct.Struct(
     "<BIIBiIIII"
@@ -39,6 +39,7 @@ class Request(NamedTuple):
     argv: tuple[bytes, ...] = ()
     env: tuple[bytes, ...] = ()
     plan: bytes = b""  # of the sandbox; empty: run as it is
+    tool: bytes = b""  # the program that confines, if it is not us
 
 
 class Event(NamedTuple):
@@ -60,7 +61,11 @@ class Event(NamedTuple):
 
 def send_request(sock: socket.socket, request: Request, fds: tuple[int, ...] = ()) -> None:
     """Send one order; raises OSError when the launcher is gone or the order is too large."""
-    fields = (request.cwd, request.program, *request.argv, *request.env) if request.op == START else ()
+    fields = (
+        (request.cwd, request.program, request.tool, *request.argv, *request.env)
+        if request.op == START
+        else ()
+    )
     payload = b"\0".join(fields) + request.plan
     if len(payload) > MAX_PAYLOAD:
         raise OSError(errno.E2BIG, os.strerror(errno.E2BIG))
@@ -126,6 +131,8 @@ def receive(sock: socket.socket) -> tuple[Request, list[int]] | None:
         return Request(op, id_, owner, flags, signum), fds.tolist()
     end = len(payload) - plan_length
     fields = payload[:end].split(b"\0")
-    argv, env = tuple(fields[2 : 2 + argc]), tuple(fields[2 + argc : 2 + argc + envc])
-    command = Request(op, id_, owner, flags, signum, fields[0], fields[1], argv, env, payload[end:])
+    argv, env = tuple(fields[3 : 3 + argc]), tuple(fields[3 + argc : 3 + argc + envc])
+    command = Request(
+        op, id_, owner, flags, signum, fields[0], fields[1], argv, env, payload[end:], fields[2]
+    )
     return command, fds.tolist()

@@ -4,7 +4,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from holdfast.errors import SandboxUnavailable, UsageError, from_os_error
 from holdfast.sandbox.paths import absolute, join, name, parent
@@ -27,6 +27,15 @@ def locate(cwd: str, workspace_roots: Iterable[str], environ: Mapping[str, str])
     )
 
 
+class Entry(NamedTuple):
+    """What one name is; with an errno nothing else counts."""
+
+    mode: int = 0
+    names: int = 1
+    target: str | None = None
+    errno: int = 0
+
+
 def look(bound: Bound, cwd: str | None = None) -> Seen:
     """Everything the plan for `bound` must know; the command starts in `cwd`, else in the policy's.
 
@@ -35,9 +44,18 @@ def look(bound: Bound, cwd: str | None = None) -> Seen:
         SandboxUnavailable: a pattern matches too much or cannot be searched for.
         OperationFailed: the disk fails.
     """
-    start = trace(absolute(cwd or bound.cwd, bound.cwd)).real
+    return glance(bound, cwd)[0]
+
+
+def glance(bound: Bound, cwd: str | None = None) -> tuple[Seen, dict[str, Entry] | None]:
+    """As `look`; and every name on the way, unless more than names was looked at.
+
+    As long as those are `unchanged`, another look would see the same.
+    """
+    known: dict[str, Entry] = {}
+    start = trace(absolute(cwd or bound.cwd, bound.cwd), known).real
     if bound.full_write:
-        return Seen(start)
+        return Seen(start), known
     paths = dict.fromkeys(
         (
             *(rule.path for rule in bound.rules),
@@ -45,21 +63,45 @@ def look(bound: Bound, cwd: str | None = None) -> Seen:
             *(glob.pattern.root for glob in bound.globs),
         )
     )
-    sights = {path: trace(path) for path in paths}
+    sights: dict[str, Sight] = {}
+    for path in sorted(paths):  # the paths of one policy share most of their way
+        above = sights.get(parent(path))
+        straight = above is not None and above.found is Found.DIRECTORY and above.real == parent(path)
+        sights[path] = trace(path, known, since=parent(path) if straight else "/")
     pointers = [rule.path for rule in bound.rules if rule.protects is not None and name(rule.path) == ".git"]
     gitdirs = tuple(found for path in pointers for found in _git_directories(path, sights[path]))
     sights |= {gitdir.path: trace(gitdir.path) for gitdir in gitdirs}
-    return Seen(start, sights, tuple(_matches(bound, sights)), gitdirs)
+    seen = Seen(start, sights, tuple(_matches(bound, sights)), gitdirs)
+    only_names = not bound.globs and all(sights[path].found is not Found.FILE for path in pointers)
+    return seen, known if only_names else None
 
 
-def trace(path: str) -> Sight:
+def unchanged(entries: Mapping[str, Entry]) -> bool:
+    """Is every one of these names still what it was?"""
+    return all(_entry(path) == entry for path, entry in entries.items())
+
+
+def _entry(path: str) -> Entry:
+    try:
+        status = os.lstat(path)
+        target = os.readlink(path) if stat.S_ISLNK(status.st_mode) else None
+    except OSError as exc:
+        return Entry(errno=exc.errno or errno.EIO)
+    directory = stat.S_ISDIR(status.st_mode)
+    return Entry(stat.S_IFMT(status.st_mode), 1 if directory else status.st_nlink, target)
+
+
+def trace(path: str, known: dict[str, Entry] | None = None, *, since: str = "/") -> Sight:
     """Follow an absolute path link by link.
+
+    What is `known` is not looked at again; up to the directory `since` there is no link.
 
     Raises:
         UsageError: it goes through too many links.
     """
-    real, links = "/", list[Crossing]()
-    todo = path.split("/")[::-1]
+    known = {} if known is None else known
+    real, links = since, list[Crossing]()
+    todo = path[len(since) :].split("/")[::-1]
     while todo:
         part = todo.pop()
         if part in ("", "."):
@@ -68,33 +110,32 @@ def trace(path: str) -> Sight:
             real = parent(real)
             continue
         here = join(real, part)
-        whole = absolute("/".join([here, *todo[::-1]]), "")
-        try:
-            status = os.lstat(here)
-            target = os.readlink(here) if stat.S_ISLNK(status.st_mode) else None
-        except OSError as exc:
-            return Sight(whole, _why_not(exc), tuple(links))
-        if target is not None:
-            links.append(Crossing(here, target))
+        entry = known.get(here)
+        if entry is None:
+            entry = known[here] = _entry(here)
+        if entry.target is not None:
+            links.append(Crossing(here, entry.target))
             if len(links) > MAX_LINKS:
                 raise UsageError(f"`{path}` goes through too many symbolic links")
-            todo += target.split("/")[::-1]
-            real = "/" if target.startswith("/") else real
-        elif stat.S_ISDIR(status.st_mode):
+            todo += entry.target.split("/")[::-1]
+            real = "/" if entry.target.startswith("/") else real
+        elif stat.S_ISDIR(entry.mode):
             real = here
-        elif todo:
-            return Sight(whole, Found.MISSING, tuple(links))
+        elif todo or entry.errno:
+            found = _why_not(entry.errno) if entry.errno else Found.MISSING
+            whole = absolute("/".join([here, *todo[::-1]]), "") if todo else here
+            return Sight(whole, found, tuple(links))
         else:
-            return Sight(here, Found.FILE, tuple(links), status.st_nlink)
+            return Sight(here, Found.FILE, tuple(links), entry.names)
     return Sight(real, Found.DIRECTORY, tuple(links))
 
 
-def _why_not(exc: OSError) -> Found:
-    if exc.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
+def _why_not(code: int) -> Found:
+    if code in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
         return Found.MISSING
-    if exc.errno in (errno.EACCES, errno.EPERM):
+    if code in (errno.EACCES, errno.EPERM):
         return Found.OUT_OF_SIGHT
-    raise from_os_error(exc) from exc
+    raise from_os_error(OSError(code, os.strerror(code)))
 
 
 def _git_directories(pointer: str, sight: Sight) -> Iterator[GitDir]:

@@ -6,7 +6,8 @@ nothing meets is refused: a command that asked for limits never runs without the
 
 import enum
 import errno
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from holdfast.errors import SandboxUnavailable
@@ -24,6 +25,42 @@ class Need(enum.StrEnum):
 class Backend(enum.StrEnum):
     NONE = "none"
     NAMESPACES = "namespaces"
+    BWRAP = "bwrap"
+    LANDLOCK = "landlock"
+
+
+class Way(enum.StrEnum):
+    """One way to confine a command; the strongest first."""
+
+    USER_NAMESPACE = "user namespace"
+    AS_ROOT = "root's own namespaces"
+    BWRAP = "bwrap"
+    LANDLOCK = "landlock"
+
+
+BACKENDS: Final = {
+    Way.USER_NAMESPACE: Backend.NAMESPACES,
+    Way.AS_ROOT: Backend.NAMESPACES,
+    Way.BWRAP: Backend.BWRAP,
+    Way.LANDLOCK: Backend.LANDLOCK,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What the operator leaves to us: which backend (None: the strongest), and whether less will do."""
+
+    backend: Backend | None = None
+    degraded: bool = False
+
+    def ways(self, *, root: bool) -> tuple[Way, ...]:
+        """What to try, in this order, until something works."""
+        return tuple(
+            way for way in Way if self.backend in (None, BACKENDS[way]) and (root or way is not Way.AS_ROOT)
+        )
+
+
+ANY: Final = Choice()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +70,7 @@ class Trial:
     stage: str = ""
     errno: int = 0
     weakened: tuple[str, ...] = ()
+    tool: str = ""  # the program that confines, if it is not us
 
     @property
     def works(self) -> bool:
@@ -40,11 +78,16 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True)
-class HostFacts:
-    """What was tried on this host. None: not tried, because another way works or the user may not."""
+class Losses:
+    """What a backend cannot do for one plan.
 
-    in_user_namespace: Trial
-    as_root: Trial | None = None
+    `missing` is not enforced at all and only accepted by who allows degraded enforcement; `weakened`
+    holds less firmly than elsewhere; `remedies` say what would make it whole.
+    """
+
+    missing: tuple[str, ...] = ()
+    weakened: tuple[str, ...] = ()
+    remedies: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +98,14 @@ class Enforcement:
     missing: tuple[str, ...] = ()
     weakened: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
-    user_namespace: bool = False
+    way: Way | None = None
+    tool: str = ""
 
 
 UNCONFINED: Final = Enforcement(Backend.NONE)
 _MET: Final = frozenset({Need.FILE_SYSTEM, Need.NETWORK_OFF})
 
-# What each weakness of the native backend means to a user.
+# What each word that a set-up reports as weaker means to a user.
 WEAKNESSES: Final = {
     "landlock": "no second layer: this kernel has no usable Landlock",
     "proc": "the host's process list is visible: a fresh /proc could not be mounted",
@@ -69,8 +113,8 @@ WEAKNESSES: Final = {
 }
 
 
-def select(needs: frozenset[Need], host: HostFacts) -> Enforcement:
-    """The strongest backend that meets every need.
+def select(needs: frozenset[Need], trials: Mapping[Way, Trial]) -> Enforcement:
+    """The strongest way that was tried, works, and meets every need.
 
     Raises:
         SandboxUnavailable: none does; nothing may be run.
@@ -82,18 +126,44 @@ def select(needs: frozenset[Need], host: HostFacts) -> Enforcement:
         raise SandboxUnavailable(
             f"sandbox intent cannot be enforced on this executor: no backend for {unmet}"
         )
-    for trial, user_namespace in ((host.in_user_namespace, True), (host.as_root, False)):
+    for way in Way:
+        trial = trials.get(way)
         if trial is not None and trial.works:
-            return Enforcement(
-                Backend.NAMESPACES,
-                weakened=tuple(WEAKNESSES.get(word, word) for word in trial.weakened),
-                user_namespace=user_namespace,
-            )
-    failed = host.in_user_namespace
-    found = fingerprints.by_errno(failed.stage, failed.errno)
-    raise SandboxUnavailable(
-        "sandbox intent cannot be enforced on this executor: "
-        f"{failed.stage} failed ({errno.errorcode.get(failed.errno, failed.errno)})"
-        + (f"; {found.cause}" if found else ""),
-        remedy=found.remedy if found else None,
+            weakened = tuple(WEAKNESSES.get(word, word) for word in trial.weakened)
+            return Enforcement(BACKENDS[way], weakened=weakened, way=way, tool=trial.tool)
+    raise _refusal(trials)
+
+
+def _refusal(trials: Mapping[Way, Trial]) -> SandboxUnavailable:
+    """Names every refusal; the remedy is for the strongest way."""
+    tried = [(way, trials[way]) for way in Way if way in trials]
+    found = [fingerprints.by_errno(trial.stage, trial.errno) for _, trial in tried]
+    told = [
+        f"{way}: {trial.stage} failed ({errno.errorcode.get(trial.errno, trial.errno)})"
+        + (f", {known.cause}" if known else "")
+        for (way, trial), known in zip(tried, found, strict=True)
+    ]
+    return SandboxUnavailable(
+        f"sandbox intent cannot be enforced on this executor: {'; '.join(told)}",
+        remedy=next((known.remedy for known in found if known), None),
+    )
+
+
+def declare(held: Enforcement, losses: Losses, *, degraded: bool) -> Enforcement:
+    """The enforcement with the losses of one plan in it.
+
+    Raises:
+        SandboxUnavailable: something is missing and nobody allowed that.
+    """
+    if losses.missing and not degraded:
+        raise SandboxUnavailable(
+            f"sandbox intent cannot be enforced on this executor: the {held.backend} backend cannot keep "
+            + "; ".join(losses.missing),
+            remedy="; ".join((*losses.remedies, "or allow what is missing with --degraded")),
+        )
+    return replace(
+        held,
+        missing=held.missing + losses.missing,
+        weakened=held.weakened + losses.weakened,
+        remedies=held.remedies + losses.remedies,
     )

@@ -6,6 +6,7 @@ a new match of a deny pattern). A worker whose plan was made for something else 
 
 import asyncio
 import os
+import select
 import signal
 import socket
 import sys
@@ -17,16 +18,14 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError
-from holdfast.sandbox import plan as plans
 from holdfast.sandbox.plan import Plan
 from holdfast.sandbox.planner import plan_for
 from holdfast.sandbox.policy import PLATFORM_ROOTS, Access, At, Bound, BoundRule, Rule
-from holdfast.sandbox.resolve import look
+from holdfast.sandbox.resolve import Entry, glance, unchanged
 from holdfast.sandbox.seen import Seen
-from holdfast.sandbox.select import select
 from holdfast.server.confine import check_cwd, needs_of
-from holdfast.server.fsworker import ERROR, FRAME, OPENED, REQUEST
-from holdfast.server.launch import Command, Confinement, Exit, Launcher
+from holdfast.server.fsworker import ERROR, FIRST_READ, FRAME, OPENED, REQUEST
+from holdfast.server.launch import Command, Exit, Launcher
 from holdfast.server.mounts import Mounts
 from holdfast.server.quarantine import set_aside
 from holdfast.server.sandboxes import Sandboxes, bound_of
@@ -38,6 +37,7 @@ from holdfast.wire.rpc import MAX_MESSAGE_BYTES
 MAX_WORKERS: Final = 8  # policies in use at once; the least recently used one's worker ends
 MAX_BOUNDS: Final = 64  # policies whose meaning is remembered
 MAX_REPLANS: Final = 8  # tries to catch the file system standing still
+_SOON_MS: Final = 0.4  # the loop may stand still for that long; a small file is written in a quarter of it
 CALL_S: Final = 60.0  # a file call that takes longer hangs in a dead mount
 _PASSED: Final = ("PATH", "TMPDIR", "TMP", "TEMP")  # all of the environment that a worker sees
 # The worker imports from where we did, however we were started; never from a working directory.
@@ -65,6 +65,7 @@ _encode = msgspec.json.Encoder(enc_hook=_to_wire).encode
 @dataclass(slots=True, eq=False)
 class _Worker:
     seen: Seen
+    names: Mapping[str, Entry] | None  # all that was looked at, if it was only names
     plan: Plan
     launch_id: int
     sock: socket.socket
@@ -134,7 +135,7 @@ class ConfinedFiles:
             worker = self._workers.get(bound) or await self._replace(bound)
             self._workers.move_to_end(bound)
             async with worker.turn:
-                if await self._look(bound) == worker.seen:
+                if await self._fits(worker, bound):
                     try:
                         done = await exchange(worker.sock, method, params)
                     except HoldfastError:
@@ -152,12 +153,13 @@ class ConfinedFiles:
             await self._replace(bound, worker)
         raise OperationFailed("what the policy names keeps changing")
 
-    async def _look(self, bound: Bound) -> Seen:
-        """What is there now: on the loop where that can not hang, as short as it is."""
-        readable = with_worker_readable(bound)
-        if self._mounts.all_local() and not bound.globs:
-            return look(readable, bound.cwd)
-        return await asyncio.to_thread(look, readable, bound.cwd)
+    async def _fits(self, worker: _Worker, bound: Bound) -> bool:
+        """Is there still what the worker's plan was made for? On the loop where that can not hang."""
+        if worker.names is None:
+            return (await asyncio.to_thread(glance, with_worker_readable(bound), bound.cwd))[0] == worker.seen
+        if self._mounts.all_local():
+            return unchanged(worker.names)
+        return await asyncio.to_thread(unchanged, worker.names)
 
     async def _replace(self, bound: Bound, stale: _Worker | None = None) -> _Worker:
         """A worker with the plan of this moment; concurrent callers share it."""
@@ -167,15 +169,15 @@ class ConfinedFiles:
                 return worker
             if worker is not None:
                 self._forget(worker)
-            seen = await self._look(bound)
-            worker = self._workers[bound] = await self._start(bound, seen)
+            seen, names = await asyncio.to_thread(glance, with_worker_readable(bound), bound.cwd)
+            worker = self._workers[bound] = await self._start(bound, seen, names)
             while len(self._workers) > MAX_WORKERS:
                 self._forget(next(iter(self._workers.values())))
             return worker
 
-    async def _start(self, bound: Bound, seen: Seen) -> _Worker:
+    async def _start(self, bound: Bound, seen: Seen, names: Mapping[str, Entry] | None) -> _Worker:
         plan = plan_for(with_worker_readable(bound), seen)
-        enforcement = select(needs_of(bound), await self._sandboxes.facts())
+        _, confinement = await self._sandboxes.carried_out(needs_of(bound), plan)
         ours, theirs = socket.socketpair()
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -186,7 +188,7 @@ class ConfinedFiles:
                 tty=False,
                 state=None,
                 on_exit=_unnoticed,
-                confinement=Confinement(plans.encode(plan), enforcement.user_namespace),
+                confinement=confinement,
             )
         except BaseException:
             ours.close()
@@ -195,7 +197,7 @@ class ConfinedFiles:
             theirs.close()
             os.close(null)
         ours.setblocking(False)
-        return _Worker(seen, plan, started.id, ours, asyncio.Lock())
+        return _Worker(seen, names, plan, started.id, ours, asyncio.Lock())
 
     def _forget(self, worker: _Worker) -> None:
         for bound, known in list(self._workers.items()):
@@ -219,26 +221,42 @@ async def exchange(sock: socket.socket, method: str, params: Any) -> tuple[bytes
         HoldfastError: the method failed.
         OSError, EOFError: the worker did.
     """
-    loop = asyncio.get_running_loop()
     request = _encode((method, msgspec.structs.replace(params, sandbox=None)))
     async with asyncio.timeout(CALL_S):
-        await loop.sock_sendall(sock, FRAME.pack(REQUEST, len(request)) + request)
+        await _send(sock, FRAME.pack(REQUEST, len(request)) + request)
         await _readable(sock)
-        head, fds, _, _ = socket.recv_fds(sock, FRAME.size, 1, socket.MSG_CMSG_CLOEXEC)
-        head += await _receive(sock, FRAME.size - len(head)) if head else b""
-        if len(head) < FRAME.size:
+        data, fds, _, _ = socket.recv_fds(sock, FIRST_READ, 1, socket.MSG_CMSG_CLOEXEC)
+        if len(data) < FRAME.size:
+            data += await _receive(sock, FRAME.size - len(data)) if data else b""
+        if len(data) < FRAME.size:
             raise EOFError
-        kind, length = FRAME.unpack(head)
+        kind, length = FRAME.unpack_from(data)
         if length > MAX_MESSAGE_BYTES * 2:
             raise EOFError  # not our worker's words any more
-        reply = await _receive(sock, length)
+        reply = data[FRAME.size :]
+        if len(reply) < length:
+            reply += await _receive(sock, length - len(reply))
     if kind == ERROR:
         code, message = msgspec.json.decode(reply, type=tuple[int, str])
         raise _CLASSES.get(code, OperationFailed)(message)
     return reply, fds[0] if kind == OPENED and fds else None
 
 
+async def _send(sock: socket.socket, data: bytes) -> None:
+    try:
+        sent = sock.send(data)
+    except BlockingIOError:
+        sent = 0
+    if sent < len(data):
+        await asyncio.get_running_loop().sock_sendall(sock, memoryview(data)[sent:])
+
+
 async def _readable(sock: socket.socket) -> None:
+    """Until there is something to read: most answers come so soon that going round the loop costs more."""
+    answered = select.poll()
+    answered.register(sock, select.POLLIN)
+    if answered.poll(_SOON_MS):
+        return
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
     loop.add_reader(sock.fileno(), lambda: None if ready.done() else ready.set_result(None))

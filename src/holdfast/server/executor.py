@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from holdfast.sandbox.select import ANY, Choice
 from holdfast.server.confinedfiles import ConfinedFiles
 from holdfast.server.environment import environment_info
 from holdfast.server.launch import Launcher
@@ -66,14 +67,18 @@ class Session:
 class Executor:
     """The server without its listeners."""
 
-    def __init__(self, environ: Mapping[str, str] = os.environ, clocks: Clocks = _CLOCKS) -> None:
+    def __init__(
+        self, environ: Mapping[str, str] = os.environ, clocks: Clocks = _CLOCKS, choice: Choice = ANY
+    ) -> None:
         self.environ = dict(environ)
         self.clocks = clocks
         self.launcher = Launcher()
         self.sessions: Sessions[Session, Listener] = Sessions(detached_s=clocks.detached_s)
         self.files = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="holdfast-files")
         self.mounts = Mounts()
-        self.sandboxes = Sandboxes(self.launcher, self.files)
+        self.sandboxes = Sandboxes(
+            self.launcher, self.files, path=self.environ.get("PATH", os.defpath), choice=choice
+        )
         self.confined = ConfinedFiles(self.launcher, self.sandboxes, self.mounts, self.environ)
         self._owners = 0
         self._timer: asyncio.TimerHandle | None = None

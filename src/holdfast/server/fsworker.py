@@ -23,7 +23,10 @@ from holdfast.wire.methods import METHODS, decode_params
 FRAME: Final = struct.Struct("<BI")  # kind, length
 REQUEST, RESULT, ERROR, OPENED = 1, 2, 3, 4
 
+FIRST_READ: Final = 64 * 1024  # most messages whole
+
 _encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(tuple[str, Any]).decode
 
 HANDLERS: Final[
     dict[str, Callable[[Any], Any]]
@@ -40,16 +43,16 @@ HANDLERS: Final[
 }
 
 
-def receive(sock: socket.socket, size: int) -> bytes:
-    """Exactly `size` bytes; EOFError when the other side is gone."""
-    data = bytearray(size)
-    view = memoryview(data)
-    while view:
-        got = sock.recv_into(view)
-        if not got:
+def receive(sock: socket.socket) -> bytes:
+    """The next request, which the other side sends one at a time; EOFError when that is gone."""
+    data = bytearray(sock.recv(FIRST_READ))
+    size = FRAME.size
+    while len(data) < size or len(data) < (size := FRAME.size + FRAME.unpack_from(data)[1]):
+        more = sock.recv(size - len(data))
+        if not more:
             raise EOFError
-        view = view[got:]
-    return bytes(data)
+        data += more
+    return bytes(memoryview(data)[FRAME.size :])
 
 
 def send(sock: socket.socket, kind: int, payload: bytes, fd: int | None = None) -> None:
@@ -64,8 +67,7 @@ def send(sock: socket.socket, kind: int, payload: bytes, fd: int | None = None) 
 
 
 def _serve_one(sock: socket.socket) -> None:
-    _, length = FRAME.unpack(receive(sock, FRAME.size))
-    name, params = msgspec.json.decode(receive(sock, length), type=tuple[str, Any])
+    name, params = _decode(receive(sock))
     try:
         decoded = decode_params(METHODS[name], params)
         if isinstance(decoded, OpenParams):

@@ -23,11 +23,18 @@ import holdfast
 from holdfast.errors import OperationFailed, SandboxUnavailable
 from holdfast.sandbox import fingerprints, orders
 from holdfast.sandbox.plan import StepKind
+from holdfast.sandbox.select import Way
 
 log = logging.getLogger(__name__)
 
 LOST_CODE: Final = -1  # the exit code of a command whose launcher died: nobody can know the real one
 STUCK_S: Final = 5.0  # a start unanswered for this long hangs in the kernel; others must not wait for it
+_WAYS: Final = {
+    Way.USER_NAMESPACE: orders.USER_NAMESPACE,
+    Way.AS_ROOT: 0,
+    Way.BWRAP: orders.BWRAP,
+    Way.LANDLOCK: orders.LANDLOCK,
+}
 _STOP_S: Final = 8.0  # longer than the launcher's own limit for killing what it owns
 # Isolated and without site-packages of its own: a small process, whatever is installed or configured.
 _BOOT: Final = (
@@ -58,10 +65,12 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """What surrounds a command: an encoded plan, and whether it takes a user namespace."""
+    """What surrounds a command: an encoded plan, and how it is carried out."""
 
     plan: bytes
-    user_namespace: bool
+    way: Way
+    tool: str = ""
+    degraded: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +140,7 @@ class Launcher:
             argv=tuple(os.fsencode(arg) for arg in command.argv),
             env=tuple(os.fsencode(f"{name}={value}") for name, value in command.env.items()),
             plan=b"" if confinement is None else confinement.plan,
+            tool=b"" if confinement is None else os.fsencode(confinement.tool),
         )
         child = _Child(asyncio.get_running_loop().create_future(), on_exit)
         connection.children[id_] = child
@@ -303,8 +313,9 @@ def _flags(*, tty: bool, state: bytes | None, confinement: Confinement | None) -
     flags = orders.TTY if tty else 0
     if state is not None:
         flags |= orders.HAS_STATE
-    if confinement is not None and confinement.user_namespace:
-        flags |= orders.USER_NAMESPACE
+    if confinement is not None:
+        flags |= _WAYS[confinement.way]
+        flags |= orders.DEGRADED if confinement.degraded else 0
     return flags
 
 

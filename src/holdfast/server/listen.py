@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.errors import PeerRefused, StartupError
+from holdfast.sandbox.select import ANY, Choice
 from holdfast.server import peers
 from holdfast.server.address import Address, Stdio, UnixAddress, WebSocketAddress
 from holdfast.server.auth import Authenticator
@@ -39,6 +40,7 @@ class Options:
     slots: int = 1
     authenticator: Authenticator | None = None
     metrics: bool = False
+    choice: Choice = ANY
 
 
 class Server:
@@ -276,7 +278,7 @@ async def serve(options: Options, announce: Callable[[str], None]) -> None:
     Raises:
         StartupError: it never began to serve.
     """
-    server = Server(options, Executor())
+    server = Server(options, Executor(choice=options.choice))
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, server.stop)

@@ -12,12 +12,24 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from holdfast.errors import SandboxUnavailable
+from holdfast.sandbox import bwraptool, landlock
 from holdfast.sandbox import plan as plans
+from holdfast.sandbox.losses import losses
 from holdfast.sandbox.plan import Base, Plan
 from holdfast.sandbox.planner import plan_for, settle
 from holdfast.sandbox.policy import Bound, bind
 from holdfast.sandbox.resolve import look
-from holdfast.sandbox.select import UNCONFINED, Enforcement, HostFacts, Need, Trial, select
+from holdfast.sandbox.select import (
+    ANY,
+    UNCONFINED,
+    Choice,
+    Enforcement,
+    Need,
+    Trial,
+    Way,
+    declare,
+    select,
+)
 from holdfast.server.confine import needs_of, policy_of, where_of
 from holdfast.server.launch import Command, Confinement, Exit, Launcher, SetupFailed
 from holdfast.wire.permissions import SandboxContext
@@ -41,10 +53,14 @@ class Sandbox:
 class Sandboxes:
     """Plans for policies, on this host."""
 
-    def __init__(self, launcher: Launcher, files: ThreadPoolExecutor) -> None:
+    def __init__(
+        self, launcher: Launcher, files: ThreadPoolExecutor, *, path: str, choice: Choice = ANY
+    ) -> None:
         self._launcher = launcher
         self._files = files
-        self._facts: HostFacts | None = None
+        self._path = path
+        self._choice = choice
+        self._trials: dict[Way, Trial] = {}
         self._trying = asyncio.Lock()
 
     async def prepare(
@@ -63,7 +79,7 @@ class Sandboxes:
         """
         if context is None:
             if more_needs:
-                select(more_needs, await self.facts())
+                await self.enforcement(more_needs)
             return Sandbox()
         return await self.confine(bound_of(context, cwd=cwd, environ=environ), cwd=cwd, more_needs=more_needs)
 
@@ -76,31 +92,51 @@ class Sandboxes:
         needs = needs_of(bound) | more_needs
         if not needs:
             return Sandbox()
-        enforcement = select(needs, await self.facts())
+        await self.enforcement(needs)  # a policy that nobody enforces is not even looked at
         plan, settled = await self._in_thread(lambda: plan_of(bound, cwd))
+        enforcement, confinement = await self.carried_out(needs, plan)
         return Sandbox(
-            enforcement,
-            Confinement(plans.encode(plan), enforcement.user_namespace),
-            settled,
-            tuple(step.path for step in plan.steps),
-            plan.absent,
+            enforcement, confinement, settled, tuple(step.path for step in plan.steps), plan.absent
         )
 
-    async def facts(self) -> HostFacts:
-        """What works on this host, tried once."""
-        async with self._trying:
-            if self._facts is None:
-                in_userns = await self._try(user_namespace=True)
-                as_root = None
-                if not in_userns.works and os.geteuid() == 0:
-                    as_root = await self._try(user_namespace=False)
-                self._facts = HostFacts(in_userns, as_root)
-        return self._facts
+    async def carried_out(self, needs: frozenset[Need], plan: Plan) -> tuple[Enforcement, Confinement]:
+        """Who carries out a plan that meets these needs, with what is lost by it.
 
-    async def _try(self, *, user_namespace: bool) -> Trial:
+        Raises:
+            SandboxUnavailable: nobody can, or more is lost than the operator allows.
+        """
+        held = await self.enforcement(needs)
+        degraded = self._choice.degraded
+        if held.way is Way.LANDLOCK:
+            held = declare(held, losses(plan, abi=landlock.abi(), degraded=degraded), degraded=degraded)
+        if held.way is None:
+            raise AssertionError("a plan exists only where something is needed")
+        return held, Confinement(plans.encode(plan), held.way, held.tool, degraded)
+
+    async def enforcement(self, needs: frozenset[Need]) -> Enforcement:
+        """The strongest that works on this host and was not excluded; each way is tried once.
+
+        Raises:
+            SandboxUnavailable: nothing here meets these needs.
+        """
+        async with self._trying:
+            for way in self._choice.ways(root=os.geteuid() == 0):
+                if way not in self._trials:
+                    self._trials[way] = await self._try(way)
+                if self._trials[way].works:
+                    break
+        return select(needs, self._trials)
+
+    async def _try(self, way: Way) -> Trial:
+        tool = ""
+        if way is Way.BWRAP:
+            try:
+                tool = await self._in_thread(lambda: bwraptool.find(self._path))
+            except bwraptool.Unusable as exc:
+                return Trial(exc.stage, exc.errno)
         ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        trial = Confinement(plans.encode(Plan(Base.HOST, (), network_off=True, cwd="/")), user_namespace)
+        trial = Confinement(plans.encode(Plan(Base.HOST, (), network_off=True, cwd="/")), way, tool)
         try:
             async with asyncio.timeout(TRIAL_S):
                 started = await self._launcher.start(
@@ -119,7 +155,7 @@ class Sandboxes:
             raise SandboxUnavailable("setting up a sandbox hangs on this host") from None
         finally:
             os.close(null)
-        return Trial(weakened=started.weakened)
+        return Trial(weakened=started.weakened, tool=tool)
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._files, call)

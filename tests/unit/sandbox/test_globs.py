@@ -112,3 +112,16 @@ def test_what_is_not_a_pattern_is_refused(pattern: str) -> None:
 def test_no_pattern_takes_long(pattern: str) -> None:
     assert not matches(pattern, "/w/" + "a" * 250)
     assert not matches(pattern, "/w" + "/a" * 500)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "inside", "outside"),
+    [
+        ("/w/[--9]", "-.059", "+,a"),
+        ("/w/[+--]", "+,-", "*.a"),
+        ("/w/[!--9]", "+a", "-5"),
+        ("/w/[a-]", "a-", "b"),
+    ],
+)
+def test_a_class_may_begin_or_end_with_a_hyphen(pattern: str, inside: str, outside: str) -> None:
+    assert [char for char in inside + outside if matches(pattern, f"/w/{char}")] == list(inside)

@@ -6,11 +6,25 @@ import itertools
 import pytest
 
 from holdfast.errors import SandboxUnavailable
-from holdfast.sandbox.select import UNCONFINED, WEAKNESSES, Backend, HostFacts, Need, Trial, select
+from holdfast.sandbox.select import (
+    ANY,
+    UNCONFINED,
+    WEAKNESSES,
+    Backend,
+    Choice,
+    Enforcement,
+    Losses,
+    Need,
+    Trial,
+    Way,
+    declare,
+    select,
+)
 
 WORKS = Trial()
 REFUSED = Trial("userns", errno.EPERM)
-ABLE = HostFacts(WORKS)
+ABLE = {Way.USER_NAMESPACE: WORKS}
+UNABLE = {Way.USER_NAMESPACE: REFUSED}
 MET = frozenset({Need.FILE_SYSTEM, Need.NETWORK_OFF})
 
 
@@ -19,42 +33,72 @@ def combinations(needs: frozenset[Need]) -> list[frozenset[Need]]:
 
 
 def test_no_need_is_met_by_no_backend_on_any_host() -> None:
-    assert select(frozenset(), HostFacts(REFUSED)) == UNCONFINED
+    assert select(frozenset(), UNABLE) == UNCONFINED
     assert UNCONFINED.backend is Backend.NONE
 
 
 @pytest.mark.parametrize("needs", combinations(MET), ids=lambda needs: "+".join(sorted(needs)))
 def test_a_host_with_user_namespaces_meets_every_limit_of_files_and_network(needs: frozenset[Need]) -> None:
     chosen = select(needs, ABLE)
-    assert (chosen.backend, chosen.user_namespace, chosen.missing) == (Backend.NAMESPACES, True, ())
+    assert (chosen.backend, chosen.way, chosen.missing) == (Backend.NAMESPACES, Way.USER_NAMESPACE, ())
 
 
-def test_root_may_do_without_a_user_namespace() -> None:
-    chosen = select(MET, HostFacts(REFUSED, as_root=WORKS))
-    assert (chosen.backend, chosen.user_namespace) == (Backend.NAMESPACES, False)
+@pytest.mark.parametrize("last", range(len(Way)))
+def test_the_strongest_way_that_works_is_taken(last: int) -> None:
+    ways = list(Way)
+    trials = dict.fromkeys(ways[:last], REFUSED) | dict.fromkeys(ways[last:], WORKS)
+    assert select(MET, trials).way is ways[last]
+
+
+def test_who_is_not_root_does_not_try_roots_way() -> None:
+    assert ANY.ways(root=True) == tuple(Way)
+    assert Way.AS_ROOT not in ANY.ways(root=False)
+
+
+@pytest.mark.parametrize("backend", set(Backend) - {Backend.NONE})
+def test_a_backend_asked_for_by_name_is_the_only_one_tried(backend: Backend) -> None:
+    ways = Choice(backend).ways(root=True)
+    assert ways
+    assert {select(MET, {way: WORKS}).backend for way in ways} == {backend}
+
+
+def test_what_is_missing_must_be_allowed_and_is_declared() -> None:
+    held = Enforcement(Backend.LANDLOCK, weakened=("a",))
+    losses = Losses(missing=("b",), weakened=("c",), remedies=("d",))
+    with pytest.raises(SandboxUnavailable, match="b") as caught:
+        declare(held, losses, degraded=False)
+    assert "d" in (caught.value.remedy or "")
+    assert "--degraded" in (caught.value.remedy or "")
+    told = declare(held, losses, degraded=True)
+    assert (told.missing, told.weakened, told.remedies) == (("b",), ("a", "c"), ("d",))
+
+
+def test_what_is_only_weaker_needs_no_permission() -> None:
+    told = declare(Enforcement(Backend.LANDLOCK), Losses(weakened=("c",)), degraded=False)
+    assert told.weakened == ("c",)
 
 
 def test_what_came_out_weaker_is_said_in_words() -> None:
-    chosen = select(MET, HostFacts(Trial(weakened=("landlock", "something-new"))))
+    chosen = select(MET, {Way.BWRAP: Trial(weakened=("landlock", "something-new"))})
     assert chosen.weakened == (WEAKNESSES["landlock"], "something-new")
 
 
 @pytest.mark.parametrize(
-    "host", [HostFacts(REFUSED), HostFacts(REFUSED, as_root=Trial("mountns", errno.EPERM))]
+    "trials", [UNABLE, UNABLE | {Way.AS_ROOT: Trial("mountns", errno.EPERM)}], ids=["user", "root"]
 )
 @pytest.mark.parametrize("needs", combinations(MET), ids=lambda needs: "+".join(sorted(needs)))
 def test_a_host_that_refuses_runs_nothing_and_says_what_to_change(
-    needs: frozenset[Need], host: HostFacts
+    needs: frozenset[Need], trials: dict[Way, Trial]
 ) -> None:
     with pytest.raises(SandboxUnavailable, match="sandbox intent cannot be enforced") as caught:
-        select(needs, host)
+        select(needs, trials)
     assert "userns" in str(caught.value)
     assert caught.value.remedy
 
 
 def test_a_stage_without_a_fingerprint_still_names_itself() -> None:
     with pytest.raises(SandboxUnavailable, match="unheard-of") as caught:
-        select(MET, HostFacts(Trial("unheard-of", errno.EIO)))
+        select(MET, {Way.BWRAP: Trial("unheard-of", errno.EIO)})
     assert caught.value.remedy is None
 
 
