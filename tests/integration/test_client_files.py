@@ -19,6 +19,7 @@ from holdfast.errors import (
     InvalidRequest,
     NotFound,
     OperationFailed,
+    SessionLost,
     UsageError,
 )
 from holdfast.wire.files import DirectoryEntry
@@ -233,5 +234,31 @@ async def test_a_lost_link_ends_streams_at_once_and_the_session_goes_on(tmp_path
         assert await env.files.read(tmp_path / "big") == b"x" * 3 * BLOCK_BYTES
         watch = await env.files.watch(tmp_path / "none")
         way.cut()
+        await watch.changed()
+        stuck.set()
+
+
+async def test_closing_the_environment_ends_whoever_waits_for_it(tmp_path: Path) -> None:
+    stuck = asyncio.Event()
+
+    async def endless(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\nfirst")
+        await writer.drain()
+        await stuck.wait()
+
+    async with httpd({"/": endless}) as web, serving() as (url, _), asyncio.timeout(20):
+        env = await Environment.open(url)
+        try:
+            watch = await env.files.watch(tmp_path / "none")
+            async with env.http.stream("GET", web.url("/")) as response:
+                body = aiter(response)
+                assert await anext(body) == b"first"
+                waiting = asyncio.ensure_future(anext(body))
+                await asyncio.sleep(0)
+                await env.aclose()
+                with pytest.raises(SessionLost):
+                    await waiting
+        finally:
+            await env.aclose()
         await watch.changed()
         stuck.set()
