@@ -2,10 +2,13 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 
 import pytest
+from websockets.asyncio.server import ServerConnection
+from websockets.asyncio.server import serve as serve_websocket
 
 import holdfast
 from holdfast import ConnectionLost, Exited, Output, OutputLost, SessionLost
@@ -398,3 +401,52 @@ async def test_no_exit_is_lost_when_the_verdict_is_asked_on_a_dying_link() -> No
 
 async def _all(process: holdfast.Process) -> list[object]:
     return [event async for event in process]
+
+
+async def test_events_that_come_before_the_answer_to_the_handshake_are_not_lost() -> None:
+    """A resumed session pushes at once, and more than any queue would hold."""
+    count = 1000
+    pushed = [_output(seq) for seq in range(2, count + 1)]
+    visits = 0
+
+    async def serve(link: ServerConnection) -> None:
+        nonlocal visits
+        visits += 1
+        async for raw in link:
+            message = json.loads(raw)
+            match message["method"]:
+                case "initialize":
+                    if visits == 2:
+                        for note in pushed:
+                            await link.send(note)
+                    info = {"shell": {"name": "sh", "path": "/bin/sh"}, "cwd": "file:///"}
+                    await _answer(link, message, {"sessionId": "s", "environmentInfo": info})
+                case "process/start":
+                    await _answer(link, message, {"processId": message["params"]["processId"]})
+                    await link.send(_output(1))
+                case "environment/status":
+                    link.transport.abort()
+                case "process/read":
+                    page = {"chunks": [], "nextSeq": count + 3, "exited": True, "exitCode": 0, "closed": True}
+                    await _answer(link, message, page)
+
+    async with serve_websocket(serve, "127.0.0.1", 0, close_timeout=1) as server:
+        port = next(iter(server.sockets)).getsockname()[1]
+        async with holdfast.connect(f"ws://127.0.0.1:{port}") as env:
+            process = await env.start(["/bin/true"])
+            events = aiter(process)
+            assert isinstance(await anext(events), Output)
+            with pytest.raises(ConnectionLost):
+                await env.status()
+            seen = [event.seq async for event in events]
+            assert seen == list(range(2, count + 3))
+            assert (await process.wait()).stdout == b"x" * count
+
+
+def _output(seq: int) -> str:
+    params = {"processId": "p1", "seq": seq, "stream": "stdout", "chunk": "eA=="}
+    return json.dumps({"method": "process/output", "params": params}, separators=(",", ":"))
+
+
+async def _answer(link: ServerConnection, message: Message, result: object) -> None:
+    await link.send(json.dumps({"id": message["id"], "result": result}))

@@ -132,7 +132,7 @@ class Environment:
             pipe_stdin=stdin,
             arg0=arg0,
             env_policy=_CORE if env is None else None,
-            sandbox=None if policy is None else policy.context(to_native(where.uri)),
+            sandbox=policy.context(to_native(where.uri)) if policy is not None and policy.confines else None,
         )
         process = Process(self._session, params.process_id, tty=tty)
         self._session.add_route(process)

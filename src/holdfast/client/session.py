@@ -60,7 +60,7 @@ class Caller(Protocol):
         """Hear every notification of a method; call what is returned to stop."""
 
     def on_lost(self, handle: Callable[[HoldfastError], None]) -> Callable[[], None]:
-        """Hear when a link died; call what is returned to stop."""
+        """Hear when a link died or the session ended; call what is returned to stop."""
 
 
 class Route(Protocol):
@@ -161,6 +161,8 @@ class Session:
         self._orphans.clear()
         for route in routes.values():
             route.fail(copy.copy(error))
+        for mourn in list(self._mourners):
+            mourn(copy.copy(error))
         self._wake()
 
     # --- calls
