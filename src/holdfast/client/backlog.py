@@ -25,16 +25,14 @@ LANES: Final = ("stdout", "stderr", "pty", ENDS)
 class _Lane:
     """Events in order; places count from the first event there ever was."""
 
+    __slots__ = ("bytes", "dropped_bytes", "events", "first", "read")
+
     def __init__(self) -> None:
         self.events: deque[Event] = deque()
         self.first = 0
         self.read = 0
         self.bytes = 0
         self.dropped_bytes = 0
-
-    @property
-    def end(self) -> int:
-        return self.first + len(self.events)
 
 
 class Backlog:
@@ -52,12 +50,28 @@ class Backlog:
         self._full = self._bytes > (ROOM_BYTES if self._full else FULL_BYTES)
         return self._full
 
-    def add(self, event: Event) -> None:
-        lane = self._lanes[event.stream if isinstance(event, Output) else ENDS]
+    def add(self, event: Event, *, read: bool = False) -> None:
+        """One event more; `read` if whoever adds it has shown it to somebody already."""
+        name = event.stream if isinstance(event, Output) else ENDS
+        lane = self._lanes[name]
         lane.events.append(event)
         size = _size(event)
         lane.bytes += size
         self._bytes += size
+        if read:
+            lane.read = lane.first + len(lane.events)
+            if lane.bytes > KEPT_BYTES:
+                self.trim(lane, name)
+
+    def read_all(self) -> tuple[list[Event], int]:
+        """Everything that is kept, in order, and how many bytes of output are not any more."""
+        events = [event for lane in self._lanes.values() for event in lane.events]
+        events.sort(key=lambda event: event.seq)
+        missing = sum(lane.dropped_bytes for lane in self._lanes.values())
+        for name, lane in self._lanes.items():
+            lane.read = lane.first + len(lane.events)
+            self.trim(lane, name)
+        return events, missing
 
     def reader(self, *streams: str) -> "Reader":
         """Somebody who reads these streams from the oldest event that is kept; of none given, all."""
@@ -87,16 +101,15 @@ class Reader:
         self._backlog = backlog
         self._lanes = lanes
         self.places = {name: lane.first for name, lane in lanes.items()}
-        self.missed_bytes = sum(lane.dropped_bytes for lane in lanes.values())
 
     def next(self) -> Event | None:
         """The next event in order; None when there is none yet."""
         best: str | None = None
         found: Event | None = None
         for name, lane in self._lanes.items():
-            place = self.places[name]
-            if place < lane.end:
-                event = lane.events[place - lane.first]
+            place = self.places[name] - lane.first
+            if place < len(lane.events):
+                event = lane.events[place]
                 if found is None or event.seq < found.seq:
                     best, found = name, event
         if best is None:

@@ -73,25 +73,23 @@ class _Written(msgspec.Struct):
 class _Collector:
     """What `wait` keeps."""
 
-    def __init__(self, reader: Reader, max_bytes: int) -> None:
-        self._reader = reader
-        self._streams = {"stdout": Ends(max_bytes), "stderr": Ends(max_bytes)}
-        self._streams["pty"] = self._streams["stdout"]
-        self.exited: Exited | None = None
-        self.drain()
+    def __init__(self, max_bytes: int) -> None:
+        stdout = Ends(max_bytes)
+        self._streams = {"stdout": stdout, "pty": stdout, "stderr": Ends(max_bytes)}
+        self._exited: Exited | None = None
+        self.missed_bytes = 0
 
-    def drain(self) -> None:
-        while (event := self._reader.next()) is not None:
-            if isinstance(event, Output):
-                self._streams[event.stream].add(event.data)
-            elif isinstance(event, Exited):
-                self.exited = event
+    def take(self, event: Event) -> None:
+        if isinstance(event, Output):
+            self._streams[event.stream].add(event.data)
+        elif isinstance(event, Exited):
+            self._exited = event
 
     def result(self, enforcement: EnforcementReport | None) -> Result:
-        if self.exited is None:
+        if self._exited is None:
             raise AssertionError("a process closes after its exit")
         (stdout, missing), (stderr, more) = (self._streams[name].read() for name in ("stdout", "stderr"))
-        end = self.exited
+        end = self._exited
         return Result(
             code=end.code,
             stdout=stdout,
@@ -100,7 +98,7 @@ class _Collector:
             sandbox_denied=end.sandbox_denied,
             enforcement=enforcement,
             usage=end.usage,
-            dropped_bytes=missing + more + self._reader.missed_bytes,
+            dropped_bytes=missing + more + self.missed_bytes,
         )
 
 
@@ -148,7 +146,10 @@ class Process:
             OutputLost: events are missing for good.
             SessionLost: the session ended first.
         """
-        collector = _Collector(self._backlog.reader(), max_output_bytes)
+        collector = _Collector(max_output_bytes)
+        events, collector.missed_bytes = self._backlog.read_all()
+        for event in events:
+            collector.take(event)
         self._relieve()
         self._collectors.append(collector)
         try:
@@ -304,17 +305,20 @@ class Process:
                 self._withheld = []
                 self._session.spawn(self._ask_verdict(event))
                 continue
-            self._backlog.add(event)
-            if isinstance(event, Closed):
-                self._closed = True
-                self.recoverable = False
-                self._session.remove_route(self.process_id)
-        for collector in self._collectors:
-            collector.drain()
+            self._show(event)
         if self._backlog.full and not self._full and not self._closed:
             self._full = True
             self._session.full(self.process_id)
         self._wake()
+
+    def _show(self, event: Event) -> None:
+        self._backlog.add(event, read=bool(self._collectors))
+        for collector in self._collectors:
+            collector.take(event)
+        if isinstance(event, Closed):
+            self._closed = True
+            self.recoverable = False
+            self._session.remove_route(self.process_id)
 
     async def _ask_verdict(self, event: Exited) -> None:
         """An older server does not say with the exit whether the sandbox was the reason; a page does."""
@@ -323,7 +327,7 @@ class Process:
             page = decode_page(await self._session.call_again("process/read", params))
             event = replace(event, sandbox_denied=page.sandbox_denied, usage=event.usage or page.usage)
         withheld, self._withheld = self._withheld or [], None
-        self._backlog.add(event)
+        self._show(event)
         self._publish(withheld)
 
     def _relieve(self) -> None:

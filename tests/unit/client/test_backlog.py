@@ -79,11 +79,39 @@ def test_what_was_read_is_kept_for_others_up_to_a_limit() -> None:
         backlog.add(out(seq, size=HALF))
         first.next()
         assert not backlog.full
-    late = backlog.reader()
-    kept = rest(late)
+    kept = rest(backlog.reader())
     assert kept[-1].seq == 100
     assert 0 < len(kept) * HALF <= KEPT_BYTES
-    assert late.missed_bytes == (100 - len(kept)) * HALF
+    assert backlog.read_all() == (kept, (100 - len(kept)) * HALF)
+
+
+def test_all_that_is_kept_can_be_read_at_once_and_counts_as_read() -> None:
+    assert filled(*STORY).read_all() == (STORY, 0)
+    backlog = Backlog()
+    unread = [out(seq, size=HALF) for seq in range(1, 10)]
+    for event in unread:
+        backlog.add(event)
+    assert is_full(backlog)
+    assert backlog.read_all() == (unread, 0)
+    assert not is_full(backlog)
+    assert backlog.read_all()[1] > 0
+
+
+def test_what_was_shown_to_somebody_when_it_came_does_not_fill_it_up() -> None:
+    backlog = Backlog()
+    for seq in range(1, 100):
+        backlog.add(out(seq, size=HALF), read=True)
+        assert not backlog.full
+    assert rest(backlog.reader())[-1] == out(99, size=HALF)
+
+
+def test_what_was_shown_to_somebody_is_kept_for_a_reader_that_has_not_seen_it() -> None:
+    backlog = Backlog()
+    reader = backlog.reader()
+    for seq in range(1, 10):
+        backlog.add(out(seq, size=HALF), read=True)
+    assert backlog.full
+    assert len(rest(reader)) == 9
 
 
 def test_a_slow_reader_loses_nothing_to_a_fast_one() -> None:
