@@ -310,7 +310,7 @@ async def test_a_request_carries_the_trace_of_the_active_span() -> None:
 async def test_a_command_whose_output_nobody_reads_waits_and_loses_nothing(
     env: holdfast.Environment, tmp_path: Path
 ) -> None:
-    chunk, count = 1 << 16, 600
+    chunk, count = 1 << 20, 40
     progress = tmp_path / "progress"
     process = await env.start(
         sh(f"for i in $(seq {count}); do head -c {chunk} /dev/zero; echo $i > progress; done"),

@@ -20,6 +20,10 @@ MAX_CALLS: Final = 1024  # under way at once; further ones wait, except those th
 _DENIED: Final = {"decision": {"type": "deny", "reason": "not_allowed"}}
 
 
+class NotSent(ConnectionLost):
+    """The link ended before the call was sent: it has not happened, and may be made on the next one."""
+
+
 class Owner(Protocol):
     """Whom a connection belongs to."""
 
@@ -128,6 +132,7 @@ class Connection:
         """The result of one request.
 
         Raises:
+            NotSent: the link ended before the request was sent.
             ConnectionLost: the link ended before the answer came.
             HoldfastError: the server refused; the class follows from its code.
             TimeoutError: no answer within `timeout_s`; the connection stays as it is.
@@ -144,7 +149,7 @@ class Connection:
         if not self._writable.is_set():
             await self._writable.wait()
         if self.lost is not None or self.link is None:
-            raise ConnectionLost(f"{self.lost or 'there is no link'}; {method} was not sent")
+            raise NotSent(f"{self.lost or 'there is no link'}; {method} was not sent")
         number = self._last + 1
         trace = tracing.current()
         parent, state = trace or (None, None)

@@ -16,7 +16,7 @@ from holdfast.client.recovery import State
 from holdfast.client.remotepath import RemotePath, to_native, to_uri
 from holdfast.client.session import Session
 from holdfast.client.target import parse_target
-from holdfast.errors import ConnectionLost, HoldfastError, InvalidRequest, UsageError
+from holdfast.errors import ConnectionLost, HoldfastError, InvalidRequest, RemoteProtocolError, UsageError
 from holdfast.wire.environment import EnvironmentInfo
 from holdfast.wire.paths import PathUri
 from holdfast.wire.processes import EnvPolicy, StartParams
@@ -138,7 +138,7 @@ class Environment:
         self._session.add_route(process)
         try:
             process.started(await self._session.call("process/start", params))
-        except (ConnectionLost, asyncio.CancelledError):
+        except (ConnectionLost, RemoteProtocolError, asyncio.CancelledError):
             self._session.abandon(params.process_id)  # it may run, and nobody would know
             raise
         except BaseException:

@@ -247,9 +247,10 @@ class Process:
             await self._session.call("process/terminate", ProcessParams(self.process_id), cleanup=True)
 
     def abandon(self) -> None:
-        """Kill it in the background, also across a lost link; nobody wants its events."""
+        """Kill it in the background, also across a lost link; its handle is of no use any more."""
         if not self._closed and self._failure is None:
             self._session.abandon(self.process_id)
+            self.fail(OutputLost("the process was abandoned here"))
 
     @staticmethod
     def _check_written(answer: JsonValue) -> None:

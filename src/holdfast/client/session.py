@@ -16,7 +16,7 @@ import random
 from collections.abc import Callable, Coroutine
 from typing import Final, Protocol
 
-from holdfast.client.connection import Connection
+from holdfast.client.connection import Connection, NotSent
 from holdfast.client.handshake import Doorway
 from holdfast.client.ordering import Page
 from holdfast.client.pushed import Pushed, decode_page
@@ -24,7 +24,6 @@ from holdfast.client.recovery import Action, Dial, GiveUp, Recovery, State, Wake
 from holdfast.errors import (
     ConnectionLost,
     HoldfastError,
-    InvalidRequest,
     OutputLost,
     SessionLost,
 )
@@ -137,20 +136,22 @@ class Session:
         routes = list(self._routes.values())
         for route in routes:
             self.abandon(route.process_id)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FAREWELL_S):
-                while self._tasks and self.state is State.CONNECTED:
-                    await asyncio.wait(self._tasks)
-        self._recovery.give_up()
-        self._fail(SessionLost("the environment was closed"))
-        for route in routes:
-            route.fail(SessionLost("the environment was closed"))
-        leftover = [*self._tasks, *([self._driver] if self._driver else [])]
-        for task in leftover:
-            task.cancel()
-        await asyncio.gather(*leftover, return_exceptions=True)
-        if self._connection.link is not None:
-            await self._connection.link.aclose()
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FAREWELL_S):
+                    while self._tasks and self.state is State.CONNECTED:
+                        await asyncio.wait(self._tasks)
+        finally:
+            self._recovery.give_up()
+            self._fail(SessionLost("the environment was closed"))
+            for route in routes:
+                route.fail(SessionLost("the environment was closed"))
+            leftover = [*self._tasks, *([self._driver] if self._driver else [])]
+            for task in leftover:
+                task.cancel()
+            await asyncio.gather(*leftover, return_exceptions=True)
+            if self._connection.link is not None:
+                await self._connection.link.aclose()
 
     def _fail(self, error: SessionLost) -> None:
         if self._failure is not None:
@@ -176,19 +177,19 @@ class Session:
             return await self._call(method, params, cleanup=cleanup)
 
     async def _call(self, method: str, params: object, *, cleanup: bool) -> JsonValue:
-        connection = self._connection
-        while self._recovery.state is not State.CONNECTED or connection.lost is not None:
-            await self._until_changed()
-            connection = self._connection
-        if not cleanup:
-            return await connection.call(method, params)
-        self._cleanups += 1
-        self._throttle()
-        try:
-            return await connection.call(method, params, cleanup=True)
-        finally:
-            self._cleanups -= 1
+        if cleanup:
+            self._cleanups += 1
             self._throttle()
+        try:
+            while True:
+                while self._recovery.state is not State.CONNECTED:
+                    await self._until_changed()
+                with contextlib.suppress(NotSent):
+                    return await self._connection.call(method, params, cleanup=cleanup)
+        finally:
+            if cleanup:
+                self._cleanups -= 1
+                self._throttle()
 
     async def call_again(self, method: str, params: object) -> JsonValue:
         """Like `call` for what may be repeated: a lost link costs time and nothing else."""
@@ -334,6 +335,8 @@ class Session:
             return
         self._throttle()
         self._wake()
+        for process_id in self._orphans:
+            self.spawn(self._terminate(process_id))
 
     async def _attempt(self, generation: int, until: float) -> Action | None:
         connection = Connection(self, generation)
@@ -348,11 +351,7 @@ class Session:
         return self._recovery.resumed(self._now())
 
     async def _catch_up(self, connection: Connection) -> None:
-        """End what nobody wants, then read what every process said meanwhile."""
-        for process_id in list(self._orphans):
-            with contextlib.suppress(InvalidRequest):
-                await connection.call("process/terminate", ProcessParams(process_id), cleanup=True)
-            self._orphans.discard(process_id)
+        """Read what every process said meanwhile."""
         routes = [route for route in self._routes.values() if route.recoverable]
         for batch in (routes[at : at + CATCH_UP_AT_ONCE] for at in range(0, len(routes), CATCH_UP_AT_ONCE)):
             await asyncio.gather(*(self._read_missed(connection, route) for route in batch))
@@ -365,12 +364,8 @@ class Session:
         except ConnectionLost:
             raise
         except HoldfastError as exc:
-            self._orphans.add(route.process_id)
-            self.remove_route(route.process_id)
+            self.abandon(route.process_id)
             route.fail(OutputLost(f"the process cannot be continued: {exc}"))
-            with contextlib.suppress(InvalidRequest):
-                await connection.call("process/terminate", ProcessParams(route.process_id), cleanup=True)
-            self._orphans.discard(route.process_id)
 
     @staticmethod
     def _now() -> float:
