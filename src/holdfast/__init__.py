@@ -1,3 +1,69 @@
-"""Holdfast runs coding agents and their commands, says what it enforced, and loses nothing they did."""
+"""Holdfast runs coding agents and their commands, says what it enforced, and loses nothing they did.
+
+    async with holdfast.connect("ws://127.0.0.1:8765") as env:
+        result = await env.run(["make", "test"])
+
+What is exported is loaded when it is first used: the launcher imports this package for every command.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.client.environment import Environment as Environment
+    from holdfast.client.environment import connect as connect
+    from holdfast.client.ordering import Closed as Closed
+    from holdfast.client.ordering import Exited as Exited
+    from holdfast.client.ordering import Output as Output
+    from holdfast.client.policy import Policy as Policy
+    from holdfast.client.process import Process as Process
+    from holdfast.client.process import Result as Result
+    from holdfast.errors import ConnectionLost as ConnectionLost
+    from holdfast.errors import HoldfastError as HoldfastError
+    from holdfast.errors import InvalidRequest as InvalidRequest
+    from holdfast.errors import NotFound as NotFound
+    from holdfast.errors import OperationFailed as OperationFailed
+    from holdfast.errors import OutputLost as OutputLost
+    from holdfast.errors import ProtocolMismatch as ProtocolMismatch
+    from holdfast.errors import SandboxUnavailable as SandboxUnavailable
+    from holdfast.errors import SessionLost as SessionLost
+    from holdfast.errors import TokenRefused as TokenRefused
+    from holdfast.errors import Unreachable as Unreachable
+    from holdfast.errors import UsageError as UsageError
 
 __version__ = "0.1.0"
+
+_EXPORTS = {
+    "Closed": "client.ordering",
+    "ConnectionLost": "errors",
+    "Environment": "client.environment",
+    "Exited": "client.ordering",
+    "HoldfastError": "errors",
+    "InvalidRequest": "errors",
+    "NotFound": "errors",
+    "OperationFailed": "errors",
+    "Output": "client.ordering",
+    "OutputLost": "errors",
+    "Policy": "client.policy",
+    "Process": "client.process",
+    "ProtocolMismatch": "errors",
+    "Result": "client.process",
+    "SandboxUnavailable": "errors",
+    "SessionLost": "errors",
+    "TokenRefused": "errors",
+    "Unreachable": "errors",
+    "UsageError": "errors",
+    "connect": "client.environment",
+}
+
+
+def __getattr__(name: str) -> object:
+    """PEP 562: load what is asked for."""
+    if name not in _EXPORTS:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"holdfast.{_EXPORTS[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_EXPORTS])

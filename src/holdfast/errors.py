@@ -11,7 +11,12 @@ The first split is by whose fault it is:
       SessionAttached       the session is in use; try again shortly
       OperationFailed       the host could not do it (spawn, read, write, connect)
       RemoteProtocolError   the peer sent bytes that are not the protocol
+        ProtocolMismatch    ... and never were: something else listens there
       ConnectionLost        the link died; the session may still be alive
+        Unreachable         ... or never came about: nobody listens, or too slowly
+      TokenRefused          the server does not accept the token
+      SessionLost           the session is over, and everything it ran
+      OutputLost            events of one process are gone for good
       SandboxUnavailable    the host cannot enforce the policy
       StartupError          the server cannot begin to serve
 """
@@ -64,10 +69,30 @@ class RemoteProtocolError(HoldfastError):
     """The peer's bytes are not a message of this protocol."""
 
 
+class ProtocolMismatch(RemoteProtocolError):
+    """Whoever answered does not speak this protocol."""
+
+
 class ConnectionLost(HoldfastError):
     """The link died; the session may still be alive on the other side."""
 
     retryable = True
+
+
+class Unreachable(ConnectionLost):
+    """No link came about: nobody listens there, the name is unknown, or it took too long."""
+
+
+class TokenRefused(HoldfastError):
+    """The server does not accept the token, or wants one."""
+
+
+class SessionLost(HoldfastError):
+    """The session cannot be resumed any more; what it ran is gone or beyond reach."""
+
+
+class OutputLost(HoldfastError):
+    """Events of this process are missing for good; other processes are not affected."""
 
 
 class SandboxUnavailable(HoldfastError):
@@ -95,7 +120,12 @@ FACES: Final[dict[type[HoldfastError], Face]] = {
     SessionAttached: Face(-32010, 75, 409),
     OperationFailed: Face(-32603, 71, 500),
     RemoteProtocolError: Face(-32600, 76, 400),
+    ProtocolMismatch: Face(-32600, 76, 502),
     ConnectionLost: Face(-32000, 69, 503),
+    Unreachable: Face(-32000, 69, 503),
+    TokenRefused: Face(-32600, 77, 401),
+    SessionLost: Face(-32000, 69, 410),
+    OutputLost: Face(-32603, 74, 500),
     SandboxUnavailable: Face(-32602, 125, 503),
     StartupError: Face(-32603, 1, 500),
 }
@@ -123,3 +153,26 @@ def from_os_error(exc: OSError) -> HoldfastError:
     """A file-system error as the protocol shows it: class by errno, text without the path."""
     cls = _OS_CLASSES.get(exc.errno or 0, OperationFailed)
     return cls(f"{exc.strerror} (os error {exc.errno})")
+
+
+TRANSPORT_CLOSED: Final = "JSON-RPC transport closed"  # how the reference words a dead link as an answer
+
+_RPC_CLASSES: Final[dict[int, type[HoldfastError]]] = {
+    -32600: InvalidRequest,
+    -32601: MethodNotFound,
+    -32602: UsageError,
+    -32004: NotFound,
+    -32010: SessionAttached,
+}
+# -32602 is also the code of a policy that the host cannot enforce; only the text tells.
+_SANDBOX_WORDS: Final = ("cannot enforce", "cannot be enforced", "deny pattern", "setting up a sandbox")
+
+
+def from_rpc_error(code: int, message: str) -> HoldfastError:
+    """The peer's error as the class that it was on the other side, as far as its code tells."""
+    if code == -32000 and message == TRANSPORT_CLOSED:
+        return ConnectionLost(message)
+    cls = _RPC_CLASSES.get(code, OperationFailed)
+    if cls is UsageError and any(word in message for word in _SANDBOX_WORDS):
+        cls = SandboxUnavailable
+    return cls(message)

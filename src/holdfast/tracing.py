@@ -6,6 +6,7 @@ Set OTEL_EXPORTER_OTLP_ENDPOINT (or OTEL_TRACES_EXPORTER=otlp) and install `hold
 import contextlib
 import logging
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -65,3 +66,19 @@ def span(name: str, traceparent: str | None, tracestate: str | None) -> Iterator
     tracer = trace.get_tracer("holdfast")
     with tracer.start_as_current_span(name, context=parent, kind=trace.SpanKind.SERVER):
         yield
+
+
+def current() -> tuple[str, str | None] | None:
+    """The traceparent and tracestate of the active span; None without one.
+
+    Whoever has a span has imported OpenTelemetry, so nobody else pays for it here.
+    """
+    if "opentelemetry.trace" not in sys.modules:
+        return None
+    from opentelemetry import trace
+
+    context = trace.get_current_span().get_span_context()
+    if not context.is_valid:
+        return None
+    parent = f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
+    return parent, context.trace_state.to_header() or None

@@ -1,5 +1,6 @@
 """The tree of errors and its one map to the outside."""
 
+import copy
 import errno
 import os
 
@@ -16,13 +17,19 @@ from holdfast.errors import (
     MethodNotFound,
     NotFound,
     OperationFailed,
+    OutputLost,
     PeerRefused,
+    ProtocolMismatch,
     RemoteProtocolError,
     SandboxUnavailable,
     SessionAttached,
+    SessionLost,
+    TokenRefused,
+    Unreachable,
     UsageError,
     face,
     from_os_error,
+    from_rpc_error,
 )
 
 CLASSES = [cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, HoldfastError)]
@@ -41,6 +48,11 @@ CLASSES = [cls for cls in vars(errors).values() if isinstance(cls, type) and iss
         (OperationFailed, -32603),
         (ConnectionLost, -32000),
         (SandboxUnavailable, -32602),
+        (Unreachable, -32000),
+        (ProtocolMismatch, -32600),
+        (TokenRefused, -32600),
+        (SessionLost, -32000),
+        (OutputLost, -32603),
     ],
 )
 def test_the_protocol_knows_each_error_by_its_code(cls: type[HoldfastError], code: int) -> None:
@@ -68,7 +80,7 @@ def test_what_nobody_planned_is_an_internal_error(exc: BaseException) -> None:
 
 
 def test_only_what_may_pass_by_itself_is_retryable() -> None:
-    assert {cls for cls in CLASSES if cls.retryable} == {SessionAttached, ConnectionLost}
+    assert {cls for cls in CLASSES if cls.retryable} == {SessionAttached, ConnectionLost, Unreachable}
 
 
 def test_an_error_carries_its_remedy() -> None:
@@ -103,3 +115,33 @@ def test_an_os_error_is_told_without_the_path() -> None:
 
 def test_an_os_error_without_a_number_is_a_failed_operation() -> None:
     assert type(from_os_error(OSError("odd"))) is OperationFailed
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "cls"),
+    [
+        (-32600, "unknown process id p9", InvalidRequest),
+        (-32601, "no such method", MethodNotFound),
+        (-32602, "argv must not be empty", UsageError),
+        (-32602, "Object missing required field `permissions` - at `$.sandbox`", UsageError),
+        (-32602, "sandbox intent cannot be enforced on this executor: no backend", SandboxUnavailable),
+        (-32602, "cannot enforce sandbox read-only path /x", SandboxUnavailable),
+        (-32603, "No such file or directory (os error 2)", OperationFailed),
+        (-32004, "No such file or directory (os error 2)", NotFound),
+        (-32010, "session s is already attached", SessionAttached),
+        (-32000, "JSON-RPC transport closed", ConnectionLost),
+        (-32000, "something else", OperationFailed),
+        (1, "a code nobody knows", OperationFailed),
+    ],
+)
+def test_an_answer_is_the_error_that_it_was_over_there(
+    code: int, text: str, cls: type[HoldfastError]
+) -> None:
+    error = from_rpc_error(code, text)
+    assert type(error) is cls
+    assert str(error) == text
+
+
+def test_a_copy_of_an_error_says_the_same() -> None:
+    error = copy.copy(SessionLost("gone", remedy="connect again"))
+    assert (str(error), error.remedy) == ("gone", "connect again")

@@ -36,10 +36,19 @@ class HandleResult(Result, frozen=True):
     handle_id: str
 
 
+class FileContents(Result, frozen=True):
+    data_base64: bytes
+
+
 class ReadBlockParams(Params, frozen=True):
     handle_id: str
     offset: U64
     len: U64
+
+
+class Block(Result, frozen=True):
+    chunk: bytes
+    eof: bool
 
 
 class WriteBlockParams(Params, frozen=True):
@@ -135,3 +144,7 @@ class WatchMissingParams(Params, frozen=True):
 
 class WatchResult(Result, frozen=True):
     watching: bool
+
+
+class MissingChanged(Result, frozen=True):
+    watch_id: int

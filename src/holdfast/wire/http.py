@@ -38,4 +38,4 @@ class BodyDelta(Result, frozen=True):
     seq: int
     delta_base64: bytes
     done: bool
-    error: str | None
+    error: str | None = None

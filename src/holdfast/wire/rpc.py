@@ -17,6 +17,7 @@ from typing import Any, Final, NoReturn, TypeAlias, TypeGuard
 import msgspec
 
 from holdfast.errors import RemoteProtocolError
+from holdfast.wire.paths import PathUri
 
 MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024  # what the reference accepts, so nobody needs to send more
 MAX_VALUES: Final = 256 * 1024  # bounds memory and time of one parse
@@ -100,7 +101,15 @@ def _fraction(digits: str) -> Decimal | msgspec.Raw:
 _parser = json.JSONDecoder(
     object_pairs_hook=_object, parse_constant=_constant, parse_float=_fraction, parse_int=_integer
 )
-_encoder = msgspec.json.Encoder(decimal_format="number")
+
+
+def _to_wire(value: object) -> str:
+    if isinstance(value, PathUri):
+        return value.uri
+    raise TypeError(f"no message has a member of type {type(value)}")
+
+
+_encoder = msgspec.json.Encoder(decimal_format="number", enc_hook=_to_wire)
 
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 _BRACKETS = re.compile(rb"[\[\]{}]")
@@ -200,12 +209,21 @@ def _trace(value: JsonValue) -> tuple[str | None, str | None]:
     return parent, state
 
 
-def request(id_: RequestId, method: str, params: object = None, *, traceparent: str | None = None) -> bytes:
+def request(
+    id_: RequestId,
+    method: str,
+    params: object = None,
+    *,
+    traceparent: str | None = None,
+    tracestate: str | None = None,
+) -> bytes:
     message: dict[str, object] = {"id": id_, "method": method}
     if params is not None:
         message["params"] = params
     if traceparent is not None:
         message["trace"] = {"traceparent": traceparent}
+        if tracestate is not None:
+            message["trace"] = {"traceparent": traceparent, "tracestate": tracestate}
     return _encoder.encode(message)
 
 

@@ -1,0 +1,179 @@
+"""Calls on one link: numbers, answers, and the end of everything that waits for one.
+
+A connection has one life. When its link ends, every call under way fails with `ConnectionLost`,
+whose text says that the call may or may not have happened; whether the session goes on elsewhere is
+the session's business.
+"""
+
+import asyncio
+from typing import Final, NamedTuple, Protocol
+
+from holdfast import tracing
+from holdfast.client.link import Link
+from holdfast.client.pushed import Pushed, convert_pushed, decode_pushed
+from holdfast.errors import ConnectionLost, HoldfastError, RemoteProtocolError, UsageError, from_rpc_error
+from holdfast.wire import rpc
+from holdfast.wire.rpc import JsonValue
+
+MAX_CALLS: Final = 1024  # under way at once; further ones wait, except those that clean up
+
+_DENIED: Final = {"decision": {"type": "deny", "reason": "not_allowed"}}
+
+
+class NotSent(ConnectionLost):
+    """The link ended before the call was sent: it has not happened, and may be made on the next one."""
+
+
+class Owner(Protocol):
+    """Whom a connection belongs to."""
+
+    def take(self, pushed: Pushed) -> None: ...
+
+    def note(self, method: str, params: JsonValue) -> None: ...
+
+    def connection_lost(self, connection: "Connection", error: HoldfastError) -> None: ...
+
+
+class _Call(NamedTuple):
+    method: str
+    answer: "asyncio.Future[JsonValue]"
+
+
+class Connection:
+    """The receiver of one link. `generation` tells it from those before and after."""
+
+    def __init__(self, owner: Owner, generation: int) -> None:
+        self.generation = generation
+        self.lost: HoldfastError | None = None
+        self.link: Link | None = None
+        self._owner = owner
+        self._calls: dict[int, _Call] = {}
+        self._last = 0
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._room = asyncio.Event()
+        self._room.set()
+
+    # --- the link's side
+
+    def opened(self, link: Link) -> None:
+        self.link = link
+
+    def writable(self, now: bool) -> None:
+        (self._writable.set if now else self._writable.clear)()
+
+    def received(self, message: bytes | memoryview) -> None:
+        pushed = decode_pushed(message)
+        if pushed is not None:
+            self._owner.take(pushed)
+            return
+        match rpc.decode(bytes(message)):
+            case rpc.Response(id_, result):
+                self._answer(id_, result, None)
+            case rpc.ErrorResponse(id_, code, text):
+                self._answer(id_, None, from_rpc_error(code, text))
+            case rpc.Notification(method, params):
+                pushed = convert_pushed(method, params)
+                if pushed is not None:
+                    self._owner.take(pushed)
+                else:
+                    self._owner.note(method, params)
+            case rpc.Request(id_, method):
+                self._refuse(id_, method)
+
+    def ended(self, error: HoldfastError) -> None:
+        self.lost = error
+        calls, self._calls = self._calls, {}
+        for method, answer in calls.values():
+            if not answer.done():
+                answer.set_exception(
+                    ConnectionLost(
+                        f"{error} while {method} was under way: it may or may not have happened",
+                        remedy="look at its effect before you repeat it",
+                    )
+                )
+        self._writable.set()
+        self._room.set()
+        self._owner.connection_lost(self, error)
+
+    def _answer(self, id_: rpc.RequestId, result: JsonValue, error: HoldfastError | None) -> None:
+        call = self._calls.pop(id_, None) if isinstance(id_, int) else None
+        if call is None:
+            if isinstance(id_, int) and 0 < id_ <= self._last:
+                return  # nobody waits for it any more
+            raise RemoteProtocolError("the server answers what was not asked") from error
+        if len(self._calls) < MAX_CALLS:
+            self._room.set()
+        if isinstance(error, ConnectionLost):
+            self.drop(str(error))  # somebody in between has lost the server
+        if call.answer.done():
+            return
+        if error is None:
+            call.answer.set_result(result)
+        else:
+            call.answer.set_exception(error)
+
+    def _refuse(self, id_: rpc.RequestId, method: str) -> None:
+        """The only request a server makes is about network policy, and nobody here may grant anything."""
+        if self.link is None:
+            raise AssertionError("messages come after the link is opened")
+        if method == "network/policyRequest":
+            self.link.send(rpc.response(id_, _DENIED))
+        else:
+            self.link.send(
+                rpc.error(id_, -32601, f"this client does not implement `{method[: rpc.MAX_ECHO]}`")
+            )
+
+    # --- what the session uses
+
+    async def call(
+        self, method: str, params: object, *, timeout_s: float | None = None, cleanup: bool = False
+    ) -> JsonValue:
+        """The result of one request.
+
+        Raises:
+            NotSent: the link ended before the request was sent.
+            ConnectionLost: the link ended before the answer came.
+            HoldfastError: the server refused; the class follows from its code.
+            TimeoutError: no answer within `timeout_s`; the connection stays as it is.
+        """
+        if timeout_s is None:
+            return await self._call(method, params, cleanup=cleanup)
+        async with asyncio.timeout(timeout_s):
+            return await self._call(method, params, cleanup=cleanup)
+
+    async def _call(self, method: str, params: object, *, cleanup: bool) -> JsonValue:
+        while not cleanup and len(self._calls) >= MAX_CALLS and self.lost is None:
+            self._room.clear()
+            await self._room.wait()
+        if not self._writable.is_set():
+            await self._writable.wait()
+        if self.lost is not None or self.link is None:
+            raise NotSent(f"{self.lost or 'there is no link'}; {method} was not sent")
+        number = self._last + 1
+        trace = tracing.current()
+        parent, state = trace or (None, None)
+        message = rpc.request(number, method, params, traceparent=parent, tracestate=state)
+        if len(message) > rpc.MAX_MESSAGE_BYTES:
+            raise UsageError(
+                f"{method} would be a message of {len(message)} bytes; {rpc.MAX_MESSAGE_BYTES} are allowed",
+                remedy="send it in smaller pieces",
+            )
+        self._last = number
+        answer: asyncio.Future[JsonValue] = asyncio.get_running_loop().create_future()
+        self._calls[number] = _Call(method, answer)
+        self.link.send(message)
+        try:
+            return await answer
+        finally:
+            if self._calls.pop(number, None) is not None and len(self._calls) < MAX_CALLS:
+                self._room.set()
+
+    def notify(self, method: str, params: object) -> None:
+        if self.link is not None and self.lost is None:
+            self.link.send(rpc.notification(method, params))
+
+    def drop(self, reason: str) -> None:
+        """End the link, so that the session recovers on another."""
+        if self.link is not None and self.lost is None:
+            self.link.abort(ConnectionLost(reason))

@@ -1,0 +1,244 @@
+"""Where commands run: connect to a server, start processes there, reach its files and its network."""
+
+import asyncio
+import contextlib
+import functools
+import os
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from holdfast.client.answer import typed
+from holdfast.client.handshake import Doorway
+from holdfast.client.process import MAX_OUTPUT_BYTES, Process, Result
+from holdfast.client.recovery import State
+from holdfast.client.remotepath import RemotePath, to_native, to_uri
+from holdfast.client.session import Session
+from holdfast.client.target import parse_target
+from holdfast.errors import ConnectionLost, HoldfastError, InvalidRequest, RemoteProtocolError, UsageError
+from holdfast.wire.environment import EnvironmentInfo
+from holdfast.wire.paths import PathUri
+from holdfast.wire.processes import EnvPolicy, StartParams
+
+if TYPE_CHECKING:
+    from holdfast.client.files import Files
+    from holdfast.client.http import Http
+    from holdfast.client.policy import Policy
+
+CONNECT_S: Final = 10.0
+INITIALIZE_S: Final = 10.0
+STATUS_S: Final = 10.0
+
+# What a command gets unless told otherwise: enough to find programs and a home, none of the secrets.
+_CORE: Final = EnvPolicy(inherit="core", ignore_default_excludes=False, exclude=[], set={}, include_only=[])
+
+
+class _Status(msgspec.Struct):
+    status: str
+
+
+class Environment:
+    """A session with a server. Made by `connect`, or by `open` and ended by `aclose`."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @classmethod
+    async def open(
+        cls,
+        address: str | Sequence[str],
+        *,
+        token: str | None = None,
+        connect_timeout_s: float = CONNECT_S,
+        initialize_timeout_s: float = INITIALIZE_S,
+    ) -> "Environment":
+        """Connect; see `connect`."""
+        session = Session(Doorway(parse_target(address, token), connect_timeout_s, initialize_timeout_s))
+        await session.open()
+        return cls(session)
+
+    async def aclose(self) -> None:
+        """End every process that still runs here, and the session."""
+        await self._session.aclose()
+
+    @property
+    def info(self) -> EnvironmentInfo:
+        """What the server says about itself; a capability that it does not name is one it lacks."""
+        return self._session.info
+
+    @property
+    def state(self) -> State:
+        """Whether calls go through now, wait for the next link, or fail."""
+        return self._session.state
+
+    @property
+    def failure(self) -> HoldfastError | None:
+        """Why the session is over, once it is."""
+        return self._session.failure
+
+    async def status(self) -> str:
+        """What the server answers when asked how it is: "ready".
+
+        Raises:
+            ConnectionLost: no link is up right now; this does not wait for one.
+        """
+        answer = await self._session.call_now("environment/status", None, timeout_s=STATUS_S)
+        return typed(answer, _Status).status
+
+    @functools.cached_property
+    def files(self) -> "Files":
+        """The other machine's files."""
+        from holdfast.client.files import Files
+
+        return Files(self._session, info=self.info)
+
+    @functools.cached_property
+    def http(self) -> "Http":
+        """Requests made from the other machine."""
+        from holdfast.client.http import Http
+
+        return Http(self._session)
+
+    async def start(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: RemotePath | None = None,
+        env: Mapping[str, str] | None = None,
+        policy: "Policy | None" = None,
+        tty: bool = False,
+        stdin: bool = False,
+        arg0: str | None = None,
+    ) -> Process:
+        """Start a command.
+
+        `cwd` is a path of the other machine, by default its own working directory. Without `env` the
+        command inherits PATH, HOME, the locale and the like from the server; with it, it gets exactly
+        that. `stdin` keeps its standard input open for `write`; a `tty` always has one.
+
+        Raises:
+            OperationFailed: the program could not be started.
+            SandboxUnavailable: the policy cannot be enforced there; nothing was run.
+            ConnectionLost: the link died meanwhile. If the command was started it will be ended.
+        """
+        where = self._directory(cwd)
+        params = StartParams(
+            process_id=self._session.new_process_id(),
+            argv=_words(argv),
+            cwd=where,
+            env=dict(env or {}),
+            tty=tty,
+            pipe_stdin=stdin,
+            arg0=arg0,
+            env_policy=_CORE if env is None else None,
+            sandbox=policy.context(to_native(where.uri)) if policy is not None and policy.confines else None,
+        )
+        process = Process(self._session, params.process_id, tty=tty)
+        self._session.add_route(process)
+        try:
+            process.started(await self._session.call("process/start", params))
+        except (ConnectionLost, RemoteProtocolError, asyncio.CancelledError):
+            self._session.abandon(params.process_id)  # it may run, and nobody would know
+            raise
+        except BaseException:
+            self._session.remove_route(params.process_id)
+            raise
+        return process
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: RemotePath | None = None,
+        env: Mapping[str, str] | None = None,
+        policy: "Policy | None" = None,
+        tty: bool = False,
+        arg0: str | None = None,
+        input: bytes | None = None,
+        timeout_s: float | None = None,
+        max_output_bytes: int = MAX_OUTPUT_BYTES,
+    ) -> Result:
+        """Run a command to its end; a non-zero exit is a result, not an error.
+
+        `input` is all its standard input. Cancelled or out of time, the command is ended.
+
+        Raises:
+            TimeoutError: it took longer than `timeout_s`.
+            InvalidRequest: `input` is given and the server cannot tell a command where its input ends.
+        """
+        if input is not None and not (tty or self.info.capabilities.holdfast_close_stdin):
+            raise InvalidRequest(
+                "this server cannot tell a command where its input ends",
+                remedy="use tty=True, or start() and write() with a command that knows when to stop reading",
+            )
+        async with asyncio.timeout(timeout_s):
+            process = await self.start(
+                argv, cwd=cwd, env=env, policy=policy, tty=tty, stdin=input is not None, arg0=arg0
+            )
+            try:
+                if input is None:
+                    return await process.wait(max_output_bytes=max_output_bytes)
+                return await _feed_and_wait(process, input, max_output_bytes)
+            except BaseException:
+                process.abandon()
+                raise
+
+    def _directory(self, cwd: RemotePath | None) -> PathUri:
+        if cwd is not None:
+            return to_uri(cwd)
+        if self.info.cwd is None:
+            raise UsageError("the server does not say where it is", remedy="give cwd=")
+        return PathUri.parse(self.info.cwd)
+
+
+async def _feed_and_wait(process: Process, data: bytes, max_output_bytes: int) -> Result:
+    feeding = asyncio.get_running_loop().create_task(_feed(process, data))
+    try:
+        return await process.wait(max_output_bytes=max_output_bytes)
+    finally:
+        feeding.cancel()
+        await asyncio.gather(feeding, return_exceptions=True)
+
+
+async def _feed(process: Process, data: bytes) -> None:
+    with contextlib.suppress(HoldfastError):  # it ended without reading all of it, which is its right
+        await process.write(data)
+        await process.close_stdin()
+
+
+def _words(argv: Sequence[str]) -> list[str]:
+    if isinstance(argv, str) or not argv:
+        raise UsageError("a command is a list of at least one word", remedy='write ["/bin/sh", "-c", "…"]')
+    return [os.fspath(word) for word in argv]
+
+
+@contextlib.asynccontextmanager
+async def connect(
+    address: str | Sequence[str],
+    *,
+    token: str | None = None,
+    connect_timeout_s: float = CONNECT_S,
+    initialize_timeout_s: float = INITIALIZE_S,
+) -> AsyncIterator[Environment]:
+    """An environment for as long as the block lasts; what still runs at its end is ended.
+
+    `address` is "ws://HOST:PORT", "wss://HOST", "unix:///path/of/socket", or the command line of a server
+    that speaks on its standard streams. A lost WebSocket or unix socket is dialled again and the session
+    resumed, for 25 s; a child is not.
+
+    Raises:
+        Unreachable: nobody answers there.
+        TokenRefused: the token is not accepted.
+        ProtocolMismatch: whatever answers is no exec server.
+    """
+    environment = await Environment.open(
+        address,
+        token=token,
+        connect_timeout_s=connect_timeout_s,
+        initialize_timeout_s=initialize_timeout_s,
+    )
+    try:
+        yield environment
+    finally:
+        await environment.aclose()

@@ -1,0 +1,299 @@
+"""Files of the other machine.
+
+Paths are absolute and native there, as text or as a `PurePath`. With a policy a call is confined as a
+command would be. A call that was under way when the link died raises `ConnectionLost`; it is not repeated,
+and a write may or may not have happened.
+"""
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Final
+
+import pybase64
+
+from holdfast.client.answer import typed
+from holdfast.client.blocks import Blocks, OpenFiles, each
+from holdfast.client.policy import Policy
+from holdfast.client.remotepath import RemotePath, to_native, to_uri
+from holdfast.client.session import Caller
+from holdfast.client.shared import Shared
+from holdfast.client.watch import Watch, Watches
+from holdfast.errors import InvalidRequest, NotFound, UsageError
+from holdfast.wire.environment import EnvironmentInfo
+from holdfast.wire.files import (
+    CanonicalPath,
+    CopyParams,
+    CreateDirectoryParams,
+    DirectoryEntry,
+    DirectoryListing,
+    FileContents,
+    LinkAwareParams,
+    Metadata,
+    PathParams,
+    RemoveParams,
+    WalkOptions,
+    WalkParams,
+    WalkResult,
+    WriteFileParams,
+)
+from holdfast.wire.permissions import SandboxContext
+
+MAX_WHOLE_BYTES: Final = 11 * 1024 * 1024  # as base64 it still fits the 16 MiB frame the reference takes
+MAX_READ_BYTES: Final = 512 * 1024 * 1024  # what a server reads at once at most; more belongs in blocks
+MAX_DEPTH: Final = 64  # of a walk; this and the next two are the protocol's own bounds
+MAX_DIRECTORIES: Final = 10_000
+MAX_ENTRIES: Final = 50_000
+INFO_TIMEOUT_S: Final = 30.0  # as the reference waits for it
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Something below the directory that was walked."""
+
+    path: str
+    is_directory: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """What a walk could not enter or name, and why."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """Breadth first, names in order. `truncated`: a bound was reached and there is more."""
+
+    entries: tuple[Found, ...]
+    unreadable: tuple[Unreadable, ...]
+    truncated: bool
+
+
+class Files:
+    """The files that one server sees."""
+
+    def __init__(self, caller: Caller, *, info: EnvironmentInfo | None = None) -> None:
+        """`info` is what the handshake said; without it the server is asked when it matters."""
+        self._caller = caller
+        self._info = info
+        self._stats: Shared[Metadata] = Shared()
+        self._watches = Watches(caller)
+        self._open = OpenFiles(caller)
+
+    async def read(self, path: RemotePath, *, policy: Policy | None = None) -> bytes:
+        """All bytes of a regular file.
+
+        Raises:
+            UsageError: it has more than MAX_READ_BYTES.
+        """
+        size = (await self.stat(path, policy=policy)).size
+        if size <= MAX_WHOLE_BYTES:
+            params = LinkAwareParams(to_uri(path), sandbox=await self._sandbox(policy))
+            return typed(await self._caller.call("fs/readFile", params), FileContents).data_base64
+        if size > MAX_READ_BYTES:
+            raise UsageError(f"the file has {size} bytes", remedy="read it with open_blocks")
+        return b"".join([block async for block in self.open_blocks(path, policy=policy)])
+
+    async def read_text(
+        self, path: RemotePath, *, encoding: str = "utf-8", policy: Policy | None = None
+    ) -> str:
+        return (await self.read(path, policy=policy)).decode(encoding)
+
+    async def write(self, path: RemotePath, data: bytes | str, *, policy: Policy | None = None) -> None:
+        """Make `data` the whole contents, text as UTF-8; its directory must exist.
+
+        Above MAX_WHOLE_BYTES it is written in blocks: others may see a part of it meanwhile.
+
+        Raises:
+            UsageError: so much, and a server that does not take blocks.
+        """
+        content = data.encode() if isinstance(data, str) else data
+        if len(content) > MAX_WHOLE_BYTES:
+            await self.write_blocks(path, (content,), policy=policy)
+            return
+        text = pybase64.b64encode_as_string(content)
+        params = WriteFileParams(to_uri(path), text, sandbox=await self._sandbox(policy))
+        await self._change("fs/writeFile", params)
+
+    async def open_blocks(
+        self, path: RemotePath, *, policy: Policy | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """The bytes of a regular file in blocks of up to 1 MiB, read as they are asked for.
+
+        It keeps reading the file that was there at the first block. One that is dropped early is closed
+        in the background. A lost link ends it with `ConnectionLost`, and it cannot go on.
+        """
+        uri, sandbox = to_uri(path), await self._streaming_sandbox(policy)
+        async with aclosing(self._open.read(uri, sandbox)) as blocks:
+            async for block in blocks:
+                yield block
+
+    async def write_blocks(
+        self,
+        path: RemotePath,
+        blocks: Blocks,
+        *,
+        policy: Policy | None = None,
+    ) -> None:
+        """Make what `blocks` yields the contents; one that fails leaves what was written until then.
+
+        Raises:
+            UsageError: the server takes no blocks, and it is more than MAX_WHOLE_BYTES.
+        """
+        uri = to_uri(path)
+        if not (await self._server()).capabilities.file_write_streaming:
+            await self.write(path, await _joined(blocks), policy=policy)
+            return
+        try:
+            await self._open.write(uri, await self._streaming_sandbox(policy), blocks)
+        finally:
+            self._stats.renew()
+
+    async def stat(
+        self, path: RemotePath, *, follow_symlinks: bool = True, policy: Policy | None = None
+    ) -> Metadata:
+        """What is at the path.
+
+        Raises:
+            NotFound: nothing, or a link to nothing.
+            InvalidRequest: a link in the path, with `follow_symlinks=False`.
+        """
+        uri, sandbox = to_uri(path), await self._sandbox(policy)
+        if follow_symlinks and sandbox is None:
+            return await self._stats.ask(uri.uri, lambda: self._stat(LinkAwareParams(uri)))
+        return await self._stat(LinkAwareParams(uri, follow_symlinks, sandbox))
+
+    async def exists(self, path: RemotePath, *, policy: Policy | None = None) -> bool:
+        """Whether anything is at the path, links followed."""
+        try:
+            await self.stat(path, policy=policy)
+        except NotFound:
+            return False
+        return True
+
+    async def list(self, path: RemotePath, *, policy: Policy | None = None) -> tuple[DirectoryEntry, ...]:
+        """What is in a directory, by name. A link counts as what it leads to, if there is anything."""
+        params = PathParams(to_uri(path), await self._sandbox(policy))
+        listing = typed(await self._caller.call("fs/readDirectory", params), DirectoryListing)
+        return tuple(sorted(listing.entries, key=lambda entry: entry.file_name))
+
+    async def walk(
+        self,
+        path: RemotePath,
+        *,
+        max_depth: int = MAX_DEPTH,
+        max_entries: int = MAX_ENTRIES,
+        follow_directory_symlinks: bool = False,
+        prune_hidden_directories: bool = False,
+        policy: Policy | None = None,
+    ) -> Walk:
+        """Directories and regular files below a directory, links left out; depth 0 are its own entries."""
+        options = WalkOptions(
+            max_depth, MAX_DIRECTORIES, max_entries, follow_directory_symlinks, prune_hidden_directories
+        )
+        params = WalkParams(to_uri(path), options, await self._sandbox(policy))
+        found = typed(await self._caller.call("fs/walk", params), WalkResult)
+        return Walk(
+            tuple(Found(to_native(entry.path), entry.kind == "directory") for entry in found.entries),
+            tuple(Unreadable(to_native(error.path), error.message) for error in found.errors),
+            found.truncated,
+        )
+
+    async def canonical(self, path: RemotePath, *, policy: Policy | None = None) -> str:
+        """The path with all links resolved; it must exist."""
+        params = PathParams(to_uri(path), await self._sandbox(policy))
+        return to_native(typed(await self._caller.call("fs/canonicalize", params), CanonicalPath).path)
+
+    async def make_directory(
+        self, path: RemotePath, *, parents: bool = True, policy: Policy | None = None
+    ) -> None:
+        """With `parents` also those above, and one that exists is fine."""
+        sandbox = await self._sandbox(policy)
+        await self._change(
+            "fs/createDirectory", CreateDirectoryParams(to_uri(path), parents, sandbox=sandbox)
+        )
+
+    async def copy(
+        self,
+        source: RemotePath,
+        destination: RemotePath,
+        *,
+        recursive: bool = False,
+        policy: Policy | None = None,
+    ) -> None:
+        """Copy a file over `destination`, or with `recursive` a directory into it, all over there."""
+        here, there = to_uri(source), to_uri(destination)
+        await self._change("fs/copy", CopyParams(here, there, recursive, await self._sandbox(policy)))
+
+    async def remove(
+        self,
+        path: RemotePath,
+        *,
+        recursive: bool = False,
+        missing_ok: bool = False,
+        policy: Policy | None = None,
+    ) -> None:
+        """Remove a file, a link itself, an empty directory, or with `recursive` a full one."""
+        uri, sandbox = to_uri(path), await self._sandbox(policy)
+        await self._change("fs/remove", RemoveParams(uri, recursive, missing_ok, sandbox=sandbox))
+
+    async def watch(self, *missing: RemotePath, present: RemotePath | None = None) -> Watch:
+        """A watch that fires once when one of the `missing` paths appears or `present` changes.
+
+        There is one at a time: arming another fires this one. The protocol takes no policy here.
+
+        Raises:
+            InvalidRequest: the server cannot watch, or not these paths.
+        """
+        uris = [to_uri(path) for path in missing]
+        shown = None if present is None else to_uri(present)
+        if not (await self._server()).capabilities.fs_watch_missing:
+            raise InvalidRequest("the server cannot watch files", remedy="ask it again from time to time")
+        return await self._watches.arm(uris, shown)
+
+    async def _stat(self, params: LinkAwareParams) -> Metadata:
+        return typed(await self._caller.call("fs/getMetadata", params), Metadata)
+
+    async def _change(self, method: str, params: object) -> None:
+        try:
+            await self._caller.call(method, params)
+        finally:
+            self._stats.renew()
+
+    async def _server(self) -> EnvironmentInfo:
+        if self._info is None:
+            answer = await self._caller.call("environment/info", None, timeout_s=INFO_TIMEOUT_S)
+            self._info = typed(answer, EnvironmentInfo)
+        return self._info
+
+    async def _sandbox(self, policy: Policy | None) -> SandboxContext | None:
+        if policy is None or not policy.confines:
+            return None
+        if policy.root is not None:
+            return policy.context(policy.root)
+        cwd = (await self._server()).cwd
+        return policy.context(None if cwd is None else to_native(cwd))
+
+    async def _streaming_sandbox(self, policy: Policy | None) -> SandboxContext | None:
+        sandbox = await self._sandbox(policy)
+        if sandbox is not None and not (await self._server()).capabilities.sandboxed_file_streaming:
+            raise InvalidRequest(
+                "the server cannot confine a file that is read or written in blocks",
+                remedy=f"use read and write, which take up to {MAX_WHOLE_BYTES} bytes there",
+            )
+        return sandbox
+
+
+async def _joined(blocks: Blocks) -> bytes:
+    whole = bytearray()
+    async for block in each(blocks):
+        whole += block
+        if len(whole) > MAX_WHOLE_BYTES:
+            raise UsageError(
+                f"the server takes at most {MAX_WHOLE_BYTES} bytes at once, and no blocks",
+                remedy="send the rest to a command's standard input, such as `tee`",
+            )
+    return bytes(whole)

@@ -1,0 +1,270 @@
+"""What a command or a file call may touch on the other machine, as a value. Pure module.
+
+    Policy.workspace_write("/srv/project").allow_write("/var/cache/x").deny("**/.env")
+
+A policy never changes: every method returns another one. Two that say the same are equal. Paths are
+absolute, native to the other machine and not looked at: nothing here knows what exists there.
+"""
+
+import tomllib
+from dataclasses import dataclass, replace
+from typing import Final, Literal, Protocol, TypeAlias, assert_never
+
+from holdfast import profile
+from holdfast.client.remotepath import RemotePath, to_uri
+from holdfast.errors import UsageError
+from holdfast.sandbox import presets
+from holdfast.sandbox.globs import bind_pattern
+from holdfast.sandbox.policy import Access, At, Glob, Kind, Network, Place, Rule, Special, Target
+from holdfast.sandbox.policy import Policy as Wish
+from holdfast.wire.paths import Convention
+from holdfast.wire.permissions import (
+    Disabled,
+    Entry,
+    External,
+    GlobPath,
+    LiteralPath,
+    Managed,
+    MinimalPath,
+    PermissionProfile,
+    ProjectRoots,
+    Restricted,
+    RootPath,
+    SandboxContext,
+    SlashTmp,
+    SpecialPath,
+    SpecialValue,
+    TmpDir,
+    UnknownPath,
+    Unrestricted,
+)
+
+
+class TextFile(Protocol):
+    """What `pathlib.Path` offers."""
+
+    def read_text(self, encoding: str) -> str: ...
+
+
+TomlSource: TypeAlias = str | TextFile
+
+_ACCESS: Final[dict[Access, Literal["read", "write", "deny"]]] = {
+    Access.READ: "read",
+    Access.WRITE: "write",
+    Access.DENY: "deny",
+}
+_PLACE_KEYS: Final = {place: key for key, place in profile.PLACES.items()}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Policy:
+    """Make one with a class method; `wish` and `root` are for those who look inside.
+
+    `root` is what "the workspace" and relative patterns mean; None: the directory in which a command runs.
+    """
+
+    wish: Wish
+    root: str | None = None
+
+    @classmethod
+    def read_only(cls) -> "Policy":
+        """Everything can be read, nothing written; no network."""
+        return cls(presets.read_only())
+
+    @classmethod
+    def workspace_write(cls, root: RemotePath, *, network: bool = False) -> "Policy":
+        """Everything can be read; `root` and the temporary directories written, but not `.git` and its like.
+
+        Raises:
+            UsageError: `root` is not an absolute path.
+        """
+        return cls(presets.workspace_write(network=_network(on=network)), _tidy(root))
+
+    @classmethod
+    def unrestricted(cls, *, network: bool = False) -> "Policy":
+        """Every file, in a sandbox that only guards the network."""
+        return cls(Wish(None, _network(on=network)))
+
+    @classmethod
+    def full_access(cls) -> "Policy":
+        """No sandbox at all."""
+        return cls(presets.full_access())
+
+    @classmethod
+    def from_toml(
+        cls, source: TomlSource, *, root: RemotePath | None = None, home: RemotePath | None = None
+    ) -> "Policy":
+        """The policy that a profile describes: TOML text, or a `pathlib.Path` of this machine.
+
+        `home` is the other machine's home directory, which `~/` means there.
+
+        Raises:
+            UsageError: naming what is wrong with which key.
+            OSError: the file cannot be read.
+        """
+        name, text = (
+            ("policy", source) if isinstance(source, str) else (str(source), source.read_text("utf-8"))
+        )
+        try:
+            tree = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as exc:
+            remedy = None if "\n" in text else "text is taken as TOML; give a file as a pathlib.Path"
+            raise UsageError(f"{name}: {exc}", remedy=remedy) from None
+        if home is None and (below := _below_home(tree)) is not None:
+            raise UsageError(
+                f"{name}: {below}: nobody said where the home directory is",
+                remedy="pass home=, the home directory on the other machine",
+            )
+        wish = profile.policy_of(tree, source=name, home="" if home is None else _tidy(home))
+        return cls(wish, None if root is None else _tidy(root))
+
+    def allow_read(self, path: RemotePath) -> "Policy":
+        """Also read this path and all below it.
+
+        Raises:
+            UsageError: it is not an absolute path.
+        """
+        return self._becoming(self.wish.allow_read(_tidy(path)))
+
+    def allow_write(self, path: RemotePath) -> "Policy":
+        """Also write this path and all below it.
+
+        Raises:
+            UsageError: it is not an absolute path.
+        """
+        return self._becoming(self.wish.allow_write(_tidy(path)))
+
+    def deny(self, path: RemotePath) -> "Policy":
+        """Neither read nor write this path, or whatever matches if it has `*`, `?`, `[` or `{` in it.
+
+        A relative pattern counts from the workspace.
+
+        Raises:
+            UsageError: it is neither an absolute path nor a pattern.
+        """
+        text = path if isinstance(path, str) else path.__fspath__()
+        if not profile.is_pattern(text):
+            return self._becoming(self.wish.deny(_tidy(text)))
+        bind_pattern(text, "/", ())  # refuses what is no pattern here and not only on the other machine
+        return self._becoming(self.wish.deny_glob(text))
+
+    def with_network(self, on: bool) -> "Policy":
+        """The same with the network on or off; off needs a sandbox, so full access gets one."""
+        if self.wish.kind is Kind.DISABLED:
+            return self if on else Policy.unrestricted()
+        return replace(self, wish=self.wish.with_network(_network(on=on)))
+
+    @property
+    def confines(self) -> bool:
+        """Whether there is anything to enforce; if not, no sandbox should be asked for."""
+        return self.wish.kind is not Kind.DISABLED
+
+    def context(self, cwd: RemotePath | None) -> SandboxContext:
+        """As it travels, for a command in `cwd`; None if nobody knows, and then nothing may depend on it.
+
+        Raises:
+            UsageError: `cwd` is not an absolute path.
+        """
+        place = cwd if self.root is None else self.root
+        base = None if place is None else to_uri(place)
+        windows = base is not None and base.convention is Convention.WINDOWS
+        return SandboxContext(
+            permissions=_permissions(self.wish),
+            # On Windows `disabled` would switch off what the policy asks for; elsewhere it means nothing.
+            windows_sandbox_level="restricted-token" if windows and self.confines else "disabled",
+            cwd=base,
+            workspace_roots=[] if base is None else [base],
+        )
+
+    def __repr__(self) -> str:
+        network = "on" if self.wish.network is Network.ON else "off"
+        if self.wish.rules is None:
+            files = "no sandbox" if self.wish.kind is Kind.DISABLED else "files unrestricted"
+        else:
+            files = ", ".join(
+                f"{rule.access.name.lower()} {_spelled(rule.target)}" for rule in self.wish.rules
+            )
+        root = "" if self.root is None else f"; workspace {self.root}"
+        return f"<Policy {files}; network {network}{root}>"
+
+    def _becoming(self, wish: Wish) -> "Policy":
+        repeated = wish.rules is not None and wish.rules[-1] in wish.rules[:-1]
+        return self if repeated else replace(self, wish=wish)
+
+
+def _network(*, on: bool) -> Network:
+    return Network.ON if on else Network.OFF
+
+
+def _tidy(path: RemotePath) -> str:
+    """One spelling per POSIX path, so that policies are equal that say the same."""
+    uri = to_uri(path)
+    if uri.convention is Convention.POSIX:
+        return uri.native()
+    return path if isinstance(path, str) else path.__fspath__()
+
+
+def _below_home(tree: dict[str, object]) -> str | None:
+    table = tree.get("filesystem")
+    keys = table if isinstance(table, dict) else {}
+    return next((key for key in keys if key == "~" or key.startswith("~/")), None)
+
+
+def _spelled(target: Target) -> str:
+    match target:
+        case At(path=path):
+            return path
+        case Glob(pattern=pattern):
+            return pattern
+        case Special(place=place, subpath=subpath):
+            key = _PLACE_KEYS.get(place, f":{place}")
+            return f"{key}/{subpath}" if subpath else key
+        case _:
+            assert_never(target)
+
+
+def _permissions(wish: Wish) -> PermissionProfile:
+    match wish.kind:
+        case Kind.DISABLED:
+            return Disabled()
+        case Kind.EXTERNAL:
+            return External(wish.network.value)
+        case Kind.MANAGED if wish.rules is None:
+            return Managed(Unrestricted(), wish.network.value)
+        case Kind.MANAGED:
+            entries = [_entry(rule) for rule in wish.rules or ()]
+            return Managed(Restricted(entries, wish.glob_depth), wish.network.value)
+        case _:
+            assert_never(wish.kind)
+
+
+def _entry(rule: Rule) -> Entry:
+    path: LiteralPath | GlobPath | SpecialPath
+    match rule.target:
+        case At(path=native):
+            path = LiteralPath(to_uri(native))
+        case Glob(pattern=pattern):
+            path = GlobPath(pattern)
+        case Special(place=place, subpath=subpath):
+            path = SpecialPath(_special(place, subpath))
+        case _:
+            assert_never(rule.target)
+    return Entry(path, _ACCESS[rule.access], "skip" if rule.skip_missing else None)
+
+
+def _special(place: Place, subpath: str | None) -> SpecialValue:
+    match place:
+        case Place.ROOT:
+            return RootPath()
+        case Place.MINIMAL:
+            return MinimalPath()
+        case Place.PROJECT_ROOTS:
+            return ProjectRoots(subpath)
+        case Place.TMPDIR:
+            return TmpDir()
+        case Place.SLASH_TMP:
+            return SlashTmp()
+        case Place.UNKNOWN:
+            return UnknownPath("", subpath)
+        case _:
+            assert_never(place)

@@ -1,0 +1,343 @@
+"""A process on the other machine: its events, its input, its end.
+
+Handles stay valid while the session recovers: iterators and waits go on where they were, a write is
+repeated under the same id. Events wait here, within a bound, until somebody reads them; when the bound
+is reached the link is not read until there is room, so a process whose output nobody reads holds up
+everything else on its session. Read what you start, `wait()` for it, or terminate it.
+"""
+
+import asyncio
+import contextlib
+import copy
+import itertools
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from holdfast.client.answer import typed
+from holdfast.client.backlog import Backlog, Ends, Reader
+from holdfast.client.ordering import Closed, Event, Exited, Lost, Ordering, Output, Page
+from holdfast.client.pushed import Pushed, decode_page
+from holdfast.client.session import Session
+from holdfast.errors import (
+    HoldfastError,
+    InvalidRequest,
+    OutputLost,
+    UsageError,
+)
+from holdfast.wire.processes import (
+    DenialReport,
+    EnforcementReport,
+    ProcessParams,
+    ReadParams,
+    ResizeParams,
+    SignalParams,
+    Usage,
+    WriteParams,
+)
+from holdfast.wire.rpc import JsonValue
+
+MAX_OUTPUT_BYTES: Final = 16 * 1024 * 1024  # of each stream in a Result, unless asked otherwise
+WRITE_BYTES: Final = 256 * 1024  # of one process/write: a request is never large, however much is written
+
+_CONTROL_D: Final = b"\x04"
+_INTERRUPT: Final = "interrupt"
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a process ended, and what it said. With a terminal everything it said is in `stdout`."""
+
+    code: int
+    stdout: bytes
+    stderr: bytes
+    denial: DenialReport | None
+    sandbox_denied: bool | None
+    enforcement: EnforcementReport | None
+    usage: Usage | None
+    dropped_bytes: int
+
+
+class _Started(msgspec.Struct, rename="camel"):
+    process_id: str
+    sandbox_type: str | None = None
+    enforcement: EnforcementReport | None = None
+
+
+class _Written(msgspec.Struct):
+    status: str
+
+
+class _Collector:
+    """What `wait` keeps."""
+
+    def __init__(self, max_bytes: int) -> None:
+        stdout = Ends(max_bytes)
+        self._streams = {"stdout": stdout, "pty": stdout, "stderr": Ends(max_bytes)}
+        self._exited: Exited | None = None
+        self.missed_bytes = 0
+
+    def take(self, event: Event) -> None:
+        if isinstance(event, Output):
+            self._streams[event.stream].add(event.data)
+        elif isinstance(event, Exited):
+            self._exited = event
+
+    def result(self, enforcement: EnforcementReport | None) -> Result:
+        if self._exited is None:
+            raise AssertionError("a process closes after its exit")
+        (stdout, missing), (stderr, more) = (self._streams[name].read() for name in ("stdout", "stderr"))
+        end = self._exited
+        return Result(
+            code=end.code,
+            stdout=stdout,
+            stderr=stderr,
+            denial=end.denial,
+            sandbox_denied=end.sandbox_denied,
+            enforcement=enforcement,
+            usage=end.usage,
+            dropped_bytes=missing + more + self.missed_bytes,
+        )
+
+
+class Process:
+    """Made by `Environment.start`. Iterate over it for events, over `stdout` and `stderr` for bytes."""
+
+    def __init__(self, session: Session, process_id: str, *, tty: bool) -> None:
+        self.process_id = process_id
+        self.recoverable = False
+        self.sandbox_type: str | None = None
+        self.enforcement: EnforcementReport | None = None
+        self._session = session
+        self._tty = tty
+        self._ordering = Ordering()
+        self._backlog = Backlog()
+        self._full = False
+        self._closed = False
+        self._failure: HoldfastError | None = None
+        self._withheld: list[Event] | None = None
+        self._collectors: list[_Collector] = []
+        self._waiters: list[asyncio.Future[None]] = []
+        self._write_ids = itertools.count(1)
+        self._writing = asyncio.Lock()
+
+    # --- reading
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        """Every event in order, from the oldest that is kept: all of them unless much was read before."""
+        return self._events(self._backlog.reader())
+
+    @property
+    def stdout(self) -> AsyncIterator[bytes]:
+        """What it writes to standard output, or to its terminal; each use is a reader of its own."""
+        return self._chunks("pty" if self._tty else "stdout")
+
+    @property
+    def stderr(self) -> AsyncIterator[bytes]:
+        """What it writes to standard error; nothing with a terminal."""
+        return self._chunks("stderr")
+
+    async def wait(self, *, max_output_bytes: int = MAX_OUTPUT_BYTES) -> Result:
+        """How it ended, with head and tail of each stream within `max_output_bytes`.
+
+        Raises:
+            OutputLost: events are missing for good.
+            SessionLost: the session ended first.
+        """
+        collector = _Collector(max_output_bytes)
+        events, collector.missed_bytes = self._backlog.read_all()
+        for event in events:
+            collector.take(event)
+        self._relieve()
+        self._collectors.append(collector)
+        try:
+            while not self._closed:
+                await self._news()
+        finally:
+            self._collectors.remove(collector)
+        return collector.result(self.enforcement)
+
+    async def _events(self, reader: Reader) -> AsyncIterator[Event]:
+        while True:
+            event = reader.next()
+            if event is None:
+                if self._closed:
+                    return
+                await self._news()
+                continue
+            if self._full:
+                self._relieve()
+            yield event
+
+    def _chunks(self, stream: str) -> AsyncIterator[bytes]:
+        reader = self._backlog.reader(stream)  # now, not at the first step: what comes meanwhile is kept
+
+        async def chunks() -> AsyncIterator[bytes]:
+            async for event in self._events(reader):
+                if isinstance(event, Output):
+                    yield event.data
+
+        return chunks()
+
+    async def _news(self) -> None:
+        """Wait until something was published. Raises what ended the stream."""
+        if self._failure is not None:
+            raise copy.copy(self._failure)
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            await waiter
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+    # --- writing and ending
+
+    async def write(self, data: bytes) -> None:
+        """Feed standard input, in the order of the calls and each byte once, whatever happens to the link.
+
+        Raises:
+            InvalidRequest: it has no standard input, or not any more.
+        """
+        async with self._writing:
+            for at in range(0, len(data), WRITE_BYTES):
+                params = WriteParams(self.process_id, data[at : at + WRITE_BYTES], str(next(self._write_ids)))
+                self._check_written(await self._session.call_again("process/write", params))
+
+    async def close_stdin(self) -> None:
+        """End of file for its standard input, after everything written before.
+
+        Raises:
+            InvalidRequest: the server cannot, or there is none.
+        """
+        if not self._session.info.capabilities.holdfast_close_stdin:
+            if self._tty:
+                await self.write(_CONTROL_D)
+                return
+            raise InvalidRequest(
+                "this server cannot close a command's standard input",
+                remedy="start it with tty=True, or let it read as much as it is told to",
+            )
+        async with self._writing:
+            call = self._session.call if self._tty else self._session.call_again
+            self._check_written(await call("process/closeStdin", ProcessParams(self.process_id)))
+
+    async def signal(self, name: str) -> None:
+        """Signal its process group, by a name such as "SIGINT"; not repeated when the link dies meanwhile."""
+        wanted = name.upper().removeprefix("SIG")
+        if wanted in ("INT", "INTERRUPT"):
+            name = _INTERRUPT
+        elif not self._session.info.capabilities.holdfast_signals:
+            raise InvalidRequest("this server knows only SIGINT", remedy="use terminate() to end it")
+        await self._session.call("process/signal", SignalParams(self.process_id, name))
+
+    async def resize(self, rows: int, cols: int) -> None:
+        """Change the size of its terminal."""
+        if not self._session.info.capabilities.holdfast_resize:
+            raise InvalidRequest("this server's terminals have a fixed size of 24 rows and 80 columns")
+        if not (0 < rows < 1 << 16 and 0 < cols < 1 << 16):
+            raise UsageError("a terminal has between 1 and 65535 rows and columns")
+        await self._session.call("process/resize", ResizeParams(self.process_id, rows, cols))
+
+    async def terminate(self) -> None:
+        """Kill its process group; its events end as usual. Nothing happens if it has ended."""
+        if not self._closed and self._failure is None:
+            await self._session.call("process/terminate", ProcessParams(self.process_id), cleanup=True)
+
+    def abandon(self) -> None:
+        """Kill it in the background, also across a lost link; its handle is of no use any more."""
+        if not self._closed and self._failure is None:
+            self._session.abandon(self.process_id)
+            self.fail(OutputLost("the process was abandoned here"))
+
+    @staticmethod
+    def _check_written(answer: JsonValue) -> None:
+        status = typed(answer, _Written).status
+        if status == "stdinClosed":
+            raise InvalidRequest(
+                "the process has no standard input, or not any more", remedy="start it with stdin=True"
+            )
+        if status != "accepted":
+            raise InvalidRequest(f"the server does not take input for this process: {status}")
+
+    # --- the session's side
+
+    @property
+    def last_published(self) -> int:
+        return self._ordering.last_published
+
+    def started(self, answer: JsonValue) -> None:
+        """The answer to its start."""
+        start = typed(answer, _Started)
+        self.sandbox_type, self.enforcement = start.sandbox_type, start.enforcement
+        self.recoverable = not self._closed
+
+    def take(self, pushed: Pushed) -> None:
+        try:
+            ready = self._ordering.push(pushed.event)
+        except Lost as exc:
+            self._session.abandon(self.process_id)
+            self.fail(OutputLost(f"the process cannot be continued: {exc}"))
+            return
+        if ready:
+            self._publish(ready)
+
+    def catch_up(self, page: Page) -> None:
+        try:
+            ready = self._ordering.catch_up(page)
+        except Lost as exc:
+            raise OutputLost(str(exc)) from None
+        if ready:
+            self._publish(ready)
+
+    def fail(self, error: HoldfastError) -> None:
+        if not self._closed and self._failure is None:
+            self._failure = error
+            self._wake()
+
+    def _publish(self, events: list[Event]) -> None:
+        for event in events:
+            if self._withheld is not None:
+                self._withheld.append(event)
+                continue
+            if isinstance(event, Exited) and event.sandbox_denied is None:
+                self._withheld = []
+                self._session.spawn(self._ask_verdict(event))
+                continue
+            self._show(event)
+        if self._backlog.full and not self._full and not self._closed:
+            self._full = True
+            self._session.full(self.process_id)
+        self._wake()
+
+    def _show(self, event: Event) -> None:
+        self._backlog.add(event, read=bool(self._collectors))
+        for collector in self._collectors:
+            collector.take(event)
+        if isinstance(event, Closed):
+            self._closed = True
+            self.recoverable = False
+            self._session.remove_route(self.process_id)
+
+    async def _ask_verdict(self, event: Exited) -> None:
+        """An older server does not say with the exit whether the sandbox was the reason; a page does."""
+        with contextlib.suppress(HoldfastError):
+            params = ReadParams(self.process_id, event.seq, None, 0)
+            page = decode_page(await self._session.call_again("process/read", params))
+            event = replace(event, sandbox_denied=page.sandbox_denied, usage=event.usage or page.usage)
+        withheld, self._withheld = self._withheld or [], None
+        self._show(event)
+        self._publish(withheld)
+
+    def _relieve(self) -> None:
+        if self._full and not self._backlog.full:
+            self._full = False
+            self._session.make_room(self.process_id)
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)

@@ -1,0 +1,372 @@
+"""One session over as many links as it takes: calls, events, recovery.
+
+Calls made while no link is up wait for the next one. A call that was under way when its link died
+fails and is not repeated, unless its method says that it may be (`call_again`). Processes are routes:
+their events find them by id on any link, and after a link was lost they are caught up by sequence
+number before anything else is sent. A route whose buffer is full stops the link from being read, except
+while the session cleans up or recovers.
+"""
+
+import asyncio
+import contextlib
+import copy
+import itertools
+import logging
+import random
+from collections.abc import Callable, Coroutine
+from typing import Final, Protocol
+
+from holdfast.client.connection import Connection, NotSent
+from holdfast.client.handshake import Doorway
+from holdfast.client.ordering import Page
+from holdfast.client.pushed import Pushed, decode_page
+from holdfast.client.recovery import Action, Dial, GiveUp, Recovery, State, WakeAt, why, worth_retrying
+from holdfast.errors import (
+    ConnectionLost,
+    HoldfastError,
+    OutputLost,
+    SessionLost,
+)
+from holdfast.wire.environment import EnvironmentInfo
+from holdfast.wire.processes import ProcessParams, ReadParams
+from holdfast.wire.rpc import JsonValue
+
+log = logging.getLogger(__name__)
+
+CLEANUP_S: Final = 5.0  # to answer a terminate; a serial server may be stuck in another call until dropped
+FAREWELL_S: Final = 2.0  # of work on the way out
+CATCH_UP_AT_ONCE: Final = 16  # reads under way after a resume: a slow link, hundreds of processes, 25 s
+
+_RESTART: Final = "connect again; what ran in the old session has been ended"
+
+
+class Caller(Protocol):
+    """What the facets of an environment see of its session."""
+
+    async def call(
+        self, method: str, params: object, *, timeout_s: float | None = None, cleanup: bool = False
+    ) -> JsonValue:
+        """One request; waits while the session recovers.
+
+        Raises:
+            ConnectionLost: the link died meanwhile: it may or may not have happened, and is not repeated.
+            SessionLost: there is no session any more.
+            TimeoutError: no answer within `timeout_s`.
+            HoldfastError: what the server answered.
+        """
+
+    def on(self, method: str, handle: Callable[[JsonValue], None]) -> Callable[[], None]:
+        """Hear every notification of a method; call what is returned to stop."""
+
+    def on_lost(self, handle: Callable[[HoldfastError], None]) -> Callable[[], None]:
+        """Hear when a link died or the session ended; call what is returned to stop."""
+
+
+class Route(Protocol):
+    """A process as its session sees it."""
+
+    process_id: str
+    recoverable: bool
+
+    @property
+    def last_published(self) -> int: ...
+
+    def take(self, pushed: Pushed) -> None:
+        """One event."""
+
+    def catch_up(self, page: Page) -> None:
+        """What was missed. Raises: OutputLost."""
+
+    def fail(self, error: HoldfastError) -> None:
+        """Nothing more will come."""
+
+
+class Session:
+    """Made by `open`; `info` is what the server says about itself."""
+
+    def __init__(self, doorway: Doorway) -> None:
+        self._doorway = doorway
+        self.session_id: str | None = None
+        self.info: EnvironmentInfo
+        self._recovery = Recovery(resumable=doorway.target.resumable, now=self._now(), random=random.random)
+        self._connection = Connection(self, self._recovery.generation)
+        self._failure: SessionLost | None = None
+        self._changed = asyncio.Event()
+        self._routes: dict[str, Route] = {}
+        self._numbers = itertools.count(1)
+        self._orphans: set[str] = set()
+        self._full: set[str] = set()
+        self._cleanups = 0
+        self._held = False
+        self._hearers: dict[str, list[Callable[[JsonValue], None]]] = {}
+        self._mourners: list[Callable[[HoldfastError], None]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._driver: asyncio.Task[None] | None = None
+
+    # --- life
+
+    async def open(self) -> None:
+        """The first link.
+
+        Raises:
+            Unreachable, TokenRefused, ProtocolMismatch: there is no session.
+        """
+        hello = await self._doorway.enter(self._connection, None)
+        if hello.environment_info is None:
+            raise AssertionError("the handshake of a new session asks for it")
+        self.info = hello.environment_info
+        self.session_id = hello.session_id
+
+    @property
+    def state(self) -> State:
+        return self._recovery.state
+
+    @property
+    def failure(self) -> SessionLost | None:
+        """Why the session is over, once it is."""
+        return self._failure
+
+    @property
+    def holding(self) -> bool:
+        """Whether the link is not read because somebody does not read a process."""
+        return self._held
+
+    async def aclose(self) -> None:
+        """End every process that still runs, within FAREWELL_S, and the link."""
+        routes = list(self._routes.values())
+        for route in routes:
+            self.abandon(route.process_id)
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FAREWELL_S):
+                    while self._tasks and self.state is State.CONNECTED:
+                        await asyncio.wait(self._tasks)
+        finally:
+            self._recovery.give_up()
+            self._fail(SessionLost("the environment was closed"))
+            for route in routes:
+                route.fail(SessionLost("the environment was closed"))
+            leftover = [*self._tasks, *([self._driver] if self._driver else [])]
+            for task in leftover:
+                task.cancel()
+            await asyncio.gather(*leftover, return_exceptions=True)
+            if self._connection.link is not None:
+                await self._connection.link.aclose()
+
+    def _fail(self, error: SessionLost) -> None:
+        if self._failure is not None:
+            return
+        self._failure = error
+        routes, self._routes = self._routes, {}
+        self._full.clear()
+        self._orphans.clear()
+        for route in routes.values():
+            route.fail(copy.copy(error))
+        for mourn in list(self._mourners):
+            mourn(copy.copy(error))
+        self._wake()
+
+    # --- calls
+
+    async def call(
+        self, method: str, params: object, *, timeout_s: float | None = None, cleanup: bool = False
+    ) -> JsonValue:
+        if timeout_s is None:
+            return await self._call(method, params, cleanup=cleanup)
+        async with asyncio.timeout(timeout_s):
+            return await self._call(method, params, cleanup=cleanup)
+
+    async def _call(self, method: str, params: object, *, cleanup: bool) -> JsonValue:
+        if cleanup:
+            self._cleanups += 1
+            self._throttle()
+        try:
+            while True:
+                while self._recovery.state is not State.CONNECTED:
+                    await self._until_changed()
+                with contextlib.suppress(NotSent):
+                    return await self._connection.call(method, params, cleanup=cleanup)
+        finally:
+            if cleanup:
+                self._cleanups -= 1
+                self._throttle()
+
+    async def call_again(self, method: str, params: object) -> JsonValue:
+        """Like `call` for what may be repeated: a lost link costs time and nothing else."""
+        while True:
+            try:
+                return await self.call(method, params)
+            except ConnectionLost:
+                continue
+
+    async def call_now(self, method: str, params: object, *, timeout_s: float) -> JsonValue:
+        """Like `call`, and fails at once with ConnectionLost when no link is up."""
+        if self._failure is not None:
+            raise copy.copy(self._failure)
+        if self.state is not State.CONNECTED:
+            raise ConnectionLost("the session is recovering")
+        return await self._connection.call(method, params, timeout_s=timeout_s)
+
+    async def _until_changed(self) -> None:
+        if self._failure is not None:
+            raise copy.copy(self._failure)
+        await self._changed.wait()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    # --- notifications
+
+    def on(self, method: str, handle: Callable[[JsonValue], None]) -> Callable[[], None]:
+        hearers = self._hearers.setdefault(method, [])
+        hearers.append(handle)
+        return lambda: hearers.remove(handle) if handle in hearers else None
+
+    def on_lost(self, handle: Callable[[HoldfastError], None]) -> Callable[[], None]:
+        self._mourners.append(handle)
+        return lambda: self._mourners.remove(handle) if handle in self._mourners else None
+
+    def take(self, pushed: Pushed) -> None:
+        route = self._routes.get(pushed.process_id)
+        if route is not None:
+            route.take(pushed)
+
+    def note(self, method: str, params: JsonValue) -> None:
+        for hear in list(self._hearers.get(method, ())):
+            hear(params)
+
+    # --- processes
+
+    def new_process_id(self) -> str:
+        return f"p{next(self._numbers)}"
+
+    def add_route(self, route: Route) -> None:
+        """Before its start is sent: events may overtake the answer."""
+        if self._failure is not None:
+            raise copy.copy(self._failure)
+        self._routes[route.process_id] = route
+
+    def remove_route(self, process_id: str) -> None:
+        self._routes.pop(process_id, None)
+        self.make_room(process_id)
+
+    def abandon(self, process_id: str) -> None:
+        """End a process nobody waits for, now or on the next link."""
+        self.remove_route(process_id)
+        if self._failure is None:
+            self.spawn(self._terminate(process_id))
+
+    async def _terminate(self, process_id: str) -> None:
+        self._orphans.add(process_id)
+        if self.state is not State.CONNECTED:
+            return  # whoever resumes the session sees to it
+        connection = self._connection
+        try:
+            await self.call("process/terminate", ProcessParams(process_id), timeout_s=CLEANUP_S, cleanup=True)
+        except ConnectionLost:
+            return
+        except TimeoutError:
+            connection.drop("the server does not answer")  # then it lets go of what it is stuck in
+            return
+        except HoldfastError:
+            log.debug("a process could not be ended", extra={"process_id": process_id})
+        self._orphans.discard(process_id)
+
+    def spawn(self, work: Coroutine[None, None, None]) -> None:
+        """Work that belongs to the session and ends with it."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # --- flow
+
+    def full(self, process_id: str) -> None:
+        """This process has more than its share unread: read no more."""
+        self._full.add(process_id)
+        self._throttle()
+
+    def make_room(self, process_id: str) -> None:
+        if process_id in self._full:
+            self._full.discard(process_id)
+            self._throttle()
+
+    def _throttle(self) -> None:
+        connection = self._connection
+        hold = bool(self._full) and not self._cleanups and self.state is State.CONNECTED
+        if hold == self._held or connection.link is None or connection.lost is not None:
+            return
+        self._held = hold
+        (connection.link.pause_reading if hold else connection.link.resume_reading)()
+
+    # --- recovery
+
+    def connection_lost(self, connection: Connection, error: HoldfastError) -> None:
+        if connection is not self._connection or self.session_id is None:
+            return  # not ours any more, or not yet: whoever dials is told by an exception
+        action = self._recovery.link_lost(connection.generation, self._now(), str(error))
+        if action is None:
+            return
+        self._held = False
+        for mourn in list(self._mourners):
+            mourn(ConnectionLost(str(error)))
+        self._wake()
+        self._driver = asyncio.get_running_loop().create_task(self._drive(action, str(error)))
+
+    async def _drive(self, first: Action, loss: str) -> None:
+        """Until the session is resumed or lost."""
+        action: Action | None = first
+        try:
+            while action is not None:
+                match action:
+                    case Dial(generation, until):
+                        action = await self._attempt(generation, until)
+                    case WakeAt(when):
+                        await asyncio.sleep(when - self._now())
+                        action = self._recovery.tick(self._now())
+                    case GiveUp(reason):
+                        text = loss if reason == loss else f"{loss}; the session cannot be resumed: {reason}"
+                        self._fail(SessionLost(text, remedy=_RESTART))
+                        return
+        except Exception:
+            log.exception("recovery failed")
+            self._recovery.give_up()
+            self._fail(SessionLost(f"{loss}; recovery failed", remedy=_RESTART))
+            return
+        self._throttle()
+        self._wake()
+        for process_id in self._orphans:
+            self.spawn(self._terminate(process_id))
+
+    async def _attempt(self, generation: int, until: float) -> Action | None:
+        connection = Connection(self, generation)
+        try:
+            async with asyncio.timeout_at(until):
+                self._connection = connection
+                await self._doorway.enter(connection, self.session_id)
+                await self._catch_up(connection)
+        except (HoldfastError, TimeoutError) as exc:
+            connection.drop("the attempt failed")
+            return self._recovery.dial_failed(self._now(), retry=worth_retrying(exc), reason=why(exc))
+        return self._recovery.resumed(self._now())
+
+    async def _catch_up(self, connection: Connection) -> None:
+        """Read what every process said meanwhile."""
+        routes = [route for route in self._routes.values() if route.recoverable]
+        for batch in (routes[at : at + CATCH_UP_AT_ONCE] for at in range(0, len(routes), CATCH_UP_AT_ONCE)):
+            await asyncio.gather(*(self._read_missed(connection, route) for route in batch))
+
+    async def _read_missed(self, connection: Connection, route: Route) -> None:
+        """One process; if it cannot be continued, it fails alone."""
+        try:
+            params = ReadParams(route.process_id, route.last_published, None, 0)
+            route.catch_up(decode_page(await connection.call("process/read", params, cleanup=True)))
+        except ConnectionLost:
+            raise
+        except HoldfastError as exc:
+            self.abandon(route.process_id)
+            route.fail(OutputLost(f"the process cannot be continued: {exc}"))
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()

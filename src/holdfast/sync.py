@@ -1,0 +1,272 @@
+"""The client without `await`, for scripts and notebooks.
+
+    with holdfast.sync.connect("ws://127.0.0.1:8765") as env:
+        print(env.run(["make", "test"]).code)
+
+Everything is what it is in `holdfast.client`, and blocks. Every environment has one thread of its own with an
+event loop, so it does not matter whether the caller's thread has one running. Ctrl-C in a call cancels it,
+ends the process it was about, and raises `KeyboardInterrupt`.
+"""
+
+import asyncio
+import contextlib
+import functools
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+
+from holdfast.client import environment, files, http, process, watch
+from holdfast.client.environment import CONNECT_S, INITIALIZE_S
+from holdfast.client.http import Head
+from holdfast.client.ordering import Event
+from holdfast.client.policy import Policy
+from holdfast.client.portal import Portal
+from holdfast.client.remotepath import RemotePath
+from holdfast.wire.environment import EnvironmentInfo
+from holdfast.wire.processes import EnforcementReport
+
+A = TypeVar("A")
+B = TypeVar("B")
+F = TypeVar("F")
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class _Facade(Generic[A]):
+    """Something asynchronous, and the thread on which it lives."""
+
+    def __init__(self, portal: Portal, inner: A) -> None:
+        self._portal = portal
+        self._inner = inner
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._portal.call(work)
+
+    def _iterate(self, make: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
+        """Made at once, in the loop. One that is dropped early is ended there by its own finalizer."""
+        source = self._call(_made(make))
+
+        def items() -> Iterator[T]:
+            while (item := self._call(_step(source))) is not None:
+                yield item[0]
+
+        return items()
+
+
+async def _made(make: Callable[[], T]) -> T:
+    return make()
+
+
+async def _step(source: AsyncIterator[T]) -> tuple[T] | None:
+    try:
+        return (await anext(source),)
+    except StopAsyncIteration:
+        return None
+
+
+def _blocking(
+    method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[_Facade[A], P], T]:
+    """The method of the same name, waited for."""
+
+    @functools.wraps(method)
+    def call(self: _Facade[A], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._call(method(self._inner, *args, **kwargs))
+
+    return call
+
+
+def _making(
+    method: Callable[Concatenate[A, P], Coroutine[Any, Any, B]], facade: Callable[[Portal, B], F]
+) -> Callable[Concatenate[_Facade[A], P], F]:
+    """The method of the same name, waited for, and what it makes made blocking too."""
+
+    @functools.wraps(method)
+    def call(self: _Facade[A], /, *args: P.args, **kwargs: P.kwargs) -> F:
+        return facade(self._portal, self._call(method(self._inner, *args, **kwargs)))
+
+    return call
+
+
+class Process(_Facade[process.Process]):
+    """A process. Ctrl-C while waiting for it, reading or writing ends it."""
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._portal.call(work, self._inner.terminate)
+
+    @property
+    def sandbox_type(self) -> str | None:
+        return self._inner.sandbox_type
+
+    @property
+    def enforcement(self) -> EnforcementReport | None:
+        return self._inner.enforcement
+
+    def __iter__(self) -> Iterator[Event]:
+        return self._iterate(lambda: aiter(self._inner))
+
+    @property
+    def stdout(self) -> Iterator[bytes]:
+        return self._iterate(lambda: self._inner.stdout)
+
+    @property
+    def stderr(self) -> Iterator[bytes]:
+        return self._iterate(lambda: self._inner.stderr)
+
+    wait = _blocking(process.Process.wait)
+    write = _blocking(process.Process.write)
+    close_stdin = _blocking(process.Process.close_stdin)
+    signal = _blocking(process.Process.signal)
+    resize = _blocking(process.Process.resize)
+    terminate = _blocking(process.Process.terminate)
+
+
+class Watch(_Facade[watch.Watch]):
+    """A one-shot watch."""
+
+    @property
+    def fired(self) -> bool:
+        return self._inner.fired
+
+    def changed(self, *, timeout_s: float | None = None) -> None:
+        """Wait until it has fired.
+
+        Raises:
+            TimeoutError: it has not, in this time.
+        """
+        self._call(self._changed(timeout_s))
+
+    async def _changed(self, timeout_s: float | None) -> None:
+        async with asyncio.timeout(timeout_s):
+            await self._inner.changed()
+
+
+class Files(_Facade[files.Files]):
+    """The other machine's files."""
+
+    read = _blocking(files.Files.read)
+    read_text = _blocking(files.Files.read_text)
+    write = _blocking(files.Files.write)
+    stat = _blocking(files.Files.stat)
+    exists = _blocking(files.Files.exists)
+    list = _blocking(files.Files.list)
+    walk = _blocking(files.Files.walk)
+    canonical = _blocking(files.Files.canonical)
+    make_directory = _blocking(files.Files.make_directory)
+    copy = _blocking(files.Files.copy)
+    remove = _blocking(files.Files.remove)
+    watch = _making(files.Files.watch, Watch)
+
+    def open_blocks(self, path: RemotePath, *, policy: Policy | None = None) -> Iterator[bytes]:
+        return self._iterate(lambda: self._inner.open_blocks(path, policy=policy))
+
+    def write_blocks(
+        self, path: RemotePath, blocks: Iterable[bytes], *, policy: Policy | None = None
+    ) -> None:
+        """`blocks` is iterated over in another thread, and may use this environment itself."""
+        self._call(self._inner.write_blocks(path, _threaded(blocks), policy=policy))
+
+
+async def _threaded(blocks: Iterable[bytes]) -> AsyncIterator[bytes]:
+    source = iter(blocks)
+    while (block := await asyncio.to_thread(next, source, None)) is not None:
+        yield block
+
+
+@dataclass(frozen=True, slots=True)
+class StreamedResponse(Head):
+    """A response whose body is still coming: iterate over it, once."""
+
+    _pieces: Iterator[bytes] = field(repr=False)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._pieces
+
+
+def _streaming(
+    method: Callable[Concatenate[http.Http, P], AbstractAsyncContextManager[http.StreamedResponse]],
+) -> Callable[Concatenate["Http", P], contextlib.AbstractContextManager[StreamedResponse]]:
+    @functools.wraps(method)
+    @contextlib.contextmanager
+    def stream(self: "Http", /, *args: P.args, **kwargs: P.kwargs) -> Iterator[StreamedResponse]:
+        block = method(self._inner, *args, **kwargs)
+        response = self._call(_entered(block))
+        try:
+            yield StreamedResponse(response.status, response.headers, self._iterate(lambda: aiter(response)))
+        finally:
+            self._call(_left(block))
+
+    return stream
+
+
+async def _entered(block: AbstractAsyncContextManager[T]) -> T:
+    return await block.__aenter__()
+
+
+async def _left(block: AbstractAsyncContextManager[T]) -> None:
+    await block.__aexit__(None, None, None)
+
+
+class Http(_Facade[http.Http]):
+    """Requests made from the other machine."""
+
+    request = _blocking(http.Http.request)
+    stream = _streaming(http.Http.stream)
+
+
+class Environment(_Facade[environment.Environment]):
+    """A session with a server, made by `connect`. Use it in `with`, or `close` it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every process that still runs here, the session and its thread. Again is fine."""
+        if self._portal.closed:
+            return
+        try:
+            self._call(self._inner.aclose())
+        finally:
+            self._portal.stop()
+
+    @property
+    def info(self) -> EnvironmentInfo:
+        return self._inner.info
+
+    @functools.cached_property
+    def files(self) -> Files:
+        return Files(self._portal, self._call(_made(lambda: self._inner.files)))
+
+    @functools.cached_property
+    def http(self) -> Http:
+        return Http(self._portal, self._call(_made(lambda: self._inner.http)))
+
+    status = _blocking(environment.Environment.status)
+    run = _blocking(environment.Environment.run)
+    start = _making(environment.Environment.start, Process)
+
+
+def connect(
+    address: str | Sequence[str],
+    *,
+    token: str | None = None,
+    connect_timeout_s: float = CONNECT_S,
+    initialize_timeout_s: float = INITIALIZE_S,
+) -> Environment:
+    """Connect now; see `holdfast.connect` for the addresses and what it raises."""
+    portal = Portal()
+    opening = environment.Environment.open(
+        address,
+        token=token,
+        connect_timeout_s=connect_timeout_s,
+        initialize_timeout_s=initialize_timeout_s,
+    )
+    try:
+        return Environment(portal, portal.call(opening))
+    except BaseException:
+        portal.stop()
+        raise
