@@ -39,6 +39,7 @@ LAYERS = [  # lower may not import higher; names on one line may not import each
     {"errors", "log", "tracing"},
     {"wire", "sandbox"},
     {"server", "outcome", "profile", "streams"},
+    {"client"},
     {"run"},
     {"doctor"},
     {"cli"},
@@ -110,6 +111,11 @@ def test_imports_point_downwards(module: Path) -> None:
     for name in filter(is_ours, imports(module)):
         there = name.split(".")[1]
         assert there == here or RANK[there] < RANK[here], f"{here} must not import {name}"
+
+
+@pytest.mark.parametrize("module", [m for m in MODULES if m.parts[0] == "client"], ids=str)
+def test_the_client_meets_the_server_only_in_the_messages(module: Path) -> None:
+    assert not [name for name in imports(module) if name.startswith("holdfast.server")]
 
 
 @pytest.mark.parametrize("module", PURE, ids=str)
