@@ -73,7 +73,9 @@ class Ordering:
     `Lost` is raised once. After it, and after the close, everything is ignored.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_events: int = MAX_WAITING_EVENTS, max_bytes: int = MAX_WAITING_BYTES) -> None:
+        self._max_events = max_events
+        self._max_bytes = max_bytes
         self.last_published = 0
         self.closed = False
         self._exited = False
@@ -129,7 +131,7 @@ class Ordering:
 
     def _keep(self, event: Event) -> None:
         size = _size(event)
-        if len(self._waiting) == MAX_WAITING_EVENTS or self._waiting_bytes + size > MAX_WAITING_BYTES:
+        if len(self._waiting) == self._max_events or self._waiting_bytes + size > self._max_bytes:
             raise self._fail(f"too much arrived while event {self.last_published + 1} is missing")
         self._waiting[event.seq] = event
         self._waiting_bytes += size

@@ -1,0 +1,203 @@
+"""Stateful test: Ordering against a server that forgets and a link that reorders, repeats and breaks.
+
+The model knows the true stream. It follows only which numbers the client has been told, so it can
+say before each step what is published after it, and whether the stream may be called lost.
+"""
+
+from dataclasses import replace
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from holdfast.client.ordering import Closed, Event, Exited, Lost, Ordering, Output, Page
+from holdfast.server.eventlog import EventLog
+
+KEPT_BYTES, KEPT_CHUNKS = 24, 6  # by the server, for those who come back
+MAX_EVENTS, MAX_BYTES = 4, 12  # early, at the client
+
+
+class OrderingMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.log = EventLog(max_bytes=KEPT_BYTES, max_chunks=KEPT_CHUNKS)
+        self.stream: list[Event] = []
+        self.says_denied = True
+        self.connected = True
+        self.whole = True  # nothing was dropped since the last page
+        self.flying: list[Event] = []  # notifications on the link
+        self.answer: Page | None = None  # a page on the link
+        self.ordering = Ordering(max_events=MAX_EVENTS, max_bytes=MAX_BYTES)
+        self.told: set[int] = set()
+        self.published: list[Event] = []
+        self.lost = False
+
+    # The server
+
+    @initialize(says_denied=st.booleans())
+    def begin(self, says_denied: bool) -> None:
+        self.says_denied = says_denied
+
+    @precondition(lambda self: not self.log.closed)
+    @rule(stream=st.sampled_from(["stdout", "stderr"]), data=st.binary(max_size=4) | st.binary(max_size=14))
+    def output(self, stream: str, data: bytes) -> None:
+        self.happened(Output(self.log.output(stream, data), stream, data))
+
+    @precondition(lambda self: not self.log.exited)
+    @rule(code=st.integers(-1, 255), denied=st.booleans())
+    def exit(self, code: int, denied: bool) -> None:
+        self.happened(Exited(self.log.exit(code, denied=denied), code, denied))
+
+    @precondition(lambda self: self.log.exited and not self.log.closed)
+    @rule()
+    def close(self) -> None:
+        self.happened(Closed(self.log.close()))
+
+    def happened(self, event: Event) -> None:
+        self.stream.append(event)
+        if self.connected:
+            self.flying.append(self.sent(event))
+
+    def sent(self, event: Event) -> Event:
+        """As a notification; some servers do not say whether the sandbox refused something."""
+        if isinstance(event, Exited) and not self.says_denied:
+            return replace(event, sandbox_denied=None)
+        return event
+
+    # The link
+
+    @precondition(lambda self: self.flying)
+    @rule(data=st.data(), again=st.booleans())
+    def deliver(self, data: st.DataObject, again: bool) -> None:
+        """Any notification on the link; `again`: it will come once more."""
+        event = data.draw(st.sampled_from(self.flying))
+        if not again:
+            self.flying.remove(event)
+        self.push(event)
+
+    @precondition(lambda self: self.connected)
+    @rule()
+    def cut(self) -> None:
+        """What is on the link is gone."""
+        self.connected = self.whole = False
+        self.flying.clear()
+        self.answer = None
+
+    @precondition(lambda self: not self.connected)
+    @rule()
+    def resume(self) -> None:
+        """From here on the server notifies again."""
+        self.connected = True
+
+    @precondition(lambda self: self.connected and self.answer is None)
+    @rule()
+    def ask(self) -> None:
+        """The server answers at once; the answer may overtake notifications and be overtaken."""
+        page = self.log.read(self.ordering.last_published, None)
+        self.answer = Page(
+            tuple(Output(*chunk) for chunk in page.chunks),
+            page.next_seq,
+            page.exited,
+            page.exit_code,
+            page.closed,
+            None,
+            page.denied,
+        )
+
+    @precondition(lambda self: self.answer is not None)
+    @rule()
+    def be_answered(self) -> None:
+        assert self.answer is not None
+        page, self.answer = self.answer, None
+        self.whole = True
+        self.catch_up(page)
+
+    # The client, and what must come of it
+
+    def push(self, event: Event) -> None:
+        early = event.seq > self.in_order() + 1 and event.seq not in self.told
+        waiting = [one for one in self.stream if one.seq in self.told and one.seq > self.in_order()]
+        size = sum(weight(one) for one in [*waiting, event])
+        must_fail = early and (len(waiting) == MAX_EVENTS or size > MAX_BYTES)
+        try:
+            self.publish(self.ordering.push(event))
+        except Lost:
+            assert must_fail
+            assert not self.lost
+            self.lost = True
+        else:
+            assert self.lost or not must_fail
+            self.told.add(event.seq)
+
+    def catch_up(self, page: Page) -> None:
+        shown = self.told | {chunk.seq for chunk in page.outputs}
+        must_fail = any(
+            isinstance(event, Output) and event.seq not in shown for event in self.stream[: page.next_seq - 1]
+        )
+        try:
+            events = self.ordering.catch_up(page)
+        except Lost:
+            assert must_fail
+            assert not self.lost
+            self.lost = True
+        else:
+            assert self.lost or not must_fail
+            known = [event for event in events if event.seq < page.next_seq]
+            assert known == self.stream[len(self.published) :][: len(known)]  # the page knows of a denial
+            self.publish(events)
+            self.told.update(range(1, page.next_seq))
+
+    def publish(self, events: list[Event]) -> None:
+        assert not (self.lost and events)
+        self.published += events
+
+    def in_order(self) -> int:
+        """The last number before the first the client was not told."""
+        return next(seq for seq in range(len(self.stream) + 1) if seq + 1 not in self.told)
+
+    @invariant()
+    def nothing_is_missing_doubled_or_moved(self) -> None:
+        true = self.stream[: len(self.published)]
+        assert all(
+            mine in (event, self.sent(event)) for mine, event in zip(self.published, true, strict=True)
+        )
+        assert self.ordering.last_published == len(self.published)
+        assert self.ordering.closed == any(isinstance(event, Closed) for event in self.published)
+
+    @invariant()
+    def what_can_be_published_is(self) -> None:
+        assert self.lost or len(self.published) == self.in_order()
+
+    @rule()
+    def settle(self) -> None:
+        """On a whole link everything arrives without a page; otherwise one page is enough."""
+        if not self.connected:
+            self.resume()
+        if not self.whole:
+            self.answer = None
+            self.ask()
+            self.be_answered()
+        lost_before = self.lost
+        for event in sorted(self.flying, key=lambda event: event.seq):
+            self.push(event)
+        self.flying.clear()
+        assert self.lost == lost_before
+        assert self.lost or len(self.published) == len(self.stream)
+
+    def teardown(self) -> None:
+        """Every story ends: closed or lost."""
+        if not self.log.exited:
+            self.exit(0, False)
+        if not self.log.closed:
+            self.close()
+        self.settle()
+        self.nothing_is_missing_doubled_or_moved()
+        assert self.lost or self.ordering.closed
+
+
+def weight(event: Event) -> int:
+    return len(event.data) if isinstance(event, Output) else 0
+
+
+TestOrdering = OrderingMachine.TestCase
+TestOrdering.settings = settings(deadline=None, max_examples=150)
