@@ -13,16 +13,22 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from holdfast.client.ordering import Closed, Event, Exited, Lost, Ordering, Output, Page
 from holdfast.server.eventlog import EventLog
 
-KEPT_BYTES, KEPT_CHUNKS = 24, 6  # by the server, for those who come back
-MAX_EVENTS, MAX_BYTES = 4, 12  # early, at the client
+KEPT_BYTES, KEPT_CHUNKS = 24, 8  # by the server, for those who come back
+MAX_EVENTS, MAX_BYTES = 5, 12  # early, at the client
+STREAMS = st.sampled_from(["stdout", "stderr"])
+BURSTS = st.lists(st.binary(max_size=3) | st.binary(max_size=14), min_size=1, max_size=4)
 
 
 class OrderingMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
+        self.start(says_denied=True)
+
+    @initialize(says_denied=st.booleans())
+    def start(self, says_denied: bool) -> None:
         self.log = EventLog(max_bytes=KEPT_BYTES, max_chunks=KEPT_CHUNKS)
         self.stream: list[Event] = []
-        self.says_denied = True
+        self.says_denied = says_denied
         self.connected = True
         self.whole = True  # nothing was dropped since the last page
         self.flying: list[Event] = []  # notifications on the link
@@ -32,16 +38,19 @@ class OrderingMachine(RuleBasedStateMachine):
         self.published: list[Event] = []
         self.lost = False
 
+    @precondition(lambda self: self.lost or self.ordering.closed)
+    @rule(says_denied=st.booleans())
+    def start_another(self, says_denied: bool) -> None:
+        self.finish()
+        self.start(says_denied)
+
     # The server
 
-    @initialize(says_denied=st.booleans())
-    def begin(self, says_denied: bool) -> None:
-        self.says_denied = says_denied
-
     @precondition(lambda self: not self.log.closed)
-    @rule(stream=st.sampled_from(["stdout", "stderr"]), data=st.binary(max_size=4) | st.binary(max_size=14))
-    def output(self, stream: str, data: bytes) -> None:
-        self.happened(Output(self.log.output(stream, data), stream, data))
+    @rule(stream=STREAMS, burst=BURSTS)
+    def output(self, stream: str, burst: list[bytes]) -> None:
+        for data in burst:
+            self.happened(Output(self.log.output(stream, data), stream, data))
 
     @precondition(lambda self: not self.log.exited)
     @rule(code=st.integers(-1, 255), denied=st.booleans())
@@ -67,13 +76,14 @@ class OrderingMachine(RuleBasedStateMachine):
     # The link
 
     @precondition(lambda self: self.flying)
-    @rule(data=st.data(), again=st.booleans())
-    def deliver(self, data: st.DataObject, again: bool) -> None:
-        """Any notification on the link; `again`: it will come once more."""
-        event = data.draw(st.sampled_from(self.flying))
+    @rule(places=st.lists(st.integers(0, 5), min_size=1, max_size=4), again=st.booleans())
+    def deliver(self, places: list[int], again: bool) -> None:
+        """Some notifications on the link, in any order, perhaps repeated; `again`: also later."""
+        chosen = [self.flying[place % len(self.flying)] for place in places]
         if not again:
-            self.flying.remove(event)
-        self.push(event)
+            self.flying = [event for event in self.flying if event not in chosen]
+        for event in chosen:
+            self.push(event)
 
     @precondition(lambda self: self.connected)
     @rule()
@@ -103,6 +113,17 @@ class OrderingMachine(RuleBasedStateMachine):
             None,
             page.denied,
         )
+
+    @precondition(lambda self: not self.log.closed)
+    @rule(stream=STREAMS, away=BURSTS, back=BURSTS, asked=BURSTS)
+    def change_links(self, stream: str, away: list[bytes], back: list[bytes], asked: list[bytes]) -> None:
+        """The process goes on while nobody is there, after the resume, and behind the answer."""
+        self.cut()
+        self.output(stream, away)
+        self.resume()
+        self.output(stream, back)
+        self.ask()
+        self.output(stream, asked)
 
     @precondition(lambda self: self.answer is not None)
     @rule()
@@ -185,6 +206,9 @@ class OrderingMachine(RuleBasedStateMachine):
         assert self.lost or len(self.published) == len(self.stream)
 
     def teardown(self) -> None:
+        self.finish()
+
+    def finish(self) -> None:
         """Every story ends: closed or lost."""
         if not self.log.exited:
             self.exit(0, False)

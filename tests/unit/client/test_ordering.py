@@ -310,6 +310,7 @@ def test_a_page_that_leaves_a_hole_or_contradicts_itself_loses_the_stream(answer
         pytest.param(
             Exited(2, 0, False), page(1, next_seq=4, code=0), id="a hole although the exit is known"
         ),
+        pytest.param(Exited(5, 0, False), page(1, next_seq=3, code=0), id="a hole and an exit behind it"),
     ],
 )
 def test_a_page_that_contradicts_what_waits_loses_the_stream(waiting: Event, answer: Page) -> None:
