@@ -5,6 +5,7 @@ say before each step what is published after it, and whether the stream may be c
 """
 
 from dataclasses import replace
+from typing import TypeAlias
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -16,7 +17,10 @@ from holdfast.server.eventlog import EventLog
 KEPT_BYTES, KEPT_CHUNKS = 24, 8  # by the server, for those who come back
 MAX_EVENTS, MAX_BYTES = 5, 12  # early, at the client
 STREAMS = st.sampled_from(["stdout", "stderr"])
-BURSTS = st.lists(st.binary(max_size=3) | st.binary(max_size=14), min_size=1, max_size=4)
+CHUNKS = st.binary(max_size=3) | st.binary(max_size=14)
+BURSTS = st.lists(CHUNKS, min_size=1, max_size=4)
+Steps: TypeAlias = list[bytes | bool]  # output, or the exit: was it denied?
+STEPS = st.lists(CHUNKS | st.booleans(), max_size=3)
 
 
 class OrderingMachine(RuleBasedStateMachine):
@@ -115,15 +119,25 @@ class OrderingMachine(RuleBasedStateMachine):
         )
 
     @precondition(lambda self: not self.log.closed)
-    @rule(stream=STREAMS, away=BURSTS, back=BURSTS, asked=BURSTS)
-    def change_links(self, stream: str, away: list[bytes], back: list[bytes], asked: list[bytes]) -> None:
+    @rule(cuts=st.booleans(), away=STEPS, back=STEPS, asked=STEPS)
+    def ask_busy(self, cuts: bool, away: Steps, back: Steps, asked: Steps) -> None:
         """The process goes on while nobody is there, after the resume, and behind the answer."""
-        self.cut()
-        self.output(stream, away)
-        self.resume()
-        self.output(stream, back)
-        self.ask()
-        self.output(stream, asked)
+        if cuts and self.connected:
+            self.cut()
+        self.go_on(away)
+        if not self.connected:
+            self.resume()
+        self.go_on(back)
+        if self.answer is None:
+            self.ask()
+        self.go_on(asked)
+
+    def go_on(self, steps: Steps) -> None:
+        for step in steps:
+            if isinstance(step, bytes):
+                self.output("stdout", [step])
+            elif not self.log.exited:
+                self.exit(1, step)
 
     @precondition(lambda self: self.answer is not None)
     @rule()
