@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 
 from holdfast.doctor.attempts import ATTEMPTS, Attempt, Guarantee
-from holdfast.sandbox import landlock
+from holdfast.sandbox import landlock, rights
 from tests.support.escapes import MODES, Mode, Row, attempts_of, suite
 
 pytestmark = [
@@ -31,7 +31,7 @@ MUST_BITE: Final = 100  # of the attempts that are made without a sandbox
 
 # What a kernel without the newest Landlock cannot give; the start says so, and so do the docs.
 NEEDS_LANDLOCK: Final = {
-    "use-multiprocessing-forkserver": landlock.UNIX_ABI,  # it listens on a unix socket
+    "use-multiprocessing-forkserver": rights.UNIX_ABI,  # it listens on a unix socket
     "pipe-of-host": 1,  # read-only mounts do not keep anybody from writing into a pipe
 }
 

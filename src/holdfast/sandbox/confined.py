@@ -33,7 +33,7 @@ MAX_REPORT: Final = 8192  # a few words and one path
 NOT_STARTED: Final = 125  # exit status of a set-up that failed; the report says why
 _UNBLOCKABLE: Final = (signal.SIGKILL, signal.SIGSTOP)
 _ALL_SIGNALS: Final = tuple(sorted(signal.valid_signals() - set(_UNBLOCKABLE)))
-_FORWARDED: Final = (
+FORWARDED: Final = (
     signal.SIGHUP,
     signal.SIGINT,
     signal.SIGQUIT,
@@ -153,7 +153,7 @@ def spawn(command: Command) -> int:
         actions += [(os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
     actions += [(os.POSIX_SPAWN_DUP2, fd, target) for fd, target in command.fds]
     denied = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
-    for program in _candidates(command.program, command.env.get(b"PATH", os.defpath.encode())):
+    for program in candidates(command.program, command.env.get(b"PATH", os.defpath.encode())):
         try:
             return os.posix_spawn(
                 program,
@@ -171,7 +171,7 @@ def spawn(command: Command) -> int:
     raise denied
 
 
-def _candidates(program: bytes, path: bytes) -> Iterator[bytes]:
+def candidates(program: bytes, path: bytes) -> Iterator[bytes]:
     """Where a program may be, as a shell looks for it."""
     if b"/" in program:
         yield program
@@ -184,11 +184,11 @@ def _candidates(program: bytes, path: bytes) -> Iterator[bytes]:
 
 def _reap(command: int) -> int:
     """Reap everything and forward signals until the command ends; its wait status."""
-    awaited = {signal.SIGCHLD, *_FORWARDED}
+    awaited = {signal.SIGCHLD, *FORWARDED}
     while True:
         arrived = signal.sigwait(awaited)
         if arrived != signal.SIGCHLD:
-            _signal_group(command, arrived)
+            signal_group(command, arrived)
             continue
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -198,7 +198,8 @@ def _reap(command: int) -> int:
                 break
 
 
-def _signal_group(leader: int, signum: int) -> None:
+def signal_group(leader: int, signum: int) -> None:
+    """Signal a command that has not been reaped, with its group."""
     try:
         os.killpg(leader, signum)
     except ProcessLookupError:

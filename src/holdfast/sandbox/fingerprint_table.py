@@ -209,6 +209,11 @@ SETUP_ROWS: Final = (
         "nest fewer sandboxes",
     ),
     Row(
+        "landlock.grants", Layer.SANDBOX_SETUP, 0.9,
+        "a directory that holds something protected or hidden has too many entries to grant one by one",
+        "put what is protected or hidden into a directory of its own, or use a backend with namespaces",
+    ),
+    Row(
         "landlock.refused", Layer.CONTAINER, 0.8,
         "a filter around this process refuses Landlock",
         "let the outer seccomp filter pass the landlock system calls",
@@ -335,6 +340,7 @@ BY_ERRNO: Final[dict[str, dict[int | None, str]]] = {
         errno.E2BIG: "landlock.layers",
         None: "landlock.refused",
     },
+    "grants": {None: "landlock.grants"},
     "capabilities": {None: "caps.refused"},
     "chdir": _CHDIR,
     "cwd": _CHDIR,

@@ -51,6 +51,7 @@ _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_DUMPABLE: Final = 4
 _PR_SET_SECCOMP: Final = 22
 _PR_CAPBSET_DROP: Final = 24
+_PR_SET_CHILD_SUBREAPER: Final = 36
 _PR_SET_NO_NEW_PRIVS: Final = 38
 _PR_CAP_AMBIENT: Final = 47
 _PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
@@ -227,6 +228,11 @@ def close_from(first: int) -> None:
 def die_with_parent(signum: int) -> None:
     """The kernel sends us this signal when our parent ends."""
     _prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0)
+
+
+def adopt_orphans() -> None:
+    """Descendants that lose their parent become our children."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def forbid_inspection() -> None:

@@ -47,10 +47,10 @@ from holdfast.sandbox.orders import (
     pack_event,
     receive,
 )
+from holdfast.sandbox.proctable import PARENT, SESSION, processes
 
 _PR_SET_CHILD_SUBREAPER: Final = 36  # linux/prctl.h
 _SHUTDOWN_S: Final = 5.0  # how long a final kill may take before we give up on unkillable processes
-_PARENT, _SESSION = 1, 3  # fields of /proc/PID/stat after the name
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
@@ -92,20 +92,24 @@ class _Group(NamedTuple):
     id: int
     owner: int
     tty: bool
+    kept: bool  # the leader ends everything below it when it is told to
 
     def signal(self, signum: int) -> bool:
         """Signal every member; False when none is left. Signal 0 only asks."""
+        if self.kept and signum == signal.SIGKILL:
+            signum = landlocked.END  # killed itself, it could not take along what left its group
         reached = _kill_group(self.leader, signum)
         if self.tty and signum in (0, signal.SIGKILL):
             # Job control puts background jobs into groups of their own, which hang-up spares.
-            for pid in _processes(_SESSION, self.leader):
+            for pid in processes(SESSION, self.leader):
                 reached = True
                 _kill(pid, signum)
         return reached
 
 
 def _group(leader: int, request: Request) -> _Group:
-    return _Group(leader, request.id, request.owner, bool(request.flags & TTY))
+    flags = request.flags
+    return _Group(leader, request.id, request.owner, bool(flags & TTY), bool(flags & LANDLOCK))
 
 
 class Launcher:
@@ -283,7 +287,7 @@ class Launcher:
         while time.monotonic() < deadline:
             for pid in (*self._running, *self._lingering):
                 _kill_group(pid, signal.SIGKILL)
-            for pid in _processes(_PARENT, self._pid):
+            for pid in processes(PARENT, self._pid):
                 _kill(pid, signal.SIGKILL)
             try:
                 while os.wait4(-1, os.WNOHANG)[0]:
@@ -309,21 +313,6 @@ def _kill(pid: int, signum: int) -> None:
         os.kill(pid, signum)
     except (ProcessLookupError, PermissionError):
         return
-
-
-def _processes(field: int, value: int) -> list[int]:
-    """Every process, zombies aside, with this parent or session."""
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    fields = file.read().rpartition(b")")[2].split()
-            except OSError:
-                continue  # it ended meanwhile
-            if int(fields[field]) == value and fields[0] != b"Z":
-                found.append(int(name))
-    return found
 
 
 def main() -> None:

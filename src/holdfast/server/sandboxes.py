@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from holdfast.errors import SandboxUnavailable
-from holdfast.sandbox import bwraptool, landlock
+from holdfast.sandbox import bwraptool, grants, landlock
 from holdfast.sandbox import plan as plans
 from holdfast.sandbox.losses import losses
 from holdfast.sandbox.plan import Base, Plan
@@ -48,6 +48,8 @@ class Sandbox:
     bound: Bound | None = None  # on real paths, to explain denials with
     fixed: tuple[str, ...] = ()  # mount points: never renamed or removed inside
     absent: tuple[str, ...] = ()  # protected names that do not exist yet
+    closed: tuple[str, ...] = ()  # writable directories whose entries cannot change
+    unlisted: tuple[str, ...] = ()  # readable directories that cannot be listed
 
 
 class Sandboxes:
@@ -100,8 +102,17 @@ class Sandboxes:
         await self.enforcement(needs)  # a policy that nobody enforces is not even looked at
         plan, settled = await self._in_thread(lambda: plan_of(bound, cwd, loopback_ports))
         enforcement, confinement = await self.carried_out(needs, plan)
-        return Sandbox(
+        sandbox = Sandbox(
             enforcement, confinement, settled, tuple(step.path for step in plan.steps), plan.absent
+        )
+        if enforcement.way is not Way.LANDLOCK:
+            return sandbox
+        degraded = self._choice.degraded
+        return replace(
+            sandbox,
+            fixed=(),
+            closed=grants.closed(plan, degraded=degraded),
+            unlisted=grants.unlisted(plan, degraded=degraded),
         )
 
     async def carried_out(self, needs: frozenset[Need], plan: Plan) -> tuple[Enforcement, Confinement]:

@@ -471,7 +471,7 @@ OTHERS = [
 ALL = [*SETUP, *OTHERS, *((i, t) for i, t, _ in FILES), *((i, t) for i, t, _ in HOSTS)]
 ONLY_BY_ERRNO = {
     *("netns.refused", "mount.enosys", "mount.source", "mount.other", "landlock.layers", "caps.refused"),
-    *("chdir.failed", "exec.missing", "exec.denied", "exec.failed"),
+    *("landlock.grants", "chdir.failed", "exec.missing", "exec.denied", "exec.failed"),
 }
 
 
@@ -564,6 +564,7 @@ def test_ordinary_words_fit_no_row(text: str) -> None:
         ("landlock", errno.ENOSYS, "landlock.absent"),
         ("landlock", errno.EOPNOTSUPP, "landlock.disabled"),
         ("landlock", errno.E2BIG, "landlock.layers"),
+        ("grants", errno.E2BIG, "landlock.grants"),
         ("landlock", errno.EPERM, "landlock.refused"),
         ("capabilities", errno.EPERM, "caps.refused"),
         ("cwd", errno.ENOENT, "chdir.failed"),
