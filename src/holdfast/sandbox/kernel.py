@@ -240,13 +240,18 @@ def forbid_inspection() -> None:
     _prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-def drop_capabilities() -> None:
-    """Give up every capability, and the right to gain one by exec, even as root."""
+def drop_capabilities(*, bounding_set: bool = True) -> None:
+    """Give up every capability, and the right to gain one by exec, even as root.
+
+    Without `bounding_set` that right is only given up by who may: new privileges must be refused too.
+    """
     for capability in range(_MAX_CAPABILITY + 1):
         try:
             _prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
         except OSError as exc:
             if exc.errno == errno.EINVAL and capability:  # one past the last that this kernel knows
+                break
+            if exc.errno == errno.EPERM and not bounding_set:
                 break
             raise
     _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)

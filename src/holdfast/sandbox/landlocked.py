@@ -23,9 +23,9 @@ from typing import Final, NoReturn
 from holdfast.sandbox import kernel, landlock, seccomp
 from holdfast.sandbox.confined import (
     FORWARDED,
+    NOT_STARTED,
     Command,
     candidates,
-    end_with,
     report_failure,
     signal_group,
 )
@@ -35,7 +35,6 @@ from holdfast.sandbox.plan import Base, Plan
 from holdfast.sandbox.proctable import PARENT, processes
 from holdfast.sandbox.rights import SCOPE_ABI
 
-_NOT_STARTED: Final = 125  # exit status of a set-up that failed; the report says why
 _ALL_SIGNALS: Final = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 END: Final = signal.SIGPWR  # to the keeper; no command gets this one passed on
 _ENDING_S: Final = 5.0  # how long killing may take before we give up on unkillable processes
@@ -62,20 +61,20 @@ def run(plan: Plan, command: Command, *, parent: int, status_fd: int, degraded: 
             kernel.adopt_orphans()
             kernel.die_with_parent(END)
             if os.getppid() != parent:
-                os._exit(_NOT_STARTED)
+                os._exit(NOT_STARTED)
             status_fd = fcntl.fcntl(status_fd, fcntl.F_DUPFD_CLOEXEC, _FREE_FD)
+            kernel.forbid_inspection()  # until exec; nobody may steer the keeper by its memory
             keeper = os.getpid()
             pid = os.fork()
         if pid == 0:
             _be_command(plan, command, keeper=keeper, degraded=degraded)
-        kernel.forbid_inspection()
         kernel.close_from(0)  # an end of a pipe held here never ends
-        status = _await(pid)
+        code = os.waitstatus_to_exitcode(_await(pid))
         _end_descendants()
-        end_with(status)
+        os._exit(code if code >= 0 else 128 - code)
     except BaseException as exc:  # whatever it is, it must not return into the launcher's loop
         report_failure(status_fd, exc)
-        os._exit(_NOT_STARTED)
+        os._exit(NOT_STARTED)
 
 
 def _await(command: int) -> int:
@@ -114,12 +113,12 @@ def _be_command(plan: Plan, command: Command, *, keeper: int, degraded: bool) ->
     with Stage("processes"):
         kernel.die_with_parent(signal.SIGKILL)
         if os.getppid() != keeper:
-            os._exit(_NOT_STARTED)
+            os._exit(NOT_STARTED)
         _take_descriptors(command)
     with Stage("cwd", plan.cwd):
         os.chdir(plan.cwd)
     with Stage("capabilities"):
-        kernel.drop_capabilities()
+        kernel.drop_capabilities(bounding_set=False)  # an ordinary user may not, and need not
     with Stage("nnp"):
         kernel.refuse_new_privileges()
     _restrict(plan, command.tty, degraded=degraded)
