@@ -71,6 +71,7 @@ def test_the_report_of_an_end_is_complete_and_plain() -> None:
             "missing": [],
             "weakened": ["no second layer"],
             "remedies": [],
+            "fingerprint": None,
         },
         "denial": {
             "kind": "filesystem",
@@ -88,9 +89,10 @@ def test_the_report_of_an_end_is_complete_and_plain() -> None:
 
 
 def test_the_report_of_a_failure_has_the_same_members() -> None:
-    report = Ending(125, failure=Failure("m", "r")).report()
-    assert report.keys() == Ending(0).report().keys()
-    assert report["error"] == {"message": "m", "remedy": "r"}
+    ending = failed(SandboxUnavailable("m", remedy="r", fingerprint="userns.eperm"))
+    assert ending.report().keys() == Ending(0).report().keys()
+    assert ending.report()["error"] == {"message": "m", "remedy": "r", "fingerprint": "userns.eperm"}
+    assert failed(OperationFailed("m")).failure == Failure("m")
 
 
 def test_a_plan_ends_with_who_enforces_it_and_how_well() -> None:
