@@ -36,7 +36,8 @@ class Ending:
 
     def lines(self) -> list[str]:
         """What a person should know besides the command's own output."""
-        lines = []
+        held = self.enforcement
+        lines = [f"holdfast: {held.backend} did not keep {text}" for text in held.missing] if held else []
         if self.failure is not None:
             lines.append(f"holdfast: {self.failure.message}")
             if self.failure.remedy:

@@ -19,6 +19,11 @@ def test_an_ordinary_end_needs_no_words() -> None:
     assert Ending(7, HELD, usage=Usage(1, 2, 3)).lines() == []
 
 
+def test_what_was_not_enforced_is_told_however_it_ended() -> None:
+    held = EnforcementReport("landlock", missing=["/w/.git read-only"])
+    assert Ending(0, held).lines() == ["holdfast: landlock did not keep /w/.git read-only"]
+
+
 def test_a_denial_is_told_with_its_rule_and_its_flag() -> None:
     assert Ending(1, HELD, WRITE).lines() == [
         "holdfast: the sandbox denied writing /out/new",

@@ -166,8 +166,8 @@ def _refusal(needs: frozenset[Need], trials: Mapping[Way, Trial]) -> SandboxUnav
     told = [
         f"{way} cannot do {', '.join(sorted(needs - _MET[BACKENDS[way]]))}"
         if trial.works
-        else f"{way}: {trial.stage} failed ({errno.errorcode.get(trial.errno, trial.errno)})"
-        + (f", {known.cause} [{known.id}]" if known else "")
+        else f"{way}: {_where(trial, known)}"
+        + (f"{known.cause} [{known.id}]" if known else "for no known reason")
         for (way, trial), known in zip(tried, found, strict=True)
     ]
     return SandboxUnavailable(
@@ -175,6 +175,12 @@ def _refusal(needs: frozenset[Need], trials: Mapping[Way, Trial]) -> SandboxUnav
         remedy=next((known.remedy for known in found if known), None),
         fingerprint=next((known.id for known in found if known), None),
     )
+
+
+def _where(trial: Trial, known: Fingerprint | None) -> str:
+    if known is not None and known.id == trial.stage.removeprefix("bwrap:"):
+        return ""  # there is no stage of ours: bubblewrap is missing, or said itself what it failed at
+    return f"{trial.stage} failed ({errno.errorcode.get(trial.errno, trial.errno)}), "
 
 
 def declare(held: Enforcement, losses: Losses, *, degraded: bool) -> Enforcement:
