@@ -318,4 +318,5 @@ def _not_started(exc: StartFailed, command: Command, sandbox: Sandbox) -> Ending
 
 
 def _report(held: Enforcement) -> EnforcementReport:
-    return EnforcementReport(held.backend.value, list(held.missing), list(held.weakened), list(held.remedies))
+    missing, weakened, remedies = (list(told) for told in (held.missing, held.weakened, held.remedies))
+    return EnforcementReport(held.backend.value, missing, weakened, remedies, held.fingerprint)

@@ -59,15 +59,24 @@ def enter(plan: Plan, *, uid: int, gid: int, userns: bool) -> None:
         SetupFailed: the host does not allow it.
     """
     if userns:
-        with Stage("uidmap"):
-            _write("/proc/self/setgroups", "deny")
-            _write("/proc/self/uid_map", f"{uid} {uid} 1")
-            _write("/proc/self/gid_map", f"{gid} {gid} 1")
+        map_ids(uid=uid, gid=gid)
     with Stage("mountns"):
         kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC)
     if plan.network_off:
         with Stage("netns"):
             kernel.unshare(kernel.CLONE_NEWNET)
+
+
+def map_ids(*, uid: int, gid: int) -> None:
+    """Be this user in the user namespace that we have just entered.
+
+    Raises:
+        SetupFailed: the host does not allow it.
+    """
+    with Stage("uidmap"):
+        _write("/proc/self/setgroups", "deny")
+        _write("/proc/self/uid_map", f"{uid} {uid} 1")
+        _write("/proc/self/gid_map", f"{gid} {gid} 1")
 
 
 def _write(path: str, text: str) -> None:

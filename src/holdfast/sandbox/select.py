@@ -12,6 +12,7 @@ from typing import Final
 
 from holdfast.errors import SandboxUnavailable
 from holdfast.sandbox import fingerprints
+from holdfast.sandbox.fingerprints import Fingerprint
 
 
 class Need(enum.StrEnum):
@@ -98,6 +99,7 @@ class Enforcement:
     missing: tuple[str, ...] = ()
     weakened: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
+    fingerprint: str | None = None  # why it is not the strongest way, or not whole
     way: Way | None = None
     tool: str = ""
 
@@ -116,6 +118,7 @@ WEAKNESSES: Final = {
     "proc": "the host's process list is visible: a fresh /proc could not be mounted",
     "loopback": "servers inside cannot be reached from inside: lo is down",
 }
+_CAUSED: Final = ("proc", "loopback")  # those that have one cause, whatever the errno
 
 
 def select(needs: frozenset[Need], trials: Mapping[Way, Trial]) -> Enforcement:
@@ -126,12 +129,34 @@ def select(needs: frozenset[Need], trials: Mapping[Way, Trial]) -> Enforcement:
     """
     if not needs:
         return UNCONFINED
+    refused: list[Fingerprint | None] = []
     for way in Way:
         trial = trials.get(way)
-        if trial is not None and trial.works and needs <= _MET[BACKENDS[way]]:
-            weakened = tuple(WEAKNESSES.get(word, word) for word in trial.weakened)
-            return Enforcement(BACKENDS[way], weakened=weakened, way=way, tool=trial.tool)
+        if trial is None:
+            continue
+        if trial.works and needs <= _MET[BACKENDS[way]]:
+            return _held(way, trial, refused)
+        refused.append(fingerprints.by_errno(trial.stage, trial.errno))
     raise _refusal(needs, trials)
+
+
+def _held(way: Way, trial: Trial, refused: list[Fingerprint | None]) -> Enforcement:
+    """What a way that works gives, and what would give more: a weaker one is never taken silently."""
+    causes = [known for known in refused if known is not None]
+    weaknesses = [
+        known
+        for word in _CAUSED
+        if word in trial.weakened and (known := fingerprints.by_errno(word, 0)) is not None
+    ]
+    curable = weaknesses if BACKENDS[way] is Backend.NAMESPACES else [*causes, *weaknesses]
+    return Enforcement(
+        BACKENDS[way],
+        weakened=tuple(WEAKNESSES.get(word, word) for word in trial.weakened),
+        remedies=tuple(dict.fromkeys(known.remedy for known in curable)),
+        fingerprint=next((known.id for known in (*causes, *weaknesses)), None),
+        way=way,
+        tool=trial.tool,
+    )
 
 
 def _refusal(needs: frozenset[Need], trials: Mapping[Way, Trial]) -> SandboxUnavailable:
@@ -141,14 +166,21 @@ def _refusal(needs: frozenset[Need], trials: Mapping[Way, Trial]) -> SandboxUnav
     told = [
         f"{way} cannot do {', '.join(sorted(needs - _MET[BACKENDS[way]]))}"
         if trial.works
-        else f"{way}: {trial.stage} failed ({errno.errorcode.get(trial.errno, trial.errno)})"
-        + (f", {known.cause}" if known else "")
+        else f"{way}: {_where(trial, known)}"
+        + (f"{known.cause} [{known.id}]" if known else "for no known reason")
         for (way, trial), known in zip(tried, found, strict=True)
     ]
     return SandboxUnavailable(
         f"sandbox intent cannot be enforced on this executor: {'; '.join(told)}",
         remedy=next((known.remedy for known in found if known), None),
+        fingerprint=next((known.id for known in found if known), None),
     )
+
+
+def _where(trial: Trial, known: Fingerprint | None) -> str:
+    if known is not None and known.id == trial.stage.removeprefix("bwrap:"):
+        return ""  # there is no stage of ours: bubblewrap is missing, or said itself what it failed at
+    return f"{trial.stage} failed ({errno.errorcode.get(trial.errno, trial.errno)}), "
 
 
 def declare(held: Enforcement, losses: Losses, *, degraded: bool) -> Enforcement:

@@ -75,10 +75,15 @@ def build_view(plan: Plan, tty_path: str | None) -> tuple[str, ...]:
     return tuple(weakened)
 
 
+def raise_loopback() -> None:
+    """Make 127.0.0.1 usable in a new network namespace; raises OSError."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+        fcntl.ioctl(sock.fileno(), _SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", _IFF_UP_RUNNING))
+
+
 def _loopback_up() -> bool:
     try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
-            fcntl.ioctl(sock.fileno(), _SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", _IFF_UP_RUNNING))
+        raise_loopback()
     except OSError:
         return False
     return True

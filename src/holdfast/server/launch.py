@@ -304,6 +304,7 @@ class SetupFailed(SandboxUnavailable):
         super().__init__(
             f"the sandbox could not be set up ({stage}: {os.strerror(code)})",
             remedy=None if found is None else found.remedy,
+            fingerprint=None if found is None else found.id,
         )
         self.stage, self.errno = stage, code
 

@@ -168,6 +168,7 @@ class Processes:
                 list(enforcement.missing),
                 list(enforcement.weakened),
                 list(enforcement.remedies),
+                enforcement.fingerprint,
             ),
         )
 

@@ -584,6 +584,13 @@ def test_every_stage_answers_for_every_errno() -> None:
     assert by_errno("no such stage", errno.EPERM) is None
 
 
+@pytest.mark.parametrize("stage", ["bwrap.missing", "bwrap:bwrap.missing"])
+def test_a_stage_may_be_a_fingerprint(stage: str) -> None:
+    found = by_errno(stage, errno.ENOENT)
+    assert found is not None
+    assert found.id == "bwrap.missing"
+
+
 def test_ids_are_unique_and_every_row_advises() -> None:
     assert len({row.id for row in TABLE}) == len(TABLE)
     assert all(row.cause and row.remedy and 0 < row.confidence <= 1 for row in TABLE)

@@ -51,6 +51,20 @@ def test_the_strongest_way_that_works_is_taken(last: int) -> None:
     assert select(MET, trials).way is ways[last]
 
 
+@pytest.mark.parametrize("way", list(Way)[1:])
+def test_why_it_is_not_the_strongest_way_is_said_with_a_remedy_where_less_holds(way: Way) -> None:
+    held = select(MET, UNABLE | {way: WORKS})
+    assert held.fingerprint == "userns.eperm"
+    assert bool(held.remedies) is (held.backend is not Backend.NAMESPACES)
+
+
+def test_a_weakness_has_a_cause_and_a_remedy_too() -> None:
+    held = select(MET, {Way.USER_NAMESPACE: Trial(weakened=("loopback", "proc", "landlock"))})
+    assert held.fingerprint == "proc.masked"
+    assert len(held.remedies) == 2
+    assert select(MET, ABLE).fingerprint is None
+
+
 def test_who_is_not_root_does_not_try_roots_way() -> None:
     assert ANY.ways(root=True) == tuple(Way)
     assert Way.AS_ROOT not in ANY.ways(root=False)
@@ -93,7 +107,8 @@ def test_a_host_that_refuses_runs_nothing_and_says_what_to_change(
 ) -> None:
     with pytest.raises(SandboxUnavailable, match="sandbox intent cannot be enforced") as caught:
         select(needs, trials)
-    assert "userns" in str(caught.value)
+    assert "[userns.eperm]" in str(caught.value)
+    assert caught.value.fingerprint == "userns.eperm"
     assert caught.value.remedy
 
 
