@@ -136,7 +136,7 @@ FILES: Final = (
         "Shared memory of the host is out of reach",
         holds("Its own IPC namespace and its own /dev/shm."),
         _VIEW,
-        partly("/dev/shm is the host's, and open to the same user; System V memory and queues are refused."),
+        partly("/dev/shm is the host's, and open to the same user; System V memory and queues are refused."),  # noqa: S108 - words
         holds("Shared memory is refused by default, but for the mark of one library."),
         tried("shared-memory-of-host sysv-memory-of-host"),
     ),
