@@ -372,10 +372,11 @@ async def test_a_stuck_server_is_dropped_so_that_a_command_can_be_ended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A server that works one request at a time waits in a write; a terminate needs another link."""
-    monkeypatch.setattr("holdfast.client.session.CLEANUP_S", 0.3)
+    monkeypatch.setattr("holdfast.client.session.CLEANUP_S", 1.0)
+    monkeypatch.setattr("holdfast.client.process.WRITE_BYTES", 4096)
     mark = "33166.2479"
     async with proxied() as (env, proxy):
-        running = asyncio.ensure_future(env.run(["/bin/sleep", mark], input=bytes(64 << 20)))
+        running = asyncio.ensure_future(env.run(["/bin/sleep", mark], input=bytes(2 << 20)))
         await proxy.until(lambda: len(proxy.sent("process/write", kind="request")) > MAX_PENDING)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
