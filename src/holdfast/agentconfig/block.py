@@ -65,7 +65,13 @@ def apply(text: str, settings: Settings, *, config_dir: str, keep_stricter: bool
     stripped = strip(text)
     migrated = migrate(stripped.text)
     document = scan(migrated.text)
-    resolution = resolve(document, settings, config_dir=config_dir, keep_stricter=keep_stricter)
+    resolution = resolve(
+        document,
+        settings,
+        config_dir=config_dir,
+        keep_stricter=keep_stricter,
+        foreign=migrated.foreign,
+    )
     written = splice(document.text, [*_blocks(document, resolution), *_taken_out(document, resolution)])
     return Applied(
         text=written,

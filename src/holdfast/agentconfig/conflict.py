@@ -19,7 +19,7 @@ class ConflictKind(enum.StrEnum):
     RELATIVE_ROOT = "relative-root"  # of those, one that depended on where the file lies; must it exist?
     PROFILE = "profile"  # `profile = ...`, with which Codex does not start
     UNSUPPORTED = "unsupported"  # a value with which Codex does not start
-    LEGACY = "legacy"  # an older writer's shape: removed
+    LEGACY = "legacy"  # set by an older program, not by the user: removed or taken out
     EDITED = "edited"  # a block of ours that somebody changed: our keys are written anew
     OLD_FORMAT = "old-format"  # a block of ours in another version: written anew
     UNPAIRED = "unpaired"  # a begin or end mark without its other half

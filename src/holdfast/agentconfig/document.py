@@ -314,6 +314,7 @@ class _Scanner:
             _fail(self._text, self._at, f"{sign!r} was expected")
 
     def _line_end(self) -> None:
+        self._space()
         found = _LINE_END.match(self._text, self._at) or _BLANK_END.match(self._text, self._at)
         if not found:
             _fail(self._text, self._at, "the line goes on after its statement")

@@ -40,10 +40,10 @@ def strip(text: str) -> Stripped:
     """
     document = scan(text)
     blocks = _Blocks(document)
-    without = splice(text, blocks.edits)
-    document = scan(without)
+    if blocks.edits:
+        document = scan(splice(text, blocks.edits))
     records = _Records(document)
-    return Stripped(splice(without, records.edits), (*blocks.conflicts, *records.conflicts))
+    return Stripped(splice(document.text, records.edits), (*blocks.conflicts, *records.conflicts))
 
 
 @dataclass

@@ -5,7 +5,7 @@ An inline table in our way is taken out, and its other keys are carried into our
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -34,6 +34,7 @@ _REASONS: Final = {
     ConflictKind.RIVAL: "the block speaks the other vocabulary, {} would silence it",
     ConflictKind.PROFILE: "Codex does not start with {}",
     ConflictKind.UNSUPPORTED: "Codex does not start with this {}",
+    ConflictKind.LEGACY: "an older program set {}, the block decides it now",
 }
 
 
@@ -48,14 +49,21 @@ class Resolution:
     intents: tuple[Intent, ...]
 
 
-def resolve(document: Document, wish: Settings, *, config_dir: str, keep_stricter: bool) -> Resolution:
-    """The user's content and this wish, reconciled.
+def resolve(
+    document: Document,
+    wish: Settings,
+    *,
+    config_dir: str,
+    keep_stricter: bool,
+    foreign: Sequence[tuple[int, int]] = (),
+) -> Resolution:
+    """The user's content and this wish, reconciled; what is in a `foreign` part nobody wished for.
 
     Raises:
         ReservedName: a profile of the user has our name.
         Unparsable: where a table of ours belongs there is an array of tables.
     """
-    resolver = _Resolver(document, _in_their_spelling(document, wish))
+    resolver = _Resolver(document, _in_their_spelling(document, wish), foreign)
     resolver.look()
     decided = resolver.wish
     if keep_stricter:
@@ -71,13 +79,14 @@ def resolve(document: Document, wish: Settings, *, config_dir: str, keep_stricte
 
 
 class _Resolver:
-    def __init__(self, document: Document, wish: Settings) -> None:
+    def __init__(self, document: Document, wish: Settings, foreign: Sequence[tuple[int, int]]) -> None:
         self.wish = wish
         self.out: list[tuple[Item, str]] = []
         self.carried: list[tuple[Key, str]] = []
         self.conflicts: list[Conflict] = []
         self.intents: list[Intent] = []
         self._document = document
+        self._foreign = foreign
         keys = {item.key for item in wish.items}
         self._above = {key[:length] for key in keys for length in range(1, len(key))}
         self._needs_profile = ("permissions", PROFILE) in self._above
@@ -171,12 +180,19 @@ class _Resolver:
         """This key, or a table above it, is a value of ours."""
         return any(path[:length] in self._away for length in range(1, len(path) + 1))
 
+    def _is_foreign(self, item: Item) -> bool:
+        return any(start <= item.start < end for start, end in self._foreign)
+
     def _take(self, item: Item, kind: ConflictKind) -> None:
+        if self._is_foreign(item):
+            kind = ConflictKind.LEGACY
         reason = _REASONS[kind].format(render.key(item.path))
         self.out.append((item, reason))
         self._note(kind, item.path, self._document.line(item), reason)
 
     def _intend(self, item: Item, path: Key, value: Node) -> None:
+        if self._is_foreign(item):
+            return
         secret = path[:2] == ("shell_environment_policy", "set")
         plain = None if secret else self._document.plain(value)
         self.intents.append(Intent(path, plain, self._document.line(item)))

@@ -1,15 +1,17 @@
-"""What older writers left in files, known byte for byte, and removed. Pure module.
+"""What older writers left in files, known byte for byte. Pure module.
 
 An unmarked shape is recognised only where its writer put it: the hot patches of a container's start
 script stand at the very top, once for every boot, and swallowed the user's keys below them into their
 table; what an older daemon appended stands at the very end, and its first key was swallowed by the
-table before it. Marked blocks of that daemon are recognised anywhere, with any body it ever wrote.
-Blocks of our own in an older format are the business of `removal`.
+table before it. Such damage is removed. A shape that did no damage stays, to be taken out like any
+other setting that is in our way, but it is not taken for what the user wants. Marked blocks of that
+daemon are removed anywhere, with any body it ever wrote. Blocks of our own in an older format are the
+business of `removal`.
 """
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from holdfast.agentconfig.conflict import Conflict, ConflictKind
 from holdfast.agentconfig.document import BOM, Document, Item, Kind, scan
@@ -34,29 +36,54 @@ _DAEMON_BODY: Final = re.compile(
 )
 
 
+Found: TypeAlias = tuple[str, int, int]  # which, from where, to where
+
+
 @dataclass(frozen=True, slots=True)
 class Migrated:
-    """The text without older writers' shapes, and which ones there were."""
+    """The text without the damage, what that was, and where in the text somebody else's settings are left."""
 
     text: str
     conflicts: tuple[Conflict, ...]
+    foreign: tuple[tuple[int, int], ...]
 
 
 def migrate(text: str) -> Migrated:
-    """Remove every known shape.
+    """Find every known shape, and remove those that did damage.
 
     Raises:
         Unparsable: it is not TOML.
     """
     conflicts: list[Conflict] = []
-    while found := _marked(text) or _at_top(text) or _at_end(text):
-        name, start, end = found
-        conflicts.append(Conflict(ConflictKind.LEGACY, (), text.count("\n", 0, start) + 1, name))
-        text = splice(text, [(start, end, "")])
-    return Migrated(text, tuple(conflicts))
+    foreign: list[tuple[int, int]] = []
+    for look in (_marked, _at_top, _at_end):
+        while found := look(text):
+            name, start, end = found
+            if look is not _marked and not _did_damage(scan(text), start, end):
+                foreign.append((start, end))
+                break
+            conflicts.append(Conflict(ConflictKind.LEGACY, (), text.count("\n", 0, start) + 1, name))
+            text = splice(text, [(start, end, "")])
+    return Migrated(text, tuple(conflicts), tuple(foreign))
 
 
-def _at_top(text: str) -> tuple[str, int, int] | None:
+def _did_damage(document: Document, start: int, end: int) -> bool:
+    """Was something swallowed, or set twice?"""
+    inside = [item for item in document.items if start <= item.start < end and item.path]
+    paths = {item.path for item in inside}
+    above = any(item.key == ("sandbox_mode",) and item.table for item in inside)
+    opened = inside[-1].table
+    for item in document.items:
+        if start <= item.start < end:
+            continue
+        if item.path in paths:
+            return True
+        if opened and item.start >= end and item.kind is Kind.ASSIGNMENT and item.table == opened:
+            return True
+    return above
+
+
+def _at_top(text: str) -> Found | None:
     start = len(BOM) if text.startswith(BOM) else 0
     for name, shape in _OPENING_TABLE.items():
         if text.startswith(shape, start) and not _goes_on(text, start + len(shape)):
@@ -82,13 +109,15 @@ def _after_blank(text: str, end: int) -> int:
     return end + 1 if text.startswith("\n", end) else end
 
 
-def _at_end(text: str) -> tuple[str, int, int] | None:
+def _at_end(text: str) -> Found | None:
     if not text.endswith(_APPENDED):
         return None
     return "daemon, appended", len(text) - len(_APPENDED), len(text)
 
 
-def _marked(text: str) -> tuple[str, int, int] | None:
+def _marked(text: str) -> Found | None:
+    if _DAEMON_BEGIN not in text:
+        return None
     document = scan(text)
     begin: Item | None = None
     for item in document.items:
