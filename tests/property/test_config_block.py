@@ -4,7 +4,7 @@ import tomllib
 from random import Random
 from typing import Any
 
-from hypothesis import given
+from hypothesis import HealthCheck, given
 from hypothesis import settings as run
 from hypothesis import strategies as st
 
@@ -14,6 +14,7 @@ from holdfast.agentconfig.document import Unparsable, scan
 from holdfast.agentconfig.settings import Key, Setting, Settings, Value, settings
 from tests.support.tomlwriter import MARKS, ROOTS, compose
 
+PATIENTLY = run(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])  # busy machines
 BASE = "/home/u/.codex"
 TEXTS = st.text(st.sampled_from("ab/.~ \"'\\#[]={}\t\n\r\x00\x1b\x7fé☃🔑\u2028\ufeff"), max_size=8)
 LISTS = st.lists(TEXTS.map(lambda text: f"/{text}"), max_size=3).map(tuple)
@@ -89,7 +90,7 @@ def leaves(tree: Any, above: Key = ()) -> dict[Key, Any]:
     return {above: tree}
 
 
-@run(deadline=None)
+@PATIENTLY
 @given(NEWEST, WISHES)
 def test_applying_twice_is_applying_once(text: str, items: tuple[tuple[Key, Value], ...]) -> None:
     once = done(text, items)
@@ -100,13 +101,13 @@ def test_applying_twice_is_applying_once(text: str, items: tuple[tuple[Key, Valu
     assert twice.intents == once.intents
 
 
-@run(deadline=None)
+@PATIENTLY
 @given(NEWEST, WISHES)
 def test_removal_is_exact(text: str, items: tuple[tuple[Key, Value], ...]) -> None:
     assert remove(done(text, items).text).text == text
 
 
-@run(deadline=None)
+@PATIENTLY
 @given(NEWEST, WISHES, WISHES)
 def test_a_change_of_mind_leaves_no_trace(
     text: str, first: tuple[tuple[Key, Value], ...], second: tuple[tuple[Key, Value], ...]
@@ -114,7 +115,7 @@ def test_a_change_of_mind_leaves_no_trace(
     assert done(done(text, first).text, second).text == done(text, second).text
 
 
-@run(deadline=None)
+@PATIENTLY
 @given(OLDER, WISHES)
 def test_ours_are_set_and_all_others_keep_their_values(
     text: str, items: tuple[tuple[Key, Value], ...]
@@ -130,7 +131,7 @@ def test_ours_are_set_and_all_others_keep_their_values(
     assert after == kept
 
 
-@run(deadline=None)
+@PATIENTLY
 @given(NEWEST, WISHES)
 def test_lines_that_do_not_concern_us_keep_their_bytes_and_their_order(
     text: str, items: tuple[tuple[Key, Value], ...]
@@ -145,7 +146,7 @@ def test_lines_that_do_not_concern_us_keep_their_bytes_and_their_order(
     assert applied.text.startswith("\ufeff") == text.startswith("\ufeff")
 
 
-@run(deadline=None)
+@PATIENTLY
 @given(NEWEST, WISHES, st.randoms(use_true_random=False))
 def test_after_any_damage_to_our_lines_one_more_pass_settles_it(
     text: str, items: tuple[tuple[Key, Value], ...], random: Random
@@ -164,7 +165,7 @@ def test_after_any_damage_to_our_lines_one_more_pass_settles_it(
     assert done(settled.text, items).text == settled.text
 
 
-@run(deadline=None)
+@PATIENTLY
 @given(SOUP, WISHES)
 def test_a_soup_of_marks_settles_in_one_pass(text: str, items: tuple[tuple[Key, Value], ...]) -> None:
     try:
@@ -175,7 +176,7 @@ def test_a_soup_of_marks_settles_in_one_pass(text: str, items: tuple[tuple[Key, 
     assert scan(remove(once.text).text)
 
 
-@run(deadline=None)
+@PATIENTLY
 @given(st.text(alphabet="a=\"'[]{}#.,\\\n\r\t 1-\ufeff", max_size=40))
 def test_any_text_is_either_scanned_without_a_gap_or_refused_with_its_place(text: str) -> None:
     try:
@@ -187,7 +188,7 @@ def test_any_text_is_either_scanned_without_a_gap_or_refused_with_its_place(text
     assert "".join(map(document.source, document.items)) == text[document.top :]
 
 
-@run(deadline=None)
+@PATIENTLY
 @given(OLDER)
 def test_the_scanner_reads_what_the_standard_library_reads(text: str) -> None:
     text = text.replace("\r\n", "\n")  # the standard library does so, also inside strings
@@ -198,7 +199,7 @@ def test_the_scanner_reads_what_the_standard_library_reads(text: str) -> None:
             assert tree[item.path] == (list(plain) if isinstance(plain, tuple) else plain)
 
 
-@run(deadline=None)
+@PATIENTLY
 @given(NEWEST)
 def test_a_document_without_conflicts_is_only_added_to(text: str) -> None:
     applied = apply(
