@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 import click
 
 from holdfast import __version__
+from holdfast.commands.doctor import doctor
 from holdfast.errors import HoldfastError, StartupError, UsageError, face
 from holdfast.server.address import DEFAULT
 
@@ -31,6 +32,9 @@ def _fail(exc: HoldfastError) -> NoReturn:
 @click.version_option(__version__, prog_name="holdfast", message="%(prog)s %(version)s")
 def cli() -> None:
     """Run coding agents and their commands, here or elsewhere, and lose nothing they did."""
+
+
+cli.add_command(doctor)
 
 
 _backend = click.option(

@@ -45,6 +45,7 @@ LAYERS = [  # lower may not import higher; names on one line may not import each
     {"sync"},
     {"run"},
     {"doctor"},
+    {"commands"},
     {"cli"},
     {"__main__"},
 ]
