@@ -1,6 +1,7 @@
 """The client against our server: commands from their start to their end, and what can go wrong before."""
 
 import asyncio
+import base64
 import contextlib
 import os
 import signal
@@ -25,7 +26,9 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.server.auth import load
-from tests.support.peer import WAIT_S, descendants_named, seen_running, serving
+from holdfast.wire.files import WriteFileParams
+from holdfast.wire.paths import PathUri
+from tests.support.peer import WAIT_S, descendants_named, fresh_mark, seen_running, serving
 from tests.support.recorder import Entry, Message, recording
 
 TOKEN = "correct horse battery"
@@ -165,7 +168,7 @@ async def test_the_server_says_how_it_is_and_what_it_can(env: holdfast.Environme
 
 
 async def test_a_cancelled_run_ends_its_command(env: holdfast.Environment) -> None:
-    mark = "31415.9265"
+    mark = fresh_mark()
     running = asyncio.ensure_future(env.run(["/bin/sleep", mark]))
     await seen_running(mark)
     await env.status()  # answered after the start, so that the run waits for the end by now
@@ -176,14 +179,14 @@ async def test_a_cancelled_run_ends_its_command(env: holdfast.Environment) -> No
 
 
 async def test_a_run_out_of_time_ends_its_command(env: holdfast.Environment) -> None:
-    mark = "27182.8182"
+    mark = fresh_mark()
     with pytest.raises(TimeoutError):
         await env.run(["/bin/sleep", mark], timeout_s=0.2)
     await gone(mark)
 
 
 async def test_a_cancelled_start_leaves_no_command_behind() -> None:
-    mark = "14142.1356"
+    mark = fresh_mark()
     withheld = asyncio.Event()
 
     def fault(entry: Entry) -> Message | None:
@@ -208,7 +211,7 @@ async def test_a_cancelled_start_leaves_no_command_behind() -> None:
 
 
 async def test_what_still_runs_when_the_block_ends_is_ended() -> None:
-    mark = "17320.5080"
+    mark = fresh_mark()
     async with serving() as (url, _):
         async with holdfast.connect(url) as env:
             process = await env.start(["/bin/sleep", mark])
@@ -289,7 +292,8 @@ async def test_a_message_larger_than_a_frame_is_sent_in_pieces(
     env: holdfast.Environment, tmp_path: Path
 ) -> None:
     data = os.urandom(1 << 20) * 15  # as base64 more than the 16 MiB that the server takes in one frame
-    await env.files.write(tmp_path / "large", data)
+    path = PathUri.from_native(f"{tmp_path}/large")
+    await env._session.call("fs/writeFile", WriteFileParams(path, base64.b64encode(data).decode()))
     assert (tmp_path / "large").read_bytes() == data
 
 
@@ -482,7 +486,7 @@ async def test_a_unix_socket_carries_a_session(tmp_path: Path) -> None:
 
 
 async def test_a_child_serves_until_the_block_ends_and_takes_everything_along() -> None:
-    marks = ("22360.6797", "24494.8974")
+    marks = fresh_mark(), fresh_mark()
     wrapped = sh(f"sleep {marks[0]} & exec {' '.join(SERVE)}")
     async with holdfast.connect(wrapped) as env:
         assert (await env.run(["/bin/cat"], input=b"hello")).stdout == b"hello"
@@ -505,7 +509,7 @@ async def test_a_child_that_ends_ends_the_session(tmp_path: Path) -> None:
 
 
 async def test_a_child_that_talks_nonsense_is_a_mismatch_and_ended() -> None:
-    mark = "26457.5131"
+    mark = fresh_mark()
     with pytest.raises(ProtocolMismatch):
         await holdfast.Environment.open(sh(f"echo hello; sleep {mark}"))
     await gone(mark)

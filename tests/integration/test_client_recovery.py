@@ -16,7 +16,7 @@ from holdfast.client import recovery, transport
 from holdfast.client.recovery import State
 from holdfast.server.connection import Connection
 from holdfast.server.stdin import MAX_PENDING
-from tests.support.peer import WAIT_S, descendants_named, seen_running, serving
+from tests.support.peer import WAIT_S, descendants_named, fresh_mark, seen_running, serving
 from tests.support.recorder import Entry, Message, Recorder, recording
 
 GATE = "while [ ! -e gate ]; do sleep 0.02; done"
@@ -141,7 +141,7 @@ async def test_a_call_that_was_under_way_fails_and_is_not_repeated(method: str) 
 
 
 async def test_a_start_whose_answer_was_lost_fails_and_its_command_is_ended() -> None:
-    mark = "28284.2712"
+    mark = fresh_mark()
     fault, lost = unanswered("process/start")
     async with proxied(fault) as (env, proxy):
         starting = asyncio.ensure_future(env.start(["/bin/sleep", mark]))
@@ -167,7 +167,7 @@ async def test_calls_made_while_the_link_is_down_wait_and_a_status_does_not() ->
 
 
 async def test_a_run_cancelled_while_the_link_is_down_is_ended_on_the_next() -> None:
-    mark = "30000.0001"
+    mark = fresh_mark()
     async with proxied() as (env, proxy):
         running = asyncio.ensure_future(env.run(["/bin/sleep", mark]))
         await seen_running(mark)
@@ -181,7 +181,7 @@ async def test_a_run_cancelled_while_the_link_is_down_is_ended_on_the_next() -> 
 
 
 async def test_output_beyond_what_the_server_keeps_fails_that_command_and_no_other(tmp_path: Path) -> None:
-    mark = "31622.7766"
+    mark = fresh_mark()
     noisy = f"echo one; {GATE}; head -c 3000000 /dev/zero; touch done; sleep {mark}"
     async with proxied() as (env, proxy):
         loud = await env.start(sh(noisy), cwd=tmp_path)
@@ -374,10 +374,11 @@ async def test_a_stuck_server_is_dropped_so_that_a_command_can_be_ended(
     """A server that works one request at a time waits in a write; a terminate needs another link."""
     monkeypatch.setattr("holdfast.client.session.CLEANUP_S", 1.0)
     monkeypatch.setattr("holdfast.client.process.WRITE_BYTES", 4096)
-    mark = "33166.2479"
+    mark = fresh_mark()
     async with proxied() as (env, proxy):
         running = asyncio.ensure_future(env.run(["/bin/sleep", mark], input=bytes(2 << 20)))
-        await proxy.until(lambda: len(proxy.sent("process/write", kind="request")) > MAX_PENDING)
+        queued = MAX_PENDING + 65536 // 4096  # and what the pipe holds; one more and the server waits
+        await proxy.until(lambda: len(proxy.sent("process/write", kind="request")) > queued)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running

@@ -5,6 +5,7 @@ import base64
 import contextlib
 import itertools
 import json
+import secrets
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -189,6 +190,11 @@ async def serving(
         server.stop()
         async with asyncio.timeout(WAIT_S):
             await task
+
+
+def fresh_mark() -> str:
+    """Seconds for `sleep` that nobody else sleeps, so that a process can be told by its command line."""
+    return f"{1_000_000 + secrets.randbelow(1_000_000_000)}.5"
 
 
 async def seen_running(mark: str, count: int = 1) -> list[int]:
