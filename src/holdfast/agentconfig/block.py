@@ -103,10 +103,9 @@ def _taken_out(document: Document, resolution: Resolution) -> list[Edit]:
 
 def _blocks(document: Document, resolution: Resolution) -> list[Edit]:
     """Insertions: at the top, and below the headers whose tables we must not open again."""
-    out = {item.start for item, _ in resolution.out}
     headers: dict[Key, Item] = {}
     for item in document.items:
-        if item.kind is Kind.TABLE and item.start not in out:
+        if item.kind is Kind.TABLE:
             headers.setdefault(item.path, item)
     places: dict[Key, dict[str, list[str]]] = {}
     lines = [(item.key, block_of(item.key), render.value(item.value)) for item in resolution.settings.items]

@@ -309,6 +309,12 @@ def test_a_project_is_compared_decoded_and_never_gets_a_second_table(theirs: str
     ]
 
 
+@pytest.mark.parametrize("headers", [("[projects]", "[projects.'/r']"), ("[projects.'/r']", "[projects]")])
+def test_of_two_headers_that_fit_the_nearer_one_takes_the_key(headers: tuple[str, str]) -> None:
+    done = applied("\n".join(headers), trust("/r"))
+    assert "[projects.'/r']\n# >>> holdfast trust" in done.text
+
+
 def test_two_spellings_of_one_directory_both_lose_their_trust() -> None:
     text = "[projects.'C:\\R']\ntrust_level = 'trusted'\n[projects.'c:/r']\ntrust_level = 'trusted'\n"
     tree = decoded(apply(text, trust("c:/R"), config_dir="C:\\c").text)

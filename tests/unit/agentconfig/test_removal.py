@@ -162,6 +162,7 @@ def test_a_second_element_of_an_array_of_tables_comes_back() -> None:
         "# holdfast v1 took out 1 line: why\n#: # >>> holdfast sandbox v1 >>>\n",
         "# holdfast v1 took out 1 line: why\n",
         "# holdfast v1 took out 1 line: why\n\n",
+        "# holdfast v1 took out 1 line: why\nb = 1\n",
     ],
 )
 def test_a_damaged_record_stays_a_comment(text: str) -> None:
