@@ -15,7 +15,8 @@ from holdfast.sandbox.hostfacts import Fact, HostFacts, fact_of, host_facts
 
 STAGE_S: Final = 0.5  # a stage takes a few milliseconds; one that takes this long hangs
 STARTUP_S: Final = 0.8  # beside that: an interpreter starts in 50 ms, on a busy machine in ten times that
-_REAP_S: Final = 0.1  # it ends in less; if not, it does so unwatched, after its own limit
+_LOOK_AGAIN_S: Final = 0.002
+_LOOKS: Final = 1000  # it ends at the first few; later only on a machine that is busy beyond measure
 _MAX_OUTPUT: Final = 256 * 1024  # far more than all lines; more is not our child speaking
 # As the launcher is started: small, whatever is installed or configured.
 _BOOT: Final = (
@@ -86,6 +87,13 @@ async def _said(path: str, stage_s: float) -> bytes:
         loop.remove_reader(fd)
         process.stdout.close()
         process.terminate()  # it takes along what it started; killed it could not
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_REAP_S)
+        await _reap(process)
     return bytes(said)
+
+
+async def _reap(process: "subprocess.Popen[bytes]") -> None:
+    for _ in range(_LOOKS):
+        if process.poll() is not None:
+            return
+        await asyncio.sleep(_LOOK_AGAIN_S)
+    process.kill()  # it hangs in the kernel, and so would whoever waits for it
