@@ -12,18 +12,20 @@ import subprocess
 import time
 from typing import IO, Final
 
+from holdfast.sandbox import fingerprints
 from holdfast.sandbox.bubblewrap import OPTIONS
+from holdfast.sandbox.fingerprint_table import SETUP_ROWS
 
 HELP_S: Final = 2.0  # it prints a page; whatever takes longer is not bubblewrap
 MAX_HELP: Final = 64 * 1024  # ten times the real one; a program that prints without end must not fill us
 
 
 class Unusable(Exception):
-    """There is none, or it cannot be used; `stage` is the fingerprint."""
+    """There is none, or it cannot be used; `stage` is the fingerprint, `lacking` the missing options."""
 
-    def __init__(self, stage: str, code: int) -> None:
+    def __init__(self, stage: str, code: int, lacking: tuple[str, ...] = ()) -> None:
         super().__init__(stage)
-        self.stage, self.errno = stage, code
+        self.stage, self.errno, self.lacking = stage, code, lacking
 
 
 def find(path: str) -> str:
@@ -40,10 +42,18 @@ def find(path: str) -> str:
         raise Unusable("bwrap.missing", errno.ENOENT)
     if os.geteuid() != 0 and os.stat(tool).st_mode & stat.S_ISUID:
         raise Unusable("bwrap.setuid", errno.EPERM)
-    told = set(_help(tool).split())
-    if not told.issuperset(OPTIONS):
-        raise Unusable("bwrap.option", errno.ENOSYS)
+    told = _help(tool)
+    lacking = sorted(set(OPTIONS).difference(told.split()))
+    if lacking:
+        raise Unusable(_reason(told), errno.ENOSYS, tuple(lacking))
     return tool
+
+
+def _reason(told: str) -> str:
+    """Why it cannot say what it can do: some faults of a host stop it before it reads its arguments."""
+    setup = {row.id for row in SETUP_ROWS}
+    found = (match.fingerprint.id for match in fingerprints.match(told))
+    return next((id_ for id_ in found if id_ in setup), "bwrap.option")
 
 
 def _first(path: str) -> str | None:

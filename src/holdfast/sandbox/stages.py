@@ -163,7 +163,7 @@ def _bwrap(path: str) -> str:
     try:
         tool = bwraptool.find(path)
     except bwraptool.Unusable as exc:
-        raise SetupFailed(exc.stage, exc.errno) from None
+        raise SetupFailed(exc.stage, exc.errno, " ".join(exc.lacking)) from None
     reader, writer = os.pipe()
     os.posix_spawn(
         tool,
