@@ -245,7 +245,7 @@ def test_a_policy_that_cannot_be_enforced_is_125_with_the_remedy(anyone: Place) 
 
 
 def test_a_host_without_namespaces_is_125_and_runs_nothing(root: Place) -> None:
-    done = root.run("--", *root.argv("--", "touch", "ran"))
+    done = root.run("--", *root.argv("--backend", "namespaces", "--", "touch", "ran"))
     assert done.code == 125
     assert done.err.startswith("holdfast: sandbox intent cannot be enforced")
     assert not (root.workspace / "ran").exists()
