@@ -150,6 +150,10 @@ def _use_http(url: str) -> None:
         with env.http.stream("GET", url) as response:
             assert (response.status, response.header("content-length")) == (200, "4")
             assert b"".join(response) == b"body"
+        with env.http.stream("GET", url) as response:
+            pass
+        with pytest.raises(UsageError):
+            next(iter(response))
         with pytest.raises(ZeroDivisionError), env.http.stream("GET", url):
             raise ZeroDivisionError
         with pytest.raises(UsageError), env.http.stream("GET", "no url"):

@@ -178,6 +178,14 @@ def test_policies_without_rules_travel_without_entries() -> None:
     assert external.context("/").permissions == External("enabled")
 
 
+@pytest.mark.parametrize("place", Place)
+def test_every_place_travels_by_its_name(place: Place) -> None:
+    sent = wire(Policy(Wish((Rule(Special(place), Access.READ),), Network.OFF)).context("/"))
+    assert isinstance(sent, dict)
+    [entry] = sent["permissions"]["file_system"]["entries"]
+    assert entry["path"]["value"]["kind"] == place
+
+
 def test_without_a_root_the_workspace_is_where_the_command_runs() -> None:
     context = Policy.read_only().context(PurePosixPath("/srv/p"))
     assert (context.cwd, context.workspace_roots) == (
