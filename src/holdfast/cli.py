@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 import click
 
 from holdfast import __version__
+from holdfast.commands.doctor import doctor
 from holdfast.errors import HoldfastError, StartupError, UsageError, face
 from holdfast.server.address import DEFAULT
 
@@ -31,6 +32,9 @@ def _fail(exc: HoldfastError) -> NoReturn:
 @click.version_option(__version__, prog_name="holdfast", message="%(prog)s %(version)s")
 def cli() -> None:
     """Run coding agents and their commands, here or elsewhere, and lose nothing they did."""
+
+
+cli.add_command(doctor)
 
 
 _backend = click.option(
@@ -185,6 +189,13 @@ class _OneLine(click.Command):
     help="Neither readable nor writable. Can be repeated.",
 )
 @click.option("--network", type=click.Choice(["on", "off"]), help="[default: off, with --full-access on]")
+@click.option(
+    "--loopback-port",
+    metavar="PORT",
+    type=click.IntRange(1, 65535),
+    multiple=True,
+    help="Network off but for this TCP port of the machine's own loopback. Can be repeated.",
+)
 @click.option("--cwd", metavar="DIR", help="Run there; it is the workspace then.")
 @_backend
 @_degraded
@@ -212,6 +223,7 @@ def exec_(
     allow_read: tuple[str, ...],
     deny: tuple[str, ...],
     network: str | None,
+    loopback_port: tuple[int, ...],
     cwd: str | None,
     backend: str,
     degraded: bool,
@@ -245,6 +257,7 @@ def exec_(
             network=None if network is None else network == "on",
             cwd=cwd,
             choice=_choice(backend, degraded=degraded),
+            loopback_ports=loopback_port,
         )
         if print_plan:
             told = run.plan(wish)

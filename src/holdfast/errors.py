@@ -96,7 +96,11 @@ class OutputLost(HoldfastError):
 
 
 class SandboxUnavailable(HoldfastError):
-    """The host cannot enforce the policy, and nothing was run."""
+    """The host cannot enforce the policy, and nothing was run; `fingerprint` names the cause if known."""
+
+    def __init__(self, message: str, *, remedy: str | None = None, fingerprint: str | None = None) -> None:
+        super().__init__(message, remedy=remedy)
+        self.fingerprint = fingerprint
 
 
 class StartupError(HoldfastError):

@@ -1,11 +1,11 @@
 """What `holdfast exec` has to say, as lines for people and as a tree for machines. Pure module."""
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Final
 
 import msgspec
 
-from holdfast.errors import HoldfastError, UsageError
+from holdfast.errors import HoldfastError, SandboxUnavailable, UsageError
 from holdfast.sandbox.policy import Decision
 from holdfast.wire.processes import DenialReport, EnforcementReport, Usage
 
@@ -21,6 +21,7 @@ _ACCESS: Final = {"read": "reading", "write": "writing", None: "access to"}
 class Failure:
     message: str
     remedy: str | None = None
+    fingerprint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,8 @@ class Ending:
 
     def lines(self) -> list[str]:
         """What a person should know besides the command's own output."""
-        lines = []
+        held = self.enforcement
+        lines = [f"holdfast: {held.backend} did not keep {text}" for text in held.missing] if held else []
         if self.failure is not None:
             lines.append(f"holdfast: {self.failure.message}")
             if self.failure.remedy:
@@ -52,7 +54,7 @@ class Ending:
             "enforcement": msgspec.to_builtins(self.enforcement),
             "denial": msgspec.to_builtins(self.denial),
             "usage": msgspec.to_builtins(self.usage),
-            "error": None if failure is None else {"message": failure.message, "remedy": failure.remedy},
+            "error": None if failure is None else asdict(failure),
         }
 
 
@@ -118,7 +120,8 @@ class Explained:
 def failed(exc: HoldfastError) -> Ending:
     """The ending of what could not begin."""
     code = BAD_USAGE if isinstance(exc, UsageError) else NOT_SET_UP
-    return Ending(code, failure=Failure(str(exc), exc.remedy))
+    fingerprint = exc.fingerprint if isinstance(exc, SandboxUnavailable) else None
+    return Ending(code, failure=Failure(str(exc), exc.remedy, fingerprint))
 
 
 def _told(denial: DenialReport) -> list[str]:

@@ -30,6 +30,7 @@ from holdfast.sandbox.policy import Access, Bound, Network, Policy, bind
 from holdfast.sandbox.resolve import locate, look, trace
 from holdfast.sandbox.select import ANY, Choice, Enforcement
 from holdfast.server.childenv import scrubbed
+from holdfast.server.confine import loopback_ports
 from holdfast.server.executor import Executor
 from holdfast.server.launch import LOST_CODE, Command, Exit, StartFailed
 from holdfast.server.sandboxes import Sandbox, plan_of
@@ -61,6 +62,7 @@ class Wish:
     network: bool | None = None  # None: as the preset or the profile has it
     cwd: str | None = None
     choice: Choice = ANY
+    loopback_ports: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,7 @@ class _Scene:
     environ: dict[str, str]
     bound: Bound
     choice: Choice
+    loopback_ports: tuple[int, ...]
 
 
 # --- what the command line calls
@@ -151,13 +154,15 @@ def _scene(wish: Wish, environ: Mapping[str, str]) -> _Scene:
                 f"--allow-write {path}: there is no such file or directory; create it or allow its directory"
             )
         policy = policy.allow_write(path)
-    return _Scene(cwd, env, bind(policy, where), wish.choice)
+    return _Scene(cwd, env, bind(policy, where), wish.choice, loopback_ports(wish.loopback_ports))
 
 
 def _policy(wish: Wish, here: str) -> Policy:
     """Everything but what is to be writable in addition."""
     policy = _preset(wish.preset) if wish.profile is None else _load(wish.profile)
-    if wish.network is not None:
+    if wish.network and wish.loopback_ports:
+        raise UsageError("--loopback-port says what is left of the network when it is off, not on")
+    if wish.network is not None or wish.loopback_ports:
         policy = policy.with_network(Network.ON if wish.network else Network.OFF)
     for path in wish.allow_read:
         policy = policy.allow_read(absolute(path, here))
@@ -207,17 +212,22 @@ async def _plan(scene: _Scene) -> Planned:
     executor = Executor(scene.environ, choice=scene.choice)
     executor.open()
     try:
-        sandbox = await executor.sandboxes.confine(scene.bound, cwd=scene.cwd)
+        sandbox = await executor.sandboxes.confine(
+            scene.bound, cwd=scene.cwd, loopback_ports=scene.loopback_ports
+        )
     finally:
         await executor.aclose()
-    return Planned(plan_of(scene.bound, scene.cwd)[0].describe(), _report(sandbox.enforcement))
+    made, _ = plan_of(scene.bound, scene.cwd, scene.loopback_ports)
+    return Planned(made.describe(), _report(sandbox.enforcement))
 
 
 async def _execute(scene: _Scene, argv: Sequence[str]) -> Ending:
     executor = Executor(scene.environ, choice=scene.choice)
     executor.open()
     try:
-        sandbox = await executor.sandboxes.confine(scene.bound, cwd=scene.cwd)
+        sandbox = await executor.sandboxes.confine(
+            scene.bound, cwd=scene.cwd, loopback_ports=scene.loopback_ports
+        )
         command = Command(tuple(argv), argv[0], scene.cwd, scene.environ)
         tail = Tail(MAX_TAIL)
         try:
@@ -308,4 +318,5 @@ def _not_started(exc: StartFailed, command: Command, sandbox: Sandbox) -> Ending
 
 
 def _report(held: Enforcement) -> EnforcementReport:
-    return EnforcementReport(held.backend.value, list(held.missing), list(held.weakened), list(held.remedies))
+    missing, weakened, remedies = (list(told) for told in (held.missing, held.weakened, held.remedies))
+    return EnforcementReport(held.backend.value, missing, weakened, remedies, held.fingerprint)

@@ -38,7 +38,8 @@ async def test_what_was_written_before_the_exit_is_numbered_before_it() -> None:
 async def test_our_own_clients_also_hear_what_was_enforced_and_what_was_used() -> None:
     async with serving() as (url, _), ready(url, holdfast=True) as peer:
         result = await peer.start("p", "true")
-        assert result["enforcement"] == {"backend": "none", "missing": [], "weakened": [], "remedies": []}
+        nothing: dict[str, object] = {"missing": [], "weakened": [], "remedies": [], "fingerprint": None}
+        assert result["enforcement"] == {"backend": "none", **nothing}
         events = await peer.closed("p")
         usage = events[-2]["params"]["usage"]
         assert usage["peakRssBytes"] > 0

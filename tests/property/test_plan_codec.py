@@ -1,5 +1,7 @@
 """Whatever the paths, a plan arrives as it was sent."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,14 +19,23 @@ PLANS = st.builds(
     absent=st.lists(PATHS, max_size=3).map(tuple),
     links=st.lists(st.builds(Link, PATHS, PATHS), max_size=3).map(tuple),
 )
+PORTS = st.lists(st.integers(1, 65535), max_size=4).map(tuple)
 
 
-@given(PLANS)
-def test_a_plan_survives_encoding(plan: Plan) -> None:
+@given(PLANS, PORTS)
+def test_a_plan_survives_encoding(plan: Plan, ports: tuple[int, ...]) -> None:
+    plan = replace(plan, loopback_ports=ports if plan.network_off else ())
     assert decode(encode(plan)) == plan
 
 
-@given(st.lists(st.sampled_from([b"host", b"off", b"0", b"1", b"-1", b"pin", b"/a", b""]), max_size=10))
+@given(
+    st.lists(
+        st.sampled_from(
+            [b"host", b"off", b"off 8", b"on 8", b"off 08", b"0", b"1", b"-1", b"pin", b"/a", b""]
+        ),
+        max_size=10,
+    )
+)
 def test_other_bytes_are_refused_or_are_the_encoding_of_a_plan(fields: list[bytes]) -> None:
     data = b"\0".join(fields)
     try:

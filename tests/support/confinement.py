@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.sandbox import confined, kernel, landlock, plan
+from holdfast.sandbox import bwrapped, confined, kernel, landlock, landlocked, plan
 
 REPOSITORY: Final = Path(__file__).parents[2]
 SAFE_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -33,6 +33,7 @@ CALLS: Final = (
     "set_attributes",
     "set_attributes_below",
     "make_private",
+    "adopt_orphans",
     "die_with_parent",
     "forbid_inspection",
     "close_on_exec_from",
@@ -53,7 +54,10 @@ class Options:
     cover_proc: bool = False
     extra_fd: str = ""  # a file that the launcher happens to have open, inheritable, as 7
     sabotage: str = ""  # "fail" or "kill": not one run but many, see `sabotaged`
+    alone: bool = False  # by Landlock alone
+    degraded: bool = False
     report_fd: int = -1  # where the report goes, as JSON
+    tool: str = ""  # the bubblewrap to confine with, if it is not us
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +80,20 @@ def run(
     cover_proc: bool = False,
     extra_fd: str = "",
     sabotage: str = "",
+    alone: bool = False,
+    degraded: bool = False,
+    tool: str = "",
     typed: str = "",
     timeout_s: float = 30,
 ) -> Outcome:
     """Run a command in a process of its own and wait for it."""
     encoded = plan.encode(applied).decode("latin-1")
     reader, writer = os.pipe()
-    options = Options(encoded, userns, uid, tty, cover_proc, extra_fd, sabotage, writer)
+    options = Options(
+        *(encoded, userns, uid, tty, cover_proc, extra_fd, sabotage, alone, degraded),
+        report_fd=writer,
+        tool=tool,
+    )
     try:
         done = subprocess.run(
             command_line(options, argv),
@@ -169,19 +180,32 @@ class Sabotage:
         return wrapper
 
 
-def sabotaged(applied: plan.Plan, argv: tuple[bytes, ...], *, deadly: bool, userns: bool) -> None:
+def start(applied: plan.Plan, command: confined.Command, status_fd: int, options: Options) -> int:
+    """As the launcher does; the pid of the process around the command."""
+    if not options.alone and not options.tool:
+        return confined.start(applied, command, status_fd=status_fd, userns=options.userns)
+    parent = os.getpid()
+    child = os.fork()
+    if child:
+        return child
+    if options.tool:
+        bwrapped.run(applied, command, parent=parent, status_fd=status_fd, tool=options.tool)
+    landlocked.run(applied, command, parent=parent, status_fd=status_fd, degraded=options.degraded)
+
+
+def sabotaged(applied: plan.Plan, argv: tuple[bytes, ...], options: Options) -> None:
     """Start the command again and again, with another kernel call sabotaged each time.
 
     Prints one line per attempt: the stage that failed, `killed`, `weakened`, or at last `ran`.
     """
     ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER: orphans come to us, to be counted
     sabotage = Sabotage()
-    sabotage.deadly = deadly
+    sabotage.deadly = options.sabotage == "kill"
     for attempt in range(1, 400):
         sabotage.left = attempt
         reader, writer = os.pipe2(os.O_CLOEXEC)
         command = confined.Command(argv[0], argv, {b"PATH": SAFE_PATH.encode()}, ((1, 1), (2, 2)))
-        child = confined.start(applied, command, status_fd=writer, userns=userns)
+        child = start(applied, command, writer, options)
         sabotage.left = -1
         os.close(writer)
         report = confined.decode_report(os.read(reader, confined.MAX_REPORT))
@@ -217,7 +241,7 @@ def main(options: Options, argv: list[str]) -> None:
         ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE
     if options.sabotage:
         arguments = tuple(os.fsencode(one) for one in argv)
-        sabotaged(applied, arguments, deadly=options.sabotage == "kill", userns=options.userns)
+        sabotaged(applied, arguments, options)
         return
     if options.tty:
         master, slave = pty.openpty()
@@ -227,7 +251,7 @@ def main(options: Options, argv: list[str]) -> None:
     fds = () if options.tty else ((0, 0), (1, 1), (2, 2))
     arguments = tuple(os.fsencode(one) for one in argv)
     command = confined.Command(arguments[0], arguments, env, fds, tty)
-    child = confined.start(applied, command, status_fd=writer, userns=options.userns)
+    child = start(applied, command, writer, options)
     os.close(writer)
     said = b""
     while chunk := os.read(reader, confined.MAX_REPORT):

@@ -10,13 +10,13 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from holdfast.doctor import selfcheck
 from holdfast.doctor.attempts import ATTEMPTS, Attempt, Guarantee
-from holdfast.sandbox import kernel
+from holdfast.sandbox import bwraptool, kernel
 from holdfast.sandbox.landlock import FAKE_ABI
 from holdfast.sandbox.select import Way
 from holdfast.server.launch import Launcher
@@ -29,13 +29,28 @@ SUITE_S: Final = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """Who runs it, and how. `landlock` False: on a kernel without it. `confined` False: no sandbox."""
+    """Who runs it, and how.
+
+    `landlock` False: without that layer; `alone`: with nothing else; `deeper`: in a directory of
+    the workspace that holds nothing protected. `bwrap`: by bubblewrap. `confined` False: no sandbox.
+    """
 
     name: str
     uid: int = 0
     userns: bool = True
     landlock: bool = True
+    alone: bool = False
+    deeper: bool = False
+    bwrap: bool = False
     confined: bool = True
+
+    @property
+    def way(self) -> Way:
+        if self.alone:
+            return Way.LANDLOCK
+        if self.bwrap:
+            return Way.BWRAP
+        return Way.USER_NAMESPACE if self.userns else Way.AS_ROOT
 
 
 MODES: Final = {
@@ -45,6 +60,11 @@ MODES: Final = {
         Mode("root-plain", userns=False),
         Mode("user", uid=ORDINARY),
         Mode("root-plain-no-landlock", userns=False, landlock=False),
+        Mode("root-landlock", alone=True),
+        Mode("user-landlock", uid=ORDINARY, alone=True),
+        Mode("user-landlock-deeper", uid=ORDINARY, alone=True, deeper=True),
+        Mode("root-bwrap", landlock=False, bwrap=True),
+        Mode("user-bwrap", uid=ORDINARY, landlock=False, bwrap=True),
         Mode("no-sandbox", confined=False),
     )
 }
@@ -52,6 +72,19 @@ MODES: Final = {
 # What would send something to the network or load a driver when nothing holds it.
 _NEVER_FREE: Final = {"tcp-far", "udp-far", "multicast", "dns-far", "dns", "interface-down"}
 _NEVER_FREE_FAMILIES: Final = {"vsock", "alg", "bluetooth", "xdp", "raw6", "packet"}
+
+
+# What an attempt expects to find where it starts.
+_IN_WORKSPACE: Final = (
+    "'conf",
+    "'secrets",
+    ".git'",
+    "'a/up",
+    "'alias",
+    "scene.stream",
+    "scene.datagram",
+    "self/cwd",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +97,8 @@ class Row:
 
 
 def attempts_of(mode: Mode) -> list[Attempt]:
+    if mode.deeper:
+        return [one for one in ATTEMPTS if not any(name in one.script for name in _IN_WORKSPACE)]
     if mode.confined:
         return list(ATTEMPTS)
     skipped = _NEVER_FREE | _NEVER_FREE_FAMILIES
@@ -119,6 +154,17 @@ def _free(errand: selfcheck.Errand) -> selfcheck.Outcome:
         os.close(ours)
 
 
+def _deeper(backend: selfcheck.RunConfined) -> selfcheck.RunConfined:
+    """The same, in a directory of the workspace that looks like it."""
+
+    async def run(errand: selfcheck.Errand) -> selfcheck.Outcome:
+        inner = Path(errand.plan.cwd) / "sub"
+        (inner / "sub").mkdir(exist_ok=True)
+        return await backend(replace(errand, plan=replace(errand.plan, cwd=str(inner))))
+
+    return run
+
+
 def _reachable_python() -> str:
     """An interpreter for a user who may not enter the home of the one that runs the tests."""
     found = shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin")
@@ -137,11 +183,14 @@ async def _run(mode: Mode, folder: Path, python: str) -> list[selfcheck.Result]:
     attempts = attempts_of(mode)
     if not mode.confined:
         return await selfcheck.run(_without_sandbox, folder=folder, attempts=attempts, python=python)
-    if not mode.landlock:
+    if not mode.landlock and not mode.bwrap:
         return await selfcheck.run(_without_landlock, folder=folder, attempts=attempts, python=python)
     launcher = Launcher()
     try:
-        backend = selfcheck.Native(launcher, Way.USER_NAMESPACE if mode.userns else Way.AS_ROOT)
+        tool = bwraptool.find(os.defpath) if mode.bwrap else ""
+        backend: selfcheck.RunConfined = selfcheck.Native(launcher, mode.way, tool=tool)
+        if mode.deeper:
+            backend = _deeper(backend)
         return await selfcheck.run(backend, folder=folder, attempts=attempts, python=python)
     finally:
         await launcher.aclose()
@@ -152,7 +201,7 @@ def main(mode: Mode, folder: Path) -> None:
     if mode.uid:
         sys.executable = python  # what the launcher is started with
         _become(mode.uid)
-    if not mode.landlock:
+    if not mode.landlock and not mode.bwrap:
         os.environ[FAKE_ABI] = "0"
     if not mode.confined:
         # Nothing that is mounted by an attempt may reach the host.

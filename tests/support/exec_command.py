@@ -52,15 +52,22 @@ class Place:
         for path in (self.top, *self.top.rglob("*")):
             os.chown(path, self.uid, self.uid, follow_symlinks=False)
 
+    def command(self, *args: str) -> list[str]:
+        return [sys.executable, "-m", "holdfast", "exec", *args]
+
     def argv(self, *args: str) -> list[str]:
-        command = [sys.executable, "-m", "holdfast", "exec", *args]
         if self.uid == os.getuid():
-            return command
+            return self.command(*args)
         user = str(self.uid)
-        command = ["setpriv", "--reuid", user, "--regid", user, "--clear-groups", *command]
+        return self.reachable(
+            ["setpriv", "--reuid", user, "--regid", user, "--clear-groups", *self.command(*args)]
+        )
+
+    def reachable(self, command: list[str]) -> list[str]:
+        """A command line of root's, where its interpreter can be reached by our user."""
         home = Path(sys.base_prefix)
         closed = [path for path in (*reversed(home.parents), home) if not path.stat().st_mode & 1]
-        if not closed:
+        if not closed or self.uid == os.getuid():
             return command
         return ["unshare", "-m", "sh", "-c", _REACHABLE, "sh", str(closed[0]), str(home), *command]
 

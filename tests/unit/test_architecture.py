@@ -40,11 +40,12 @@ PURE_THIRD_PARTY = {"msgspec", "pybase64"}
 LAYERS = [  # lower may not import higher; names on one line may not import each other
     {"errors", "log", "tracing"},
     {"wire", "sandbox"},
-    {"server", "outcome", "profile", "streams"},
+    {"server", "outcome", "profile", "streams", "agentconfig"},
     {"client"},
     {"sync"},
     {"run"},
     {"doctor"},
+    {"commands"},
     {"cli"},
     {"__main__"},
 ]

@@ -19,6 +19,11 @@ def test_an_ordinary_end_needs_no_words() -> None:
     assert Ending(7, HELD, usage=Usage(1, 2, 3)).lines() == []
 
 
+def test_what_was_not_enforced_is_told_however_it_ended() -> None:
+    held = EnforcementReport("landlock", missing=["/w/.git read-only"])
+    assert Ending(0, held).lines() == ["holdfast: landlock did not keep /w/.git read-only"]
+
+
 def test_a_denial_is_told_with_its_rule_and_its_flag() -> None:
     assert Ending(1, HELD, WRITE).lines() == [
         "holdfast: the sandbox denied writing /out/new",
@@ -71,6 +76,7 @@ def test_the_report_of_an_end_is_complete_and_plain() -> None:
             "missing": [],
             "weakened": ["no second layer"],
             "remedies": [],
+            "fingerprint": None,
         },
         "denial": {
             "kind": "filesystem",
@@ -88,9 +94,10 @@ def test_the_report_of_an_end_is_complete_and_plain() -> None:
 
 
 def test_the_report_of_a_failure_has_the_same_members() -> None:
-    report = Ending(125, failure=Failure("m", "r")).report()
-    assert report.keys() == Ending(0).report().keys()
-    assert report["error"] == {"message": "m", "remedy": "r"}
+    ending = failed(SandboxUnavailable("m", remedy="r", fingerprint="userns.eperm"))
+    assert ending.report().keys() == Ending(0).report().keys()
+    assert ending.report()["error"] == {"message": "m", "remedy": "r", "fingerprint": "userns.eperm"}
+    assert failed(OperationFailed("m")).failure == Failure("m")
 
 
 def test_a_plan_ends_with_who_enforces_it_and_how_well() -> None:

@@ -66,7 +66,6 @@ _OUTSIDE: Final = (
     ),
     ("chown-outside", "change the owner outside", "os.chown(outside / 'file', os.getuid(), os.getgid())"),
     ("utime-outside", "change times outside", "os.utime(outside / 'file', (1, 1))"),
-    ("setxattr-outside", "set an attribute outside", "os.setxattr(outside / 'file', 'user.x', b'x')"),
     (
         "flags-outside",
         "set inode flags outside",
@@ -178,6 +177,13 @@ _DENIED: Final = (
 )
 
 FILES: Final = (
+    Attempt(
+        "setxattr-outside",
+        Guarantee.OUTSIDE,
+        "set an attribute outside",
+        "os.setxattr(outside / 'file', 'user.x', b'x')",
+        UNWRITABLE | {"ENOTSUP"},
+    ),
     *(Attempt(id_, Guarantee.OUTSIDE, title, script, UNWRITABLE) for id_, title, script in _OUTSIDE),
     *(Attempt(id_, Guarantee.OUTSIDE, title, script, UNMOVABLE) for id_, title, script in _LINKED),
     *(Attempt(id_, Guarantee.PROTECTED, title, script, UNMOVABLE) for id_, title, script in _PROTECTED),
@@ -246,12 +252,15 @@ FILES: Final = (
         "writable-mounts",
         Guarantee.OUTSIDE,
         "find a mount of the host that is still writable",
+        "def made(p):\n"
+        "    with contextlib.suppress(OSError):\n"
+        "        os.mkdir(f'{p}/{scene.abstract}'); os.rmdir(f'{p}/{scene.abstract}'); return True\n"
         "lines = pathlib.Path('/proc/self/mountinfo').read_text().splitlines()\n"
         "points = [(line.split()[4], line.split()[5]) for line in lines]\n"
         "own = (scene.workspace, scene.tmp, '/dev', '/proc')\n"
         "top = dict(points)\n"
         "found = [p for p, o in top.items() if 'rw' in o.split(',') and not p.startswith(own)\n"
-        "         and os.path.isdir(p) and os.access(p, os.W_OK)]\n"
+        "         and os.path.isdir(p) and made(p)]\n"
         "contained_unless(found, str(found))",
         NOTHING,
     ),

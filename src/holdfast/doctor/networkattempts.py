@@ -102,7 +102,7 @@ NETWORK: Final = (
         "find an interface that is not loopback",
         "found = [name for _, name in socket.if_nameindex() if name != 'lo']\n"
         "contained_unless(found, str(found))",
-        NOTHING,
+        NOTHING | REFUSED,
     ),
     Attempt(
         "interface-down",

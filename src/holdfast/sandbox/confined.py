@@ -20,10 +20,10 @@ import errno
 import os
 import select
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple, NoReturn
 
-from holdfast.sandbox import kernel
+from holdfast.sandbox import kernel, loopback
 from holdfast.sandbox.kernel import SetupFailed, Stage
 from holdfast.sandbox.namespaces import drop, enter, fork
 from holdfast.sandbox.plan import Base, Plan
@@ -32,8 +32,8 @@ from holdfast.sandbox.view import CONSOLE, build_view
 MAX_REPORT: Final = 8192  # a few words and one path
 NOT_STARTED: Final = 125  # exit status of a set-up that failed; the report says why
 _UNBLOCKABLE: Final = (signal.SIGKILL, signal.SIGSTOP)
-_ALL_SIGNALS: Final = tuple(sorted(signal.valid_signals() - set(_UNBLOCKABLE)))
-_FORWARDED: Final = (
+ALL_SIGNALS: Final = tuple(sorted(signal.valid_signals() - set(_UNBLOCKABLE)))
+FORWARDED: Final = (
     signal.SIGHUP,
     signal.SIGINT,
     signal.SIGQUIT,
@@ -85,11 +85,12 @@ def decode_report(data: bytes) -> Report:
     return Report(tuple(weakened))
 
 
-def start(plan: Plan, command: Command, *, status_fd: int, userns: bool) -> int:
+def start(plan: Plan, command: Command, *, status_fd: int, userns: bool, listeners_fd: int = -1) -> int:
     """Fork a process that ends as the confined command does; its pid.
 
     When the command could not be started, a report on `status_fd`, which must be close-on-exec, says
-    why. The caller must have one thread.
+    why. A plan that lets ports through needs `listeners_fd`, a socket on which the listening sockets
+    are sent before the command is started. The caller must have one thread.
 
     Raises:
         SetupFailed: not even the process could be made.
@@ -99,21 +100,26 @@ def start(plan: Plan, command: Command, *, status_fd: int, userns: bool) -> int:
     if pid:
         return pid
     try:
-        _be_init(plan, command, status_fd, uid=uid, gid=gid, userns=userns)
+        _be_init(plan, command, status_fd, listeners_fd, uid=uid, gid=gid, userns=userns)
     except BaseException as exc:  # whatever it is, it must not return into the launcher's loop
         report_failure(status_fd, exc)
         os._exit(NOT_STARTED)
 
 
-def _be_init(plan: Plan, command: Command, status_fd: int, *, uid: int, gid: int, userns: bool) -> NoReturn:
+def _be_init(
+    plan: Plan, command: Command, status_fd: int, listeners_fd: int, *, uid: int, gid: int, userns: bool
+) -> NoReturn:
     os.setsid()
-    signal.pthread_sigmask(signal.SIG_BLOCK, _ALL_SIGNALS)
+    signal.pthread_sigmask(signal.SIG_BLOCK, ALL_SIGNALS)
     with Stage("processes"):
         kernel.die_with_parent(signal.SIGKILL)
     if _nobody_reads(status_fd):
         os._exit(NOT_STARTED)  # the launcher died before it could take us along
     enter(plan, uid=uid, gid=gid, userns=userns)
-    weakened = build_view(plan, command.tty) + drop(plan)
+    weakened = build_view(plan, command.tty)
+    if plan.loopback_ports:
+        loopback.hand_out(plan, weakened, listeners_fd)  # some ports only a privileged process may take
+    weakened += drop(plan)
     # The command has our user id: without this it could write our memory, which no filter guards
     # when it is done through /proc.
     with Stage("processes"):
@@ -122,9 +128,9 @@ def _be_init(plan: Plan, command: Command, status_fd: int, *, uid: int, gid: int
         kernel.close_on_exec_from(3)
         in_view = command.tty is not None and plan.base is not Base.UNTOUCHED
         pid = spawn(command._replace(tty=CONSOLE) if in_view else command)
-    _report(status_fd, (field for word in weakened for field in (_WEAKENED, word)))
+    report_weakened(status_fd, weakened)
     kernel.close_from(0)  # an end of a pipe held here never ends
-    code = os.waitstatus_to_exitcode(_reap(pid))
+    code = os.waitstatus_to_exitcode(attend(pid, lambda signum: signal_group(pid, signum)))
     os._exit(code if code >= 0 else 128 - code)
 
 
@@ -147,7 +153,7 @@ def spawn(command: Command) -> int:
         actions += [(os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
     actions += [(os.POSIX_SPAWN_DUP2, fd, target) for fd, target in command.fds]
     denied = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
-    for program in _candidates(command.program, command.env.get(b"PATH", os.defpath.encode())):
+    for program in candidates(command.program, command.env.get(b"PATH", os.defpath.encode())):
         try:
             return os.posix_spawn(
                 program,
@@ -156,7 +162,7 @@ def spawn(command: Command) -> int:
                 file_actions=actions,
                 setsid=True,
                 setsigmask=(),
-                setsigdef=_ALL_SIGNALS,
+                setsigdef=ALL_SIGNALS,
             )
         except (FileNotFoundError, NotADirectoryError):
             continue
@@ -165,7 +171,7 @@ def spawn(command: Command) -> int:
     raise denied
 
 
-def _candidates(program: bytes, path: bytes) -> Iterator[bytes]:
+def candidates(program: bytes, path: bytes) -> Iterator[bytes]:
     """Where a program may be, as a shell looks for it."""
     if b"/" in program:
         yield program
@@ -176,27 +182,33 @@ def _candidates(program: bytes, path: bytes) -> Iterator[bytes]:
             yield found
 
 
-def _reap(command: int) -> int:
-    """Reap everything and forward signals until the command ends; its wait status."""
-    awaited = {signal.SIGCHLD, *_FORWARDED}
+def attend(child: int, forward: Callable[[int], None]) -> int:
+    """Reap everything and forward signals, which must be blocked, until the child ends; its wait status."""
+    awaited = {signal.SIGCHLD, *FORWARDED}
     while True:
         arrived = signal.sigwait(awaited)
         if arrived != signal.SIGCHLD:
-            _signal_group(command, arrived)
+            forward(arrived)
             continue
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == command:
+            if pid == child:
                 return status
             if pid == 0:
                 break
 
 
-def _signal_group(leader: int, signum: int) -> None:
+def signal_group(leader: int, signum: int) -> None:
+    """Signal a command that has not been reaped, with its group."""
     try:
         os.killpg(leader, signum)
     except ProcessLookupError:
         return  # it has ended, which SIGCHLD is about to say
+
+
+def report_weakened(status_fd: int, words: Iterable[str]) -> None:
+    """Say on the status pipe what came out weaker than the plan says."""
+    _report(status_fd, (field for word in words for field in (_WEAKENED, word)))
 
 
 def report_failure(status_fd: int, exc: BaseException) -> None:

@@ -87,6 +87,8 @@ class Evidence:
     backend: str | None = None
     fixed: Collection[str] = ()  # mount points and pins: never renamed or removed, even if writable
     exists: Callable[[str], bool] | None = None  # what is missing cannot be granted, only its directory
+    closed: Collection[str] = ()  # writable directories whose entries the backend cannot let change
+    unlisted: Collection[str] = ()  # readable directories that the backend cannot let be listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +205,7 @@ def _judge(seen: Match, written: str, evidence: Evidence) -> Denial | None:
         return replace(plain, access="write", rule=f"{path} is held in place by the sandbox")
     verdict = _verdict(seen, path, tried, evidence, evidence.explain)
     if verdict is None:
-        return None
+        return _short(seen, path, tried, evidence, plain)
     access, decision, weight = verdict
     return replace(
         plain,
@@ -240,6 +242,23 @@ def _verdict(
         return None
     certain = tried is Access.WRITE and evidence.backend not in VIEWS
     return Access.WRITE, write, 1.0 if certain else AMBIGUOUS
+
+
+def _short(seen: Match, path: str, tried: Access | None, evidence: Evidence, plain: Denial) -> Denial | None:
+    """What the policy allows and the backend cannot."""
+    if path in evidence.unlisted and tried is not Access.WRITE:
+        rule = f"{path} cannot be listed without the names of what is hidden below it; --degraded shows them"
+        return replace(plain, access="read", rule=rule)
+    folder = parent(path)
+    there = evidence.exists is not None and evidence.exists(path)
+    if (
+        folder not in evidence.closed
+        or tried is Access.READ
+        or (there and not _REMOVING.search(_words(seen)))
+    ):
+        return None
+    rule = f"entries of {folder} cannot change while something in it is protected; --degraded gives that up"
+    return replace(plain, access="write", rule=rule)
 
 
 def _tried(seen: Match) -> Access | None:

@@ -89,9 +89,14 @@ _BY_ID: Final = {fingerprint.id: fingerprint for fingerprint in TABLE}
 
 
 def by_errno(stage: str, errno: int) -> Fingerprint | None:
-    """Why our own launcher failed at `stage`; None for a stage it does not have."""
+    """Why our own launcher failed at `stage`, which may be a fingerprint's id; None if it is neither.
+
+    What bubblewrap told is an id after `bwrap:`.
+    """
     known = BY_ERRNO.get(stage)
-    return None if known is None else _BY_ID[known.get(errno, known[None])]
+    return (
+        _BY_ID.get(stage.removeprefix("bwrap:")) if known is None else _BY_ID[known.get(errno, known[None])]
+    )
 
 
 def match(text: str) -> list[Match]:

@@ -36,7 +36,10 @@ FILES: Final = (
         "Permissions, owners, times and attributes of what is read-only or denied do not change",
         holds("A read-only mount refuses them like any other change."),
         _VIEW,
-        no("Landlock does not look at them: chmod, chown, utime and setxattr of one's own files succeed."),
+        partly(
+            "Landlock does not look at them: mode, group and times of one's own files can be changed. "
+            "Attributes, flags and set-user-id bits are refused by seccomp."
+        ),
         holds("They are writing too, and refused with it."),
         tried(
             "chmod-outside fchmod-outside chown-outside utime-outside setxattr-outside flags-outside "
@@ -57,7 +60,7 @@ FILES: Final = (
         "No mount of the host is left writable",
         holds("One call makes all of them read-only before the writable roots are put back."),
         _VIEW,
-        no("Mounts are as on the host. Writing is refused all the same, by path."),
+        holds("Mounts are as on the host; writing to them is refused by path."),
         no("Mounts are as on the host. Writing is refused all the same, by path."),
         tried("writable-mounts"),
     ),
@@ -133,7 +136,7 @@ FILES: Final = (
         "Shared memory of the host is out of reach",
         holds("Its own IPC namespace and its own /dev/shm."),
         _VIEW,
-        no("No IPC namespace: memory of the same user's programs can be opened, also in /dev/shm."),
+        partly("/dev/shm is the host's, and open to the same user; System V memory and queues are refused."),  # noqa: S108 - words
         holds("Shared memory is refused by default, but for the mark of one library."),
         tried("shared-memory-of-host sysv-memory-of-host"),
     ),
@@ -154,7 +157,7 @@ PROCESSES: Final = (
         "Processes outside are neither signalled nor slowed down",
         holds("They have no number inside."),
         _VIEW,
-        partly("Signals stay inside from Landlock ABI 6 on; priority and CPUs of one's own can be changed."),
+        holds("Signals stay inside from Landlock ABI 6 on, before it nothing is started; seccomp the rest."),
         partly("Signals stay inside. Whether priorities can be changed was not tried."),
         tried("kill-outside kill-group-outside kill-all kill-first priority-of-outside affinity-of-outside"),
     ),
@@ -163,7 +166,10 @@ PROCESSES: Final = (
         "Memory, environment, directories and descriptors of processes outside are out of reach",
         holds("They are not in /proc, and the calls are refused."),
         _VIEW,
-        holds("Landlock refuses such access to whoever is outside its domain, and seccomp the calls."),
+        partly(
+            "Landlock refuses such access to whoever is outside its domain, and seccomp the calls; how many "
+            "descriptors they have can be seen."
+        ),
         holds("Their task ports are refused by default."),
         tried(
             "environ-of-outside root-of-outside cwd-of-outside mem-of-outside fd-of-outside root-of-first "
@@ -185,7 +191,7 @@ PROCESSES: Final = (
         "Everything that the command started ends with it",
         holds("The kernel ends a PID namespace with its first process."),
         holds("The kernel ends a PID namespace with its first process."),
-        partly("A process that leaves its session goes on until the server ends."),
+        holds("A process around it adopts what leaves the session, and ends it."),
         no("A process that leaves its session goes on; nothing on macOS gathers such processes."),
     ),
 )
@@ -284,8 +290,8 @@ KERNEL: Final = (
         holds("A /dev of its own with the harmless devices and its own terminals."),
         _VIEW,
         partly(
-            "None can be made and only harmless ones opened; but the host's /dev is seen, and terminals "
-            "of the same user can be opened because terminals must work."
+            "None can be made, only harmless ones and the command's own terminal opened, and so no new "
+            "terminal either; but the host's /dev is seen."
         ),
         partly("Nothing but harmless ones can be written; where everything is readable, so are devices."),
         tried(
@@ -307,7 +313,7 @@ KERNEL: Final = (
         "No privilege is left and set-user-id programs give none",
         holds("No capabilities, an empty bounding set, and no_new_privs."),
         holds("No capabilities and no_new_privs."),
-        holds("No capabilities, an empty bounding set, and no_new_privs."),
+        holds("No capabilities and no_new_privs; as root an empty bounding set too."),
         partly("Set-user-id programs are refused, but who starts as root stays root inside the profile."),
         tried(
             "none-left set-user-id-program set-user-id-made program-from-memory other-user other-group "

@@ -51,6 +51,7 @@ _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_DUMPABLE: Final = 4
 _PR_SET_SECCOMP: Final = 22
 _PR_CAPBSET_DROP: Final = 24
+_PR_SET_CHILD_SUBREAPER: Final = 36
 _PR_SET_NO_NEW_PRIVS: Final = 38
 _PR_CAP_AMBIENT: Final = 47
 _PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
@@ -167,10 +168,15 @@ def unshare(flags: int) -> None:
     _unshare(flags)
 
 
-def open_path(path: str) -> int:
-    """A descriptor that names this path; ELOOP when a symbolic link is on the way."""
+def open_path(path: str, root: int = _AT_FDCWD) -> int:
+    """A descriptor that names this path; ELOOP when a symbolic link is on the way.
+
+    With another root than ours it begins there.
+    """
     how = _OpenHow(os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS)
-    return _openat2(_AT_FDCWD, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
+    if root != _AT_FDCWD:
+        path = path.lstrip("/") or "."
+    return _openat2(root, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
 
 
 def copy_tree(fd: int) -> int:
@@ -229,18 +235,28 @@ def die_with_parent(signum: int) -> None:
     _prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0)
 
 
+def adopt_orphans() -> None:
+    """Descendants that lose their parent become our children."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
 def forbid_inspection() -> None:
     """Nobody without privileges may trace us, read our memory or dump it, until we exec."""
     _prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
 
 
-def drop_capabilities() -> None:
-    """Give up every capability, and the right to gain one by exec, even as root."""
+def drop_capabilities(*, bounding_set: bool = True) -> None:
+    """Give up every capability, and the right to gain one by exec, even as root.
+
+    Without `bounding_set` that right is only given up by who may: new privileges must be refused too.
+    """
     for capability in range(_MAX_CAPABILITY + 1):
         try:
             _prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
         except OSError as exc:
             if exc.errno == errno.EINVAL and capability:  # one past the last that this kernel knows
+                break
+            if exc.errno == errno.EPERM and not bounding_set:
                 break
             raise
     _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)

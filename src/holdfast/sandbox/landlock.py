@@ -1,75 +1,26 @@
 """Landlock: a ruleset of the kernel's that a process puts on itself and on all its descendants.
 
-Rights are granted per directory and add up downwards: nothing can be taken away below a grant.
-Each right belongs to the ABI that introduced it. We ask for named rights, never for whatever the
-kernel has: a newer kernel must not change what a policy means, so an ABI that we do not know
-counts as the newest one that we do.
+What can be granted is in `rights.py`.
 
 Standard library only: the launcher imports this.
 """
 
 import ctypes
+import errno
 import os
 import stat
 from collections.abc import Iterable
 from ctypes import c_int, c_int32, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Final
 
-from holdfast.sandbox.kernel import numbered
+from holdfast.sandbox.kernel import numbered, open_path
+from holdfast.sandbox.rights import NEWEST_KNOWN_ABI, SCOPE_ABI, fitting, handled, scoped
 
 # linux/landlock.h
-EXECUTE: Final = 1 << 0
-WRITE_FILE: Final = 1 << 1
-READ_FILE: Final = 1 << 2
-READ_DIR: Final = 1 << 3
-REMOVE_DIR: Final = 1 << 4
-REMOVE_FILE: Final = 1 << 5
-MAKE_CHAR: Final = 1 << 6
-MAKE_DIR: Final = 1 << 7
-MAKE_REG: Final = 1 << 8
-MAKE_SOCK: Final = 1 << 9
-MAKE_FIFO: Final = 1 << 10
-MAKE_BLOCK: Final = 1 << 11
-MAKE_SYM: Final = 1 << 12
-REFER: Final = 1 << 13
-TRUNCATE: Final = 1 << 14
-IOCTL_DEV: Final = 1 << 15
-RESOLVE_UNIX: Final = 1 << 16
-_SCOPE_ABSTRACT_UNIX: Final = 1 << 0
-_SCOPE_SIGNAL: Final = 1 << 1
 _CREATE_RULESET_VERSION: Final = 1
 _RULE_PATH_BENEATH: Final = 1
 
-NEWEST_KNOWN_ABI: Final = 9
-REFER_ABI: Final = 2  # before it, no file could be moved between directories inside a domain
-SCOPE_ABI: Final = 6
-UNIX_ABI: Final = 9
-
-_ADDED: Final = (  # ABI -> what it added
-    (1, (1 << 13) - 1),
-    (REFER_ABI, REFER),
-    (3, TRUNCATE),
-    (5, IOCTL_DEV),
-    (UNIX_ABI, RESOLVE_UNIX),
-)
-_FOR_FILES: Final = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV | RESOLVE_UNIX
-
-LIST: Final = READ_DIR
-READ: Final = READ_FILE | READ_DIR | EXECUTE
-DEVICES: Final = READ_FILE | READ_DIR | WRITE_FILE | TRUNCATE | IOCTL_DEV
-WRITE: Final = (
-    READ
-    | WRITE_FILE
-    | TRUNCATE
-    | REMOVE_DIR
-    | REMOVE_FILE
-    | MAKE_DIR
-    | MAKE_REG
-    | MAKE_SOCK
-    | MAKE_FIFO
-    | MAKE_SYM
-    | REFER
-)
+_LEFT_OUT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP})
 
 FAKE_ABI: Final = "HOLDFAST_FAKE_LANDLOCK_ABI"  # tests only: be an older kernel
 
@@ -91,24 +42,22 @@ _restrict_self = numbered(446, c_int, c_uint)
 def abi() -> int:
     """The newest ABI that both the kernel and we know; 0 when Landlock is absent, off or filtered."""
     try:
-        version = _create_ruleset(None, 0, _CREATE_RULESET_VERSION)
+        return usable_abi()
     except OSError:
         return 0
-    return min(version, NEWEST_KNOWN_ABI, int(os.environ.get(FAKE_ABI, NEWEST_KNOWN_ABI)))
 
 
-def handled(abi: int, *, unix: bool) -> int:
-    """The file-system rights that this ABI can withhold; with `unix` also connecting by path."""
-    rights = 0
-    for since, added in _ADDED:
-        if since <= abi:
-            rights |= added
-    return rights if unix else rights & ~RESOLVE_UNIX
+def usable_abi() -> int:
+    """The newest ABI that both the kernel and we know.
 
-
-def scoped(abi: int) -> int:
-    """Signals and abstract unix sockets stay inside, where the ABI can do that."""
-    return _SCOPE_ABSTRACT_UNIX | _SCOPE_SIGNAL if abi >= SCOPE_ABI else 0
+    Raises:
+        OSError: Landlock is absent, off or filtered.
+    """
+    version = _create_ruleset(None, 0, _CREATE_RULESET_VERSION)
+    version = min(version, NEWEST_KNOWN_ABI, int(os.environ.get(FAKE_ABI, NEWEST_KNOWN_ABI)))
+    if version < 1:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    return version
 
 
 def _size(abi: int) -> int:
@@ -116,15 +65,11 @@ def _size(abi: int) -> int:
     return 24 if abi >= SCOPE_ABI else 8
 
 
-def fitting(rights: int, handled: int, *, directory: bool) -> int:
-    """These rights as a rule may name them: only handled ones, and on a file only a file's."""
-    return rights & handled & (~0 if directory else _FOR_FILES)
-
-
 def restrict(grants: Iterable[tuple[str, int]], *, abi: int, files: bool = True, unix: bool = False) -> None:
     """Confine the calling thread and its descendants to these grants.
 
-    A path that we can not open is left out: a descendant could not open it either. Needs
+    A path that we can not open is left out: a descendant could not open it either. So is one
+    with a symbolic link on the way: somebody put that there, and it leads elsewhere. Needs
     no_new_privs. Without `files` only the scopes apply; `unix` withholds connecting to unix
     sockets by path, except to those made inside.
     """
@@ -141,9 +86,11 @@ def restrict(grants: Iterable[tuple[str, int]], *, abi: int, files: bool = True,
 
 def _grant(ruleset: int, path: str, rights: int, handled_fs: int) -> None:
     try:
-        fd = os.open(path, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW)
-    except (FileNotFoundError, PermissionError):
-        return
+        fd = open_path(path)
+    except OSError as exc:
+        if exc.errno in _LEFT_OUT:
+            return
+        raise
     try:
         allowed = fitting(rights, handled_fs, directory=stat.S_ISDIR(os.fstat(fd).st_mode))
         if allowed:

@@ -24,10 +24,10 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from holdfast.sandbox import bwrapped, confined, landlocked, namespaces, plan
+from holdfast.sandbox import bwrapped, confined, landlocked, loopback, namespaces, plan
 from holdfast.sandbox.kernel import SetupFailed
 from holdfast.sandbox.orders import (
     BWRAP,
@@ -47,10 +47,10 @@ from holdfast.sandbox.orders import (
     pack_event,
     receive,
 )
+from holdfast.sandbox.proctable import PARENT, SESSION, processes
 
 _PR_SET_CHILD_SUBREAPER: Final = 36  # linux/prctl.h
 _SHUTDOWN_S: Final = 5.0  # how long a final kill may take before we give up on unkillable processes
-_PARENT, _SESSION = 1, 3  # fields of /proc/PID/stat after the name
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
@@ -92,20 +92,29 @@ class _Group(NamedTuple):
     id: int
     owner: int
     tty: bool
+    kept: bool  # the leader ends everything below it when it is told to
+    forwards: bool  # the others in it are bubblewrap's, which would die of what is meant for the command
 
     def signal(self, signum: int) -> bool:
         """Signal every member; False when none is left. Signal 0 only asks."""
+        if self.kept and signum == signal.SIGKILL:
+            signum = landlocked.END  # killed itself, it could not take along what left its group
+        if self.forwards and signum not in (0, signal.SIGKILL):
+            _kill(self.leader, signum)
+            return True
         reached = _kill_group(self.leader, signum)
         if self.tty and signum in (0, signal.SIGKILL):
             # Job control puts background jobs into groups of their own, which hang-up spares.
-            for pid in _processes(_SESSION, self.leader):
+            for pid in processes(SESSION, self.leader):
                 reached = True
                 _kill(pid, signum)
         return reached
 
 
 def _group(leader: int, request: Request) -> _Group:
-    return _Group(leader, request.id, request.owner, bool(request.flags & TTY))
+    flags = request.flags
+    kinds = (bool(flags & kind) for kind in (TTY, LANDLOCK, BWRAP))
+    return _Group(leader, request.id, request.owner, *kinds)
 
 
 class Launcher:
@@ -119,6 +128,7 @@ class Launcher:
         self._setting_up: dict[
             int, tuple[_Group, bytes]
         ] = {}  # status pipe -> confined start, its report so far
+        self._channels: dict[int, socket.socket] = {}  # status pipe -> where its listening sockets come
         self._poll = select.poll()
         self._wake, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -178,9 +188,10 @@ class Launcher:
         """Fork the processes around a confined command; its outcome comes on a pipe."""
         command = _command(request, fds)
         view = plan.decode(request.plan)
+        channel = socket.socketpair() if view.loopback_ports else None
         status, report = os.pipe2(os.O_CLOEXEC)
         try:
-            pid = self._confined(view, command, request, report)
+            pid = self._confined(view, command, request, report, channel[1].fileno() if channel else -1)
         except (OSError, SetupFailed) as exc:
             os.close(status)
             stage = exc.stage if isinstance(exc, SetupFailed) else "processes"
@@ -188,15 +199,20 @@ class Launcher:
             return
         finally:
             os.close(report)
+        if channel:
+            self._channels[status] = channel[0]
+            channel[1].close()
         self._running[pid] = _group(pid, request)
         self._setting_up[status] = (self._running[pid], b"")
         self._poll.register(status, select.POLLIN)
 
-    def _confined(self, view: plan.Plan, command: confined.Command, request: Request, report: int) -> int:
+    def _confined(
+        self, view: plan.Plan, command: confined.Command, request: Request, report: int, listeners: int
+    ) -> int:
         """The pid of the process around the command."""
         if not request.flags & (BWRAP | LANDLOCK):
             userns = bool(request.flags & USER_NAMESPACE)
-            return confined.start(view, command, status_fd=report, userns=userns)
+            return confined.start(view, command, status_fd=report, userns=userns, listeners_fd=listeners)
         pid = os.fork()
         if pid:
             return pid
@@ -216,18 +232,23 @@ class Launcher:
         del self._setting_up[status]
         self._poll.unregister(status)
         os.close(status)
+        channel = self._channels.pop(status, None)
+        listeners = loopback.take(channel) if channel else []
         report = confined.decode_report(so_far)
         if report.failure is None:
-            self._report(Event(STARTED, group.id, group.leader, stage=",".join(report.weakened)[:64]))
+            started = Event(STARTED, group.id, group.leader, stage=",".join(report.weakened)[:64])
+            self._report(started, listeners)
         else:
             self._running.pop(group.leader, None)  # it ends by itself, and nobody waits for it
             failure = report.failure
             self._report(Event(STARTED, group.id, 0, failure.errno, stage=failure.stage[:64]))
+        for fd in listeners:
+            os.close(fd)
 
     def _signal(self, wanted: Callable[[_Group], bool], signum: int) -> None:
-        for group in (*self._running.values(), *self._lingering.values()):
-            if wanted(group):
-                group.signal(signum)
+        for group in filter(wanted, [*self._running.values(), *self._lingering.values()]):
+            if not group.signal(signum) and group.leader in self._running:
+                _kill(group.leader, signum)  # forked just now, and not in a group of its own yet
 
     def _reap(self) -> None:
         while True:
@@ -243,6 +264,8 @@ class Launcher:
             group = self._running.pop(pid, None)
             if group is None:
                 continue
+            if group.forwards:
+                group.signal(signal.SIGKILL)  # what its leader left is not the command
             if group.signal(0):
                 self._lingering[pid] = group
             self._report(
@@ -259,8 +282,11 @@ class Launcher:
             )
         self._lingering = {pid: group for pid, group in self._lingering.items() if group.signal(0)}
 
-    def _report(self, event: Event) -> None:
-        self._sock.send(pack_event(event))
+    def _report(self, event: Event, fds: Sequence[int] = ()) -> None:
+        if fds:
+            socket.send_fds(self._sock, [pack_event(event)], fds)
+        else:
+            self._sock.send(pack_event(event))
 
     def _end_everything(self) -> None:
         """Kill all descendants; those in other sessions become our children as their parents die."""
@@ -268,7 +294,7 @@ class Launcher:
         while time.monotonic() < deadline:
             for pid in (*self._running, *self._lingering):
                 _kill_group(pid, signal.SIGKILL)
-            for pid in _processes(_PARENT, self._pid):
+            for pid in processes(PARENT, self._pid):
                 _kill(pid, signal.SIGKILL)
             try:
                 while os.wait4(-1, os.WNOHANG)[0]:
@@ -294,21 +320,6 @@ def _kill(pid: int, signum: int) -> None:
         os.kill(pid, signum)
     except (ProcessLookupError, PermissionError):
         return
-
-
-def _processes(field: int, value: int) -> list[int]:
-    """Every process, zombies aside, with this parent or session."""
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                with open(f"/proc/{name}/stat", "rb") as file:
-                    fields = file.read().rpartition(b")")[2].split()
-            except OSError:
-                continue  # it ended meanwhile
-            if int(fields[field]) == value and fields[0] != b"Z":
-                found.append(int(name))
-    return found
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ import errno
 import os
 from typing import Final
 
-from holdfast.sandbox import kernel, landlock, seccomp
+from holdfast.sandbox import kernel, landlock, rights, seccomp
 from holdfast.sandbox.kernel import SetupFailed, Stage
 from holdfast.sandbox.plan import Base, Plan, StepKind
 from holdfast.sandbox.view import SHARED_MEMORY
@@ -59,15 +59,24 @@ def enter(plan: Plan, *, uid: int, gid: int, userns: bool) -> None:
         SetupFailed: the host does not allow it.
     """
     if userns:
-        with Stage("uidmap"):
-            _write("/proc/self/setgroups", "deny")
-            _write("/proc/self/uid_map", f"{uid} {uid} 1")
-            _write("/proc/self/gid_map", f"{gid} {gid} 1")
+        map_ids(uid=uid, gid=gid)
     with Stage("mountns"):
         kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC)
     if plan.network_off:
         with Stage("netns"):
             kernel.unshare(kernel.CLONE_NEWNET)
+
+
+def map_ids(*, uid: int, gid: int) -> None:
+    """Be this user in the user namespace that we have just entered.
+
+    Raises:
+        SetupFailed: the host does not allow it.
+    """
+    with Stage("uidmap"):
+        _write("/proc/self/setgroups", "deny")
+        _write("/proc/self/uid_map", f"{uid} {uid} 1")
+        _write("/proc/self/gid_map", f"{gid} {gid} 1")
 
 
 def _write(path: str, text: str) -> None:
@@ -99,7 +108,7 @@ def drop(plan: Plan) -> tuple[str, ...]:
     weakened = () if _second_layer(plan, abi) else (NO_LANDLOCK,)
     sockets = seccomp.Sockets.ALL
     if plan.network_off:
-        unix_confined = not weakened and abi >= landlock.UNIX_ABI
+        unix_confined = not weakened and abi >= rights.UNIX_ABI
         sockets = seccomp.Sockets.LOOPBACK_AND_UNIX if unix_confined else seccomp.Sockets.LOOPBACK
     if sockets not in _FILTERS:
         raise SetupFailed("seccomp", errno.ENOSYS)
@@ -111,7 +120,7 @@ def drop(plan: Plan) -> tuple[str, ...]:
 def _second_layer(plan: Plan, abi: int) -> bool:
     """The plan's grants once more, by Landlock, which knows nothing of mounts."""
     files = plan.base is not Base.UNTOUCHED
-    if abi < (landlock.REFER_ABI if files else landlock.SCOPE_ABI):
+    if abi < (rights.REFER_ABI if files else rights.SCOPE_ABI):
         return False
     try:
         landlock.restrict(_grants(plan), abi=abi, files=files, unix=plan.network_off)
@@ -121,11 +130,11 @@ def _second_layer(plan: Plan, abi: int) -> bool:
 
 
 def _grants(plan: Plan) -> list[tuple[str, int]]:
-    grants = [("/", landlock.READ if plan.base is Base.HOST else landlock.LIST)]
-    grants += [("/dev", landlock.DEVICES), (SHARED_MEMORY, landlock.WRITE), ("/proc", landlock.READ)]
+    grants = [("/", rights.READ if plan.base is Base.HOST else rights.LIST)]
+    grants += [("/dev", rights.DEVICES), (SHARED_MEMORY, rights.WRITE), ("/proc", rights.READ)]
     for step in plan.steps:
         if step.kind is StepKind.WRITABLE:
-            grants.append((step.path, landlock.WRITE))
+            grants.append((step.path, rights.WRITE))
         elif step.kind in (StepKind.READABLE, StepKind.READ_ONLY):
-            grants.append((step.path, landlock.READ))
+            grants.append((step.path, rights.READ))
     return grants

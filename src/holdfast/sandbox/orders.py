@@ -105,6 +105,21 @@ def pack_event(event: Event) -> bytes:
     return _EVENT.pack(*event[:-1], event.stage.encode("ascii"))
 
 
+def receive_event(sock: socket.socket, max_fds: int) -> tuple[Event, list[int]] | None:
+    """The next report and the descriptors that came with it, or None when the launcher is gone."""
+    data, fds = receive_with_fds(sock, _EVENT.size, max_fds)
+    return (unpack_event(data), fds) if data else None
+
+
+def receive_with_fds(sock: socket.socket, size: int, max_fds: int) -> tuple[bytes, list[int]]:
+    """One message with its descriptors, close-on-exec, which the library's `recv_fds` forgets."""
+    data, ancillary, _, _ = sock.recvmsg(size, socket.CMSG_SPACE(max_fds * 4), socket.MSG_CMSG_CLOEXEC)
+    fds = array.array("i")
+    for _level, _kind, raw in ancillary:
+        fds.frombytes(raw)
+    return data, fds.tolist()
+
+
 def _write_all(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
@@ -113,14 +128,9 @@ def _write_all(fd: int, data: bytes) -> None:
 
 def receive(sock: socket.socket) -> tuple[Request, list[int]] | None:
     """The next order with its descriptors, or None when the other side is gone."""
-    data, ancillary, _, _ = sock.recvmsg(
-        _REQUEST.size + MAX_INLINE, socket.CMSG_SPACE(MAX_FDS * 4), socket.MSG_CMSG_CLOEXEC
-    )
+    data, fds = receive_with_fds(sock, _REQUEST.size + MAX_INLINE, MAX_FDS)
     if not data:
         return None
-    fds = array.array("i")
-    for _level, _kind, raw in ancillary:
-        fds.frombytes(raw)
     op, id_, owner, flags, signum, argc, envc, plan_length, length = _REQUEST.unpack_from(data)
     payload = data[_REQUEST.size :]
     if flags & IN_MEMFD:
@@ -128,11 +138,11 @@ def receive(sock: socket.socket) -> tuple[Request, list[int]] | None:
         payload = os.pread(memfd, length, 0)
         os.close(memfd)
     if op != START:
-        return Request(op, id_, owner, flags, signum), fds.tolist()
+        return Request(op, id_, owner, flags, signum), fds
     end = len(payload) - plan_length
     fields = payload[:end].split(b"\0")
     argv, env = tuple(fields[3 : 3 + argc]), tuple(fields[3 + argc : 3 + argc + envc])
     command = Request(
         op, id_, owner, flags, signum, fields[0], fields[1], argv, env, payload[end:], fields[2]
     )
-    return command, fds.tolist()
+    return command, fds

@@ -15,6 +15,8 @@ import enum
 from dataclasses import dataclass
 from typing import Final
 
+MAX_LOOPBACK_PORTS: Final = 64  # two sockets each, in one message, which takes at most 253
+
 
 class Base(enum.StrEnum):
     """What is there before the first step."""
@@ -78,6 +80,11 @@ class Plan:
     cwd: str
     absent: tuple[str, ...] = ()  # must not appear while the command runs; nothing is there now
     links: tuple[Link, ...] = ()  # only on an empty base, made before the steps
+    loopback_ports: tuple[int, ...] = ()  # of the host, let through although the network is off
+
+    def __post_init__(self) -> None:
+        if self.loopback_ports and not self.network_off:
+            raise ValueError("ports are let through only while the network is off")
 
     def describe(self) -> list[str]:
         """One line per operation, for people."""
@@ -87,12 +94,13 @@ class Plan:
             *(step.describe() for step in self.steps),
             *(f"{path} does not exist and must not be created" for path in self.absent),
             f"network is {'off' if self.network_off else 'on'}",
+            *(f"TCP port {port} of the host's loopback is reachable" for port in self.loopback_ports),
             f"starts in {self.cwd}",
         ]
 
 
-# A header (base, network, cwd, number of absent names and of links), then the absent names, then
-# links and steps as pairs. A path holds every byte but NUL, which therefore separates.
+# A header (base, network with its ports, cwd, number of absent names and of links), then the absent
+# names, then links and steps as pairs. A path holds every byte but NUL, which therefore separates.
 _HEADER: Final = 5
 
 
@@ -104,7 +112,7 @@ def encode(plan: Plan) -> bytes:
     """
     fields = [
         plan.base.value,
-        "off" if plan.network_off else "on",
+        " ".join(("off" if plan.network_off else "on", *map(str, plan.loopback_ports))),
         plan.cwd,
         str(len(plan.absent)),
         str(len(plan.links)),
@@ -126,7 +134,10 @@ def decode(data: bytes) -> Plan:
         ValueError: these bytes are not a plan.
     """
     fields = data.decode("utf-8", "surrogateescape").split("\0")
-    if len(fields) < _HEADER or fields[1] not in ("on", "off"):
+    if len(fields) < _HEADER:
+        raise ValueError("not a plan")
+    network, *ports = fields[1].split(" ")
+    if network not in ("on", "off") or not all(_is_port(port) for port in ports):
         raise ValueError("not a plan")
     links_at = _HEADER + int(fields[3])
     steps_at = links_at + 2 * int(fields[4])
@@ -136,8 +147,13 @@ def decode(data: bytes) -> Plan:
     return Plan(
         base=Base(fields[0]),
         steps=tuple(Step(StepKind(kind), path) for kind, path in zip(steps[::2], steps[1::2], strict=True)),
-        network_off=fields[1] == "off",
+        network_off=network == "off",
         cwd=fields[2],
         absent=tuple(fields[_HEADER:links_at]),
         links=tuple(Link(path, target) for path, target in zip(links[::2], links[1::2], strict=True)),
+        loopback_ports=tuple(map(int, ports)),
     )
+
+
+def _is_port(text: str) -> bool:
+    return text.isdecimal() and 0 < int(text) < 1 << 16 and str(int(text)) == text

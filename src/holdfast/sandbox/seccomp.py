@@ -23,6 +23,8 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
+from holdfast.sandbox.callrules import ALONE, CallRule
+
 # linux/bpf_common.h
 _LOAD: Final = 0x20  # BPF_LD | BPF_W | BPF_ABS
 _IF_EQUAL: Final = 0x15  # BPF_JMP | BPF_JEQ | BPF_K
@@ -156,7 +158,7 @@ def _ret(action: int) -> list[Instruction]:
 
 
 def _when(number: int, body: list[Instruction]) -> list[Instruction]:
-    """For this call only: a body that ends in a return. Expects the number to be loaded."""
+    """For this call only: a body that ends in a return, or with the number loaded, as it must be before."""
     return [(_IF_EQUAL, 0, len(body), number), *body]
 
 
@@ -203,8 +205,22 @@ def _sockets(numbers: dict[str, int], sockets: Sockets) -> list[Instruction]:
     return [*_when(numbers["socket"], body), *pair]
 
 
-def instructions(machine: str, sockets: Sockets) -> list[Instruction]:
-    """The filter for this architecture.
+def _refusal(rule: CallRule) -> list[Instruction]:
+    """What follows when the rule's call was made; falls through, with the number loaded, if it may be."""
+    refuse = _ret(_ERRNO | rule.errno)
+    code: list[Instruction] = []
+    for place, values in rule.unless:
+        tests = [(_IF_EQUAL, len(values) - nth, 0, value) for nth, value in enumerate(values)]
+        code += [*_load_arg(place), *tests, *refuse]
+    if rule.bits is not None:
+        code += [*_load_arg(rule.bits[0]), (_IF_ANY_BIT, 0, 1, rule.bits[1]), *refuse]
+    if rule.value is not None:
+        code += [*_load_arg(rule.value[0]), (_IF_EQUAL, 0, 1, rule.value[1]), *refuse]
+    return [*code, (_LOAD, 0, 0, _NR)] if code else refuse
+
+
+def instructions(machine: str, sockets: Sockets, *, alone: bool = False) -> list[Instruction]:
+    """The filter for this architecture; `alone`, where there are no namespaces around the command.
 
     Raises:
         KeyError: we do not know the architecture's numbers.
@@ -221,6 +237,9 @@ def instructions(machine: str, sockets: Sockets) -> list[Instruction]:
         code += [(_IF_AT_LEAST, 0, 1, _X32_BIT), *_ret(REFUSE)]
     for name in ALWAYS_REFUSED:
         code += _when(numbers[name], _ret(REFUSE))
+    for rule in ALONE if alone else ():
+        if (number := rule.number(machine)) is not None:
+            code += _when(number, _refusal(rule))
     code += _when(numbers["clone3"], _ret(ABSENT))
     code += _when(numbers["clone"], _no_user_namespace())
     code += _when(numbers["unshare"], _no_user_namespace())
@@ -230,10 +249,10 @@ def instructions(machine: str, sockets: Sockets) -> list[Instruction]:
 
 
 @functools.cache  # made once in the launcher, inherited by every child it forks
-def program(machine: str, sockets: Sockets) -> bytes:
+def program(machine: str, sockets: Sockets, *, alone: bool = False) -> bytes:
     """The filter as the kernel takes it: an array of `struct sock_filter`.
 
     Raises:
         KeyError: we do not know the architecture's numbers.
     """
-    return b"".join(_INSTRUCTION.pack(*one) for one in instructions(machine, sockets))
+    return b"".join(_INSTRUCTION.pack(*one) for one in instructions(machine, sockets, alone=alone))

@@ -12,6 +12,7 @@ from typing import Final
 
 from holdfast.errors import SandboxUnavailable
 from holdfast.sandbox import fingerprints
+from holdfast.sandbox.fingerprints import Fingerprint
 
 
 class Need(enum.StrEnum):
@@ -19,7 +20,7 @@ class Need(enum.StrEnum):
 
     FILE_SYSTEM = "filesystem"
     NETWORK_OFF = "network-off"
-    NETWORK_PROXY = "network-proxy"
+    LOOPBACK_PORTS = "loopback-ports"
 
 
 class Backend(enum.StrEnum):
@@ -98,19 +99,26 @@ class Enforcement:
     missing: tuple[str, ...] = ()
     weakened: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
+    fingerprint: str | None = None  # why it is not the strongest way, or not whole
     way: Way | None = None
     tool: str = ""
 
 
 UNCONFINED: Final = Enforcement(Backend.NONE)
-_MET: Final = frozenset({Need.FILE_SYSTEM, Need.NETWORK_OFF})
+_EVERYWHERE: Final = frozenset({Need.FILE_SYSTEM, Need.NETWORK_OFF})
+_MET: Final = {  # the ports need sockets out of a network namespace that only we make ourselves
+    Backend.NAMESPACES: _EVERYWHERE | {Need.LOOPBACK_PORTS},
+    Backend.BWRAP: _EVERYWHERE,
+    Backend.LANDLOCK: _EVERYWHERE,
+}
 
 # What each word that a set-up reports as weaker means to a user.
 WEAKNESSES: Final = {
-    "landlock": "no second layer: this kernel has no usable Landlock",
+    "landlock": "no second layer: Landlock is not in force",
     "proc": "the host's process list is visible: a fresh /proc could not be mounted",
     "loopback": "servers inside cannot be reached from inside: lo is down",
 }
+_CAUSED: Final = ("proc", "loopback")  # those that have one cause, whatever the errno
 
 
 def select(needs: frozenset[Need], trials: Mapping[Way, Trial]) -> Enforcement:
@@ -121,32 +129,58 @@ def select(needs: frozenset[Need], trials: Mapping[Way, Trial]) -> Enforcement:
     """
     if not needs:
         return UNCONFINED
-    if not needs <= _MET:
-        unmet = ", ".join(sorted(needs - _MET))
-        raise SandboxUnavailable(
-            f"sandbox intent cannot be enforced on this executor: no backend for {unmet}"
-        )
+    refused: list[Fingerprint | None] = []
     for way in Way:
         trial = trials.get(way)
-        if trial is not None and trial.works:
-            weakened = tuple(WEAKNESSES.get(word, word) for word in trial.weakened)
-            return Enforcement(BACKENDS[way], weakened=weakened, way=way, tool=trial.tool)
-    raise _refusal(trials)
+        if trial is None:
+            continue
+        if trial.works and needs <= _MET[BACKENDS[way]]:
+            return _held(way, trial, refused)
+        refused.append(fingerprints.by_errno(trial.stage, trial.errno))
+    raise _refusal(needs, trials)
 
 
-def _refusal(trials: Mapping[Way, Trial]) -> SandboxUnavailable:
+def _held(way: Way, trial: Trial, refused: list[Fingerprint | None]) -> Enforcement:
+    """What a way that works gives, and what would give more: a weaker one is never taken silently."""
+    causes = [known for known in refused if known is not None]
+    weaknesses = [
+        known
+        for word in _CAUSED
+        if word in trial.weakened and (known := fingerprints.by_errno(word, 0)) is not None
+    ]
+    curable = weaknesses if BACKENDS[way] is Backend.NAMESPACES else [*causes, *weaknesses]
+    return Enforcement(
+        BACKENDS[way],
+        weakened=tuple(WEAKNESSES.get(word, word) for word in trial.weakened),
+        remedies=tuple(dict.fromkeys(known.remedy for known in curable)),
+        fingerprint=next((known.id for known in (*causes, *weaknesses)), None),
+        way=way,
+        tool=trial.tool,
+    )
+
+
+def _refusal(needs: frozenset[Need], trials: Mapping[Way, Trial]) -> SandboxUnavailable:
     """Names every refusal; the remedy is for the strongest way."""
     tried = [(way, trials[way]) for way in Way if way in trials]
     found = [fingerprints.by_errno(trial.stage, trial.errno) for _, trial in tried]
     told = [
-        f"{way}: {trial.stage} failed ({errno.errorcode.get(trial.errno, trial.errno)})"
-        + (f", {known.cause}" if known else "")
+        f"{way} cannot do {', '.join(sorted(needs - _MET[BACKENDS[way]]))}"
+        if trial.works
+        else f"{way}: {_where(trial, known)}"
+        + (f"{known.cause} [{known.id}]" if known else "for no known reason")
         for (way, trial), known in zip(tried, found, strict=True)
     ]
     return SandboxUnavailable(
         f"sandbox intent cannot be enforced on this executor: {'; '.join(told)}",
         remedy=next((known.remedy for known in found if known), None),
+        fingerprint=next((known.id for known in found if known), None),
     )
+
+
+def _where(trial: Trial, known: Fingerprint | None) -> str:
+    if known is not None and known.id == trial.stage.removeprefix("bwrap:"):
+        return ""  # there is no stage of ours: bubblewrap is missing, or said itself what it failed at
+    return f"{trial.stage} failed ({errno.errorcode.get(trial.errno, trial.errno)}), "
 
 
 def declare(held: Enforcement, losses: Losses, *, degraded: bool) -> Enforcement:

@@ -1,10 +1,11 @@
 """From a wire sandbox context to a policy and what it needs. Pure module."""
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, assert_never
 
-from holdfast.errors import UsageError
+from holdfast.errors import SandboxUnavailable, UsageError
+from holdfast.sandbox.plan import MAX_LOOPBACK_PORTS
 from holdfast.sandbox.policy import (
     Access,
     At,
@@ -39,6 +40,7 @@ from holdfast.wire.permissions import (
     TmpDir,
     UnknownPath,
 )
+from holdfast.wire.processes import StartParams
 
 _ACCESS: Final = {"read": Access.READ, "write": Access.WRITE, "deny": Access.DENY, "none": Access.DENY}
 
@@ -137,6 +139,47 @@ def needs_of(bound: Bound) -> frozenset[Need]:
     if bound.network is Network.OFF:
         needs.add(Need.NETWORK_OFF)
     return frozenset(needs)
+
+
+def managed_ports(params: StartParams) -> tuple[int, ...] | None:
+    """The ports of our loopback that a managed network lets through; None: it is not managed.
+
+    As with the reference on Linux, a command may always listen inside, and is given no unix socket by
+    its path. All unix sockets at once would lead out of the sandbox.
+
+    Raises:
+        UsageError: what is asked for is not granted to anybody.
+        SandboxUnavailable: it cannot be enforced.
+    """
+    asked = params.managed_network if params.enforce_managed_network else None
+    if params.network_proxy is not None:
+        raise SandboxUnavailable(
+            "sandbox intent cannot be enforced on this executor: it has no network proxy"
+        )
+    if params.enforce_managed_network and (params.sandbox is None or asked is None):
+        raise SandboxUnavailable(
+            "sandbox intent cannot be enforced on this executor: a managed network needs sandbox and"
+            " managedNetwork"
+        )
+    if asked is None:
+        return None
+    if asked.dangerously_allow_all_unix_sockets:
+        raise UsageError("dangerouslyAllowAllUnixSockets is not granted: it would lead out of the sandbox")
+    return loopback_ports(asked.loopback_ports)
+
+
+def loopback_ports(asked: Iterable[int]) -> tuple[int, ...]:
+    """These ports, each once.
+
+    Raises:
+        UsageError: one is no port, or they are too many.
+    """
+    ports = tuple(sorted(set(asked)))
+    if not all(0 < port < 1 << 16 for port in ports):
+        raise UsageError("a loopback port is a number from 1 to 65535")
+    if len(ports) > MAX_LOOPBACK_PORTS:
+        raise UsageError(f"more than {MAX_LOOPBACK_PORTS} loopback ports")
+    return ports
 
 
 def runs_directly(bound: Bound, use: FileUse) -> bool:

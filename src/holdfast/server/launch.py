@@ -22,8 +22,10 @@ from typing import Final
 import holdfast
 from holdfast.errors import OperationFailed, SandboxUnavailable
 from holdfast.sandbox import fingerprints, orders
+from holdfast.sandbox.loopback import MAX_LISTENERS
 from holdfast.sandbox.plan import StepKind
 from holdfast.sandbox.select import Way
+from holdfast.server.loopback import Loopback
 
 log = logging.getLogger(__name__)
 
@@ -102,6 +104,7 @@ class Launcher:
     def __init__(self) -> None:
         self._current: _Connection | None = None
         self._connections: set[_Connection] = set()
+        self._loopback = Loopback()
         self._last_id = 0
 
     def open(self) -> None:
@@ -183,6 +186,7 @@ class Launcher:
             except subprocess.TimeoutExpired:
                 log.error("the launcher did not end in time", extra={"pid": connection.process.pid})
                 connection.process.kill()
+        await self._loopback.aclose()
 
     def _order(self, request: orders.Request) -> None:
         """To every launcher: ids and owners are unique among them."""
@@ -215,19 +219,24 @@ class Launcher:
 
     def _hear(self, connection: _Connection) -> None:
         try:
-            data = connection.sock.recv(4096)
+            received = orders.receive_event(connection.sock, MAX_LISTENERS)
         except BlockingIOError:
             return
         except OSError:
-            data = b""
-        if not data:
+            received = None
+        if received is None:
             self._lost(connection)
             return
-        event = orders.unpack_event(data)
+        event, listeners = received
         child = connection.children.get(event.id)
         if child is None:
+            for fd in listeners:
+                os.close(fd)
             return
+        if listeners:
+            self._loopback.open(event.id, listeners)
         if event.op == orders.EXITED:
+            self._loopback.end(event.id)
             del connection.children[event.id]
             if child.started.done():
                 child.on_exit(_exit_of(event))
@@ -260,7 +269,8 @@ class Launcher:
         asyncio.get_running_loop().remove_reader(connection.sock.fileno())
         connection.sock.close()
         children, connection.children = connection.children, {}
-        for child in children.values():
+        for id_, child in children.items():
+            self._loopback.end(id_)
             if not child.started.done():
                 child.started.set_exception(OperationFailed("the launcher died while starting the process"))
             elif not child.started.cancelled():
@@ -294,13 +304,14 @@ class SetupFailed(SandboxUnavailable):
         super().__init__(
             f"the sandbox could not be set up ({stage}: {os.strerror(code)})",
             remedy=None if found is None else found.remedy,
+            fingerprint=None if found is None else found.id,
         )
         self.stage, self.errno = stage, code
 
     @property
     def raced(self) -> bool:
         """Did a path of the plan vanish between looking at it and mounting it?"""
-        return self.errno == errno.ENOENT and self.stage in frozenset(StepKind)
+        return self.errno == errno.ENOENT and self.stage in {*StepKind, "bwrap:bwrap.source"}
 
 
 def _failure(event: orders.Event) -> OperationFailed | SetupFailed:

@@ -14,9 +14,10 @@ from typing import Final
 from msgspec import UNSET
 
 from holdfast.errors import InvalidRequest, OperationFailed, UsageError
-from holdfast.sandbox.select import Backend, Enforcement, Need
+from holdfast.sandbox.select import Backend, Enforcement
 from holdfast.server.capture import Capture
 from holdfast.server.childenv import final_env
+from holdfast.server.confine import managed_ports
 from holdfast.server.launch import Command, Confinement, Launcher, SetupFailed
 from holdfast.server.process import Process, set_window_size, widen_pipe
 from holdfast.server.sandboxes import Sandboxes
@@ -104,7 +105,7 @@ class Processes:
             raise UsageError(f"cwd URI `{params.cwd}` is not valid on this exec-server host: {exc}") from None
         env = final_env(params.env, params.env_policy, self._server_env)
         sandbox = await self._sandboxes.prepare(
-            params.sandbox, cwd=cwd, environ=env, more_needs=_network_needs(params)
+            params.sandbox, cwd=cwd, environ=env, managed_ports=managed_ports(params)
         )
         capture = Capture(self._launcher, self._owner, sandbox.confinement)
         prepared = await self._snapshots.apply(params, params.argv, cwd, env, capture)
@@ -167,6 +168,7 @@ class Processes:
                 list(enforcement.missing),
                 list(enforcement.weakened),
                 list(enforcement.remedies),
+                enforcement.fingerprint,
             ),
         )
 
@@ -367,11 +369,6 @@ def signal_number(name: str) -> int:
         return signal.Signals["SIG" + name.upper().removeprefix("SIG")]
     except KeyError:
         raise UsageError("unknown signal name; use `interrupt` or a name such as SIGTERM") from None
-
-
-def _network_needs(params: StartParams) -> frozenset[Need]:
-    managed = params.enforce_managed_network or params.network_proxy is not None
-    return frozenset({Need.NETWORK_PROXY}) if managed else frozenset()
 
 
 def _command(argv: list[str], arg0: str | None, cwd: str, env: dict[str, str]) -> Command:

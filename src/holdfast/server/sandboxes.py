@@ -8,16 +8,16 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from holdfast.errors import SandboxUnavailable
-from holdfast.sandbox import bwraptool, landlock
+from holdfast.sandbox import bwraptool, grants, landlock
 from holdfast.sandbox import plan as plans
 from holdfast.sandbox.losses import losses
 from holdfast.sandbox.plan import Base, Plan
 from holdfast.sandbox.planner import plan_for, settle
-from holdfast.sandbox.policy import Bound, bind
+from holdfast.sandbox.policy import Bound, Network, bind
 from holdfast.sandbox.resolve import look
 from holdfast.sandbox.select import (
     ANY,
@@ -48,6 +48,8 @@ class Sandbox:
     bound: Bound | None = None  # on real paths, to explain denials with
     fixed: tuple[str, ...] = ()  # mount points: never renamed or removed inside
     absent: tuple[str, ...] = ()  # protected names that do not exist yet
+    closed: tuple[str, ...] = ()  # writable directories whose entries cannot change
+    unlisted: tuple[str, ...] = ()  # readable directories that cannot be listed
 
 
 class Sandboxes:
@@ -69,34 +71,48 @@ class Sandboxes:
         *,
         cwd: str,
         environ: Mapping[str, str],
-        more_needs: frozenset[Need] = frozenset(),
+        managed_ports: tuple[int, ...] | None = None,
     ) -> Sandbox:
         """The sandbox for a command that starts in `cwd`.
+
+        With `managed_ports` the network is off, whatever the policy says, but for these ports.
 
         Raises:
             UsageError: the policy makes no sense.
             SandboxUnavailable: nothing here can enforce it; nothing may be run.
         """
         if context is None:
-            if more_needs:
-                await self.enforcement(more_needs)
             return Sandbox()
-        return await self.confine(bound_of(context, cwd=cwd, environ=environ), cwd=cwd, more_needs=more_needs)
+        bound = bound_of(context, cwd=cwd, environ=environ)
+        if managed_ports is not None:
+            bound = replace(bound, network=Network.OFF)
+        return await self.confine(bound, cwd=cwd, loopback_ports=managed_ports or ())
 
-    async def confine(self, bound: Bound, *, cwd: str, more_needs: frozenset[Need] = frozenset()) -> Sandbox:
+    async def confine(self, bound: Bound, *, cwd: str, loopback_ports: tuple[int, ...] = ()) -> Sandbox:
         """The sandbox for a command that starts in `cwd` under this policy.
+
+        Only a policy that has the network off can let ports of our loopback through.
 
         Raises:
             UsageError, SandboxUnavailable: as `prepare` does.
         """
-        needs = needs_of(bound) | more_needs
+        needs = needs_of(bound) | ({Need.LOOPBACK_PORTS} if loopback_ports else frozenset())
         if not needs:
             return Sandbox()
         await self.enforcement(needs)  # a policy that nobody enforces is not even looked at
-        plan, settled = await self._in_thread(lambda: plan_of(bound, cwd))
+        plan, settled = await self._in_thread(lambda: plan_of(bound, cwd, loopback_ports))
         enforcement, confinement = await self.carried_out(needs, plan)
-        return Sandbox(
+        sandbox = Sandbox(
             enforcement, confinement, settled, tuple(step.path for step in plan.steps), plan.absent
+        )
+        if enforcement.way is not Way.LANDLOCK:
+            return sandbox
+        degraded = self._choice.degraded
+        return replace(
+            sandbox,
+            fixed=(),
+            closed=grants.closed(plan, degraded=degraded),
+            unlisted=grants.unlisted(plan, degraded=degraded),
         )
 
     async def carried_out(self, needs: frozenset[Need], plan: Plan) -> tuple[Enforcement, Confinement]:
@@ -126,6 +142,14 @@ class Sandboxes:
                 if self._trials[way].works:
                     break
         return select(needs, self._trials)
+
+    async def try_all(self) -> Mapping[Way, Trial]:
+        """How every way goes here, also those that are weaker than one that works."""
+        async with self._trying:
+            for way in ANY.ways(root=os.geteuid() == 0):
+                if way not in self._trials:
+                    self._trials[way] = await self._try(way)
+        return dict(self._trials)
 
     async def _try(self, way: Way) -> Trial:
         tool = ""
@@ -171,7 +195,7 @@ def bound_of(context: SandboxContext, *, cwd: str, environ: Mapping[str, str]) -
     return bind(policy_of(context), where_of(context, cwd=cwd, environ=environ, slash_tmp=slash_tmp))
 
 
-def plan_of(bound: Bound, cwd: str) -> tuple[Plan, Bound]:
+def plan_of(bound: Bound, cwd: str, loopback_ports: tuple[int, ...] = ()) -> tuple[Plan, Bound]:
     """The plan for a command that starts in `cwd`, and the policy on real paths; looks at the disk."""
     seen = look(bound, cwd)
-    return plan_for(bound, seen), settle(bound, seen)
+    return replace(plan_for(bound, seen), loopback_ports=loopback_ports), settle(bound, seen)

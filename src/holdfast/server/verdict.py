@@ -45,6 +45,8 @@ def judge_of(sandbox: Sandbox, cwd: str) -> Judge | None:
                     backend=sandbox.enforcement.backend,
                     fixed=sandbox.fixed,
                     exists=os.path.exists,
+                    closed=sandbox.closed,
+                    unlisted=sandbox.unlisted,
                 )
             ),
         )

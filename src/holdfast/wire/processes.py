@@ -64,6 +64,7 @@ class EnforcementReport(Result, frozen=True):
     missing: list[str] = []
     weakened: list[str] = []
     remedies: list[str] = []
+    fingerprint: str | None = None
 
 
 class StartResult(Result, frozen=True, omit_defaults=True):

@@ -26,6 +26,8 @@ def seen(
     cwd: str = "/ws",
     fixed: tuple[str, ...] = (),
     existing: tuple[str, ...] | None = None,
+    closed: tuple[str, ...] = (),
+    unlisted: tuple[str, ...] = (),
 ) -> Denial | None:
     exists = None if existing is None else lambda path: path in existing
     return classify(
@@ -38,6 +40,8 @@ def seen(
             backend=backend,
             fixed=fixed,
             exists=exists,
+            closed=closed,
+            unlisted=unlisted,
         )
     )
 
@@ -292,6 +296,36 @@ def test_the_grant_is_for_something_that_exists(existing: tuple[str, ...], grant
     denial = seen("bash: line 1: /ro/a/x: Read-only file system", existing=existing)
     assert denial is not None
     assert denial.grant == grant
+
+
+@pytest.mark.parametrize(
+    ("output", "told"),
+    [
+        ("touch: cannot touch 'new': Permission denied", True),
+        ("bash: line 1: new: Permission denied", True),
+        ("mv: cannot move 'old' to 'older': Permission denied", True),
+        ("rm: cannot remove 'old': Permission denied", True),
+        ("bash: line 1: old: Permission denied", False),  # it is there: that is between it and its owner
+        ("cat: new: Permission denied", False),
+        ("touch: cannot touch 'deeper/new': Permission denied", False),
+    ],
+)
+def test_what_the_policy_allows_and_the_backend_cannot_is_told(output: str, told: bool) -> None:
+    denial = seen(output, backend="landlock", existing=("/ws", "/ws/old"), closed=("/ws",))
+    assert (denial is not None) == told
+    if denial is not None:
+        assert (denial.access, denial.grant) == ("write", None)
+        assert denial.rule is not None
+        assert "/ws" in denial.rule
+    assert seen(output, backend="landlock", existing=("/ws", "/ws/old")) is None
+
+
+def test_a_directory_that_cannot_be_listed_is_told() -> None:
+    output = "ls: cannot open directory '.': Permission denied"
+    denial = seen(output, backend="landlock", unlisted=("/ws",))
+    assert denial is not None
+    assert (denial.path, denial.access) == ("/ws", "read")
+    assert seen(output, backend="landlock") is None
 
 
 def test_what_the_policy_hides_is_missing_from_inside() -> None:

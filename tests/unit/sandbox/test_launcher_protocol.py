@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.sandbox import orders
+from holdfast.sandbox import loopback, orders
 from holdfast.sandbox.orders import (
     END_OWNER,
     EXITED,
@@ -167,3 +167,27 @@ def test_the_launcher_hears_that_the_server_is_gone(pair: Pair) -> None:
 )
 def test_a_report_arrives_as_it_was_given(event: Event) -> None:
     assert orders.unpack_event(orders.pack_event(event)) == event
+
+
+def test_nobody_waits_for_the_listening_sockets_of_a_start_that_was_killed(pair: Pair) -> None:
+    assert loopback.take(pair[0]) == []  # the other end is open, in some process that was forked meanwhile
+    assert pair[0].fileno() == -1
+
+
+def test_a_report_brings_descriptors_and_the_end_is_heard(pair: Pair) -> None:
+    event = Event(STARTED, 7, 4321)
+    with open(os.devnull) as null:
+        socket.send_fds(pair[0], [orders.pack_event(event)], [null.fileno()] * 3)
+        pair[0].send(orders.pack_event(event))
+        received = orders.receive_event(pair[1], 3)
+        assert received is not None
+        try:
+            assert (received[0], len(received[1])) == (event, 3)
+            assert all(os.path.sameopenfile(fd, null.fileno()) for fd in received[1])
+            assert not any(os.get_inheritable(fd) for fd in received[1])
+        finally:
+            for fd in received[1]:
+                os.close(fd)
+    assert orders.receive_event(pair[1], 3) == (event, [])
+    pair[0].close()
+    assert orders.receive_event(pair[1], 3) is None

@@ -18,6 +18,7 @@ PLAN = Plan(
     cwd="/w",
     absent=("/w/.codex", "/w/.aws"),
     links=(Link("/bin", "usr/bin"),),
+    loopback_ports=(80, 65535),
 )
 
 
@@ -34,6 +35,8 @@ def test_a_plan_describes_every_operation() -> None:
         "/w/.codex does not exist and must not be created",
         "/w/.aws does not exist and must not be created",
         "network is off",
+        "TCP port 80 of the host's loopback is reachable",
+        "TCP port 65535 of the host's loopback is reachable",
         "starts in /w",
     ]
 
@@ -48,6 +51,11 @@ def test_a_plan_survives_the_way_to_the_launcher() -> None:
     assert decode(encode(PLAN)) == PLAN
 
 
+def test_ports_are_let_through_only_while_the_network_is_off() -> None:
+    with pytest.raises(ValueError, match="off"):
+        Plan(Base.HOST, (), network_off=False, cwd="/", loopback_ports=(80,))
+
+
 def test_a_path_with_a_nul_is_refused() -> None:
     with pytest.raises(ValueError, match="NUL"):
         encode(Plan(Base.HOST, (Step(StepKind.PIN, "/a\0"),), network_off=False, cwd="/"))
@@ -60,6 +68,11 @@ def test_a_path_with_a_nul_is_refused() -> None:
         b"host",
         b"host\0off\0/\0zero\0" + b"0",
         b"host\0maybe\0/\0" + b"0\0" + b"0",
+        b"host\0on 80\0/\0" + b"0\0" + b"0",
+        b"host\0off \0/\0" + b"0\0" + b"0",
+        b"host\0off 0\0/\0" + b"0\0" + b"0",
+        b"host\0off 080\0/\0" + b"0\0" + b"0",
+        b"host\0off 65536\0/\0" + b"0\0" + b"0",
         b"elsewhere\0off\0/\0" + b"0\0" + b"0",
         b"host\0off\0/\0" + b"1\0" + b"0",
         b"host\0off\0/\0" + b"2\0" + b"0",

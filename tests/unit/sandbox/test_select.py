@@ -8,6 +8,7 @@ import pytest
 from holdfast.errors import SandboxUnavailable
 from holdfast.sandbox.select import (
     ANY,
+    BACKENDS,
     UNCONFINED,
     WEAKNESSES,
     Backend,
@@ -48,6 +49,20 @@ def test_the_strongest_way_that_works_is_taken(last: int) -> None:
     ways = list(Way)
     trials = dict.fromkeys(ways[:last], REFUSED) | dict.fromkeys(ways[last:], WORKS)
     assert select(MET, trials).way is ways[last]
+
+
+@pytest.mark.parametrize("way", list(Way)[1:])
+def test_why_it_is_not_the_strongest_way_is_said_with_a_remedy_where_less_holds(way: Way) -> None:
+    held = select(MET, UNABLE | {way: WORKS})
+    assert held.fingerprint == "userns.eperm"
+    assert bool(held.remedies) is (held.backend is not Backend.NAMESPACES)
+
+
+def test_a_weakness_has_a_cause_and_a_remedy_too() -> None:
+    held = select(MET, {Way.USER_NAMESPACE: Trial(weakened=("loopback", "proc", "landlock"))})
+    assert held.fingerprint == "proc.masked"
+    assert len(held.remedies) == 2
+    assert select(MET, ABLE).fingerprint is None
 
 
 def test_who_is_not_root_does_not_try_roots_way() -> None:
@@ -92,7 +107,8 @@ def test_a_host_that_refuses_runs_nothing_and_says_what_to_change(
 ) -> None:
     with pytest.raises(SandboxUnavailable, match="sandbox intent cannot be enforced") as caught:
         select(needs, trials)
-    assert "userns" in str(caught.value)
+    assert "[userns.eperm]" in str(caught.value)
+    assert caught.value.fingerprint == "userns.eperm"
     assert caught.value.remedy
 
 
@@ -102,6 +118,18 @@ def test_a_stage_without_a_fingerprint_still_names_itself() -> None:
     assert caught.value.remedy is None
 
 
-def test_a_proxy_is_a_need_that_nobody_meets_yet() -> None:
-    with pytest.raises(SandboxUnavailable, match="network-proxy"):
-        select(MET | {Need.NETWORK_PROXY}, ABLE)
+def test_ports_are_let_through_only_by_our_own_namespaces() -> None:
+    needs = MET | {Need.LOOPBACK_PORTS}
+    for way in Way:
+        trials = {way: WORKS}
+        if BACKENDS[way] is Backend.NAMESPACES:
+            assert select(needs, trials).way is way
+        else:
+            with pytest.raises(SandboxUnavailable, match=f"{way} cannot do loopback-ports"):
+                select(needs, trials)
+
+
+def test_a_need_that_a_weaker_backend_lacks_does_not_hide_why_the_stronger_one_is_refused() -> None:
+    with pytest.raises(SandboxUnavailable, match=r"userns.*bwrap cannot do loopback-ports") as caught:
+        select(MET | {Need.LOOPBACK_PORTS}, UNABLE | {Way.BWRAP: WORKS})
+    assert caught.value.remedy

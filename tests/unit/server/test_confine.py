@@ -2,7 +2,8 @@
 
 import pytest
 
-from holdfast.errors import UsageError
+from holdfast.errors import SandboxUnavailable, UsageError
+from holdfast.sandbox.plan import MAX_LOOPBACK_PORTS
 from holdfast.sandbox.policy import (
     Access,
     At,
@@ -17,7 +18,16 @@ from holdfast.sandbox.policy import (
     bind,
 )
 from holdfast.sandbox.select import Need
-from holdfast.server.confine import FileUse, check_cwd, needs_of, policy_of, runs_directly, where_of
+from holdfast.server.confine import (
+    FileUse,
+    check_cwd,
+    loopback_ports,
+    managed_ports,
+    needs_of,
+    policy_of,
+    runs_directly,
+    where_of,
+)
 from holdfast.wire.paths import PathUri
 from holdfast.wire.permissions import (
     CurrentWorkingDirectory,
@@ -40,6 +50,7 @@ from holdfast.wire.permissions import (
     UnknownPath,
     Unrestricted,
 )
+from holdfast.wire.processes import ManagedNetwork, StartParams
 
 SRV = PathUri.parse("file:///srv")
 FOREIGN = PathUri.parse("file:///C:/x")
@@ -151,3 +162,45 @@ def test_a_policy_that_depends_on_a_directory_must_name_it(entry: Entry, depends
         check_cwd(unplaced)
     check_cwd(context(limited(entry), cwd=SRV))
     assert policy_of(unplaced).rules
+
+
+def start(**more: object) -> StartParams:
+    return StartParams("p", ["true"], SRV, {}, False, **more)  # type: ignore[arg-type]
+
+
+def test_ports_are_managed_only_where_that_is_enforced() -> None:
+    asked = ManagedNetwork([81, 80, 81], allow_local_binding=True, allow_unix_sockets=["/s"])
+    inside = context(Disabled())
+    assert managed_ports(start(sandbox=inside, managed_network=asked)) is None
+    enforced = start(sandbox=inside, managed_network=asked, enforce_managed_network=True)
+    assert managed_ports(enforced) == (80, 81)
+    nothing = start(sandbox=inside, managed_network=ManagedNetwork(), enforce_managed_network=True)
+    assert managed_ports(nothing) == ()
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"enforce_managed_network": True},
+        {"enforce_managed_network": True, "sandbox": context(Disabled())},
+        {"enforce_managed_network": True, "managed_network": ManagedNetwork([80])},
+        {"network_proxy": {}},
+        {"network_proxy": {}, "sandbox": context(Disabled())},
+    ],
+)
+def test_a_managed_network_without_what_it_takes_fails_closed(more: dict[str, object]) -> None:
+    with pytest.raises(SandboxUnavailable):
+        managed_ports(start(**more))
+
+
+def test_all_unix_sockets_at_once_are_not_granted() -> None:
+    asked = ManagedNetwork([80], dangerously_allow_all_unix_sockets=True)
+    with pytest.raises(UsageError):
+        managed_ports(start(sandbox=context(Disabled()), managed_network=asked, enforce_managed_network=True))
+
+
+@pytest.mark.parametrize("ports", [[0], [80, 65536], [-1], range(1, MAX_LOOPBACK_PORTS + 2)])
+def test_a_number_that_is_no_port_and_too_many_of_them_are_refused(ports: list[int]) -> None:
+    with pytest.raises(UsageError):
+        loopback_ports(ports)
+    assert len(loopback_ports([*range(1, MAX_LOOPBACK_PORTS + 1)] * 2)) == MAX_LOOPBACK_PORTS

@@ -1,7 +1,6 @@
 import pytest
 
-from holdfast.sandbox import landlock
-from holdfast.sandbox.landlock import (
+from holdfast.sandbox.rights import (
     DEVICES,
     EXECUTE,
     IOCTL_DEV,
@@ -72,25 +71,3 @@ def test_reading_does_not_write_and_writing_reads() -> None:
 
 def test_no_grant_reaches_unix_sockets_of_the_host() -> None:
     assert (READ | WRITE | DEVICES | LIST) & RESOLVE_UNIX == 0
-
-
-def test_an_older_kernel_can_be_faked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(landlock, "_create_ruleset", lambda *_: 7)
-    monkeypatch.setenv(landlock.FAKE_ABI, "3")
-    assert landlock.abi() == 3
-    monkeypatch.setenv(landlock.FAKE_ABI, "8")
-    assert landlock.abi() == 7
-
-
-def test_an_unknown_newer_abi_counts_as_the_newest_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(landlock, "_create_ruleset", lambda *_: 99)
-    monkeypatch.delenv(landlock.FAKE_ABI, raising=False)
-    assert landlock.abi() == NEWEST_KNOWN_ABI
-
-
-def test_a_kernel_without_landlock_has_abi_0(monkeypatch: pytest.MonkeyPatch) -> None:
-    def absent(*_: object) -> int:
-        raise OSError(38, "absent")
-
-    monkeypatch.setattr(landlock, "_create_ruleset", absent)
-    assert landlock.abi() == 0

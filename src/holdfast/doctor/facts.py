@@ -1,0 +1,116 @@
+"""What the doctor looks at besides the sandbox: tools, agent CLIs, limits, disk, locale, clock."""
+
+import asyncio
+import contextlib
+import os
+import re
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from holdfast.doctor.agents import AGENTS, Agent
+from holdfast.doctor.machine import Disk, Facts, Installed, Place
+from holdfast.sandbox.probes import probe
+from holdfast.sandbox.select import Trial, Way
+from holdfast.server.executor import Executor
+
+VERSION_S: Final = 1.2  # for `--version`; some CLIs start a whole runtime for it
+_MAX_VERSION: Final = 4096  # bytes of its answer
+_NUMBER: Final = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
+_TMUX: Final = Agent("tmux", ("tmux", "-V"))
+
+
+async def gather(environ: Mapping[str, str] = os.environ) -> Facts:
+    """Look at everything at once; under two seconds."""
+    home = environ.get("HOME") or str(Path.home())
+    async with asyncio.TaskGroup() as looks:
+        host = looks.create_task(probe(environ))
+        trials = looks.create_task(_trials(environ))
+        programs = [looks.create_task(_installed(agent, home, environ)) for agent in (_TMUX, *AGENTS)]
+    tmux, *agents = (program.result() for program in programs)
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    temporary = environ.get("TMPDIR") or tempfile.gettempdir()
+    return Facts(
+        host=host.result(),
+        trials=trials.result(),
+        tmux=tmux,
+        agents=tuple(agent for agent in agents if agent is not None),
+        codex_home=environ.get("CODEX_HOME") or os.path.join(home, ".codex"),
+        temporary=temporary,
+        disks=tuple(_disks(home, temporary)),
+        open_files=soft,
+        processes=None if most == resource.RLIM_INFINITY else most,
+        encoding=sys.getfilesystemencoding(),
+        now=time.time(),
+    )
+
+
+async def _trials(environ: Mapping[str, str]) -> Mapping[Way, Trial]:
+    executor = Executor(environ)
+    executor.open()
+    try:
+        return await executor.sandboxes.try_all()
+    finally:
+        await executor.aclose()
+
+
+async def _installed(agent: Agent, home: str, environ: Mapping[str, str]) -> Installed | None:
+    path = shutil.which(agent.version_argv[0], path=environ.get("PATH", os.defpath))
+    if path is None:
+        return None
+    places = tuple(_place(place) for place in agent.places_in(home, environ))
+    return Installed(
+        agent.name,
+        path,
+        await _version((path, *agent.version_argv[1:]), environ),
+        places,
+        agent.logged_in(home, environ, os.path.exists),
+    )
+
+
+def _place(path: str) -> Place:
+    """Whether it can be written; a directory that does not exist yet is created in the nearest one above."""
+    above = path
+    while not os.path.isdir(above):
+        above = os.path.dirname(above)
+    return Place(path, above == path, os.access(above, os.W_OK | os.X_OK))
+
+
+async def _version(argv: tuple[str, ...], environ: Mapping[str, str]) -> str | None:
+    process = await asyncio.create_subprocess_exec(
+        *argv,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+        env=dict(environ),
+        start_new_session=True,
+    )
+    said = b""
+    try:
+        if process.stdout is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(VERSION_S):
+                    said = await process.stdout.read(_MAX_VERSION)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, 9)
+        await process.wait()
+    found = _NUMBER.search(said.decode("utf-8", "replace"))
+    return None if found is None else found.group()
+
+
+def _disks(*paths: str) -> list[Disk]:
+    """One for each file system that these paths are on."""
+    found: dict[int, Disk] = {}
+    for path in paths:
+        with contextlib.suppress(OSError):
+            status = os.statvfs(path)
+            files = status.f_favail if status.f_files else None
+            found.setdefault(os.stat(path).st_dev, Disk(path, status.f_bavail * status.f_frsize, files))
+    return list(found.values())

@@ -1,0 +1,200 @@
+"""Connections from confined commands to ports of this host's loopback.
+
+A command's network namespace has listening sockets where the services would be (`sandbox/loopback.py`).
+They are accepted on here; each connection is joined to the service at the same port, and bytes and
+ends of file pass both ways. A listening socket belongs to one command: nobody else can be at the
+other end, and no other port can be reached through it.
+
+A service that listens on only one of 127.0.0.1 and ::1 is reached through both: a client that
+resolved `localhost` does not try the second address once the first has accepted.
+"""
+
+import asyncio
+import socket
+import struct
+from collections.abc import Callable, Iterable
+from typing import Final
+
+MAX_CONNECTIONS: Final = 128  # of one command; further ones wait to be accepted
+MAX_TOTAL: Final = 256  # of all commands: two descriptors each, half of the usual limit of 1024
+CHUNK_BYTES: Final = 64 * 1024  # held per direction; whoever sends faster waits
+DIAL_S: Final = 10.0  # loopback answers at once, unless the service's queue is full
+DRAIN_S: Final = 2.0  # what a command sent right before its end still arrives
+RETRY_S: Final = 0.1  # until accepting is tried again, when there are no descriptors left
+_ADDRESSES: Final = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
+_RESET: Final = struct.pack("ii", 1, 0)  # struct linger: close by a reset
+
+
+class Loopback:
+    """Serves the listening sockets of every command, which is known by its number."""
+
+    def __init__(self) -> None:
+        self._commands: dict[int, _Command] = {}
+
+    def open(self, id_: int, listeners: Iterable[int]) -> None:
+        """Accept for this command from now on; the descriptors are ours."""
+        sockets = [socket.socket(fileno=fd) for fd in listeners]
+        self._commands[id_] = _Command(sockets, has_room=self._has_room, freed=lambda: self._freed(id_))
+
+    def end(self, id_: int) -> None:
+        """The command has ended: accept nothing more, and give what it sent a moment to arrive."""
+        if id_ in self._commands:
+            self._commands[id_].end()
+            self._freed(id_)
+
+    async def aclose(self) -> None:
+        """End all and wait until nothing is open."""
+        for id_ in list(self._commands):
+            self.end(id_)
+        for command in list(self._commands.values()):
+            await command.wait()
+
+    def _has_room(self) -> bool:
+        return sum(len(command.connections) for command in self._commands.values()) < MAX_TOTAL
+
+    def _freed(self, id_: int) -> None:
+        if id_ in self._commands and self._commands[id_].over:
+            del self._commands[id_]
+        for command in self._commands.values():
+            command.listen()
+
+
+class _Command:
+    """The listening sockets of one command, and what came through them."""
+
+    def __init__(
+        self, listeners: list[socket.socket], *, has_room: Callable[[], bool], freed: Callable[[], None]
+    ) -> None:
+        self.connections: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._listeners = listeners
+        self._has_room, self._freed = has_room, freed
+        self._listening = self._ended = False
+        for listener in listeners:
+            listener.setblocking(False)
+        self.listen()
+
+    @property
+    def over(self) -> bool:
+        return self._ended and not self.connections
+
+    def listen(self) -> None:
+        """Accept, unless that is over."""
+        if not self._listening and not self._ended:
+            self._listening = True
+            for listener in self._listeners:
+                self._loop.add_reader(listener, self._accept, listener)
+
+    def end(self) -> None:
+        """Take what waits, then close the listening sockets; a moment later the connections too."""
+        if self._ended:
+            return
+        for listener in self._listeners:
+            while self._accept(listener):
+                pass
+        self._pause()
+        self._ended = True
+        for listener in self._listeners:
+            listener.close()
+        if self.connections:
+            self._loop.call_later(DRAIN_S, self._cut)
+
+    async def wait(self) -> None:
+        """Until the last connection is closed."""
+        if self.connections:
+            await asyncio.wait(self.connections)
+
+    def _cut(self) -> None:
+        for connection in self.connections:
+            connection.cancel()
+
+    def _pause(self) -> None:
+        if self._listening:
+            self._listening = False
+            for listener in self._listeners:
+                self._loop.remove_reader(listener)
+
+    def _accept(self, listener: socket.socket) -> bool:
+        """Take one connection; False when there is none, or no room for it."""
+        if len(self.connections) >= MAX_CONNECTIONS or not self._has_room():
+            self._pause()
+            return False
+        try:
+            inner, _ = listener.accept()
+        except BlockingIOError:
+            return False
+        except OSError:  # no descriptors left, or memory; the connection keeps waiting
+            self._pause()
+            self._loop.call_later(RETRY_S, self.listen)
+            return False
+        inner.setblocking(False)
+        connection = self._loop.create_task(_serve(inner, listener.family, listener.getsockname()[1]))
+        self.connections.add(connection)
+        connection.add_done_callback(self._closed)
+        return True
+
+    def _closed(self, connection: "asyncio.Task[None]") -> None:
+        self.connections.discard(connection)
+        self._freed()
+
+
+async def _serve(inner: socket.socket, family: int, port: int) -> None:
+    """Join a connection from inside to the service, until both directions have ended."""
+    with inner:
+        try:
+            outer = await _dial(family, port)
+        except OSError:
+            _reset(inner)
+            return
+        with outer:
+            whole = False
+            try:
+                async with asyncio.TaskGroup() as pumps:
+                    pumps.create_task(_pump(inner, outer))
+                    pumps.create_task(_pump(outer, inner))
+                whole = True
+            except* OSError:
+                pass  # one side broke off, and the other is told in the same way
+            finally:
+                if not whole:
+                    _reset(inner)
+                    _reset(outer)
+
+
+async def _dial(family: int, port: int) -> socket.socket:
+    """Connect to the service, at the address that was dialled inside if it is there."""
+    problem = OSError()
+    for kind, address in sorted(_ADDRESSES.items(), key=lambda item: item[0] != family):
+        try:
+            return await _connect(kind, address, port)
+        except OSError as exc:
+            problem = exc
+    raise problem
+
+
+async def _connect(family: int, address: str, port: int) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    try:
+        async with asyncio.timeout(DIAL_S):
+            await asyncio.get_running_loop().sock_connect(sock, (address, port))
+        if sock.getsockname() == sock.getpeername():
+            raise ConnectionRefusedError  # nobody listens: by chance we were given that very port
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+async def _pump(source: socket.socket, sink: socket.socket) -> None:
+    """Pass on bytes until the end of file, and that too."""
+    loop = asyncio.get_running_loop()
+    sink.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # chunks are as the sender made them
+    buffer = memoryview(bytearray(CHUNK_BYTES))
+    while length := await loop.sock_recv_into(source, buffer):
+        await loop.sock_sendall(sink, buffer[:length])
+        await asyncio.sleep(0)  # when both ends are quick, neither call above waits
+    sink.shutdown(socket.SHUT_WR)
+
+
+def _reset(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)

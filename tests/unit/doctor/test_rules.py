@@ -1,0 +1,139 @@
+"""Facts in, findings out: what is wrong is named, with what to type, and decides the exit code."""
+
+import errno
+from dataclasses import replace
+
+import pytest
+
+from holdfast.doctor.machine import Disk, Facts, Installed, Place
+from holdfast.doctor.rules import Finding, Severity, exit_code, findings
+from holdfast.sandbox.hostfacts import AppArmor, Bwrap, Fact, HostFacts
+from holdfast.sandbox.select import Trial, Way
+
+HOST = HostFacts(
+    facts=(Fact("user namespace", works=True),),
+    kernel="6.18.0",
+    uid=1000,
+    capabilities=(),
+    no_new_privileges=False,
+    filtered=False,
+    container=None,
+    apparmor=AppArmor(None, None),
+    selinux=None,
+    userns_clone=None,
+    limits={},
+    landlock_abi=7,
+    bwrap=Bwrap("/usr/bin/bwrap", "0.9.0"),
+)
+WORKS, REFUSED = Trial(), Trial("userns", errno.EPERM)
+HEALTHY = Facts(
+    host=HOST,
+    trials={Way.USER_NAMESPACE: WORKS, Way.BWRAP: WORKS, Way.LANDLOCK: WORKS},
+    tmux=Installed("tmux", "/usr/bin/tmux", "3.3a"),
+    agents=(),
+    codex_home="/home/me/.codex",
+    temporary="/tmp",
+    disks=(Disk("/home/me", 50 << 30, 10**6),),
+    open_files=4096,
+    processes=None,
+    encoding="utf-8",
+    now=1.8e9,
+)
+CODEX = Installed("codex", "/usr/bin/codex", "0.166.0", (Place("/home/me/.codex", True, True),), True)
+
+
+def found(facts: Facts, id_: str) -> Finding:
+    [one] = [finding for finding in findings(facts) if finding.id == id_]
+    return one
+
+
+def test_a_healthy_machine_is_all_good() -> None:
+    assert {finding.severity for finding in findings(HEALTHY)} == {Severity.OK}
+    assert exit_code(findings(HEALTHY)) == 0
+
+
+def test_a_machine_where_nothing_confines_is_broken_and_says_what_to_change() -> None:
+    facts = replace(HEALTHY, trials=dict.fromkeys((Way.USER_NAMESPACE, Way.BWRAP, Way.LANDLOCK), REFUSED))
+    assert found(facts, "sandbox.none").severity is Severity.BROKEN
+    assert found(facts, "sandbox.none").remedy
+    assert exit_code(findings(facts)) == 2
+
+
+@pytest.mark.parametrize("second", [Way.BWRAP, Way.LANDLOCK])
+def test_a_weaker_backend_than_the_strongest_is_degraded_with_stage_and_errno(second: Way) -> None:
+    facts = replace(HEALTHY, trials={Way.USER_NAMESPACE: REFUSED, second: WORKS})
+    refused = found(facts, "sandbox.user_namespace")
+    assert refused.severity is Severity.DEGRADED
+    assert "userns: EPERM" in refused.evidence
+    assert "is used" in found(facts, f"sandbox.{second.name.lower()}").title
+    assert exit_code(findings(facts)) == 1
+
+
+def test_root_without_user_namespaces_loses_nothing() -> None:
+    facts = replace(HEALTHY, trials={Way.USER_NAMESPACE: REFUSED, Way.AS_ROOT: WORKS})
+    assert exit_code(findings(facts)) == 0
+
+
+def test_what_came_out_weaker_is_said_of_the_one_that_is_used() -> None:
+    trials = {Way.USER_NAMESPACE: Trial(weakened=("proc",)), Way.BWRAP: Trial(weakened=("landlock",))}
+    ids = [finding.id for finding in findings(replace(HEALTHY, trials=trials))]
+    assert "sandbox.weakened.proc" in ids
+    assert "sandbox.weakened.landlock" not in ids
+
+
+@pytest.mark.parametrize(
+    ("change", "id_", "severity"),
+    [
+        ({"disks": (Disk("/", 500 << 20, None),)}, "disk.low", Severity.DEGRADED),
+        ({"disks": (Disk("/", 5 << 20, None),)}, "disk.low", Severity.BROKEN),
+        ({"disks": (Disk("/", 50 << 30, 12),)}, "disk.low", Severity.DEGRADED),
+        ({"open_files": 256}, "limit.open-files", Severity.DEGRADED),
+        ({"encoding": "ascii"}, "locale", Severity.DEGRADED),
+        ({"now": 0.0}, "clock", Severity.BROKEN),
+        ({"tmux": None}, "tool.tmux", Severity.NOTE),
+    ],
+)
+def test_each_shortage_is_a_finding_with_something_to_type(
+    change: dict[str, object], id_: str, severity: Severity
+) -> None:
+    one = found(replace(HEALTHY, **change), id_)  # type: ignore[arg-type]
+    assert one.severity is severity
+    assert one.remedy
+
+
+def test_an_agent_says_its_version_and_whether_somebody_logged_in() -> None:
+    facts = replace(HEALTHY, agents=(CODEX,))
+    assert found(facts, "agent.codex").title == "codex 0.166.0, logged in"
+    assert exit_code(findings(facts)) == 0
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_an_agent_that_cannot_write_its_state_is_degraded(exists: bool) -> None:
+    agent = replace(CODEX, places=(Place("/home/me/.codex", exists, False),))
+    one = found(replace(HEALTHY, agents=(agent,)), "agent.codex.state")
+    assert one.severity is Severity.DEGRADED
+    assert "/home/me/.codex" in (one.remedy or "")
+
+
+def test_a_codex_home_among_temporary_files_is_broken() -> None:
+    facts = replace(HEALTHY, agents=(CODEX,), codex_home="/tmp/home")
+    assert found(facts, "agent.codex.home").severity is Severity.BROKEN
+    assert "agent.codex.home" not in [finding.id for finding in findings(replace(facts, agents=()))]
+
+
+def test_apparmors_switch_and_a_filter_around_us_are_named() -> None:
+    host = replace(HOST, apparmor=AppArmor("unconfined", True), filtered=True)
+    facts = replace(HEALTHY, host=host)
+    assert "apparmor_restrict" in found(facts, "host.apparmor").evidence
+    assert found(facts, "host.filtered").severity is Severity.NOTE
+
+
+def test_a_stage_that_the_host_refuses_is_named_with_its_errno() -> None:
+    host = replace(HOST, facts=(Fact("fresh proc", False, "proc", errno.EPERM),))
+    assert "EPERM" in found(replace(HEALTHY, host=host), "host.fresh proc").evidence
+
+
+def test_a_report_has_plain_values() -> None:
+    one = found(HEALTHY, "disk").report()
+    assert one["severity"] == "ok"
+    assert set(one) == {"id", "severity", "title", "evidence", "remedy"}
