@@ -157,7 +157,6 @@ class _Records:
         if not opens:
             statement = replace(statement, path=(*(table or ()), *statement.key))
         if (opens or table is not None) and not self.taken.clashes(statement):
-            self.taken.add(statement)
             self.edits.append((item.start, below[-1].end, source))
             return statement.path if opens else table
         self._note(ConflictKind.STALE, item, "what was taken out here has been set again since")

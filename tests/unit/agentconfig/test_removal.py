@@ -149,6 +149,10 @@ def test_keys_follow_their_header_back_or_not_at_all() -> None:
     assert strip("x = 1\n" + records + "[y]\n" + record("a = 1\n")).text == "x = 1\n# c\n[y]\na = 1\n"
 
 
+def test_what_was_there_twice_comes_back_twice() -> None:
+    assert strip(record("a = 1\n") + record("a = 2\n")).text == "a = 1\na = 2\n"
+
+
 def test_a_second_element_of_an_array_of_tables_comes_back() -> None:
     assert strip("[[x]]\n" + record("[[x]]\n")).text == "[[x]]\n[[x]]\n"
 
