@@ -44,7 +44,9 @@ LAYERS = [  # lower may not import higher; names on one line may not import each
     {"client"},
     {"sync"},
     {"run"},
+    {"remoterun"},
     {"doctor"},
+    {"commands"},
     {"cli"},
     {"__main__"},
 ]
