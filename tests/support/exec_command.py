@@ -53,7 +53,11 @@ class Place:
             os.chown(path, self.uid, self.uid, follow_symlinks=False)
 
     def argv(self, *args: str) -> list[str]:
-        command = [sys.executable, "-m", "holdfast", "exec", *args]
+        return self.command("exec", *args)
+
+    def command(self, *args: str) -> list[str]:
+        """Any command of ours, as this place's user."""
+        command = [sys.executable, "-m", "holdfast", *args]
         if self.uid == os.getuid():
             return command
         user = str(self.uid)
@@ -83,8 +87,11 @@ class Place:
                 child.kill()
 
     def run(self, *args: str, feed: bytes = b"", env: dict[str, str] | None = None) -> Done:
+        return self.call("exec", *args, feed=feed, env=env)
+
+    def call(self, *args: str, feed: bytes = b"", env: dict[str, str] | None = None) -> Done:
         done = subprocess.run(
-            self.argv(*args),
+            self.command(*args),
             cwd=self.workspace,
             env={**self.env(), **(env or {})},
             input=feed,
