@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.sandbox import confined, kernel, landlock, landlocked, plan
+from holdfast.sandbox import bwrapped, confined, kernel, landlock, landlocked, plan
 
 REPOSITORY: Final = Path(__file__).parents[2]
 SAFE_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -57,6 +57,7 @@ class Options:
     alone: bool = False  # by Landlock alone
     degraded: bool = False
     report_fd: int = -1  # where the report goes, as JSON
+    tool: str = ""  # the bubblewrap to confine with, if it is not us
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,7 @@ def run(
     sabotage: str = "",
     alone: bool = False,
     degraded: bool = False,
+    tool: str = "",
     typed: str = "",
     timeout_s: float = 30,
 ) -> Outcome:
@@ -88,7 +90,9 @@ def run(
     encoded = plan.encode(applied).decode("latin-1")
     reader, writer = os.pipe()
     options = Options(
-        *(encoded, userns, uid, tty, cover_proc, extra_fd, sabotage, alone, degraded), report_fd=writer
+        *(encoded, userns, uid, tty, cover_proc, extra_fd, sabotage, alone, degraded),
+        report_fd=writer,
+        tool=tool,
     )
     try:
         done = subprocess.run(
@@ -178,12 +182,14 @@ class Sabotage:
 
 def start(applied: plan.Plan, command: confined.Command, status_fd: int, options: Options) -> int:
     """As the launcher does; the pid of the process around the command."""
-    if not options.alone:
+    if not options.alone and not options.tool:
         return confined.start(applied, command, status_fd=status_fd, userns=options.userns)
     parent = os.getpid()
     child = os.fork()
     if child:
         return child
+    if options.tool:
+        bwrapped.run(applied, command, parent=parent, status_fd=status_fd, tool=options.tool)
     landlocked.run(applied, command, parent=parent, status_fd=status_fd, degraded=options.degraded)
 
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from holdfast.doctor import selfcheck
 from holdfast.doctor.attempts import ATTEMPTS, Attempt, Guarantee
-from holdfast.sandbox import kernel
+from holdfast.sandbox import bwraptool, kernel
 from holdfast.sandbox.landlock import FAKE_ABI
 from holdfast.sandbox.select import Way
 from holdfast.server.launch import Launcher
@@ -31,8 +31,8 @@ SUITE_S: Final = 300.0
 class Mode:
     """Who runs it, and how.
 
-    `landlock` False: on a kernel without it; `alone`: with nothing else; `deeper`: in a directory of
-    the workspace that holds nothing protected. `confined` False: no sandbox.
+    `landlock` False: without that layer; `alone`: with nothing else; `deeper`: in a directory of
+    the workspace that holds nothing protected. `bwrap`: by bubblewrap. `confined` False: no sandbox.
     """
 
     name: str
@@ -41,12 +41,15 @@ class Mode:
     landlock: bool = True
     alone: bool = False
     deeper: bool = False
+    bwrap: bool = False
     confined: bool = True
 
     @property
     def way(self) -> Way:
         if self.alone:
             return Way.LANDLOCK
+        if self.bwrap:
+            return Way.BWRAP
         return Way.USER_NAMESPACE if self.userns else Way.AS_ROOT
 
 
@@ -60,6 +63,8 @@ MODES: Final = {
         Mode("root-landlock", alone=True),
         Mode("user-landlock", uid=ORDINARY, alone=True),
         Mode("user-landlock-deeper", uid=ORDINARY, alone=True, deeper=True),
+        Mode("root-bwrap", landlock=False, bwrap=True),
+        Mode("user-bwrap", uid=ORDINARY, landlock=False, bwrap=True),
         Mode("no-sandbox", confined=False),
     )
 }
@@ -178,11 +183,12 @@ async def _run(mode: Mode, folder: Path, python: str) -> list[selfcheck.Result]:
     attempts = attempts_of(mode)
     if not mode.confined:
         return await selfcheck.run(_without_sandbox, folder=folder, attempts=attempts, python=python)
-    if not mode.landlock:
+    if not mode.landlock and not mode.bwrap:
         return await selfcheck.run(_without_landlock, folder=folder, attempts=attempts, python=python)
     launcher = Launcher()
     try:
-        backend: selfcheck.RunConfined = selfcheck.Native(launcher, mode.way)
+        tool = bwraptool.find(os.defpath) if mode.bwrap else ""
+        backend: selfcheck.RunConfined = selfcheck.Native(launcher, mode.way, tool=tool)
         if mode.deeper:
             backend = _deeper(backend)
         return await selfcheck.run(backend, folder=folder, attempts=attempts, python=python)
@@ -195,7 +201,7 @@ def main(mode: Mode, folder: Path) -> None:
     if mode.uid:
         sys.executable = python  # what the launcher is started with
         _become(mode.uid)
-    if not mode.landlock:
+    if not mode.landlock and not mode.bwrap:
         os.environ[FAKE_ABI] = "0"
     if not mode.confined:
         # Nothing that is mounted by an attempt may reach the host.

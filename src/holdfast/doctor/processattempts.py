@@ -54,7 +54,8 @@ _DEVICES: Final = (
     (
         "block-devices",
         "find a block device",
-        "found = [n for n in os.listdir('/dev') if stat.S_ISBLK(os.stat('/dev/' + n).st_mode)]\n"
+        "there = [n for n in os.listdir('/dev') if os.path.exists('/dev/' + n)]\n"
+        "found = [n for n in there if stat.S_ISBLK(os.stat('/dev/' + n).st_mode)]\n"
         "contained_unless(found, str(found))",
         NOTHING | UNREADABLE,
     ),

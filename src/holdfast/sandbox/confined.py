@@ -20,7 +20,7 @@ import errno
 import os
 import select
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple, NoReturn
 
 from holdfast.sandbox import kernel, loopback
@@ -32,7 +32,7 @@ from holdfast.sandbox.view import CONSOLE, build_view
 MAX_REPORT: Final = 8192  # a few words and one path
 NOT_STARTED: Final = 125  # exit status of a set-up that failed; the report says why
 _UNBLOCKABLE: Final = (signal.SIGKILL, signal.SIGSTOP)
-_ALL_SIGNALS: Final = tuple(sorted(signal.valid_signals() - set(_UNBLOCKABLE)))
+ALL_SIGNALS: Final = tuple(sorted(signal.valid_signals() - set(_UNBLOCKABLE)))
 FORWARDED: Final = (
     signal.SIGHUP,
     signal.SIGINT,
@@ -110,7 +110,7 @@ def _be_init(
     plan: Plan, command: Command, status_fd: int, listeners_fd: int, *, uid: int, gid: int, userns: bool
 ) -> NoReturn:
     os.setsid()
-    signal.pthread_sigmask(signal.SIG_BLOCK, _ALL_SIGNALS)
+    signal.pthread_sigmask(signal.SIG_BLOCK, ALL_SIGNALS)
     with Stage("processes"):
         kernel.die_with_parent(signal.SIGKILL)
     if _nobody_reads(status_fd):
@@ -128,9 +128,9 @@ def _be_init(
         kernel.close_on_exec_from(3)
         in_view = command.tty is not None and plan.base is not Base.UNTOUCHED
         pid = spawn(command._replace(tty=CONSOLE) if in_view else command)
-    _report(status_fd, (field for word in weakened for field in (_WEAKENED, word)))
+    report_weakened(status_fd, weakened)
     kernel.close_from(0)  # an end of a pipe held here never ends
-    code = os.waitstatus_to_exitcode(_reap(pid))
+    code = os.waitstatus_to_exitcode(attend(pid, lambda signum: signal_group(pid, signum)))
     os._exit(code if code >= 0 else 128 - code)
 
 
@@ -162,7 +162,7 @@ def spawn(command: Command) -> int:
                 file_actions=actions,
                 setsid=True,
                 setsigmask=(),
-                setsigdef=_ALL_SIGNALS,
+                setsigdef=ALL_SIGNALS,
             )
         except (FileNotFoundError, NotADirectoryError):
             continue
@@ -182,17 +182,17 @@ def candidates(program: bytes, path: bytes) -> Iterator[bytes]:
             yield found
 
 
-def _reap(command: int) -> int:
-    """Reap everything and forward signals until the command ends; its wait status."""
+def attend(child: int, forward: Callable[[int], None]) -> int:
+    """Reap everything and forward signals, which must be blocked, until the child ends; its wait status."""
     awaited = {signal.SIGCHLD, *FORWARDED}
     while True:
         arrived = signal.sigwait(awaited)
         if arrived != signal.SIGCHLD:
-            signal_group(command, arrived)
+            forward(arrived)
             continue
         while True:
             pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == command:
+            if pid == child:
                 return status
             if pid == 0:
                 break
@@ -204,6 +204,11 @@ def signal_group(leader: int, signum: int) -> None:
         os.killpg(leader, signum)
     except ProcessLookupError:
         return  # it has ended, which SIGCHLD is about to say
+
+
+def report_weakened(status_fd: int, words: Iterable[str]) -> None:
+    """Say on the status pipe what came out weaker than the plan says."""
+    _report(status_fd, (field for word in words for field in (_WEAKENED, word)))
 
 
 def report_failure(status_fd: int, exc: BaseException) -> None:

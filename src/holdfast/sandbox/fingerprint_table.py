@@ -67,7 +67,7 @@ SETUP_ROWS: Final = (
     Row(
         "userns.einval", Layer.HOST_KERNEL, 0.9,
         "the kernel was built without user namespaces",
-        "use a kernel with CONFIG_USER_NS, a setuid bwrap, or the landlock backend",
+        "use a kernel with CONFIG_USER_NS, or the landlock backend",
         (
             r"Creating new namespace failed, likely because the kernel does not support user namespaces",
             r"unshare: unshare failed: Invalid argument",
@@ -178,6 +178,7 @@ SETUP_ROWS: Final = (
         "mount.other", Layer.SANDBOX_SETUP, 0.6,
         "the view of the file system could not be built",
         "run `holdfast doctor` and see which mount fails",
+        (r"bwrap: Can't (?:bind mount|mount|remount|make symlink|create)\b",),
     ),
     Row(
         "nnp.eperm", Layer.CONTAINER, 0.9,
@@ -234,6 +235,7 @@ SETUP_ROWS: Final = (
         "chdir.failed", Layer.SANDBOX_SETUP, 0.9,
         "the working directory is missing, or cannot be entered under this policy",
         "start in a directory that exists and that the policy makes readable",
+        (r"bwrap: Can't chdir to (?P<path>[^\n]{1,400}?): ",),
     ),
     Row(
         "exec.missing", Layer.TOOL, 0.9,
@@ -267,6 +269,33 @@ SETUP_ROWS: Final = (
         ),
     ),
     Row(
+        "bwrap.setuid", Layer.TOOL, 0.95,
+        "this bwrap is set-user-id: its namespaces are root's, so what it built cannot be checked",
+        "install bubblewrap without the set-user-id bit, on a kernel that allows user namespaces",
+    ),
+    Row(
+        "bwrap.arguments", Layer.TOOL, 0.95,
+        "the policy, the environment and the command together are more arguments than bwrap takes",
+        "deny fewer paths or use a backend with namespaces",
+        (r"bwrap: Exceeded maximum number of arguments",),
+    ),
+    Row(
+        "bwrap.view", Layer.SANDBOX_SETUP, 0.8,
+        "the view that bwrap built is not the planned one: a path was replaced meanwhile",
+        "let nobody rename what the policy names, and try again",
+    ),
+    Row(
+        "bwrap.arg0", Layer.TOOL, 0.95,
+        "giving a command another name than its program's needs bash in the sandbox, with this backend",
+        "leave arg0 out, make /bin/bash readable, or use a backend with namespaces",
+    ),
+    Row(
+        "bwrap.shell", Layer.TOOL, 0.95,
+        "the policy shows no /bin/sh, which this backend starts every command with",
+        "make /bin, /lib and /usr readable, or use a backend with namespaces",
+        (r"bwrap: execvp /bin/sh: ",),
+    ),
+    Row(
         "bwrap.mkdir", Layer.SANDBOX_SETUP, 0.95,
         "bwrap must create a mount point in a directory that this user cannot write",
         "make the writable root belong to this user, or leave it out of the policy",
@@ -283,6 +312,11 @@ SETUP_ROWS: Final = (
         "the program is not there in the sandbox",
         "check the name and PATH; if it is outside the readable paths, add --allow-read",
         (r"bwrap: execvp (?P<path>[^\n]{1,400}?): ",),
+    ),
+    Row(
+        "bwrap.other", Layer.TOOL, 0.5,
+        "bwrap could not build the view and said nothing that is known",
+        "run bwrap by hand and see what it says, or use a backend with namespaces",
     ),
 )  # fmt: skip
 

@@ -168,10 +168,15 @@ def unshare(flags: int) -> None:
     _unshare(flags)
 
 
-def open_path(path: str) -> int:
-    """A descriptor that names this path; ELOOP when a symbolic link is on the way."""
+def open_path(path: str, root: int = _AT_FDCWD) -> int:
+    """A descriptor that names this path; ELOOP when a symbolic link is on the way.
+
+    With another root than ours it begins there.
+    """
     how = _OpenHow(os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS)
-    return _openat2(_AT_FDCWD, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
+    if root != _AT_FDCWD:
+        path = path.lstrip("/") or "."
+    return _openat2(root, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
 
 
 def copy_tree(fd: int) -> int:

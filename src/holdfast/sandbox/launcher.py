@@ -93,11 +93,15 @@ class _Group(NamedTuple):
     owner: int
     tty: bool
     kept: bool  # the leader ends everything below it when it is told to
+    forwards: bool  # the others in it are bubblewrap's, which would die of what is meant for the command
 
     def signal(self, signum: int) -> bool:
         """Signal every member; False when none is left. Signal 0 only asks."""
         if self.kept and signum == signal.SIGKILL:
             signum = landlocked.END  # killed itself, it could not take along what left its group
+        if self.forwards and signum not in (0, signal.SIGKILL):
+            _kill(self.leader, signum)
+            return True
         reached = _kill_group(self.leader, signum)
         if self.tty and signum in (0, signal.SIGKILL):
             # Job control puts background jobs into groups of their own, which hang-up spares.
@@ -109,7 +113,8 @@ class _Group(NamedTuple):
 
 def _group(leader: int, request: Request) -> _Group:
     flags = request.flags
-    return _Group(leader, request.id, request.owner, bool(flags & TTY), bool(flags & LANDLOCK))
+    kinds = (bool(flags & kind) for kind in (TTY, LANDLOCK, BWRAP))
+    return _Group(leader, request.id, request.owner, *kinds)
 
 
 class Launcher:
@@ -241,9 +246,9 @@ class Launcher:
             os.close(fd)
 
     def _signal(self, wanted: Callable[[_Group], bool], signum: int) -> None:
-        for group in (*self._running.values(), *self._lingering.values()):
-            if wanted(group):
-                group.signal(signum)
+        for group in filter(wanted, [*self._running.values(), *self._lingering.values()]):
+            if not group.signal(signum) and group.leader in self._running:
+                _kill(group.leader, signum)  # forked just now, and not in a group of its own yet
 
     def _reap(self) -> None:
         while True:
@@ -259,6 +264,8 @@ class Launcher:
             group = self._running.pop(pid, None)
             if group is None:
                 continue
+            if group.forwards:
+                group.signal(signal.SIGKILL)  # what its leader left is not the command
             if group.signal(0):
                 self._lingering[pid] = group
             self._report(

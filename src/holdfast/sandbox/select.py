@@ -114,7 +114,7 @@ _MET: Final = {  # the ports need sockets out of a network namespace that only w
 
 # What each word that a set-up reports as weaker means to a user.
 WEAKNESSES: Final = {
-    "landlock": "no second layer: this kernel has no usable Landlock",
+    "landlock": "no second layer: Landlock is not in force",
     "proc": "the host's process list is visible: a fresh /proc could not be mounted",
     "loopback": "servers inside cannot be reached from inside: lo is down",
 }

@@ -37,7 +37,7 @@ _DEVICE_LINKS: Final = (
     ("stderr", "/proc/self/fd/2"),
 )
 # Files of these check for user 0, not for a privilege: root without any could change the host.
-_KERNEL_SWITCHES: Final = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi")
+KERNEL_SWITCHES: Final = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi")
 CONSOLE: Final = "/dev/console"  # where the view has the command's terminal
 SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - not a file of ours, but where the C library expects it
 _MASK_SOURCE: Final = "/dev/.masks"
@@ -99,7 +99,7 @@ def _fresh_proc(target: int) -> bool:
         kernel.put_tree(fresh, target)
         os.close(fresh)
         os.close(target)
-        for name in _KERNEL_SWITCHES:
+        for name in KERNEL_SWITCHES:
             try:
                 fd = kernel.open_path(f"/proc/{name}")
             except FileNotFoundError:

@@ -311,7 +311,7 @@ class SetupFailed(SandboxUnavailable):
     @property
     def raced(self) -> bool:
         """Did a path of the plan vanish between looking at it and mounting it?"""
-        return self.errno == errno.ENOENT and self.stage in frozenset(StepKind)
+        return self.errno == errno.ENOENT and self.stage in {*StepKind, "bwrap:bwrap.source"}
 
 
 def _failure(event: orders.Event) -> OperationFailed | SetupFailed:

@@ -57,6 +57,11 @@ SETUP = [
     ("lo.newaddr", "bwrap: loopback: Failed RTM_NEWADDR: Operation not permitted"),
     ("lo.newaddr", "bwrap: loopback: Failed RTM_NEWADDR: No child processes"),
     ("lo.newaddr", "bwrap: loopback: Failed RTM_NEWLINK: Operation not permitted"),
+    ("mount.other", "bwrap: Can't bind mount /oldroot/x on /newroot/x: Invalid argument"),
+    ("mount.other", "bwrap: Can't create file at /etc/x: Read-only file system"),
+    ("chdir.failed", "bwrap: Can't chdir to /x: Permission denied"),
+    ("bwrap.arguments", "bwrap: Exceeded maximum number of arguments 9000"),
+    ("bwrap.shell", "bwrap: execvp /bin/sh: No such file or directory"),
     ("lo.socket", "bwrap: loopback: Failed to create NETLINK_ROUTE socket: Operation not permitted"),
     ("lo.bind", "bwrap: loopback: Failed to bind NETLINK_ROUTE socket: Operation not permitted"),
     ("mount.eperm", "bwrap: Failed to make / slave: Operation not permitted"),
@@ -470,8 +475,9 @@ OTHERS = [
 
 ALL = [*SETUP, *OTHERS, *((i, t) for i, t, _ in FILES), *((i, t) for i, t, _ in HOSTS)]
 ONLY_BY_ERRNO = {
-    *("netns.refused", "mount.enosys", "mount.source", "mount.other", "landlock.layers", "caps.refused"),
-    *("landlock.grants", "chdir.failed", "exec.missing", "exec.denied", "exec.failed"),
+    *("netns.refused", "mount.enosys", "mount.source", "landlock.layers", "caps.refused"),
+    *("landlock.grants", "exec.missing", "exec.denied", "exec.failed"),
+    *("bwrap.setuid", "bwrap.view", "bwrap.arg0", "bwrap.other"),
 }
 
 
@@ -571,6 +577,9 @@ def test_ordinary_words_fit_no_row(text: str) -> None:
         ("exec", errno.ENOENT, "exec.missing"),
         ("exec", errno.EACCES, "exec.denied"),
         ("exec", errno.ENOEXEC, "exec.failed"),
+        ("bwrap.option", errno.ENOSYS, "bwrap.option"),
+        ("bwrap:userns.eperm", errno.EPERM, "userns.eperm"),
+        ("bwrap:bwrap.view", errno.ESTALE, "bwrap.view"),
     ],
 )
 def test_a_stage_and_its_errno_have_a_fingerprint(stage: str, code: int, expected: str) -> None:
@@ -582,6 +591,7 @@ def test_a_stage_and_its_errno_have_a_fingerprint(stage: str, code: int, expecte
 def test_every_stage_answers_for_every_errno() -> None:
     assert all(by_errno(stage, code) for stage in BY_ERRNO for code in errno.errorcode)
     assert by_errno("no such stage", errno.EPERM) is None
+    assert by_errno("bwrap:no such id", errno.EPERM) is None
 
 
 @pytest.mark.parametrize("stage", ["bwrap.missing", "bwrap:bwrap.missing"])
