@@ -41,6 +41,7 @@ from holdfast.sandbox.kernel import SetupFailed, Stage
 from holdfast.sandbox.plan import Base, Plan, Step, StepKind
 from holdfast.sandbox.view import CONSOLE, KERNEL_SWITCHES, OLD_PROC
 
+UNKNOWN: Final = "bwrap:bwrap.other"  # the stage of what nobody can explain
 NO_LANDLOCK: Final = "landlock"  # who is under Landlock may not mount, so there is no second layer
 _ARGUMENTS_FD, _FILTER_FD, _INFO_FD = 10, 11, 12  # as bwrap has them; it closes them before the shim
 _FIRST_SOURCE: Final = 20  # above every number that something is moved to
@@ -132,13 +133,13 @@ def _start(plan: Plan, command: Command, tool: str, *, fresh_proc: bool) -> _Run
         answer = _line(report)
         if not answer:
             os.waitpid(bwrap, 0)
-            raise _told(os.read(said, _MAX_TEXT))
+            raise told(os.read(said, _MAX_TEXT))
         try:
             _judge(answer, command)
             init = _init_of(os.pread(info, _MAX_TEXT, 0))
             _check(init, seen)
             if os.waitpid(bwrap, os.WNOHANG) != (0, 0):
-                raise SetupFailed("bwrap:bwrap.other", errno.ECHILD)
+                raise SetupFailed(UNKNOWN, errno.ECHILD)
         except SetupFailed:
             os.close(leave)  # the shim gives up, and everything ends with it
             os.waitpid(bwrap, 0)
@@ -256,11 +257,11 @@ def _init_of(info: bytes) -> int:
     """The process that bwrap names in the first of its records."""
     number = info.partition(b'"child-pid":')[2].partition(b",")[0].partition(b"}")[0].strip()
     if not number.isdigit():
-        raise SetupFailed("bwrap:bwrap.other", errno.EPROTO)
+        raise SetupFailed(UNKNOWN, errno.EPROTO)
     return int(number)
 
 
-def _told(text: bytes) -> SetupFailed:
+def told(text: bytes) -> SetupFailed:
     """The failure that bwrap's message is about."""
     from holdfast.sandbox import fingerprint_table, fingerprints  # slow, and hardly ever needed
 
@@ -268,7 +269,7 @@ def _told(text: bytes) -> SetupFailed:
     known = {row.id for row in fingerprint_table.SETUP_ROWS}
     ids = [match.fingerprint.id for match in fingerprints.match(message) if match.fingerprint.id in known]
     codes = [code for code in errno.errorcode if message.endswith(os.strerror(code))]
-    return SetupFailed(f"bwrap:{ids[0] if ids else 'bwrap.other'}", codes[0] if codes else errno.EIO)
+    return SetupFailed(f"bwrap:{ids[0]}" if ids else UNKNOWN, codes[0] if codes else errno.EIO)
 
 
 def _forward(init: int, signum: int) -> None:

@@ -12,20 +12,19 @@ import subprocess
 import time
 from typing import IO, Final
 
-from holdfast.sandbox import fingerprints
+from holdfast.sandbox import bwrapped
 from holdfast.sandbox.bubblewrap import OPTIONS
-from holdfast.sandbox.fingerprint_table import SETUP_ROWS
 
 HELP_S: Final = 2.0  # it prints a page; whatever takes longer is not bubblewrap
 MAX_HELP: Final = 64 * 1024  # ten times the real one; a program that prints without end must not fill us
 
 
 class Unusable(Exception):
-    """There is none, or it cannot be used; `stage` is the fingerprint, `lacking` the missing options."""
+    """There is none, or it cannot be used; `stage` is the fingerprint."""
 
-    def __init__(self, stage: str, code: int, lacking: tuple[str, ...] = ()) -> None:
+    def __init__(self, stage: str, code: int) -> None:
         super().__init__(stage)
-        self.stage, self.errno, self.lacking = stage, code, lacking
+        self.stage, self.errno = stage, code
 
 
 def find(path: str) -> str:
@@ -42,18 +41,13 @@ def find(path: str) -> str:
         raise Unusable("bwrap.missing", errno.ENOENT)
     if os.geteuid() != 0 and os.stat(tool).st_mode & stat.S_ISUID:
         raise Unusable("bwrap.setuid", errno.EPERM)
-    told = _help(tool)
-    lacking = sorted(set(OPTIONS).difference(told.split()))
-    if lacking:
-        raise Unusable(_reason(told), errno.ENOSYS, tuple(lacking))
-    return tool
-
-
-def _reason(told: str) -> str:
-    """Why it cannot say what it can do: some faults of a host stop it before it reads its arguments."""
-    setup = {row.id for row in SETUP_ROWS}
-    found = (match.fingerprint.id for match in fingerprints.match(told))
-    return next((id_ for id_ in found if id_ in setup), "bwrap.option")
+    text = _help(tool)
+    if set(text.decode("utf-8", "replace").split()).issuperset(OPTIONS):
+        return tool
+    failure = bwrapped.told(text)  # on some hosts it does not even come to the help
+    if failure.stage != bwrapped.UNKNOWN:
+        raise Unusable(failure.stage, failure.errno)
+    raise Unusable("bwrap.option", errno.ENOSYS)
 
 
 def _first(path: str) -> str | None:
@@ -71,7 +65,7 @@ def _first(path: str) -> str | None:
     return None
 
 
-def _help(tool: str) -> str:
+def _help(tool: str) -> bytes:
     try:
         process = subprocess.Popen(  # noqa: S603 - the program that the user asked to be confined with
             [tool, "--help"],
@@ -91,7 +85,7 @@ def _help(tool: str) -> str:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def _read(stream: IO[bytes] | None) -> str:
+def _read(stream: IO[bytes] | None) -> bytes:
     """What it prints within the time, as much of it as we keep."""
     if stream is None:
         raise AssertionError("it was started with a pipe")
@@ -104,4 +98,4 @@ def _read(stream: IO[bytes] | None) -> str:
         if not data:
             break
         text += data
-    return text.decode("utf-8", "replace")
+    return text
