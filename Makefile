@@ -17,7 +17,7 @@ check: lint types unit            ## before every commit: under a minute
 lint: $(VENV)/test
 	$(RUN)/ruff format --check . && $(RUN)/ruff check . && $(RUN)/codespell
 types: $(VENV)/test
-	$(RUN)/mypy src tests tools bench
+	$(RUN)/mypy src tests tools bench examples
 unit: $(VENV)/test
 	$(RUN)/pytest tests/unit tests/property -q -n auto
 

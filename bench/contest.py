@@ -65,20 +65,26 @@ def run(measures: Sequence[Measure], contests: Sequence[Contest], rivals: Rivals
     for measure in measures:
         print(f"… {measure.name}", file=sys.stderr, flush=True)
         rounds: Rounds = {}
-        able = list(contests)
+        able = [contest for contest in contests if takes_part(measure, contest)]
         if measure.warms:
-            able = [
-                contest for contest in contests if attempt(measure, warm_up(contest), outcome) is not None
-            ]
+            able = [contest for contest in able if attempt(measure, warm_up(contest), outcome) is not None]
         for _ in range(contests[0].plan.rounds):
             for contest in able:
                 if (samples := attempt(measure, contest, outcome)) is not None:
                     rounds.setdefault(contest.server.spec.side, []).append(samples)
+                if measure.raw is None:
+                    continue
+                if (samples := attempt(measure._replace(run=measure.raw), contest, outcome)) is not None:
+                    rounds.setdefault(Side.RAW, []).append(samples)
             if measure.name == "start":
                 for side, sample in rivals.items():
                     rounds.setdefault(side, []).append(sample(contests[0].plan))
         outcome.rounds[measure.name] = rounds
     return outcome
+
+
+def takes_part(measure: Measure, contest: Contest) -> bool:
+    return measure.raw is None or contest.server.spec.side is Side.OURS
 
 
 def warm_up(contest: Contest) -> Contest:

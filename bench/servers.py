@@ -29,6 +29,7 @@ class Side(StrEnum):
     OURS = "holdfast"
     SWEREX = "swe-rex"
     FLOOR = "posix_spawn"
+    RAW = "raw"  # our server without our client
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from bench.measures import (
     stream,
     walk,
 )
+from bench.sdk import client_run, client_stream
 from bench.servers import Side
 
 
@@ -41,14 +42,17 @@ class Measure(NamedTuple):
     run: Callable[[Contest], list[float]]
     bars: tuple[Bar, ...]
     warms: bool = True  # whether an unmeasured round comes first
+    raw: Callable[[Contest], list[float]] | None = (
+        None  # the same without our client; then only on our server
+    )
 
 
 def lower(limit: float, rival: Side | None = Side.REFERENCE) -> Bar:
     return Bar("lower", limit, rival)
 
 
-def higher(limit: float) -> Bar:
-    return Bar("higher", limit)
+def higher(limit: float, rival: Side | None = Side.REFERENCE) -> Bar:
+    return Bar("higher", limit, rival)
 
 
 MEASURES: Final = (
@@ -65,5 +69,9 @@ MEASURES: Final = (
     Measure("confined-burst", "8 connections, confined", "starts/s", confined_burst, (higher(4),)),
     Measure("confined-write", "confined write of 4 KiB", "ms", confined_write, (lower(0.01),)),
     Measure("confined-read", "confined read of 8 MiB", "ms", confined_read, (lower(0.5),)),
+    Measure("client-run", "env.run", "ms", client_run, (lower(1.15, Side.RAW),), raw=start_true),
+    Measure(
+        "client-stream", "stdout in the client", "MB/s", client_stream, (higher(0.8, Side.RAW),), raw=stream
+    ),
     Measure("memory", "memory, alone, with helpers", "MiB", memory, (lower(1),), warms=False),
 )

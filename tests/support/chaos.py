@@ -1,4 +1,4 @@
-"""A TCP proxy on loopback that treats its connections badly, the same way for the same seed.
+"""A proxy on loopback or a unix socket that treats its connections badly, the same way for the same seed.
 
 After a number of bytes, both directions counted together, a connection ends: it is reset, closed
 in the middle of a message, or closed in one direction only. Before that it may be slow and hand
@@ -56,7 +56,7 @@ class Chaos:
 
     target: Target
     seed: int
-    port: int
+    listen: int | Path
     cut_every_bytes: tuple[int, int] | None
     ends: Sequence[End]
     max_cuts: int | None
@@ -74,8 +74,13 @@ class Chaos:
         self._open = 0
 
     @property
+    def port(self) -> int:
+        assert isinstance(self.listen, int)
+        return self.listen
+
+    @property
     def url(self) -> str:
-        return f"ws://127.0.0.1:{self.port}"
+        return f"unix://{self.listen}" if isinstance(self.listen, Path) else f"ws://127.0.0.1:{self.listen}"
 
     @property
     def cuts(self) -> int:
@@ -96,7 +101,7 @@ class Chaos:
     async def _accept_until_refused(self, tasks: asyncio.TaskGroup) -> float:
         """Returns for how long nobody shall listen."""
         loop = asyncio.get_running_loop()
-        with _bound(self.port) as listener:
+        with _bound(self.listen) as listener:
             listener.listen()
             while True:
                 client, _ = await loop.sock_accept(listener)
@@ -190,12 +195,16 @@ def _pieces(data: bytes, chance: random.Random) -> Iterator[bytes]:
     yield data[start:]
 
 
-def _bound(port: int) -> socket.socket:
-    """Several may share the port, so that it stays ours while nobody listens."""
-    sock = socket.socket()
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    sock.bind(("127.0.0.1", port))
+def _bound(at: int | Path) -> socket.socket:
+    """Several may share a port, so that it stays ours while nobody listens; a path is taken over."""
+    sock = socket.socket(socket.AF_UNIX if isinstance(at, Path) else socket.AF_INET)
     sock.setblocking(False)
+    if isinstance(at, Path):
+        at.unlink(missing_ok=True)
+        sock.bind(str(at))
+    else:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.bind(("127.0.0.1", at))
     return sock
 
 
@@ -216,6 +225,7 @@ async def chaos(
     target: Target,
     *,
     seed: int,
+    listen: Path | None = None,
     cut_every_bytes: tuple[int, int] | None = None,
     ends: Sequence[End] = ("reset", "close", "half"),
     max_cuts: int | None = None,
@@ -227,14 +237,14 @@ async def chaos(
 ) -> AsyncIterator[Chaos]:
     """A proxy in front of `target`. `split`, `delay` (per read) and `refuse` (per connection) are chances.
 
+    It listens on a free port unless `listen` names a unix socket.
     After `max_cuts` it is an honest proxy. Its connections end with the block.
     """
-    with _bound(0) as holder:
-        port = holder.getsockname()[1]
+    with _bound(listen or 0) as holder:
         proxy = Chaos(
             target,
             seed,
-            port,
+            listen or holder.getsockname()[1],
             cut_every_bytes,
             ends,
             max_cuts,

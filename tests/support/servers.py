@@ -20,8 +20,8 @@ ANY_PORT: Final = "ws://127.0.0.1:0"
 class ServerProcess:
     """One server; `url` is where it listens now, `log` what it wrote to stderr."""
 
-    def __init__(self, argv: list[str], home: Path) -> None:
-        self.url = ANY_PORT
+    def __init__(self, argv: list[str], home: Path, listen: str = ANY_PORT) -> None:
+        self.url = listen
         self._argv = argv
         self._home = home
         self._log = home / "server.log"
@@ -47,7 +47,9 @@ class ServerProcess:
         assert self._process.stdout is not None
         async with asyncio.timeout(START_LIMIT_S):
             line = (await self._process.stdout.readline()).decode().strip()
-        assert line.startswith("ws://"), f"no address from {self._argv}: {line!r}; stderr: {self.log}"
+        assert line.startswith(("ws://", "unix://")), (
+            f"no address from {self._argv}: {line!r}; stderr: {self.log}"
+        )
         self.url = line
 
     async def stop(self) -> None:
@@ -78,9 +80,9 @@ def isolated_environment(home: Path) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def _running(argv: list[str], home: Path) -> AsyncIterator[ServerProcess]:
+async def _running(argv: list[str], home: Path, listen: str = ANY_PORT) -> AsyncIterator[ServerProcess]:
     (home / ".codex").mkdir(parents=True)
-    server = ServerProcess(argv, home)
+    server = ServerProcess(argv, home, listen)
     try:
         await server.start()
         yield server
@@ -91,9 +93,11 @@ async def _running(argv: list[str], home: Path) -> AsyncIterator[ServerProcess]:
         await server.stop()
 
 
-def holdfast_server(home: Path, *options: str) -> AbstractAsyncContextManager[ServerProcess]:
-    """`holdfast serve` on a free loopback port."""
-    return _running([sys.executable, "-m", "holdfast", "serve", *options], home)
+def holdfast_server(
+    home: Path, *options: str, listen: str = ANY_PORT
+) -> AbstractAsyncContextManager[ServerProcess]:
+    """`holdfast serve`, on a free loopback port unless told otherwise."""
+    return _running([sys.executable, "-m", "holdfast", "serve", *options], home, listen)
 
 
 def codex_server(binary: Path, home: Path, *options: str) -> AbstractAsyncContextManager[ServerProcess]:
