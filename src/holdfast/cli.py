@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
 import click
 
 from holdfast import __version__
+from holdfast.commands.config import config
 from holdfast.commands.doctor import doctor
 from holdfast.errors import HoldfastError, StartupError, UsageError, face
 from holdfast.server.address import DEFAULT
@@ -34,6 +35,7 @@ def cli() -> None:
     """Run coding agents and their commands, here or elsewhere, and lose nothing they did."""
 
 
+cli.add_command(config)
 cli.add_command(doctor)
 
 

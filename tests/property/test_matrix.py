@@ -19,7 +19,7 @@ from holdfast.agentconfig.decision import (
 from holdfast.agentconfig.matrix import decide
 
 ALLOWS = {Mode.NONE: 0, Mode.READ_ONLY: 1, Mode.WORKSPACE: 2, Mode.PROFILE: 2, Mode.FULL: 3}
-PATHS = st.sampled_from(["/", "/srv", "/srv/a", "/home/u", "/home/u/.codex", "/tmp", "/tmp/h"])
+PATHS = st.sampled_from(["/srv", "/srv/a", "/opt/w", "/home/u"])
 MODES = st.sampled_from(["read-only", "workspace-write", "danger-full-access"])
 KNOWN = st.tuples(st.just(0), st.integers(100, 200), st.integers(0, 3))
 PROBED = st.sampled_from([True, False, None])
@@ -27,12 +27,12 @@ ADMINS = st.builds(
     Admin,
     modes=st.none() | st.lists(MODES).map(tuple),
     approvals=st.none() | st.lists(st.sampled_from(["never", "on-request"])).map(tuple),
-    profiles=st.booleans(),
+    profiles=st.sampled_from([False, False, True]),
 )
 FACTS = st.builds(
     Facts,
-    os=st.sampled_from(["linux", "darwin", "windows", "wsl1", "android", ""]),
-    version=st.none() | KNOWN,
+    os=st.sampled_from(["linux", "linux", "linux", "darwin", "windows", "wsl1", ""]),
+    version=st.none() | KNOWN | st.just((0, 166, 0)),
     userns=PROBED,
     netns=PROBED,
     proc=PROBED,
@@ -42,8 +42,8 @@ FACTS = st.builds(
     boundary=st.sampled_from(Boundary),
     trusted=st.booleans(),
     admin=ADMINS,
-    home=PATHS,
-    temporary=st.lists(PATHS, max_size=1).map(tuple),
+    home=st.sampled_from(["/home/u/.codex", "/home/u/.codex", "/srv/a/h"]),
+    temporary=st.just(("/tmp",)),
 )
 WISHES = st.builds(
     Wish,
