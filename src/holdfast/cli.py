@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import click
 
 from holdfast import __version__
+from holdfast.commands.config import config
 from holdfast.commands.cp import cp
 from holdfast.commands.doctor import doctor
 from holdfast.commands.oneline import OneLine, fail
@@ -29,6 +30,7 @@ def cli() -> None:
     """Run coding agents and their commands, here or elsewhere, and lose nothing they did."""
 
 
+cli.add_command(config)
 cli.add_command(doctor)
 cli.add_command(cp)
 

@@ -20,11 +20,11 @@ MAX_HELP: Final = 64 * 1024  # ten times the real one; a program that prints wit
 
 
 class Unusable(Exception):
-    """There is none, or it cannot be used; `stage` is the fingerprint."""
+    """There is none, or it cannot be used; `stage` is the fingerprint, `lacking` what it has no option for."""
 
-    def __init__(self, stage: str, code: int) -> None:
+    def __init__(self, stage: str, code: int, lacking: tuple[str, ...] = ()) -> None:
         super().__init__(stage)
-        self.stage, self.errno = stage, code
+        self.stage, self.errno, self.lacking = stage, code, lacking
 
 
 def find(path: str) -> str:
@@ -42,12 +42,14 @@ def find(path: str) -> str:
     if os.geteuid() != 0 and os.stat(tool).st_mode & stat.S_ISUID:
         raise Unusable("bwrap.setuid", errno.EPERM)
     text = _help(tool)
-    if set(text.decode("utf-8", "replace").split()).issuperset(OPTIONS):
+    words = set(text.decode("utf-8", "replace").split())
+    lacking = tuple(option for option in OPTIONS if option not in words)
+    if not lacking:
         return tool
     failure = bwrapped.told(text)  # on some hosts it does not even come to the help
     if failure.stage != bwrapped.UNKNOWN:
         raise Unusable(failure.stage, failure.errno)
-    raise Unusable("bwrap.option", errno.ENOSYS)
+    raise Unusable("bwrap.option", errno.ENOSYS, lacking)
 
 
 def _first(path: str) -> str | None:

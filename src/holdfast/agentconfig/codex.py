@@ -1,0 +1,238 @@
+"""Asks the real Codex CLI: which version it is, what it thinks of a file, and which values are in force."""
+
+import contextlib
+import json
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, Final
+
+from holdfast.agentconfig.decision import Admin, Version, parse_version
+from holdfast.agentconfig.effective import Effective, flatten
+from holdfast.errors import InvalidRequest, NotFound, OperationFailed
+
+ANSWER_S: Final = 20.0  # it takes a tenth of a second; on a machine that does much else, many of those
+MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024  # all layers of a configuration, many times over
+SCRATCH: Final = ".holdfast-check-"
+
+_READ: Final = 65536
+
+
+def find(environ: Mapping[str, str] = os.environ) -> Path:
+    """The program: $CODEX_BIN, else the first on the PATH.
+
+    Raises:
+        NotFound: there is none.
+    """
+    named = environ.get("CODEX_BIN") or shutil.which("codex", path=environ.get("PATH", os.defpath))
+    if not named or not os.access(named, os.X_OK):
+        raise NotFound(
+            "no codex on the PATH",
+            remedy="npm install -g @openai/codex, or set CODEX_BIN to the program",
+        )
+    return Path(named)
+
+
+def version(binary: Path) -> Version | None:
+    """Its version; None if it does not say one in time."""
+    try:
+        done = subprocess.run(  # noqa: S603 - the operator's own program
+            [str(binary), "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=ANSWER_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return parse_version(done.stdout[:_READ].decode("utf-8", "replace"))
+
+
+def requirements(binary: Path) -> Admin:
+    """What administrators of this machine demand, whatever the home; nothing is written into one.
+
+    Raises:
+        OperationFailed: Codex does not start, or says nothing in time.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix=SCRATCH, ignore_cleanup_errors=True) as scratch,
+        _app_server(binary, Path(scratch), Path(scratch), ()) as server,
+    ):
+        return _admin(server.call("configRequirements/read", None).get("requirements"))
+
+
+def effective(binary: Path, home: Path, cwd: Path, overrides: Sequence[str] = ()) -> Effective:
+    """What is in force in `cwd` with this home and these `-c` overrides, as an app server reads it.
+
+    Raises:
+        OperationFailed: it does not start, or says nothing in time.
+        InvalidRequest: it refuses the configuration.
+    """
+    arguments = [part for override in overrides for part in ("-c", override)]
+    with _app_server(binary, home, cwd, arguments) as server:
+        told = server.call("config/read", {"includeLayers": False, "cwd": str(cwd)})
+    origins = told.get("origins")
+    named = origins.items() if isinstance(origins, dict) else ()
+    return Effective(dict(flatten(told.get("config"))), {key: _layer(layer) for key, layer in named})
+
+
+def validate(binary: Path, home: Path, text: str) -> None:
+    """Have Codex read this text strictly, in a home of its own inside `home` that is gone afterwards.
+
+    Raises:
+        InvalidRequest: it refuses it; the message has its line and column.
+        OperationFailed: it does not answer.
+    """
+    with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=home, ignore_cleanup_errors=True) as scratch:
+        (Path(scratch) / "config.toml").write_bytes(text.encode())
+        argv = [str(binary), "app-server", "--print-startup-config", "--strict-config"]
+        try:
+            done = subprocess.run(  # noqa: S603 - the operator's own program
+                argv,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=ANSWER_S,
+                check=False,
+                env={**os.environ, "CODEX_HOME": scratch},
+                cwd=scratch,
+            )
+            answer = json.loads(done.stdout)
+        except (OSError, subprocess.TimeoutExpired, ValueError):
+            raise OperationFailed(
+                "codex does not say what it thinks of the new file", remedy="codex --version; codex doctor"
+            ) from None
+        detail = _complaint(answer, scratch)
+    if detail:
+        raise InvalidRequest(
+            f"codex refuses the new file, which was not written: {detail}",
+            remedy="correct that line by hand, then try again",
+        )
+
+
+def _complaint(answer: object, scratch: str) -> str:
+    """What it says against the text itself; that a file beside it is not here is no fault of the text."""
+    error = answer.get("error") if isinstance(answer, dict) else None
+    data = error.get("data") if isinstance(error, dict) else None
+    if error is None:
+        return ""
+    detail = str((data or {}).get("detail") or error.get("message") or "no reason given")
+    about_text = f"{scratch}/config.toml:" in detail
+    if scratch in detail and not about_text:
+        return ""
+    return detail.replace(f"{scratch}/", "")
+
+
+def _layer(told: object) -> str:
+    """`{"name": {"type": "project", "dotCodexFolder": ...}}` in words."""
+    name = told.get("name") if isinstance(told, dict) else None
+    if not isinstance(name, dict):
+        return ""
+    place = next((str(value) for key, value in name.items() if key != "type" and isinstance(value, str)), "")
+    return f"{name.get('type')} {place}".strip()
+
+
+def _admin(required: object) -> Admin:
+    if not isinstance(required, dict):
+        return Admin()
+    return Admin(
+        modes=_words(required.get("allowedSandboxModes")),
+        approvals=_words(required.get("allowedApprovalPolicies")),
+        profiles=bool(required.get("allowedPermissionProfiles")),
+    )
+
+
+def _words(value: object) -> tuple[str, ...] | None:
+    return tuple(str(word) for word in value) if isinstance(value, list) else None
+
+
+@contextlib.contextmanager
+def _app_server(binary: Path, home: Path, cwd: Path, arguments: Sequence[str]) -> Iterator["_Server"]:
+    try:
+        process = subprocess.Popen(  # noqa: S603 - the operator's own program
+            [str(binary), "app-server", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "CODEX_HOME": str(home)},
+            cwd=cwd,
+            start_new_session=True,
+        )
+    except OSError as exc:
+        raise OperationFailed(f"cannot start {binary}: {exc.strerror}", remedy="codex --version") from None
+    try:
+        if process.stdin is None or process.stdout is None:
+            raise AssertionError("asked for pipes")
+        server = _Server(process.stdin, process.stdout)
+        about = {"name": "holdfast", "title": "holdfast", "version": "1"}
+        server.call("initialize", {"clientInfo": about})
+        server.send({"method": "initialized"})
+        yield server
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+class _Server:
+    """One question at a time over its pipes, all of them until one deadline."""
+
+    def __init__(self, stdin: IO[bytes], stdout: IO[bytes]) -> None:
+        self._stdin, self._stdout = stdin, stdout
+        self._until = time.monotonic() + ANSWER_S
+        self._heard = bytearray()
+        self._asked = 0
+
+    def send(self, message: Mapping[str, object]) -> None:
+        try:
+            self._stdin.write(json.dumps(message).encode() + b"\n")
+            self._stdin.flush()
+        except OSError:
+            raise self._silent() from None
+
+    def call(self, method: str, params: object) -> dict[str, Any]:
+        self._asked += 1
+        self.send({"id": self._asked, "method": method, "params": params})
+        while True:
+            message = self._message()
+            if message.get("id") == self._asked and "method" not in message:
+                break
+        if "error" in message:
+            raise InvalidRequest(
+                f"codex refuses the configuration: {message['error'].get('message')}",
+                remedy="correct the file it names, then try again",
+            )
+        result = message.get("result")
+        return result if isinstance(result, dict) else {}
+
+    def _message(self) -> dict[str, Any]:
+        while b"\n" not in self._heard:
+            data = self._more()
+            if not data or len(self._heard) > MAX_ANSWER_BYTES:
+                raise self._silent()
+            self._heard += data
+        line, _, rest = self._heard.partition(b"\n")
+        self._heard = rest
+        try:
+            message = json.loads(line)
+        except ValueError:
+            raise self._silent() from None
+        return message if isinstance(message, dict) else {}
+
+    def _more(self) -> bytes:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._stdout, selectors.EVENT_READ)
+            if not selector.select(max(0.0, self._until - time.monotonic())):
+                return b""
+        return os.read(self._stdout.fileno(), _READ)
+
+    @staticmethod
+    def _silent() -> OperationFailed:
+        return OperationFailed(
+            "codex app-server does not answer", remedy="codex --version; codex doctor; then try again"
+        )

@@ -1,0 +1,248 @@
+"""Changes a configuration file that others write too: all of it or nothing, and nobody's change is lost.
+
+Writers of ours take turns with a lock. Codex takes none, so what was read is compared once more right
+before the new file takes its place; between that and the rename there is a moment that nobody can close.
+"""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from holdfast.agentconfig import block
+from holdfast.errors import InvalidRequest, NotFound, OperationFailed
+
+NAME: Final = "config.toml"
+LOCK: Final = ".holdfast.lock"
+LOCK_WAIT_S: Final = 30.0  # ten writers that each ask Codex on a slow machine; longer, and one of them hangs
+MAX_CONFIG_BYTES: Final = 4 * 1024 * 1024  # a thousand times what people have; more is no configuration
+MAX_TRIES: Final = 5  # a Codex that writes between our reading and our renaming, again and again
+BACKUPS_KEPT: Final = 3  # enough to go back; each may hold a token
+
+_LOOK_AGAIN_S: Final = 0.02
+_DIGEST_CHARS: Final = 12
+_MODE: Final = 0o600  # the file may hold tokens
+_BACKUP: Final = re.compile(rf"{re.escape(NAME)}\.[0-9a-f]{{{_DIGEST_CHARS}}}\.bak")
+
+
+@dataclass(frozen=True, slots=True)
+class Edited:
+    """What became of the file; `backup` is the file that holds what was there before."""
+
+    path: Path
+    before: str
+    after: str
+    backup: Path | None = None
+
+    @property
+    def changed(self) -> bool:
+        return self.before != self.after
+
+
+def read(home: Path, *, follow: bool) -> str:
+    """The text of the file, or none; `follow` as for `edit`.
+
+    Raises:
+        NotFound: there is no such home.
+        InvalidRequest: it is no file of the home, too large, or not text.
+    """
+    with _opened(home, follow=follow) as (folder, where):
+        return _text(_bytes(folder, where.name), where)
+
+
+def edit(
+    home: Path,
+    change: Callable[[str], str],
+    *,
+    follow: bool,
+    validate: Callable[[str], None] = lambda _text: None,
+    wait_s: float = LOCK_WAIT_S,
+) -> Edited:
+    """Put `change` of the file's text in its place, with mode 0600; what is the same is not written.
+
+    `follow` is for an operator's own home, whose file may be a link to where it is kept: the link stays,
+    its target is written. In a task's home no link is followed, since an earlier task could have made it.
+    Whatever `change` and `validate` raise leaves the file as it was.
+
+    Raises:
+        NotFound: there is no such home.
+        InvalidRequest: it is no file of the home, too large, or not text.
+        OperationFailed: another writer does not end, or the file system refuses.
+    """
+    with _opened(home, follow=follow) as (folder, where), _locked(folder, where, wait_s):
+        for _ in range(MAX_TRIES):
+            seen = _bytes(folder, where.name)
+            before = _text(seen, where)
+            after = change(before)
+            if after == before:
+                if seen is not None:
+                    _restrict(folder, where.name)
+                return Edited(where, before, after)
+            validate(after)
+            backup = _keep(folder, where, seen) if seen and _is_users(before) else None
+            if _put(folder, where, after.encode(), seen):
+                return Edited(where, before, after, backup)
+    raise OperationFailed(
+        f"{where} was changed by somebody else {MAX_TRIES} times while it was being written",
+        remedy="end the Codex processes that use this home, then try again",
+    )
+
+
+@contextlib.contextmanager
+def _opened(home: Path, *, follow: bool) -> Iterator[tuple[int, Path]]:
+    """The directory of the file, open, and the file's path."""
+    where = Path(os.path.realpath(home / NAME)) if follow else home / NAME
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
+    try:
+        folder = os.open(where.parent, flags)
+    except FileNotFoundError:
+        raise NotFound(
+            f"{where.parent} is not there", remedy=f"mkdir -m 700 -p {str(where.parent)!r}"
+        ) from None
+    except NotADirectoryError:
+        raise InvalidRequest(
+            f"{where.parent} is no directory, or a link", remedy="name the directory itself"
+        ) from None
+    except OSError as exc:
+        raise _refused(where, exc) from None
+    try:
+        yield folder, where
+    finally:
+        os.close(folder)
+
+
+@contextlib.contextmanager
+def _locked(folder: int, where: Path, wait_s: float) -> Iterator[None]:
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    try:
+        lock = os.open(LOCK, flags, _MODE, dir_fd=folder)
+    except OSError as exc:
+        raise _refused(where, exc) from None
+    try:
+        until = time.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    raise OperationFailed(
+                        f"another writer has held {where.parent / LOCK} for {wait_s:.0f} s",
+                        remedy=f"see who: fuser {str(where.parent / LOCK)!r}",
+                    ) from None
+                time.sleep(_LOOK_AGAIN_S)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _bytes(folder: int, name: str) -> bytes | None:
+    """What is in the file; None if there is none. A link, a pipe or a device is not opened for reading."""
+    try:
+        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        if exc.errno == errno.ELOOP:
+            raise InvalidRequest(
+                f"{name} is a link, and none is followed in the home of a task",
+                remedy="look where it leads, and delete it; for a home of your own use --home",
+            ) from None
+        raise _refused(Path(name), exc) from None
+    with open(file, "rb") as opened:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise InvalidRequest(f"{name} is not a regular file", remedy="move it away, then try again")
+        data = opened.read(MAX_CONFIG_BYTES + 1)
+    if len(data) > MAX_CONFIG_BYTES:
+        raise InvalidRequest(f"{name} is larger than {MAX_CONFIG_BYTES} bytes", remedy="look what is in it")
+    return data
+
+
+def _text(data: bytes | None, where: Path) -> str:
+    try:
+        return (data or b"").decode()
+    except UnicodeDecodeError as exc:
+        raise InvalidRequest(
+            f"{where} is not UTF-8 at byte {exc.start}", remedy="correct the file by hand, then try again"
+        ) from None
+
+
+def _is_users(text: str) -> bool:
+    """Is there more in it than what we wrote?"""
+    return bool(block.remove(text).text.strip())
+
+
+def _restrict(folder: int, name: str) -> None:
+    file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        if stat.S_IMODE(os.fstat(file).st_mode) != _MODE:
+            os.fchmod(file, _MODE)
+    except OSError as exc:
+        raise _refused(Path(name), exc) from None
+    finally:
+        os.close(file)
+
+
+def _keep(folder: int, where: Path, data: bytes) -> Path:
+    """A copy under the name of its content, and of the older ones the newest."""
+    name = f"{NAME}.{hashlib.sha256(data).hexdigest()[:_DIGEST_CHARS]}.bak"
+    temporary = _written(folder, where, data)
+    os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    kept = [entry for entry in os.listdir(folder) if _BACKUP.fullmatch(entry) and entry != name]
+    kept.sort(key=lambda entry: os.stat(entry, dir_fd=folder, follow_symlinks=False).st_mtime_ns)
+    for entry in kept[: max(0, len(kept) - BACKUPS_KEPT + 1)]:
+        os.unlink(entry, dir_fd=folder)
+    return where.parent / name
+
+
+def _put(folder: int, where: Path, data: bytes, seen: bytes | None) -> bool:
+    """Let the new content take the place of what was seen; False if something else is there by now."""
+    temporary = _written(folder, where, data)
+    try:
+        if _bytes(folder, where.name) != seen:
+            os.unlink(temporary, dir_fd=folder)
+            return False
+        os.replace(temporary, where.name, src_dir_fd=folder, dst_dir_fd=folder)
+        os.fsync(folder)
+    except OSError as exc:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary, dir_fd=folder)
+        raise _refused(where, exc) from None
+    return True
+
+
+def _written(folder: int, where: Path, data: bytes) -> str:
+    """The name of a new file with this content, which is on the disk."""
+    name = f".{NAME}.{secrets.token_hex(8)}.tmp"
+    try:
+        file = os.open(
+            name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _MODE, dir_fd=folder
+        )
+        try:
+            with open(file, "wb") as opened:
+                os.fchmod(file, _MODE)
+                opened.write(data)
+                opened.flush()
+                os.fsync(file)
+        except OSError:
+            os.unlink(name, dir_fd=folder)
+            raise
+    except OSError as exc:
+        raise _refused(where, exc) from None
+    return name
+
+
+def _refused(where: Path, exc: OSError) -> OperationFailed:
+    return OperationFailed(
+        f"cannot write {where}: {exc.strerror}",
+        remedy=f"see who may: ls -ld {str(where.parent)!r}; do not launch before it is written",
+    )

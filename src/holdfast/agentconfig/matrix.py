@@ -1,0 +1,298 @@
+"""Which sandbox the agent gets here: a table of rows, of which the first that matches decides. Pure module.
+
+Every row with full access asks for a container or a virtual machine that the operator
+declared. What is not known (a version, a probe that could not be made) never allows more than if it were
+known to work: the agent's own sandbox is asked for, and fails closed where it cannot be had.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from holdfast.agentconfig import recipe
+from holdfast.agentconfig.decision import (
+    Boundary,
+    Decision,
+    Facts,
+    Mode,
+    Network,
+    Severity,
+    Version,
+    Wish,
+    Writes,
+)
+from holdfast.agentconfig.settings import Settings
+
+OLDEST: Final[Version] = (0, 131, 0)  # strict configuration, permission profiles under their final names
+PROC_TEXT_CHANGED: Final = (0, 12)  # from this bubblewrap on Codex does not know the error and does not retry
+
+_ASSERT: Final = "prove it before the first task: holdfast doctor assert"
+_DECLARE: Final = (
+    "or run the agent in a container or virtual machine without host mounts and without the socket of a "
+    "container daemon, and declare it: --boundary container"
+)
+_HOST: Final = "holdfast doctor says what stands in the way of user namespaces, and what to type"
+_BROKER: Final = (
+    "the worker can write anything into the board's directory, also what other workers wrote; a broker that "
+    "takes single actions from it would let it change its own card only"
+)
+_READABLE: Final = (
+    "commands can read everything that this user can read, and with network it can leave: no secret is safe "
+    "from them"
+)
+_ONLY_OUTER: Final = (
+    "nothing but the boundary that was declared protects anything: no host mounts, no daemon's socket, a "
+    "user and an egress policy of its own"
+)
+_PROXY: Final = "traffic goes through a local proxy of Codex: a program that ignores proxy variables has none"
+_HOOKS: Final = "hooks and configuration of the repository stay read-only: your own git would run them"
+
+
+class Case(NamedTuple):
+    facts: Facts
+    wish: Wish
+
+
+class Condition(NamedTuple):
+    """A column of the table: how it reads, and when it holds."""
+
+    text: str
+    holds: Callable[[Case], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of the table. All of `when` must hold."""
+
+    id: str
+    when: tuple[Condition, ...]
+    mode: Mode
+    severity: Severity
+    reason: str
+    remedies: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def inside(path: str, root: str) -> bool:
+    """Is `path` this root or below it, by name?"""
+    return path == root or path.startswith(root.rstrip("/") + "/")
+
+
+def _exposed(case: Case) -> bool:
+    """Can a command write the configuration? Codex itself guards `.codex` directly below a root."""
+    home = case.facts.home
+    roots = (*case.wish.writable, *case.wish.projects, *case.facts.temporary)
+    return bool(home) and any(inside(home, root) and home != f"{root.rstrip('/')}/.codex" for root in roots)
+
+
+def _blocked(case: Case) -> bool:
+    facts = case.facts
+    silent = facts.proc is False and facts.bubblewrap is not None and facts.bubblewrap >= PROC_TEXT_CHANGED
+    return facts.os not in ("linux", "darwin", "windows") or facts.nested or (_linux(case) and silent)
+
+
+def _linux(case: Case) -> bool:
+    return case.facts.os == "linux"
+
+
+def _allows(*modes: Mode) -> Callable[[Case], bool]:
+    def holds(case: Case) -> bool:
+        allowed = case.facts.admin.modes
+        return allowed is None or any(mode.value in allowed for mode in modes)
+
+    return holds
+
+
+def _no(condition: Condition, text: str) -> Condition:
+    return Condition(text, lambda case: not condition.holds(case))
+
+
+def _network(*wanted: Network) -> Condition:
+    text = "network " + " or ".join(wanted)
+    return Condition(text, lambda case: case.wish.network in wanted)
+
+
+def _writes(wanted: Writes) -> Condition:
+    return Condition(f"writes {wanted}", lambda case: case.wish.writes is wanted)
+
+
+TOO_OLD: Final = Condition(
+    "Codex before 0.131", lambda case: case.facts.version is not None and case.facts.version < OLDEST
+)
+EXPOSED: Final = Condition("home in a writable directory", _exposed)
+ENCLOSED: Final = Condition(
+    "boundary container or vm", lambda case: case.facts.boundary in (Boundary.CONTAINER, Boundary.VM)
+)
+FULL_ALLOWED: Final = Condition("administrator allows full access", _allows(Mode.FULL))
+NO_WORKSPACE: Final = _no(
+    Condition("", _allows(Mode.WORKSPACE)), "administrator does not allow workspace-write"
+)
+NO_READ_ONLY: Final = _no(Condition("", _allows(Mode.READ_ONLY)), "administrator does not allow read-only")
+PROFILES_FORCED: Final = Condition(
+    "administrator lists permission profiles", lambda case: case.facts.admin.profiles
+)
+UNSUPPORTED: Final = Condition("no sandbox in this place (WSL 1, nested, another system)", _blocked)
+NO_USERNS: Final = Condition(
+    "Linux, user namespaces fail", lambda case: _linux(case) and case.facts.userns is False
+)
+NO_NETNS: Final = Condition(
+    "Linux, network namespaces fail", lambda case: _linux(case) and case.facts.netns is False
+)
+WINDOWS_OFF: Final = Condition(
+    "Windows, no sandbox set", lambda case: case.facts.os == "windows" and case.facts.windows_sandbox is None
+)
+WINDOWS_ODD: Final = Condition(
+    "Windows, unknown sandbox set",
+    lambda case: (
+        case.facts.os == "windows" and case.facts.windows_sandbox not in (None, "elevated", "unelevated")
+    ),
+)
+UNSEEN: Final = Condition(
+    "version or probes not known",
+    lambda case: (
+        case.facts.version is None or (_linux(case) and None in (case.facts.userns, case.facts.netns))
+    ),
+)
+
+_UPGRADE: Final = ("install a newer Codex: npm install -g @openai/codex",)
+_FORCED: Final = "no sandbox of the agent can work here; the boundary that was declared is all there is"
+_REFUSED_HERE: Final = "no sandbox of the agent can work here, and no container or vm is declared around it"
+
+MATRIX: Final = (
+    Row(
+        "too-old", (TOO_OLD,), Mode.NONE, Severity.REFUSED,
+        "before 0.131 Codex checks no configuration strictly and has no permission profiles", _UPGRADE,
+    ),
+    Row(
+        "home-exposed", (EXPOSED,), Mode.NONE, Severity.REFUSED,
+        "a command could write the configuration that confines the next one",
+        ("put the home outside of the workspace, of /tmp and $TMPDIR and of every writable root",),
+    ),
+    Row(
+        "everything-enclosed", (_writes(Writes.EVERYTHING), ENCLOSED, FULL_ALLOWED), Mode.FULL, Severity.OK,
+        "full access was asked for, inside a boundary that was declared", notes=(_ONLY_OUTER,),
+    ),
+    Row(
+        "everything", (_writes(Writes.EVERYTHING),), Mode.NONE, Severity.REFUSED,
+        "full access needs a container or vm that is declared, and an administrator who allows it",
+        ("leave out --writes everything and name what has to be writable: --writable PATH", _DECLARE),
+    ),
+    Row(
+        "profiles-forced", (PROFILES_FORCED, _network(Network.FULL, Network.HOSTS)), Mode.NONE,
+        Severity.REFUSED,
+        "the administrator's list of profiles would take the network away without a word",
+        ("ask for a profile with network in requirements.toml, or use --network none",),
+    ),
+    Row(
+        "profiles-forced-offline", (PROFILES_FORCED,), Mode.WORKSPACE, Severity.DEGRADED,
+        "the administrator's profile decides what can be written, not this file", (_ASSERT,),
+    ),
+    Row(
+        "nothing-forbidden", (_writes(Writes.NOTHING), NO_READ_ONLY), Mode.NONE, Severity.REFUSED,
+        "the administrator does not allow what was asked for", ("ask for read-only in requirements.toml",),
+    ),
+    Row(
+        "nothing-online", (_writes(Writes.NOTHING), _network(Network.FULL, Network.HOSTS)), Mode.NONE,
+        Severity.REFUSED, "Codex has no network in read-only mode, whatever the file says",
+        ("use --network none, or --writes workspace",),
+    ),
+    Row(
+        "admin-read-only", (NO_WORKSPACE, _network(Network.NONE)), Mode.READ_ONLY, Severity.DEGRADED,
+        "the administrator allows no more than read-only", ("ask for workspace-write in requirements.toml",),
+    ),
+    Row(
+        "admin-forbids", (NO_WORKSPACE,), Mode.NONE, Severity.REFUSED,
+        "the administrator allows no mode that has network",
+        ("ask for workspace-write in requirements.toml, or use --network none",),
+    ),
+    Row(
+        "unsupported-enclosed", (UNSUPPORTED, ENCLOSED, FULL_ALLOWED), Mode.FULL, Severity.DEGRADED,
+        _FORCED, (_HOST,), (_ONLY_OUTER,),
+    ),
+    Row("unsupported", (UNSUPPORTED,), Mode.NONE, Severity.REFUSED, _REFUSED_HERE, (_HOST, _DECLARE)),
+    Row("windows-odd", (WINDOWS_ODD,), Mode.NONE, Severity.REFUSED,
+        "windows.sandbox has a value that nobody knows", ('set windows.sandbox to "elevated"',)),
+    Row(
+        "windows-off-enclosed", (WINDOWS_OFF, ENCLOSED, FULL_ALLOWED), Mode.FULL, Severity.DEGRADED,
+        "without windows.sandbox Codex refuses every change", ('set windows.sandbox to "elevated"',),
+        (_ONLY_OUTER,),
+    ),
+    Row(
+        "windows-off", (WINDOWS_OFF,), Mode.NONE, Severity.REFUSED,
+        "without windows.sandbox Codex refuses every change",
+        ('set windows.sandbox to "elevated"', _DECLARE),
+    ),
+    Row(
+        "no-userns-enclosed", (NO_USERNS, ENCLOSED, FULL_ALLOWED), Mode.FULL, Severity.DEGRADED,
+        _FORCED, (_HOST,), (_ONLY_OUTER,),
+    ),
+    Row("no-userns", (NO_USERNS,), Mode.NONE, Severity.REFUSED, _REFUSED_HERE, (_HOST, _DECLARE)),
+    Row(
+        "no-netns", (NO_NETNS, _network(Network.NONE, Network.HOSTS)), Mode.NONE, Severity.REFUSED,
+        "every mode without the host's network needs a network namespace, and this host gives none",
+        (_HOST, "or use --network full, where a boundary of yours limits the network"),
+    ),
+    Row(
+        "nothing-unseen", (_writes(Writes.NOTHING), UNSEEN), Mode.READ_ONLY, Severity.DEGRADED,
+        "read-only, as asked for; whether it works here is not known", (_ASSERT,),
+    ),
+    Row(
+        "nothing", (_writes(Writes.NOTHING),), Mode.READ_ONLY, Severity.OK, "read-only, as asked for",
+        (_ASSERT,),
+    ),
+    Row(
+        "hosts-unseen", (_network(Network.HOSTS), UNSEEN), Mode.PROFILE, Severity.DEGRADED,
+        "a profile with a list of hosts; whether it works here is not known", (_ASSERT,), (_PROXY,),
+    ),
+    Row(
+        "hosts", (_network(Network.HOSTS),), Mode.PROFILE, Severity.OK,
+        "a list of hosts needs a permission profile", (_ASSERT,), (_PROXY,),
+    ),
+    Row(
+        "git-unseen", (_writes(Writes.GIT), UNSEEN), Mode.PROFILE, Severity.DEGRADED,
+        "a profile that can commit; whether it works here is not known", (_ASSERT,), (_HOOKS,),
+    ),
+    Row(
+        "git", (_writes(Writes.GIT),), Mode.PROFILE, Severity.OK,
+        "a writable .git with guarded hooks needs a permission profile", (_ASSERT,), (_HOOKS,),
+    ),
+    Row(
+        "workspace-unseen", (UNSEEN,), Mode.WORKSPACE, Severity.DEGRADED,
+        "workspace-write, as asked for; whether it works here is not known", (_ASSERT,),
+    ),
+    Row("workspace", (), Mode.WORKSPACE, Severity.OK, "workspace-write, as asked for", (_ASSERT,)),
+)  # fmt: skip
+
+
+def decide(facts: Facts, wish: Wish) -> Decision:
+    """The decision of the first row that matches; the last one always does."""
+    case = Case(facts, wish)
+    row = next(row for row in MATRIX if all(condition.holds(case) for condition in row.when))
+    if row.mode is Mode.NONE:
+        return Decision(row.id, row.mode, row.severity, Settings(()), (), row.reason, row.remedies, row.notes)
+    decided = recipe.write(row.mode, facts, wish)
+    return Decision(
+        row.id,
+        row.mode,
+        row.severity,
+        decided,
+        recipe.flags(row.mode, decided),
+        row.reason,
+        row.remedies,
+        (*row.notes, *_notes(row.mode, facts, wish)),
+    )
+
+
+def _notes(mode: Mode, facts: Facts, wish: Wish) -> list[str]:
+    notes = []
+    if wish.board:
+        notes.append(_BROKER)
+    if wish.network is not Network.NONE or mode is Mode.FULL:
+        notes.append(_READABLE)
+    if facts.trusted:
+        notes.append("the repository is trusted: its own .codex/config.toml is above this file")
+    if _linux(Case(facts, wish)) and facts.proc is False and mode is not Mode.FULL:
+        notes.append("no /proc of its own can be mounted here: commands see the processes of the host")
+    if recipe.approval(facts) != "never":
+        notes.append("the administrator wants somebody to be asked, and nobody is there to answer")
+    return notes

@@ -1,0 +1,222 @@
+"""One order to configure Codex: decide for this machine, show, write, compare or take back."""
+
+import difflib
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from holdfast.agentconfig import block, codex, effective, files, host, matrix, project
+from holdfast.agentconfig.conflict import Conflict
+from holdfast.agentconfig.decision import Admin, Boundary, Decision, Network, Severity, Wish, Writes
+from holdfast.agentconfig.settings import Settings
+from holdfast.errors import InvalidRequest, NotFound, SandboxUnavailable, UsageError
+
+_HOST: Final = re.compile(r"(?:\*{1,2}\.)?(?!-)[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})*")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What was typed. `task` is a home for one task, in which no link is followed."""
+
+    home: Path
+    task: bool
+    cwd: Path
+    network: tuple[str, ...] = ()
+    writes: Writes = Writes.WORKSPACE
+    writable: tuple[Path, ...] = ()
+    board: Path | None = None
+    boundary: Boundary = Boundary.NONE
+    trusted: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The decision, and the file before and after; a refused decision leaves it as it is."""
+
+    path: Path
+    decision: Decision
+    before: str
+    after: str
+    settings: Settings  # in force after it: the decision's, or the user's where those are stricter
+    conflicts: tuple[Conflict, ...]
+    layers: tuple[str, ...]  # files of the repository that would be above this one if it were trusted
+    binary: Path | None
+
+    def diff(self) -> list[str]:
+        """Unified, without line ends; empty if nothing changes."""
+        name = str(self.path)
+        lines = difflib.unified_diff(
+            self.before.splitlines(), self.after.splitlines(), name, name, lineterm=""
+        )
+        return list(lines)
+
+    def report(self) -> dict[str, object]:
+        """Plain values, for JSON."""
+        return {
+            "schemaVersion": 1,
+            "file": str(self.path),
+            "decision": self.decision.report(),
+            "changed": self.before != self.after,
+            "diff": self.diff(),
+            "conflicts": [
+                {"kind": each.kind.value, "key": list(each.key), "line": each.line, "detail": each.detail}
+                for each in self.conflicts
+            ],
+            "projectLayers": list(self.layers),
+        }
+
+
+def plan(order: Order) -> Plan:
+    """What `apply` would do now.
+
+    Raises:
+        NotFound: the home, the directory or a root is not there.
+        UsageError: the wish makes no sense, or the file is not TOML.
+    """
+    found = project.look(order.cwd)
+    wish = _wish(order, found)
+    text = files.read(order.home, follow=not order.task)
+    binary = _binary()
+    facts = host.gather(
+        text=text,
+        home=order.home,
+        version=codex.version(binary) if binary else None,
+        admin=codex.requirements(binary) if binary else Admin(),
+        boundary=order.boundary,
+        trusted=_is_trusted(order, found),
+    )
+    decision = matrix.decide(facts, wish)
+    path = order.home / files.NAME
+    if decision.severity is Severity.REFUSED:
+        return Plan(path, decision, text, text, decision.settings, (), found.layers, binary)
+    applied = _applied(text, decision, order)
+    return Plan(path, decision, text, applied.text, applied.settings, applied.conflicts, found.layers, binary)
+
+
+def apply(order: Order) -> Plan:
+    """Decide and write; what was written is what Codex itself accepted.
+
+    Raises:
+        SandboxUnavailable: the decision is to refuse; nothing was written.
+        NotFound, UsageError: as `plan`.
+        InvalidRequest: Codex refuses the new file; nothing was written.
+        OperationFailed: it could not be written. Nothing may be launched with what is there.
+    """
+    planned = plan(order)
+    decision, binary = planned.decision, planned.binary
+    if decision.severity is Severity.REFUSED:
+        raise SandboxUnavailable(
+            f"refused ({decision.row}): {decision.reason}", remedy="; ".join(decision.remedies) or None
+        )
+
+    def validate(text: str) -> None:
+        if binary is not None:
+            codex.validate(binary, order.home, text)
+
+    edited = files.edit(
+        order.home,
+        lambda text: _applied(text, decision, order).text,
+        follow=not order.task,
+        validate=validate,
+    )
+    applied = _applied(edited.before, decision, order)
+    return Plan(
+        planned.path,
+        decision,
+        edited.before,
+        edited.after,
+        applied.settings,
+        applied.conflicts,
+        planned.layers,
+        binary,
+    )
+
+
+def check(order: Order, overrides: Sequence[str] = ()) -> tuple[Plan, list[effective.Difference]]:
+    """Where the values in force, read back from the real Codex, are not those of the decision.
+
+    Raises:
+        NotFound: also if there is no Codex.
+        SandboxUnavailable: the decision is to refuse, so nothing that is in force is right.
+        InvalidRequest, OperationFailed: Codex refuses the configuration, or does not answer.
+    """
+    binary = codex.find()
+    planned = plan(order)
+    decision = planned.decision
+    if decision.severity is Severity.REFUSED:
+        raise SandboxUnavailable(
+            f"refused ({decision.row}): {decision.reason}", remedy="; ".join(decision.remedies) or None
+        )
+    now = codex.effective(binary, order.home, order.cwd, overrides)
+    return planned, effective.differences(planned.settings, now)
+
+
+def remove(order: Order) -> files.Edited:
+    """Take our blocks out and give back what they displaced.
+
+    Raises:
+        NotFound: there is no such home.
+        UsageError: the file is not TOML.
+        OperationFailed: it could not be written.
+    """
+    return files.edit(order.home, lambda text: block.remove(text).text, follow=not order.task)
+
+
+def _applied(text: str, decision: Decision, order: Order) -> block.Applied:
+    return block.apply(text, decision.settings, config_dir=os.path.realpath(order.home))
+
+
+def _binary() -> Path | None:
+    try:
+        return codex.find()
+    except NotFound:
+        return None
+
+
+def _wish(order: Order, found: project.Project) -> Wish:
+    if not order.cwd.is_dir():
+        raise NotFound(f"{order.cwd} is not a directory", remedy="name the task's directory with --cwd")
+    network, hosts = _network(order.network)
+    if order.writes is Writes.GIT and not found.git:
+        raise InvalidRequest(
+            f"{order.cwd} is in no repository whose git directory can be trusted to be its own",
+            remedy="use a plain clone or a linked worktree, or --writes workspace",
+        )
+    return Wish(
+        network=network,
+        hosts=hosts,
+        writes=order.writes,
+        roots=tuple(_directory(path, "--writable") for path in order.writable),
+        board=_directory(order.board, "--board") if order.board else None,
+        projects=found.names,
+        git=found.git,
+    )
+
+
+def _network(words: tuple[str, ...]) -> tuple[Network, tuple[str, ...]]:
+    if not words or words == (Network.NONE.value,):
+        return Network.NONE, ()
+    if words == (Network.FULL.value,):
+        return Network.FULL, ()
+    for word in words:
+        if word in (Network.NONE.value, Network.FULL.value) or not _HOST.fullmatch(word):
+            raise UsageError(
+                f"not a host: {word!r}",
+                remedy="--network none, --network full, or names such as --network pypi.org, one each",
+            )
+    return Network.HOSTS, tuple(dict.fromkeys(words))
+
+
+def _directory(path: Path, option: str) -> str:
+    """Codex ignores a root that is not there without a word, so it must be."""
+    if not path.is_dir():
+        raise NotFound(f"{option}: {path} is not a directory", remedy=f"mkdir -p {str(path)!r}")
+    return os.path.realpath(path)
+
+
+def _is_trusted(order: Order, found: project.Project) -> bool:
+    named = {os.path.realpath(path) for path in order.trusted}
+    return bool(named & {os.path.realpath(name) for name in found.names})

@@ -1,0 +1,112 @@
+"""Of every decision: full access is never had without a boundary, and not knowing never allows more."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.agentconfig.decision import (
+    Admin,
+    Boundary,
+    Decision,
+    Facts,
+    Mode,
+    Network,
+    Severity,
+    Wish,
+    Writes,
+)
+from holdfast.agentconfig.matrix import decide
+
+ALLOWS = {Mode.NONE: 0, Mode.READ_ONLY: 1, Mode.WORKSPACE: 2, Mode.PROFILE: 2, Mode.FULL: 3}
+PATHS = st.sampled_from(["/srv", "/srv/a", "/opt/w", "/home/u"])
+MODES = st.sampled_from(["read-only", "workspace-write", "danger-full-access"])
+KNOWN = st.tuples(st.just(0), st.integers(100, 200), st.integers(0, 3))
+PROBED = st.sampled_from([True, False, None])
+ADMINS = st.builds(
+    Admin,
+    modes=st.none() | st.lists(MODES).map(tuple),
+    approvals=st.none() | st.lists(st.sampled_from(["never", "on-request"])).map(tuple),
+    profiles=st.sampled_from([False, False, True]),
+)
+FACTS = st.builds(
+    Facts,
+    os=st.sampled_from(["linux", "linux", "linux", "darwin", "windows", "wsl1", ""]),
+    version=st.none() | KNOWN | st.just((0, 166, 0)),
+    userns=PROBED,
+    netns=PROBED,
+    proc=PROBED,
+    bubblewrap=st.none() | st.tuples(st.just(0), st.integers(8, 13)),
+    nested=st.booleans(),
+    windows_sandbox=st.sampled_from([None, "elevated", "unelevated", "other"]),
+    boundary=st.sampled_from(Boundary),
+    trusted=st.booleans(),
+    admin=ADMINS,
+    home=st.sampled_from(["/home/u/.codex", "/home/u/.codex", "/srv/a/h"]),
+    temporary=st.just(("/tmp",)),
+)
+WISHES = st.builds(
+    Wish,
+    network=st.sampled_from(Network),
+    hosts=st.just(("a.example",)),
+    writes=st.sampled_from(Writes),
+    roots=st.lists(PATHS, max_size=2).map(tuple),
+    board=st.none() | PATHS,
+    projects=st.lists(PATHS, max_size=2, unique=True).map(tuple),
+    git=st.lists(PATHS, max_size=1).map(tuple),
+)
+
+
+def is_full(decision: Decision) -> bool:
+    said = (decision.settings.get("sandbox_mode"), decision.settings.get("default_permissions"))
+    loose = {"danger-full-access", ":danger-full-access"}
+    return decision.mode is Mode.FULL or bool(loose & {*said, *decision.flags})
+
+
+@given(FACTS, WISHES)
+def test_without_a_declared_container_or_vm_there_is_no_full_access(facts: Facts, wish: Wish) -> None:
+    undeclared = replace(
+        facts, boundary=Boundary.NONE if facts.boundary in "container vm" else facts.boundary
+    )
+    assert not is_full(decide(undeclared, wish))
+
+
+@given(FACTS, WISHES)
+def test_full_access_is_never_silent(facts: Facts, wish: Wish) -> None:
+    decision = decide(facts, wish)
+    if is_full(decision):
+        assert decision.notes
+        assert decision.reason
+        assert facts.boundary in (Boundary.CONTAINER, Boundary.VM)
+        assert facts.admin.modes is None or "danger-full-access" in facts.admin.modes
+
+
+@given(FACTS, WISHES, KNOWN.filter(lambda version: version >= (0, 131, 0)))
+def test_an_unknown_version_never_allows_more(
+    facts: Facts, wish: Wish, version: tuple[int, int, int]
+) -> None:
+    unknown = decide(replace(facts, version=None), wish)
+    known = decide(replace(facts, version=version), wish)
+    assert ALLOWS[unknown.mode] <= ALLOWS[known.mode]
+    if unknown.mode is not Mode.FULL:
+        assert unknown.severity is not Severity.OK
+
+
+@given(FACTS, WISHES)
+def test_a_probe_that_could_not_be_made_never_gives_full_access(facts: Facts, wish: Wish) -> None:
+    unseen = decide(replace(facts, userns=None, netns=None, proc=None), wish)
+    seen = decide(replace(facts, userns=True, netns=True, proc=True), wish)
+    assert ALLOWS[unseen.mode] <= ALLOWS[seen.mode]
+
+
+@given(FACTS, WISHES)
+def test_network_and_roots_are_never_more_than_was_asked_for(facts: Facts, wish: Wish) -> None:
+    decision = decide(facts, wish)
+    if decision.mode is Mode.FULL:
+        return
+    opened = decision.settings.get("sandbox_workspace_write", "network_access")
+    assert not opened or wish.network is Network.FULL
+    roots = decision.settings.get("sandbox_workspace_write", "writable_roots")
+    assert roots is None or roots == wish.writable
+    enabled = decision.settings.get("permissions", "holdfast", "network", "enabled")
+    assert not enabled or wish.network is not Network.NONE

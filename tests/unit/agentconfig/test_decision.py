@@ -1,0 +1,45 @@
+"""Versions, and a decision as plain values."""
+
+import json
+
+import pytest
+
+from holdfast.agentconfig.decision import Decision, Mode, Severity, Version, Wish, parse_version
+from holdfast.agentconfig.settings import Setting, settings
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ("codex-cli 0.166.0\n", (0, 166, 0)),
+        ("codex-cli 0.150.0-alpha.3", (0, 150, 0)),
+        ("1.2.3 4.5.6", (1, 2, 3)),
+        ("codex", None),
+        ("codex 0.166", None),
+        ("codex 1.2.3.4", None),
+        ("", None),
+    ],
+)
+def test_a_version_is_read_or_not_known(text: str, version: Version | None) -> None:
+    assert parse_version(text) == version
+
+
+def test_the_board_is_a_writable_root_once() -> None:
+    assert Wish(roots=("/a", "/b"), board="/c").writable == ("/a", "/b", "/c")
+    assert Wish(roots=("/a",), board="/a").writable == ("/a",)
+    assert Wish().writable == ()
+
+
+def test_a_report_is_plain_and_complete() -> None:
+    decided = settings([Setting(("sandbox_mode",), "read-only")])
+    decision = Decision("r", Mode.READ_ONLY, Severity.OK, decided, ("-s",), "because", ("do",), ("note",))
+    assert json.loads(json.dumps(decision.report())) == {
+        "row": "r",
+        "mode": "read-only",
+        "severity": "ok",
+        "settings": [{"key": ["sandbox_mode"], "value": "read-only"}],
+        "flags": ["-s"],
+        "reason": "because",
+        "remedies": ["do"],
+        "notes": ["note"],
+    }

@@ -1,0 +1,162 @@
+"""The decision matrix, row by row."""
+
+import pytest
+
+from holdfast.agentconfig.decision import (
+    Admin,
+    Boundary,
+    Decision,
+    Facts,
+    Mode,
+    Network,
+    Severity,
+    Version,
+    Wish,
+    Writes,
+)
+from holdfast.agentconfig.matrix import ENCLOSED, FULL_ALLOWED, MATRIX, Row, decide, inside
+
+NEW: Version = (0, 166, 0)
+CONTAINER, VM = Boundary.CONTAINER, Boundary.VM
+READ_ONLY = Admin(modes=("read-only",))
+NO_FULL = Admin(modes=("read-only", "workspace-write"))
+EVERYTHING, NOTHING, GIT = (
+    Wish(writes=Writes.EVERYTHING),
+    Wish(writes=Writes.NOTHING),
+    Wish(writes=Writes.GIT),
+)
+FULL, HOSTS = Wish(network=Network.FULL), Wish(network=Network.HOSTS, hosts=("a.example",))
+
+
+def linux(
+    version: Version | None = NEW,
+    *,
+    userns: bool | None = True,
+    netns: bool | None = True,
+    proc: bool | None = True,
+    bubblewrap: tuple[int, int] | None = None,
+    boundary: Boundary = Boundary.NONE,
+    admin: Admin = Admin(),  # noqa: B008 - immutable
+    home: str = "",
+) -> Facts:
+    return Facts("linux", version, userns, netns, proc, bubblewrap, boundary=boundary, admin=admin, home=home)
+
+
+CASES: list[tuple[str, Facts, Wish]] = [
+    ("too-old", linux((0, 130, 9)), Wish()),
+    ("too-old", linux((0, 130, 9), boundary=CONTAINER), EVERYTHING),
+    ("home-exposed", linux(home="/w/home"), Wish(projects=("/w",))),
+    ("home-exposed", linux(home="/b/home/.codex"), Wish(board="/b")),
+    ("home-exposed", linux(home="/srv/h"), Wish(roots=("/",))),
+    ("home-exposed", Facts("linux", NEW, True, True, True, home="/tmp/h", temporary=("/tmp",)), Wish()),
+    ("everything-enclosed", linux(boundary=CONTAINER), EVERYTHING),
+    ("everything-enclosed", linux(boundary=VM, userns=False), EVERYTHING),
+    ("everything", linux(), EVERYTHING),
+    ("everything", linux(boundary=Boundary.USER), EVERYTHING),
+    ("everything", linux(boundary=CONTAINER, admin=NO_FULL), EVERYTHING),
+    ("profiles-forced", linux(admin=Admin(profiles=True)), FULL),
+    ("profiles-forced", linux(admin=Admin(profiles=True)), HOSTS),
+    ("profiles-forced-offline", linux(admin=Admin(profiles=True)), Wish()),
+    ("nothing-forbidden", linux(admin=Admin(modes=("workspace-write",))), NOTHING),
+    ("nothing-online", linux(), Wish(network=Network.FULL, writes=Writes.NOTHING)),
+    ("admin-read-only", linux(admin=READ_ONLY), Wish()),
+    ("admin-forbids", linux(admin=READ_ONLY), FULL),
+    ("unsupported-enclosed", Facts("wsl1", NEW, boundary=CONTAINER), Wish()),
+    ("unsupported-enclosed", Facts("darwin", NEW, nested=True, boundary=VM), Wish()),
+    ("unsupported-enclosed", linux(proc=False, bubblewrap=(0, 12), boundary=CONTAINER), Wish()),
+    ("unsupported", linux(proc=False, bubblewrap=(0, 12)), Wish()),
+    ("unsupported", Facts("android", NEW), Wish()),
+    ("unsupported", Facts("wsl1", NEW, boundary=CONTAINER, admin=NO_FULL), Wish()),
+    ("windows-odd", Facts("windows", NEW, windows_sandbox="soft", boundary=CONTAINER), Wish()),
+    ("windows-off-enclosed", Facts("windows", NEW, boundary=VM), Wish()),
+    ("windows-off", Facts("windows", NEW), Wish()),
+    ("workspace", Facts("windows", NEW, windows_sandbox="elevated"), Wish()),
+    ("no-userns-enclosed", linux(userns=False, boundary=CONTAINER), Wish()),
+    ("no-userns", linux(userns=False), FULL),
+    ("no-userns", linux(userns=False, boundary=Boundary.USER), Wish()),
+    ("no-userns", linux(userns=False, boundary=VM, admin=NO_FULL), Wish()),
+    ("no-netns", linux(netns=False), Wish()),
+    ("no-netns", linux(netns=False, boundary=CONTAINER), HOSTS),
+    ("workspace", linux(netns=False), FULL),
+    ("nothing-unseen", linux(None), NOTHING),
+    ("nothing", linux(), NOTHING),
+    ("hosts-unseen", linux(userns=None), HOSTS),
+    ("hosts", linux(), HOSTS),
+    ("hosts", Facts("darwin", NEW), HOSTS),
+    ("git-unseen", linux(None), GIT),
+    ("git", linux(), GIT),
+    ("workspace-unseen", linux(None), Wish()),
+    ("workspace-unseen", linux(netns=None), FULL),
+    ("workspace", linux(), Wish()),
+    ("workspace", linux(proc=False, bubblewrap=(0, 11)), Wish()),
+    ("workspace", Facts("darwin", NEW), FULL),
+]
+
+
+@pytest.mark.parametrize(("row", "facts", "wish"), CASES)
+def test_the_first_row_that_matches_decides(row: str, facts: Facts, wish: Wish) -> None:
+    assert decide(facts, wish).row == row
+
+
+def test_every_row_has_a_case_and_a_name_of_its_own() -> None:
+    names = [row.id for row in MATRIX]
+    assert len(set(names)) == len(names)
+    assert {case[0] for case in CASES} == set(names)
+
+
+@pytest.mark.parametrize("row", MATRIX, ids=lambda row: row.id)
+def test_what_is_refused_has_a_remedy_and_full_access_a_boundary(row: Row) -> None:
+    assert (row.mode is Mode.NONE) == (row.severity is Severity.REFUSED)
+    assert row.remedies or row.severity is Severity.OK
+    if row.mode is Mode.FULL:
+        assert {ENCLOSED, FULL_ALLOWED} <= set(row.when)
+
+
+def test_what_is_refused_says_nothing_to_write_or_launch() -> None:
+    decision = decide(linux(userns=False), Wish(projects=("/p",)))
+    assert decision.settings.items == ()
+    assert decision.flags == ()
+
+
+def test_a_wish_for_everything_is_full_access_inside_the_boundary_only() -> None:
+    decision = decide(linux(boundary=CONTAINER), EVERYTHING)
+    assert decision.settings.get("sandbox_mode") == "danger-full-access"
+    assert decision.flags[:2] == ("-s", "danger-full-access")
+    assert decision.notes
+
+
+def board(wish: Wish) -> Decision:
+    return decide(linux(home="/home/u/.codex"), wish)
+
+
+def test_a_worker_of_a_board_gets_its_directory_alone_and_reads_why_a_broker_is_better() -> None:
+    decision = board(Wish(board="/srv/board", projects=("/w",)))
+    assert decision.settings.get("sandbox_workspace_write", "writable_roots") == ("/srv/board",)
+    assert any("broker" in note for note in decision.notes)
+    assert not any("broker" in note for note in board(Wish(projects=("/w",))).notes)
+
+
+def test_what_the_administrator_and_the_host_take_away_is_said() -> None:
+    asked = decide(linux(admin=Admin(approvals=("on-request",))), Wish())
+    assert asked.settings.get("approval_policy") == "on-request"
+    assert any("asked" in note for note in asked.notes)
+    assert any("/proc" in note for note in decide(linux(proc=False), Wish()).notes)
+    assert any("trusted" in note for note in decide(Facts("darwin", NEW, trusted=True), Wish()).notes)
+
+
+def test_codex_guards_its_own_directory_below_a_root() -> None:
+    assert decide(linux(home="/home/u/.codex"), Wish(projects=("/home/u",))).row == "workspace"
+
+
+@pytest.mark.parametrize(
+    ("path", "root", "expected"),
+    [
+        ("/a/b", "/a", True),
+        ("/a", "/a", True),
+        ("/ab", "/a", False),
+        ("/a", "/", True),
+        ("/a", "/a/b", False),
+    ],
+)
+def test_inside_is_by_whole_names(path: str, root: str, expected: bool) -> None:
+    assert inside(path, root) is expected
