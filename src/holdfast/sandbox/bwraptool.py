@@ -20,7 +20,7 @@ MAX_HELP: Final = 64 * 1024  # ten times the real one; a program that prints wit
 
 
 class Unusable(Exception):
-    """There is none, or it cannot be used; `stage` is the fingerprint, `lacking` what it has no option for."""
+    """There is none, or it cannot be used; `stage` is the fingerprint, `lacking` the options missing."""
 
     def __init__(self, stage: str, code: int, lacking: tuple[str, ...] = ()) -> None:
         super().__init__(stage)
