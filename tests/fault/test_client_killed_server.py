@@ -4,8 +4,6 @@ The server is stopped before it is killed, so that every call is certainly under
 """
 
 import asyncio
-import os
-import signal
 import tempfile
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -77,7 +75,7 @@ async def test_every_handle_ends_with_one_clear_error_and_the_restarted_server_i
         async with env.http.stream("GET", web.url("/")) as response:
             body = aiter(response)
             assert await first(body) == b"first"
-            os.kill(server.pid, signal.SIGSTOP)
+            await server.freeze()
             handles = begun(
                 {
                     "wait": process.wait(),
@@ -136,7 +134,7 @@ async def test_a_server_that_stays_away_is_given_up_when_the_window_is_over(
     monkeypatch.setattr(recovery, "WINDOW_S", 1.0)
     async with holdfast.connect(server.url) as env:
         process = await env.start(CAT, stdin=True)
-        os.kill(server.pid, signal.SIGSTOP)
+        await server.freeze()
         handles = begun(
             {"wait": process.wait(), "events": anext(aiter(process)), "write": process.write(b"x")}
         )
@@ -167,7 +165,7 @@ async def test_whoever_waits_in_the_blocking_facade_is_told_too(server: ServerPr
     env = await asyncio.to_thread(sync.connect, server.url)
     try:
         process = await asyncio.to_thread(env.start, CAT, stdin=True)
-        os.kill(server.pid, signal.SIGSTOP)
+        await server.freeze()
         ended: dict[str, BaseException] = {}
         works: dict[str, Callable[[], object]] = {
             "wait": process.wait,

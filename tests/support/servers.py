@@ -61,16 +61,42 @@ class ServerProcess:
                 await self._process.wait()
         except TimeoutError:
             await self.crash()
+        await self._drained()
 
     async def crash(self) -> None:
         """SIGKILL: no farewell to anyone."""
         assert self._process is not None
         self._signal(signal.SIGKILL)
         await self._process.wait()
+        await self._drained()
+
+    async def freeze(self) -> None:
+        """SIGSTOP: whoever asks from now on is not answered."""
+        self._signal(signal.SIGSTOP)
+        async with asyncio.timeout(STOP_LIMIT_S):
+            while any(state != "T" for state in _thread_states(self.pid)):
+                await asyncio.sleep(0.01)
+
+    async def _drained(self) -> None:
+        """The pipe reaches its end after the process; a loop that is closed in between leaves it open."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_LIMIT_S):
+                await self._process.stdout.read()
 
     def _signal(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self.pid, number)
+
+
+def _thread_states(pid: int) -> list[str]:
+    """One letter per thread: a signal stops them one after the other."""
+    states = []
+    for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(OSError):
+            states.append(stat.read_text("utf-8").rpartition(")")[2].split()[0])
+    return states
 
 
 def isolated_environment(home: Path) -> dict[str, str]:
