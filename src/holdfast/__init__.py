@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from holdfast.client.environment import Environment as Environment
     from holdfast.client.environment import connect as connect
+    from holdfast.client.environments import Environments as Environments
     from holdfast.client.ordering import Closed as Closed
     from holdfast.client.ordering import Exited as Exited
     from holdfast.client.ordering import Output as Output
@@ -36,6 +37,7 @@ _EXPORTS = {
     "Closed": "client.ordering",
     "ConnectionLost": "errors",
     "Environment": "client.environment",
+    "Environments": "client.environments",
     "Exited": "client.ordering",
     "HoldfastError": "errors",
     "InvalidRequest": "errors",

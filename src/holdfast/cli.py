@@ -6,13 +6,15 @@ import json
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
 from holdfast import __version__
+from holdfast.commands.cp import cp
 from holdfast.commands.doctor import doctor
-from holdfast.errors import HoldfastError, StartupError, UsageError, face
+from holdfast.commands.oneline import OneLine, fail
+from holdfast.errors import HoldfastError, StartupError
 from holdfast.server.address import DEFAULT
 
 if TYPE_CHECKING:
@@ -21,19 +23,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def _fail(exc: HoldfastError) -> NoReturn:
-    click.echo(f"holdfast: {exc}", err=True)
-    if exc.remedy:
-        click.echo(f"  try: {exc.remedy}", err=True)
-    sys.exit(face(exc).exit)
-
-
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="holdfast", message="%(prog)s %(version)s")
 def cli() -> None:
     """Run coding agents and their commands, here or elsewhere, and lose nothing they did."""
 
 
+cli.add_command(cp)
 cli.add_command(doctor)
 
 
@@ -156,22 +152,10 @@ def serve(
         options = Options(parse(listen), slots, authenticator, metrics, _choice(backend, degraded=degraded))
         _run(run(options, announce=functools.partial(_announce, hint=hint)))
     except HoldfastError as exc:
-        _fail(exc)
+        fail(exc)
 
 
-class _OneLine(click.Command):
-    """Says what is wrong with its arguments in one line, as with everything else that is wrong."""
-
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
-        try:
-            return super().make_context(info_name, args, parent, **extra)
-        except click.UsageError as exc:
-            _fail(UsageError(exc.format_message()))
-
-
-@cli.command("exec", cls=_OneLine, context_settings={"allow_interspersed_args": False})
+@cli.command("exec", cls=OneLine, context_settings={"allow_interspersed_args": False})
 @click.option("--read-only", is_flag=True, help="Everything can be read, nothing written.")
 @click.option(
     "--workspace-write",
@@ -197,6 +181,13 @@ class _OneLine(click.Command):
     help="Network off but for this TCP port of the machine's own loopback. Can be repeated.",
 )
 @click.option("--cwd", metavar="DIR", help="Run there; it is the workspace then.")
+@click.option(
+    "--env",
+    "where",
+    metavar="NAME|URL",
+    help="Run on another machine: an environment of environments.toml, or the address of a server. "
+    "Directories and paths are those of that machine.",
+)
 @_backend
 @_degraded
 @click.option("--print-plan", is_flag=True, help="Print what would be done and by whom; run nothing.")
@@ -225,6 +216,7 @@ def exec_(
     network: str | None,
     loopback_port: tuple[int, ...],
     cwd: str | None,
+    where: str | None,
     backend: str,
     degraded: bool,
     print_plan: bool,
@@ -259,7 +251,20 @@ def exec_(
             choice=_choice(backend, degraded=degraded),
             loopback_ports=loopback_port,
         )
-        if print_plan:
+        if where is not None:
+            from holdfast import remoterun
+
+            remoterun.refuse_local_options(
+                {
+                    "--backend": backend != "auto",
+                    "--degraded": degraded,
+                    "--loopback-port": bool(loopback_port),
+                    "--print-plan": print_plan,
+                    "--explain": bool(explain),
+                }
+            )
+            told = remoterun.execute(where, wish, command)
+        elif print_plan:
             told = run.plan(wish)
         elif explain:
             told = run.explain(wish, explain)

@@ -33,6 +33,7 @@ class Ending:
     denial: DenialReport | None = None
     usage: Usage | None = None
     failure: Failure | None = None
+    unexplained: bool = False  # another server says that its sandbox denied something, and not what
 
     def lines(self) -> list[str]:
         """What a person should know besides the command's own output."""
@@ -44,6 +45,8 @@ class Ending:
                 lines.append(f"  try: {self.failure.remedy}")
         if self.denial is not None:
             lines += _told(self.denial)
+        elif self.unexplained:
+            lines.append("holdfast: the sandbox over there denied something; its server does not say what")
         return _printable(lines)
 
     def report(self) -> dict[str, object]:

@@ -6,14 +6,19 @@ of its own, which may block on a slow reader without holding up anything else.
 """
 
 import asyncio
+import concurrent.futures
 import contextlib
+import functools
 import os
+import queue
 import select
 import termios
 import threading
 import tty
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Final, Protocol
+
+from holdfast.errors import HoldfastError
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 COPY_BYTES: Final = 64 * 1024  # one pipe's worth at a time
@@ -66,20 +71,34 @@ def occupy_standard_descriptors() -> None:
 @contextlib.contextmanager
 def opened() -> Iterator[Streams]:
     """A terminal if we are on one, otherwise pipes. Our own terminal is as before afterwards."""
-    if not (os.isatty(STDIN) and os.isatty(STDOUT)):
+    if not on_terminal():
         streams = Pipes()
         try:
             yield streams
         finally:
             streams.close()
         return
+    with raw() as settings:
+        terminal = Terminal(settings)
+        try:
+            yield terminal
+        finally:
+            terminal.close()
+
+
+def on_terminal() -> bool:
+    """Is there somebody to type and to look?"""
+    return os.isatty(STDIN) and os.isatty(STDOUT)
+
+
+@contextlib.contextmanager
+def raw() -> Iterator["list[int | list[bytes | int]]"]:
+    """Our terminal passes every key on; its former settings, which it gets back."""
     saved = termios.tcgetattr(STDIN)
-    terminal = Terminal(saved)
     try:
         tty.setraw(STDIN, termios.TCSADRAIN)
-        yield terminal
+        yield saved
     finally:
-        terminal.close()
         with contextlib.suppress(termios.error):  # it may be gone
             termios.tcsetattr(STDIN, termios.TCSADRAIN, saved)
 
@@ -110,7 +129,7 @@ class _Joined:
                 data = os.read(STDIN, COPY_BYTES)
                 if not data:
                     break
-                _write(sink, data)
+                write_all(sink, data)
         if close:
             os.close(sink)
 
@@ -175,7 +194,7 @@ def _drain(
         try:
             while data := _read(source):
                 tail.add(data)
-                _write(sink, data)
+                write_all(sink, data)
         except OSError:
             _tell(loop, on_gone)
         finally:
@@ -199,7 +218,8 @@ def _read(fd: int) -> bytes:
         return b""  # a terminal that nobody writes to any more answers EIO instead of end of file
 
 
-def _write(fd: int, data: bytes) -> None:
+def write_all(fd: int, data: bytes) -> None:
+    """Write to the last byte, however long that takes."""
     view = memoryview(data)
     while view:
         try:
@@ -211,3 +231,80 @@ def _write(fd: int, data: bytes) -> None:
 def _same(one: int, other: int) -> bool:
     a, b = os.fstat(one), os.fstat(other)
     return (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino)
+
+
+# --- our own streams, for a command that is not on this machine
+
+
+def peek() -> bytes | None:
+    """What standard input has ready: nothing yet (None), its end (no bytes), or a first piece."""
+    waiting = select.poll()
+    waiting.register(STDIN, select.POLLIN)
+    if os.isatty(STDIN) or not waiting.poll(0):
+        return None
+    try:
+        return os.read(STDIN, COPY_BYTES)
+    except OSError:
+        return b""
+
+
+def read_input(
+    loop: asyncio.AbstractEventLoop,
+    take: Callable[[bytes], Coroutine[None, None, None]],
+    first: bytes | None,
+) -> Callable[[], None]:
+    """Hand on standard input until its end, each piece when the last one was taken; returns how to stop."""
+    stopped, stop = os.pipe()
+
+    def hand_on(data: bytes) -> bool:
+        try:
+            asyncio.run_coroutine_threadsafe(take(data), loop).result()
+        except (HoldfastError, RuntimeError, asyncio.CancelledError, concurrent.futures.CancelledError):
+            return False  # nobody takes any more
+        return bool(data)
+
+    def copy() -> None:
+        waiting = select.poll()
+        waiting.register(STDIN, select.POLLIN)
+        waiting.register(stopped, select.POLLIN)
+        with contextlib.suppress(OSError):
+            more = first is None or (first != b"" and hand_on(first))
+            while more and stopped not in (ready for ready, _ in waiting.poll()):
+                more = hand_on(os.read(STDIN, COPY_BYTES))
+
+    threading.Thread(target=copy, daemon=True).start()
+    return lambda: os.close(stop)
+
+
+class Writer:
+    """Writes to our outputs in a thread that may block for ever without anybody waiting for it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._queue: queue.SimpleQueue[tuple[int, bytes, asyncio.Future[None]]] = queue.SimpleQueue()
+        threading.Thread(target=self._write, daemon=True).start()
+
+    async def write(self, descriptor: int, data: bytes) -> None:
+        """Raises: OSError: nobody reads any more."""
+        written: asyncio.Future[None] = self._loop.create_future()
+        self._queue.put((descriptor, data, written))
+        await written
+
+    def _write(self) -> None:
+        while True:
+            descriptor, data, written = self._queue.get()
+            error: OSError | None = None
+            try:
+                write_all(descriptor, data)
+            except OSError as exc:
+                error = exc
+            _tell(self._loop, functools.partial(_settle, written, error))
+
+
+def _settle(written: "asyncio.Future[None]", error: OSError | None) -> None:
+    if written.done():
+        return
+    if error is None:
+        written.set_result(None)
+    else:
+        written.set_exception(error)

@@ -44,6 +44,7 @@ LAYERS = [  # lower may not import higher; names on one line may not import each
     {"client"},
     {"sync"},
     {"run"},
+    {"remoterun"},
     {"doctor"},
     {"commands"},
     {"cli"},

@@ -9,10 +9,10 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Sequence
 from typing import Final, cast
 
 from holdfast.client.link import Receiver
+from holdfast.client.target import CommandTarget
 from holdfast.errors import ConnectionLost, HoldfastError, RemoteProtocolError, Unreachable
 from holdfast.wire.lines import LineReader
 
@@ -35,22 +35,23 @@ _WITHHELD: Final = frozenset(
 STDIN, STDOUT, STDERR = 0, 1, 2
 
 
-async def start_child(argv: Sequence[str], receiver: Receiver) -> "ChildLink":
+async def start_child(target: CommandTarget, receiver: Receiver) -> "ChildLink":
     """Start the program and talk to it.
 
     Raises:
         Unreachable: it cannot be started.
     """
     environ = {name: value for name, value in os.environ.items() if name.upper() not in _WITHHELD}
+    environ.update(target.environ)
     loop = asyncio.get_running_loop()
     try:
         _, link = await loop.subprocess_exec(
-            lambda: ChildLink(receiver), *argv, env=environ, start_new_session=True
+            lambda: ChildLink(receiver), *target.argv, env=environ, cwd=target.cwd, start_new_session=True
         )
     except (OSError, ValueError) as exc:
-        reason = exc.strerror if isinstance(exc, OSError) else "its words hold a NUL"
+        reason = exc.strerror if isinstance(exc, OSError) else "a word, a variable or its directory is none"
         raise Unreachable(
-            f"{argv[0]} cannot be started: {reason}", remedy="is it installed, and on PATH?"
+            f"{target} cannot be started: {reason}", remedy="is it installed, and on PATH?"
         ) from None
     return link
 

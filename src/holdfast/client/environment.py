@@ -110,12 +110,14 @@ class Environment:
         tty: bool = False,
         stdin: bool = False,
         arg0: str | None = None,
+        more_env: Mapping[str, str] | None = None,
     ) -> Process:
         """Start a command.
 
         `cwd` is a path of the other machine, by default its own working directory. Without `env` the
         command inherits PATH, HOME, the locale and the like from the server; with it, it gets exactly
-        that. `stdin` keeps its standard input open for `write`; a `tty` always has one.
+        that. `more_env` comes on top of either. `stdin` keeps its standard input open for `write`; a `tty`
+        always has one.
 
         Raises:
             OperationFailed: the program could not be started.
@@ -127,7 +129,7 @@ class Environment:
             process_id=self._session.new_process_id(),
             argv=_words(argv),
             cwd=where,
-            env=dict(env or {}),
+            env={**(env or {}), **(more_env or {})},
             tty=tty,
             pipe_stdin=stdin,
             arg0=arg0,

@@ -38,9 +38,14 @@ class UnixTarget:
 
 @dataclass(frozen=True, slots=True)
 class CommandTarget:
-    """A server as our child, on its standard streams; its session ends with it."""
+    """A server as our child, on its standard streams; its session ends with it.
+
+    It runs in `cwd` and with `environ` beside what it inherits; that may hold secrets and is not shown.
+    """
 
     argv: tuple[str, ...]
+    cwd: str | None = None
+    environ: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     resumable = False
 

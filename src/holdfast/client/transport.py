@@ -56,8 +56,8 @@ async def dial(target: Target, receiver: Receiver, *, timeout_s: float) -> Link:
                     loop = asyncio.get_running_loop()
                     _, line = await loop.create_unix_connection(lambda: LineLink(receiver), path)
                     return line
-                case CommandTarget(argv):
-                    return await start_child(argv, receiver)
+                case CommandTarget():
+                    return await start_child(target, receiver)
     except TimeoutError:
         raise Unreachable(f"{target} did not answer within {timeout_s:g} s", remedy=_REACH) from None
     except OSError as exc:  # also failed names and certificates

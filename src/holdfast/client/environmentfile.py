@@ -1,0 +1,279 @@
+"""Environments written down in TOML, by the rules of the reference's `environments.toml`. Pure module.
+
+default = "buildbox"
+
+[[environments]]
+id = "buildbox"
+url = "wss://buildbox.example:9443/exec"
+
+[[environments]]
+id = "pod"
+program = "kubectl"
+args = ["exec", "-i", "pod-1", "--", "codex", "exec-server", "--listen", "stdio"]
+"""
+
+import ipaddress
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+from urllib.parse import urlsplit
+
+from holdfast.errors import UsageError
+
+T = TypeVar("T")
+
+LOCAL: Final = "local"
+REMOTE: Final = "remote"  # what the one environment of a variable is called
+TIMEOUT_S: Final = 10.0
+MAX_ID: Final = 64
+MAX_TIMEOUT_S: Final = 2.0**64  # what the reference can hold
+
+_NOISE: Final = (
+    "CODEX_EXEC_SERVER_NOISE_REGISTRY_URL",
+    "CODEX_EXEC_SERVER_NOISE_ENVIRONMENT_ID",
+    "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
+)
+_ID: Final = re.compile(r"[A-Za-z0-9_-]+")
+# What the reference's URI parser takes: an authority with at most one colon outside of brackets.
+_URL: Final = re.compile(
+    r"wss?://(?:[\w.~!$&'()*+,;=-]*(?::[\w.~!$&'()*+,;=-]*)?@)*"
+    r"(?:\[[^\]\s]*\]|[\w.~!$&'()*+,;=-]+|(?=:))(?::[\w.~!$&'()*+,;=-]*)?"
+    r"(?:[/?][^\x00-\x20<>^`|#]*)?(?:#.*)?",
+    re.ASCII,
+)
+_TOP: Final = ("default", "include_local", "environments")
+_ENTRY: Final = (
+    "id",
+    "skills",
+    "url",
+    "auth_bearer_token",
+    "program",
+    "args",
+    "env",
+    "cwd",
+    "connect_timeout_sec",
+    "initialize_timeout_sec",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One environment: at `url`, or a child `argv`. What may be secret is not shown."""
+
+    id: str
+    url: str | None = None
+    token: str | None = field(default=None, repr=False)
+    argv: tuple[str, ...] = ()
+    cwd: str | None = None
+    environ: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    connect_timeout_s: float = TIMEOUT_S
+    initialize_timeout_s: float = TIMEOUT_S
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """Every environment there is besides `local`, in order, and the one that is meant by default."""
+
+    entries: tuple[Entry, ...] = ()
+    include_local: bool = True
+    default: str | None = LOCAL
+
+
+def from_toml(text: str, *, source: str, folder: str) -> Listed:
+    """What the file says. `source` is its name, for messages; relative directories count from `folder`.
+
+    Raises:
+        UsageError: naming the file and what is wrong in it, never a token.
+    """
+    try:
+        tree = tomllib.loads(text)
+        return _listed(tree, folder)
+    except tomllib.TOMLDecodeError as exc:
+        raise UsageError(f"{source}: not a TOML file: {exc}") from None
+    except UsageError as exc:
+        raise UsageError(f"{source}: {exc}", remedy=exc.remedy) from None
+
+
+def from_variable(value: str | None) -> Listed:
+    """What CODEX_EXEC_SERVER_URL says: nothing, `none`, or the address of the only environment."""
+    url = (value or "").strip()
+    if not url:
+        return Listed()
+    if url.lower() == "none":
+        return Listed((), False, None)
+    return Listed((Entry(REMOTE, url),), False, REMOTE)
+
+
+def refuse_noise(environ: Mapping[str, str]) -> None:
+    """Raises: UsageError: the variables ask for an environment behind a registry."""
+    for name in _NOISE:
+        if environ.get(name, "").strip():
+            raise UsageError(
+                f"{name} is set, and environments behind a registry are not supported",
+                remedy="unset it, or name the file with the environments to use",
+            )
+
+
+def check_token(url: str, token: str) -> None:
+    """Raises: UsageError: everybody on the way could read the token, or no header can carry it."""
+    if not (url.startswith("wss://") or _is_loopback(url)):
+        raise UsageError(
+            "a token needs wss:// or a loopback address", remedy="use wss://, or a tunnel that ends here"
+        )
+    if any((char < " " and char != "\t") or char == "\x7f" for char in token):
+        raise UsageError("the token has characters no header can carry", remedy="is there a newline in it?")
+
+
+def _is_loopback(url: str) -> bool:
+    try:
+        host = urlsplit(url).hostname or ""
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+# --- the tree
+
+
+def _listed(tree: Mapping[str, object], folder: str) -> Listed:
+    _known(tree, _TOP, "the file")
+    default = _text(tree, "default", "the file")
+    include_local = _value(tree, "include_local", bool, "true or false", "the file")
+    tables = tree.get("environments", [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise UsageError("environments: must be tables [[environments]]")
+    entries = tuple(_entry(table, folder) for table in tables)
+    ids = [entry.id for entry in entries]
+    for id_ in ids:
+        if ids.count(id_) > 1:
+            raise UsageError(f"environment {id_}: there are several of this id")
+    if include_local is not False:
+        ids.append(LOCAL)
+    return Listed(entries, include_local is not False, _default(default, ids))
+
+
+def _default(default: str | None, ids: list[str]) -> str | None:
+    if default is None:
+        return LOCAL if LOCAL in ids else None
+    name = default.strip()
+    if not name:
+        raise UsageError("default: must not be empty", remedy='write "none" for no default')
+    if name.lower() == "none":
+        return None
+    if name not in ids:
+        raise UsageError(f"default: there is no environment {name}")
+    return name
+
+
+def _entry(table: Mapping[str, object], folder: str) -> Entry:
+    id_ = _id(_text(table, "id", "an environment"))
+    where = f"environment {id_}"
+    _known(table, _ENTRY, where)
+    _check_skills(table, where)
+    url, program = _text(table, "url", where), _text(table, "program", where)
+    if (url is None) == (program is None):
+        raise UsageError(f"{where}: must have either url or program")
+    connect = _seconds(table, "connect_timeout_sec", where)
+    initialize = _seconds(table, "initialize_timeout_sec", where)
+    if program is not None:
+        _refuse(table, ("connect_timeout_sec", "auth_bearer_token"), "url", where)
+        if not program.strip():
+            raise UsageError(f"{where}: program: must not be empty")
+        return Entry(
+            id_,
+            argv=(program.strip(), *_texts(table, "args", where)),
+            cwd=_directory(_text(table, "cwd", where), folder),
+            environ=_environ(table, where),
+            initialize_timeout_s=initialize,
+        )
+    _refuse(table, ("args", "env", "cwd"), "program", where)
+    address, token = _address(url or "", where), _text(table, "auth_bearer_token", where)
+    if token is not None:
+        check_token(address, token)
+    return Entry(
+        id_,
+        address,
+        token,
+        connect_timeout_s=connect,
+        initialize_timeout_s=initialize,
+    )
+
+
+def _id(id_: str | None) -> str:
+    if id_ is None:
+        raise UsageError("an environment has no id")
+    if not _ID.fullmatch(id_) or len(id_) > MAX_ID:
+        raise UsageError(
+            f"an id has 1 to {MAX_ID} ASCII letters, digits, - and _, which {id_[: 2 * MAX_ID]!r} has not"
+        )
+    if id_ == LOCAL or id_.lower() == "none":
+        raise UsageError(f"the id {id_} is reserved")
+    return id_
+
+
+def _address(url: str, where: str) -> str:
+    address = url.strip()
+    if not address.startswith(("ws://", "wss://")):
+        raise UsageError(f"{where}: url: must begin with ws:// or wss://")
+    if not _URL.fullmatch(address):
+        raise UsageError(f"{where}: url: is not an address")
+    return address
+
+
+def _directory(cwd: str | None, folder: str) -> str | None:
+    if cwd is None or cwd.startswith("/"):
+        return cwd
+    return f"{folder.rstrip('/')}/{cwd}"
+
+
+def _environ(table: Mapping[str, object], where: str) -> tuple[tuple[str, str], ...]:
+    given = _value(table, "env", dict, "a table of texts", where) or {}
+    if not all(isinstance(value, str) for value in given.values()):
+        raise UsageError(f"{where}: env: must be a table of texts")
+    return tuple(given.items())
+
+
+def _check_skills(table: Mapping[str, object], where: str) -> None:
+    """The reference's own; read so that a file that has them is not refused, and not used."""
+    skills = _value(table, "skills", dict, "a table", where) or {}
+    _known(skills, ("required",), f"{where}: skills")
+    _texts(skills, "required", f"{where}: skills")
+
+
+def _refuse(table: Mapping[str, object], keys: tuple[str, ...], needed: str, where: str) -> None:
+    for key in keys:
+        if key in table:
+            raise UsageError(f"{where}: {key}: only with {needed}")
+
+
+def _known(table: Mapping[str, object], keys: tuple[str, ...], where: str) -> None:
+    for key in table:
+        if key not in keys:
+            raise UsageError(f"{where}: unknown key {key[:MAX_ID]!r}; there are {', '.join(keys)}")
+
+
+def _value(table: Mapping[str, object], key: str, kind: type[T], what: str, where: str) -> T | None:
+    value = table.get(key)
+    if value is None or isinstance(value, kind):
+        return value
+    raise UsageError(f"{where}: {key}: must be {what}")
+
+
+def _text(table: Mapping[str, object], key: str, where: str) -> str | None:
+    return _value(table, key, str, "text", where)
+
+
+def _texts(table: Mapping[str, object], key: str, where: str) -> list[str]:
+    words = _value(table, key, list, "a list of texts", where) or []
+    if not all(isinstance(word, str) for word in words):
+        raise UsageError(f"{where}: {key}: must be a list of texts")
+    return words
+
+
+def _seconds(table: Mapping[str, object], key: str, where: str) -> float:
+    value = table.get(key, TIMEOUT_S)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < MAX_TIMEOUT_S:
+        raise UsageError(f"{where}: {key}: must be a number of seconds, not below 0")
+    return float(value)

@@ -1,0 +1,279 @@
+"""Environments by name, from a file or a variable; each connects when it is first used.
+
+Everybody who asks for the same one meanwhile shares one attempt. An attempt that failed for a reason
+that may pass is made again on the next use; a session that is lost is replaced on the next use by a
+new one, which knows nothing of what the old one ran.
+"""
+
+import asyncio
+import copy
+import enum
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from holdfast.client.environment import Environment, connect
+from holdfast.client.environmentfile import (
+    LOCAL,
+    TIMEOUT_S,
+    Entry,
+    Listed,
+    check_token,
+    from_toml,
+    from_variable,
+    refuse_noise,
+)
+from holdfast.client.handshake import Doorway
+from holdfast.client.recovery import State, worth_retrying
+from holdfast.client.session import Session
+from holdfast.client.target import CommandTarget, Target, parse_target
+from holdfast.errors import ConnectionLost, HoldfastError, SessionLost, UsageError
+
+FILE: Final = "environments.toml"
+_HERE: Final = (sys.executable, "-m", "holdfast", "serve", "--listen", "stdio")
+
+
+class Condition(enum.StrEnum):
+    """What the next use of an environment would meet."""
+
+    READY = "ready"
+    STARTING = "starting"
+    RECOVERING = "recovering"
+    DISCONNECTED = "disconnected"  # never used, or lost: the next use connects
+    FAILED = "failed"  # and it stays so
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """`error` is what went wrong last, if anything did."""
+
+    condition: Condition
+    error: HoldfastError | None = None
+
+
+class Environments:
+    """Made by `load`. As a context manager it closes at the end what it opened."""
+
+    def __init__(self, listed: Listed) -> None:
+        entries = [Entry(LOCAL, argv=_HERE)] if listed.include_local else []
+        self._named = {entry.id: _Named(entry) for entry in (*entries, *listed.entries)}
+        self._default = listed.default
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None
+    ) -> "Environments":
+        """From the file at `path`; without one from the first that exists of
+        `$HOLDFAST_HOME/environments.toml` and `$CODEX_HOME/environments.toml`, otherwise from
+        `CODEX_EXEC_SERVER_URL`. Nothing is connected yet.
+
+        Raises:
+            UsageError: the file cannot be read, or makes no sense.
+        """
+        environ = os.environ if environ is None else environ
+        if path is not None:
+            return cls(_read(Path(path)))
+        for variable, folder in (("HOLDFAST_HOME", ".holdfast"), ("CODEX_HOME", ".codex")):
+            if variable == "CODEX_HOME":
+                refuse_noise(environ)  # for the reference they come before its file
+            home = environ.get(variable) or os.path.join(environ.get("HOME") or "~", folder)
+            file = Path(home).expanduser() / FILE
+            if file.exists():
+                return cls(_read(file))
+        return cls(from_variable(environ.get("CODEX_EXEC_SERVER_URL")))
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """Every name: `local` first, then in the order of the file."""
+        return tuple(self._named)
+
+    @property
+    def default(self) -> str | None:
+        """The name that is meant when none is given, if any is."""
+        return self._default
+
+    async def get(self, name: str | None = None) -> Environment:
+        """The environment of this name, connected; without a name the default. Do not close it.
+
+        Raises:
+            UsageError: there is none, or its address makes no sense.
+            HoldfastError: it cannot be reached; see `connect`.
+        """
+        return await self._find(name).get()
+
+    def start(self, *names: str) -> None:
+        """Begin to connect in the background; without names to everything that has an address.
+
+        What goes wrong is in `readiness`, and told to whoever uses the environment.
+        """
+        chosen = [self._find(name) for name in names] or [n for n in self._named.values() if n.entry.url]
+        for named in chosen:
+            named.start()
+
+    def readiness(self) -> dict[str, Readiness]:
+        """How each one is right now. Starts, waits for and asks nothing."""
+        return {name: named.readiness() for name, named in self._named.items()}
+
+    async def put(
+        self,
+        name: str,
+        url: str,
+        *,
+        token: str | None = None,
+        connect_timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        """Add an environment, or replace and close the one of this name, and begin to connect to it.
+
+        Raises:
+            UsageError: no such name or address is possible, or the token would be readable on the way.
+        """
+        address = url.strip()
+        if not name or name == LOCAL:
+            raise UsageError(f"{name or 'nothing'} is no name for an environment that is added")
+        if not address or address.lower() == "none":
+            raise UsageError("an environment needs an address")
+        if token is not None:
+            check_token(address, token)
+        parse_target(address, token)
+        old = self._named.get(name)
+        self._named[name] = _Named(Entry(name, address, token, connect_timeout_s=connect_timeout_s))
+        self._named[name].start()
+        if old is not None:
+            await old.aclose()
+
+    async def aclose(self) -> None:
+        """End every attempt and every session; what they run is ended."""
+        await asyncio.gather(*(named.aclose() for named in self._named.values()))
+
+    async def __aenter__(self) -> "Environments":
+        return self
+
+    async def __aexit__(
+        self, _type: type[BaseException] | None, _exc: BaseException | None, _tb: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def __repr__(self) -> str:
+        return f"<Environments {', '.join(self.ids) or 'none'}; default {self._default or 'none'}>"
+
+    def _find(self, name: str | None) -> "_Named":
+        wanted = self._default if name is None else name
+        known = ", ".join(self.ids) or "none"
+        if wanted is None:
+            raise UsageError("there is no default environment", remedy=f"name one of: {known}")
+        if wanted not in self._named:
+            raise UsageError(
+                f"there is no environment {wanted}", remedy=f"name one of: {known}; or write it into {FILE}"
+            )
+        return self._named[wanted]
+
+
+@asynccontextmanager
+async def reached(where: str) -> AsyncIterator[Environment]:
+    """The environment of that name or at that address, for as long as the block lasts."""
+    if "://" in where:
+        async with connect(where) as environment:
+            yield environment
+        return
+    async with Environments.load() as environments:
+        yield await environments.get(where)
+
+
+class _Named:
+    """One environment and what became of it."""
+
+    def __init__(self, entry: Entry) -> None:
+        self.entry = entry
+        self._environment: Environment | None = None
+        self._attempt: asyncio.Task[Environment] | None = None
+        self._error: HoldfastError | None = None
+        self._final = False
+
+    async def get(self) -> Environment:
+        live = self._live()
+        if live is not None:
+            return live
+        if self._final and self._error is not None:
+            raise copy.copy(self._error)
+        attempt = self.start()
+        await asyncio.wait([attempt])  # whoever stops waiting does not take it from the others
+        if attempt.cancelled():
+            raise SessionLost("the environment was closed")
+        return attempt.result()
+
+    def start(self) -> "asyncio.Future[Environment]":
+        """The attempt under way, or a new one; what is there already is the result of an attempt too."""
+        if self._attempt is None:
+            self._attempt = asyncio.get_running_loop().create_task(self._connected())
+            self._attempt.add_done_callback(self._attempted)
+        return self._attempt
+
+    def readiness(self) -> Readiness:
+        if self._attempt is not None:
+            return Readiness(Condition.STARTING, self._error)
+        if self._environment is None:
+            return Readiness(Condition.FAILED if self._final else Condition.DISCONNECTED, self._error)
+        match self._environment.state:
+            case State.CONNECTED:
+                return Readiness(Condition.READY)
+            case State.RECOVERING:
+                return Readiness(Condition.RECOVERING, ConnectionLost("the environment is recovering"))
+            case State.FAILED:
+                return Readiness(Condition.DISCONNECTED, self._environment.failure)
+
+    async def aclose(self) -> None:
+        self._final, self._error = True, SessionLost("the environments were closed")
+        if self._attempt is not None:
+            self._attempt.cancel()
+            await asyncio.gather(self._attempt, return_exceptions=True)
+        if self._environment is not None:
+            await self._environment.aclose()
+
+    def _live(self) -> Environment | None:
+        ours = self._environment
+        return None if ours is None or ours.state is State.FAILED else ours
+
+    async def _connected(self) -> Environment:
+        live, old = self._live(), self._environment
+        if live is not None:
+            return live
+        if old is not None:
+            await old.aclose()
+        target: Target | None = None
+        try:
+            target = _target(self.entry)
+            session = Session(Doorway(target, self.entry.connect_timeout_s, self.entry.initialize_timeout_s))
+            await session.open()
+        except HoldfastError as exc:
+            self._error = exc
+            may_pass = target is not None and target.resumable and worth_retrying(exc)
+            self._final = self._final or (old is None and not may_pass)
+            raise
+        self._environment, self._error = Environment(session), None
+        return self._environment
+
+    def _attempted(self, attempt: "asyncio.Task[Environment]") -> None:
+        self._attempt = None
+        if not attempt.cancelled():
+            attempt.exception()  # seen, even if everybody has stopped waiting
+
+
+def _target(entry: Entry) -> Target:
+    if entry.url is None:
+        return CommandTarget(entry.argv, entry.cwd, entry.environ)
+    return parse_target(entry.url, entry.token)
+
+
+def _read(file: Path) -> Listed:
+    try:
+        text = file.read_text("utf-8")
+    except OSError as exc:
+        raise UsageError(f"cannot read {file}: {exc.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{file} is not text") from None
+    return from_toml(text, source=str(file), folder=str(file.absolute().parent))

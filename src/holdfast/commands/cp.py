@@ -1,0 +1,126 @@
+"""`holdfast cp`: parse, copy, print."""
+
+import asyncio
+import json
+import shutil
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from holdfast.commands.meter import Meter, amount
+from holdfast.commands.oneline import OneLine, fail, printable
+from holdfast.errors import HoldfastError, face
+
+if TYPE_CHECKING:
+    from holdfast.client.copying import Errand, Progress, Summary
+
+SCHEMA_VERSION: Final = 1
+_CLEAR: Final = "\r\x1b[K"
+
+
+@click.command("cp", cls=OneLine)
+@click.option("-r", "--recursive", is_flag=True, help="Copy directories with all that is in them.")
+@click.option("--env", "where", metavar="NAME|URL", help="The other machine; its side is :PATH then.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print what was copied as one JSON object, on standard output."
+)
+@click.argument("source", metavar="SRC")
+@click.argument("destination", metavar="DST")
+def cp(recursive: bool, where: str | None, as_json: bool, source: str, destination: str) -> None:
+    """Copy files between here and another machine.
+
+    One side is ENV:PATH, where ENV is an environment of environments.toml; a relative PATH counts from
+    the directory of its server. A file appears at its place when it is whole. Links in a tree are not
+    copied, and said. Of the modes it is kept who may execute, and whether a file is private.
+    """
+    from holdfast.client.copying import errand
+
+    try:
+        summary = _copy(errand(source, destination, where), recursive=recursive)
+    except HoldfastError as exc:
+        if not as_json:
+            fail(exc)
+        click.echo(json.dumps(_failure(exc)))
+        sys.exit(face(exc).exit)
+    code = face(summary.error).exit if summary.error else 0
+    if as_json:
+        click.echo(json.dumps(_report(summary, code)))
+    else:
+        _tell(summary)
+    sys.exit(code)
+
+
+def _copy(errand: "Errand", *, recursive: bool) -> "Summary":
+    meter = _Bar() if sys.stderr.isatty() else None
+    try:
+        return asyncio.run(_run(errand, recursive=recursive, progress=None if meter is None else meter.show))
+    except (KeyboardInterrupt, asyncio.CancelledError) as exc:
+        sys.exit(128 + (signal.SIGINT if isinstance(exc, KeyboardInterrupt) else signal.SIGTERM))
+    finally:
+        if meter is not None:
+            meter.clear()
+
+
+async def _run(errand: "Errand", *, recursive: bool, progress: "Progress | None") -> "Summary":
+    from holdfast.client.download import download
+    from holdfast.client.environments import reached
+    from holdfast.client.upload import upload
+
+    task = asyncio.current_task()
+    if task is not None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    copy = upload if errand.upload else download
+    async with reached(errand.where) as environment:
+        return await copy(
+            environment, errand.source, errand.destination, recursive=recursive, progress=progress
+        )
+
+
+class _Bar:
+    def __init__(self) -> None:
+        self._meter = Meter(time.monotonic())
+
+    def show(self, done: int, total: int) -> None:
+        width = shutil.get_terminal_size().columns
+        line = self._meter.line(done, total, time.monotonic(), width=width)
+        if line is not None:
+            click.echo(_CLEAR + line, nl=False, err=True)
+
+    def clear(self) -> None:
+        click.echo(_CLEAR, nl=False, err=True)
+
+
+def _tell(summary: "Summary") -> None:
+    for warning in summary.warnings:
+        click.echo(f"holdfast: {printable(warning)}", err=True)
+    for note in summary.skipped:
+        click.echo(f"holdfast: left out {printable(note.path)}: {note.reason}", err=True)
+    for note in summary.failed:
+        click.echo(f"holdfast: {printable(note.reason)}", err=True)
+    if sys.stderr.isatty():
+        click.echo(f"{summary.files} files, {amount(summary.bytes)}", err=True)
+
+
+def _report(summary: "Summary", code: int) -> dict[str, object]:
+    return {
+        "schemaVersion": SCHEMA_VERSION,
+        "exitCode": code,
+        "files": summary.files,
+        "directories": summary.directories,
+        "bytes": summary.bytes,
+        "skipped": [{"path": note.path, "reason": note.reason} for note in summary.skipped],
+        "failed": [{"path": note.path, "reason": note.reason} for note in summary.failed],
+        "warnings": summary.warnings,
+        "error": None,
+    }
+
+
+def _failure(exc: HoldfastError) -> dict[str, object]:
+    return {
+        "schemaVersion": SCHEMA_VERSION,
+        "exitCode": face(exc).exit,
+        "error": {"message": str(exc), "remedy": exc.remedy},
+    }

@@ -1,0 +1,266 @@
+"""One command on another machine, for the person at the keyboard: what `holdfast exec --env` does.
+
+It looks like a command that runs here: live output, our standard input, a terminal on a terminal,
+signals, the exit code. What the protocol cannot do is not hidden: the two outputs come by two ways,
+so their order among each other may differ, and what outlives an unconfined command is not ended.
+"""
+
+import asyncio
+import contextlib
+import errno
+import os
+import re
+import signal
+import termios
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from holdfast import profile
+from holdfast.client.environment import Environment
+from holdfast.client.environments import reached
+from holdfast.client.ordering import Event, Exited, Output
+from holdfast.client.policy import Policy
+from holdfast.client.process import Process
+from holdfast.client.recovery import State
+from holdfast.client.remotepath import to_native, to_uri
+from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError
+from holdfast.outcome import NOT_EXECUTABLE, NOT_FOUND, Ending, Failure, failed
+from holdfast.run import GRACE_S, Preset, Wish
+from holdfast.streams import (
+    STDERR,
+    STDOUT,
+    Writer,
+    occupy_standard_descriptors,
+    on_terminal,
+    peek,
+    raw,
+    read_input,
+    write_all,
+)
+from holdfast.wire.paths import PathUri
+
+LATE_S: Final = 0.5  # output may follow the exit; whoever is silent so long then only holds a pipe open
+_PASSED_ON: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+_ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
+_ERRNO: Final = re.compile(r"\(os error ([0-9]+)\)")
+_ENDLESS: Final = "holdfast: this server cannot tell the command that its input has ended\n"
+
+
+def refuse_local_options(given: Mapping[str, bool]) -> None:
+    """Raises: UsageError: an option is given that means nothing on another machine."""
+    for option, is_given in given.items():
+        if is_given:
+            raise UsageError(
+                f"{option} is about this machine and cannot be used with --env",
+                remedy="run holdfast over there, or leave the option out",
+            )
+
+
+def execute(where: str, wish: Wish, argv: Sequence[str]) -> Ending:
+    """Run a command there with our standard streams; whatever happens is in the ending."""
+    occupy_standard_descriptors()
+    try:
+        if not argv or not argv[0]:
+            raise UsageError("no command given: holdfast exec [OPTIONS] -- COMMAND")
+        return asyncio.run(_execute(where, wish, argv))
+    except HoldfastError as exc:
+        return failed(exc)
+
+
+async def _execute(where: str, wish: Wish, argv: Sequence[str]) -> Ending:
+    run = _Run()
+    try:
+        async with reached(where) as environment:
+            cwd = _directory(environment, wish.cwd)
+            if wish.cwd is not None and not await _is_directory(environment, cwd):
+                raise UsageError(f"{cwd} is not a directory over there")
+            return await run.run(environment, argv, cwd, _policy(wish, environment, cwd))
+    except asyncio.CancelledError:
+        if run.ended_by is None:
+            raise
+        return Ending(128 + run.ended_by)
+
+
+# --- the policy, in terms of the other machine
+
+
+def _directory(environment: Environment, cwd: str | None) -> str:
+    base = environment.info.cwd
+    if cwd is not None:
+        with contextlib.suppress(UsageError):
+            return to_native(to_uri(cwd).uri)
+    if base is None:
+        raise UsageError("the server does not say where it is", remedy="give --cwd, an absolute path there")
+    return to_native(PathUri.parse(base).join(cwd or "").uri)
+
+
+def _policy(wish: Wish, environment: Environment, cwd: str) -> Policy:
+    if wish.profile is not None:
+        policy = _profile(wish.profile, environment, cwd)
+    elif wish.preset is Preset.READ_ONLY:
+        policy = Policy.read_only()
+    elif wish.preset is Preset.WORKSPACE_WRITE:
+        policy = Policy.workspace_write(cwd)
+    else:
+        policy = Policy.full_access()
+    if wish.network is not None:
+        policy = policy.with_network(wish.network)
+    base = to_uri(cwd)
+    for path in wish.allow_read:
+        policy = policy.allow_read(to_native(base.join(path).uri))
+    for path in wish.allow_write:
+        policy = policy.allow_write(to_native(base.join(path).uri))
+    for path in wish.deny:
+        policy = policy.deny(path if profile.is_pattern(path) else to_native(base.join(path).uri))
+    return policy
+
+
+def _profile(path: str, environment: Environment, cwd: str) -> Policy:
+    home = environment.info.user_home_dir
+    if home is not None and home.startswith("file:"):
+        home = to_native(home)
+    try:
+        return Policy.from_toml(Path(path), root=cwd, home=home)
+    except OSError as exc:
+        raise UsageError(f"cannot read {path}: {exc.strerror}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path}: not a TOML file") from None
+
+
+# --- the run
+
+
+class _Run:
+    """A command from its start to the last byte of its output. Signals to us are for it."""
+
+    def __init__(self) -> None:
+        self.ended_by: int | None = None
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
+        self._environment: Environment | None = None
+        self._process: Process | None = None
+        self._exited: Exited | None = None
+        self._work: set[asyncio.Task[None]] = set()
+        for signum in (*_PASSED_ON, *_ENDING):
+            self._loop.add_signal_handler(signum, self._signal, signum)
+
+    async def run(self, environment: Environment, argv: Sequence[str], cwd: str, policy: Policy) -> Ending:
+        tty = on_terminal()
+        with raw() if tty else contextlib.nullcontext():
+            first = None if tty or environment.info.capabilities.holdfast_close_stdin else peek()
+            try:
+                process = await environment.start(
+                    argv, cwd=cwd, policy=policy, tty=tty, stdin=first != b"", more_env=_terminal_name(tty)
+                )
+            except (OperationFailed, InvalidRequest, NotFound) as exc:
+                return _not_started(exc, argv[0])
+            self._environment, self._process = environment, process
+            try:
+                return await self._attend(process, first, tty=tty)
+            finally:
+                for task in self._work:
+                    task.cancel()
+
+    async def _attend(self, process: Process, first: bytes | None, *, tty: bool) -> Ending:
+        if tty:
+            self._loop.add_signal_handler(signal.SIGWINCH, self._resize)
+            self._resize()
+        stop = read_input(self._loop, lambda data: self._feed(process, data), first)
+        writer = Writer(self._loop)
+        try:
+            async for event in self._events(process):
+                if isinstance(event, Output):
+                    await writer.write(STDERR if event.stream == "stderr" else STDOUT, event.data)
+                elif isinstance(event, Exited):
+                    self._exited = event
+        except OSError:  # nobody looks any more
+            process.abandon()
+            return Ending(128 + (signal.SIGHUP if tty else signal.SIGPIPE), process.enforcement)
+        finally:
+            stop()
+        end = self._exited
+        if end is None:
+            raise AssertionError("a process closes after its exit")
+        denied = bool(end.sandbox_denied) and end.denial is None
+        return Ending(end.code, process.enforcement, end.denial, end.usage, unexplained=denied)
+
+    async def _events(self, process: Process) -> AsyncIterator[Event]:
+        events = aiter(process)
+        while True:
+            try:
+                async with asyncio.timeout(None if self._exited is None else LATE_S):
+                    event = await anext(events)
+            except (StopAsyncIteration, TimeoutError):
+                return
+            yield event
+
+    async def _feed(self, process: Process, data: bytes) -> None:
+        if data:
+            await process.write(data)
+            return
+        try:
+            await process.close_stdin()
+        except InvalidRequest:
+            if not self._can_close():
+                write_all(STDERR, _ENDLESS.encode())
+
+    def _can_close(self) -> bool:
+        environment = self._environment
+        return environment is not None and environment.info.capabilities.holdfast_close_stdin
+
+    def _resize(self) -> None:
+        if self._process is not None:
+            with contextlib.suppress(termios.error):
+                rows, cols = termios.tcgetwinsize(STDOUT)
+                self._do(self._process.resize(rows, cols))
+
+    def _signal(self, signum: int) -> None:
+        connected = self._environment is not None and self._environment.state is State.CONNECTED
+        if self._process is None or self._exited is not None or not connected:
+            self.ended_by = signum  # nothing to pass it on to: it is for us
+            if self._task is not None:
+                self._task.cancel()
+        else:
+            self._do(self._pass_on(self._process, signum))
+
+    async def _pass_on(self, process: Process, signum: int) -> None:
+        try:
+            await process.signal(signal.Signals(signum).name)
+        except InvalidRequest:  # a server that knows only SIGINT
+            if signum in _ENDING:
+                await process.terminate()
+        if signum in _ENDING:
+            await asyncio.sleep(GRACE_S)
+            await process.terminate()
+
+    def _do(self, work: Coroutine[None, None, None]) -> None:
+        async def quietly() -> None:
+            with contextlib.suppress(HoldfastError):  # the command has ended, or the server cannot
+                await work
+
+        task = self._loop.create_task(quietly())
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+
+
+def _terminal_name(tty: bool) -> dict[str, str]:
+    name = os.environ.get("TERM")
+    return {"TERM": name} if tty and name else {}
+
+
+def _not_started(exc: HoldfastError, program: str) -> Ending:
+    """As a shell and env(1) say it."""
+    number = _ERRNO.search(str(exc))
+    if number is None:
+        raise exc
+    missing = int(number[1]) == errno.ENOENT
+    what = "command not found" if missing else os.strerror(int(number[1]))
+    return Ending(NOT_FOUND if missing else NOT_EXECUTABLE, failure=Failure(f"{program}: {what}"))
+
+
+async def _is_directory(environment: Environment, path: str) -> bool:
+    try:
+        return (await environment.files.stat(path)).is_directory
+    except HoldfastError:
+        return False
