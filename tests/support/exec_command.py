@@ -56,12 +56,13 @@ class Place:
         return [sys.executable, "-m", "holdfast", "exec", *args]
 
     def argv(self, *args: str) -> list[str]:
+        return self.as_user(self.command(*args))
+
+    def as_user(self, command: list[str]) -> list[str]:
         if self.uid == os.getuid():
-            return self.command(*args)
+            return command
         user = str(self.uid)
-        return self.reachable(
-            ["setpriv", "--reuid", user, "--regid", user, "--clear-groups", *self.command(*args)]
-        )
+        return self.reachable(["setpriv", "--reuid", user, "--regid", user, "--clear-groups", *command])
 
     def reachable(self, command: list[str]) -> list[str]:
         """A command line of root's, where its interpreter can be reached by our user."""
@@ -90,8 +91,11 @@ class Place:
                 child.kill()
 
     def run(self, *args: str, feed: bytes = b"", env: dict[str, str] | None = None) -> Done:
+        return self.call(self.argv(*args), feed=feed, env=env)
+
+    def call(self, argv: list[str], *, feed: bytes = b"", env: dict[str, str] | None = None) -> Done:
         done = subprocess.run(
-            self.argv(*args),
+            argv,
             cwd=self.workspace,
             env={**self.env(), **(env or {})},
             input=feed,

@@ -128,3 +128,8 @@ def test_an_explanation_says_who_decides_and_what_would_allow_it() -> None:
             "write": {"allowed": False, "why": "outside", "grant": "--allow-write /b"},
         }
     ]
+
+
+def test_a_server_that_does_not_say_what_it_denied_is_not_made_to() -> None:
+    (line,) = Ending(1, unexplained=True).lines()
+    assert "denied something" in line

@@ -32,8 +32,8 @@ _CLEAR: Final = "\r\x1b[K"
 def cp(recursive: bool, where: str | None, as_json: bool, source: str, destination: str) -> None:
     """Copy files between here and another machine.
 
-    One side is ENV:PATH, where ENV is an environment of environments.toml; a relative PATH counts from
-    the directory of its server. A file appears at its place when it is whole. Links in a tree are not
+    Either the source or the destination is ENV:PATH, where ENV is an environment of environments.toml; a
+    relative PATH counts from the directory of its server. A file appears at its place when it is whole. Links in a tree are not
     copied, and said. Of the modes it is kept who may execute, and whether a file is private.
     """
     from holdfast.client.copying import errand
@@ -101,7 +101,8 @@ def _tell(summary: "Summary") -> None:
     for note in summary.failed:
         click.echo(f"holdfast: {printable(note.reason)}", err=True)
     if sys.stderr.isatty():
-        click.echo(f"{summary.files} files, {amount(summary.bytes)}", err=True)
+        files = "1 file" if summary.files == 1 else f"{summary.files} files"
+        click.echo(f"{files}, {amount(summary.bytes)}", err=True)
 
 
 def _report(summary: "Summary", code: int) -> dict[str, object]:

@@ -11,11 +11,11 @@ class Meter:
 
     def __init__(self, now: float) -> None:
         self._began = now
-        self._shown = now - REDRAW_S
+        self._shown: float | None = None
 
     def line(self, done: int, total: int, now: float, *, width: int) -> str | None:
-        """At most `width` columns; None if the last one is still good."""
-        if now - self._shown < REDRAW_S:
+        """Less than `width` columns; None if the last one is still good."""
+        if self._shown is not None and now - self._shown < REDRAW_S:
             return None
         self._shown = now
         share = done / total if total else 0.0
@@ -23,7 +23,7 @@ class Meter:
         rate = done / seconds if seconds > 0 else 0.0
         left = _clock((total - done) / rate) if rate else "-:--"
         text = f"{share:4.0%}  {amount(done)} of {amount(total)}  {amount(rate)}/s  {left} left"
-        room = width - len(text) - 4
+        room = width - len(text) - 5
         if room >= 10:
             filled = int(share * room)
             text = f"[{'#' * filled}{'-' * (room - filled)}]  {text}"

@@ -1,0 +1,80 @@
+"""Lists and scripts for a shell that is somewhere else."""
+
+import pytest
+
+from holdfast.client.posix import (
+    Kind,
+    Listed,
+    Mode,
+    checked_way,
+    list_command,
+    parse_failures,
+    parse_list,
+    put_script,
+)
+from holdfast.errors import RemoteProtocolError
+
+
+def test_a_list_says_what_everything_is() -> None:
+    output = b"d.\0d./sub\0l./link\0o./pipe\0f./plain\0x./sub/run\0p./key\0q./sub/own\0"
+    assert parse_list(output, ".") == [
+        Listed("sub", Kind.DIRECTORY),
+        Listed("link", Kind.LINK),
+        Listed("pipe", Kind.OTHER),
+        Listed("plain", Kind.FILE, Mode()),
+        Listed("sub/run", Kind.FILE, Mode(executable=True)),
+        Listed("key", Kind.FILE, Mode(private=True)),
+        Listed("sub/own", Kind.FILE, Mode(executable=True, private=True)),
+    ]
+
+
+def test_names_are_bytes() -> None:
+    assert parse_list(b"f./a\xff\nb\0", ".") == [Listed("a\udcff\nb", Kind.FILE, Mode())]
+
+
+def test_a_root_that_is_a_file_is_its_own_list() -> None:
+    assert parse_list(b"x./run\0", "./run") == [Listed("", Kind.FILE, Mode(executable=True))]
+    assert list_command("./run")[-1] == "./run"
+
+
+@pytest.mark.parametrize(
+    "output",
+    [b"f./a", b"\0", b"z./a\0", b"f/etc/passwd\0", b"f./../a\0", b"f./a/../../b\0", b"f.//a\0", b"f./a/\0"],
+)
+def test_a_list_that_is_none_or_leads_elsewhere_is_refused(output: bytes) -> None:
+    with pytest.raises(RemoteProtocolError):
+        parse_list(output, ".")
+
+
+def test_a_way_leads_down() -> None:
+    assert checked_way("a/..b/c") == "a/..b/c"
+    with pytest.raises(RemoteProtocolError):
+        checked_way("a/..")
+
+
+@pytest.mark.parametrize(
+    ("bits", "mode", "created", "change"),
+    [
+        (0o100644, Mode(), 0o640, ""),
+        (0o100755, Mode(executable=True), 0o750, "+x"),
+        (0o100600, Mode(private=True), 0o600, "go="),
+        (0o100700, Mode(executable=True, private=True), 0o700, "+x,go="),
+        (0o100604, Mode(), 0o640, ""),
+    ],
+)
+def test_of_a_mode_two_things_travel_and_the_umask_decides_the_rest(
+    bits: int, mode: Mode, created: int, change: str
+) -> None:
+    assert Mode.of(bits) == mode
+    assert mode.bits(0o027) == created
+    assert mode.change() == change
+
+
+def test_a_script_quotes_every_name() -> None:
+    script = put_script([(0, Mode(), "/a'; rm -rf \udcff"), (1, Mode(True), "/b")])
+    assert script.endswith(b"put 0 '' '/a'\\''; rm -rf \xff'\nput 1 '+x' '/b'\n")
+
+
+def test_failures_are_told_by_number() -> None:
+    assert parse_failures(b"3 mv: no\nnoise\n12 Is a directory \n") == {3: "mv: no", 12: "Is a directory"}
+    assert parse_failures(b"") == {}
