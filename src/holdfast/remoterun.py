@@ -174,8 +174,7 @@ class _Run:
                     await writer.write(STDERR if event.stream == "stderr" else STDOUT, event.data)
                 elif isinstance(event, Exited):
                     self._exited = event
-        except OSError:  # nobody looks any more
-            process.abandon()
+        except OSError:  # nobody looks any more; closing the environment ends the command
             return Ending(128 + (signal.SIGHUP if tty else signal.SIGPIPE), process.enforcement)
         finally:
             stop()

@@ -22,6 +22,7 @@ from tests.support.peer import WAIT_S, serving
 from tests.support.recorder import Entry, Message, Recorder, recording
 
 MIB = 1024 * 1024
+CP = [sys.executable, "-m", "holdfast", "cp"]
 LARGE = hashlib.shake_128(b"seed").digest(3 * MIB + 7)
 
 
@@ -245,14 +246,14 @@ def test_what_may_not_be_read_or_written_is_told_and_the_rest_is_copied() -> Non
             os.chown(tree / name, 0, 0)
             (tree / name).chmod(0o600)
         for source, destination in (("tree", "local:up"), ("local:tree", "down")):
-            done = user.call("cp", "-r", source, destination)
+            done = user.call(user.as_user([*CP, "-r", source, destination]))
             assert done.code != 0
             assert done.err.count("ermission denied") == 2
             folder = user.workspace / destination.removeprefix("local:")
             assert sorted(os.listdir(folder)) == ["a", "shut"]
         os.chown(user.outside, 0, 0)
         for source, destination in (("tree/a", f"local:{user.outside}"), ("local:tree/a", str(user.outside))):
-            done = user.call("cp", source, destination)
+            done = user.call(user.as_user([*CP, source, destination]))
             assert done.code != 0
             assert "ermission denied" in done.err
             assert os.listdir(user.outside) == []
@@ -325,7 +326,7 @@ async def cp(
     *args: str, home: Path
 ) -> tuple[asyncio.subprocess.Process, Callable[[], "asyncio.Future[Done]"]]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "holdfast", "cp", *args,
+        *CP, *args,
         cwd=home, env={"PATH": "/usr/bin:/bin", "HOME": str(home)},
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
@@ -391,7 +392,7 @@ async def test_a_name_means_the_environment_and_relative_paths_its_directory(bot
 async def test_on_a_terminal_there_is_a_bar(both: Both) -> None:
     (both.here / "f").write_bytes(LARGE)
     master, slave = os.openpty()
-    argv = [sys.executable, "-m", "holdfast", "cp", "f", "local:g"]
+    argv = [*CP, "f", "local:g"]
     process = await asyncio.create_subprocess_exec(*argv, cwd=both.here, stdin=slave, stderr=slave)
     os.close(slave)
     seen = b""

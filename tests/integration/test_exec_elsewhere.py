@@ -7,13 +7,14 @@ import re
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.support.exec_command import WAIT_S, Done, Place, Screen, place
+from tests.support.exec_command import WAIT_S, Done, Place, Screen, gone, place
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is Linux's"),
@@ -169,11 +170,13 @@ def test_a_command_may_answer_a_signal(elsewhere: Elsewhere) -> None:
 
 
 def test_a_reader_that_goes_away_ends_the_command(elsewhere: Elsewhere) -> None:
-    with elsewhere.start("--", "yes") as child:
+    mark = uuid.uuid4().hex
+    with elsewhere.start("--", "yes", mark) as child:
         assert child.stdout is not None
         child.stdout.readline()
         child.stdout.close()
         assert child.wait(WAIT_S) == 128 + signal.SIGPIPE
+    assert gone(mark)
 
 
 def test_what_holds_the_outputs_open_is_not_waited_for(elsewhere: Elsewhere) -> None:

@@ -56,11 +56,9 @@ class Place:
         return [sys.executable, "-m", "holdfast", "exec", *args]
 
     def argv(self, *args: str) -> list[str]:
-        return self.ours("exec", *args)
+        return self.as_user(self.command(*args))
 
-    def ours(self, *args: str) -> list[str]:
-        """Any command of ours, as this place's user."""
-        command = [sys.executable, "-m", "holdfast", *args]
+    def as_user(self, command: list[str]) -> list[str]:
         if self.uid == os.getuid():
             return command
         user = str(self.uid)
@@ -93,11 +91,11 @@ class Place:
                 child.kill()
 
     def run(self, *args: str, feed: bytes = b"", env: dict[str, str] | None = None) -> Done:
-        return self.call("exec", *args, feed=feed, env=env)
+        return self.call(self.argv(*args), feed=feed, env=env)
 
-    def call(self, *args: str, feed: bytes = b"", env: dict[str, str] | None = None) -> Done:
+    def call(self, argv: list[str], *, feed: bytes = b"", env: dict[str, str] | None = None) -> Done:
         done = subprocess.run(
-            self.ours(*args),
+            argv,
             cwd=self.workspace,
             env={**self.env(), **(env or {})},
             input=feed,
