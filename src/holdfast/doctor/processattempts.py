@@ -21,7 +21,7 @@ _PROCESSES: Final = (
     ("root-of-first", "go out by the root of process 1", "os.listdir('/proc/1/root/')", UNREADABLE),
     ("cwd-of-first", "go out by the directory of process 1", "os.listdir('/proc/1/cwd/')", UNREADABLE),
     ("mem-of-first", "open the memory of process 1", "opened('/proc/1/mem', os.O_RDONLY)", UNREADABLE),
-    ("fd-of-first", "use a descriptor of process 1", "opened('/proc/1/fd/0', os.O_RDONLY)", UNREADABLE),
+    ("fd-of-first", "use a descriptor of process 1", "opened('/proc/1/fd/0', os.O_RDONLY)", UNSEEN),
     ("environ-of-first", "read the environment of process 1", "show('/proc/1/environ')", UNREADABLE),
     (
         "namespace-of-first",
