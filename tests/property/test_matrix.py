@@ -52,6 +52,7 @@ WISHES = st.builds(
     writes=st.sampled_from(Writes),
     roots=st.lists(PATHS, max_size=2).map(tuple),
     board=st.none() | PATHS,
+    workspace=PATHS,
     projects=st.lists(PATHS, max_size=2, unique=True).map(tuple),
     git=st.lists(PATHS, max_size=1).map(tuple),
 )

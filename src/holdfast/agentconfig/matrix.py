@@ -81,8 +81,8 @@ def inside(path: str, root: str) -> bool:
 def _exposed(case: Case) -> bool:
     """Can a command write the configuration? Codex itself guards `.codex` directly below a root."""
     home = case.facts.home
-    roots = (*case.wish.writable, *case.wish.projects, *case.facts.temporary)
-    return bool(home) and any(inside(home, root) and home != f"{root.rstrip('/')}/.codex" for root in roots)
+    roots = (*case.wish.writable, case.wish.workspace, *case.facts.temporary)
+    return any(root and inside(home, root) and home != f"{root.rstrip('/')}/.codex" for root in roots)
 
 
 def _blocked(case: Case) -> bool:

@@ -45,7 +45,7 @@ def linux(
 CASES: list[tuple[str, Facts, Wish]] = [
     ("too-old", linux((0, 130, 9)), Wish()),
     ("too-old", linux((0, 130, 9), boundary=CONTAINER), EVERYTHING),
-    ("home-exposed", linux(home="/w/home"), Wish(projects=("/w",))),
+    ("home-exposed", linux(home="/w/home"), Wish(workspace="/w")),
     ("home-exposed", linux(home="/b/home/.codex"), Wish(board="/b")),
     ("home-exposed", linux(home="/srv/h"), Wish(roots=("/",))),
     ("home-exposed", Facts("linux", NEW, True, True, True, home="/tmp/h", temporary=("/tmp",)), Wish()),
@@ -145,7 +145,7 @@ def test_what_the_administrator_and_the_host_take_away_is_said() -> None:
 
 
 def test_codex_guards_its_own_directory_below_a_root() -> None:
-    assert decide(linux(home="/home/u/.codex"), Wish(projects=("/home/u",))).row == "workspace"
+    assert decide(linux(home="/home/u/.codex"), Wish(workspace="/home/u")).row == "workspace"
 
 
 @pytest.mark.parametrize(
