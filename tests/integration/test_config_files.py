@@ -73,10 +73,13 @@ def test_a_file_that_is_not_there_is_made_and_nothing_is_backed_up(tmp_path: Pat
 
 
 def test_the_three_newest_contents_are_kept_each_once(config: Path) -> None:
-    for number in range(6):
-        files.edit(config.parent, lambda _text, number=number: f"a = {number % 5}\n", follow=False)
+    def turn(text: str) -> str:
+        return f"a = {(int(text.split()[2]) + 1) % 5}\n"
+
+    for _ in range(6):
+        files.edit(config.parent, turn, follow=False)
     kept = {path.read_bytes() for path in backups(config.parent)}
-    assert kept == {b"a = 2\n", b"a = 3\n", b"a = 4\n"}
+    assert kept == {b"a = 0\n", b"a = 3\n", b"a = 4\n"}
     assert {path.name for path in config.parent.iterdir()} == {
         "config.toml",
         files.LOCK,
@@ -168,13 +171,11 @@ def test_a_writer_without_our_lock_is_noticed_and_its_change_kept(config: Path) 
 
 
 def test_a_writer_that_never_stops_is_not_fought(config: Path) -> None:
+    def validate(text: str) -> None:
+        config.write_text(text + "\n")
+
     with pytest.raises(OperationFailed):
-        files.edit(
-            config.parent,
-            add,
-            follow=False,
-            validate=lambda text: config.write_text(text + "\n") and None,
-        )
+        files.edit(config.parent, add, follow=False, validate=validate)
     assert not list(config.parent.glob("*.tmp"))
 
 
