@@ -17,6 +17,8 @@ import click
 from msgspec import NODEFAULT
 from msgspec import inspect as shapes
 
+from holdfast.agentconfig.decision import Mode
+from holdfast.agentconfig.matrix import MATRIX
 from holdfast.cli import cli
 from holdfast.errors import FACES, INTERNAL, HoldfastError
 from holdfast.sandbox.guarantee import BACKENDS, Row
@@ -308,12 +310,38 @@ def sandbox_page() -> str:
     )
 
 
+# --- configuration of agents
+
+
+def agents_page() -> str:
+    """The decision matrix."""
+    rows = [
+        (
+            f"`{row.id}`",
+            "; ".join(condition.text for condition in row.when) or "anything else",
+            "nothing is launched" if row.mode is Mode.NONE else f"`{row.mode}`",
+            row.severity.value,
+            row.reason,
+            "; ".join(row.remedies),
+        )
+        for row in MATRIX
+    ]
+    return page(
+        "Agent configuration",
+        "How `holdfast config codex` decides. The first row of which all conditions hold decides. A probe\n"
+        "that could not be made, or a version that is not known, never matches a row that allows more. The\n"
+        "boundary is what the operator declared, never what was found.",
+        table(("row", "if", "mode", "severity", "reason", "what to do"), rows),
+    )
+
+
 PAGES: Final = {
     "cli.md": cli_page,
     "methods.md": methods_page,
     "errors.md": errors_page,
     "limits.md": limits_page,
     "sandbox.md": sandbox_page,
+    "agent-configuration.md": agents_page,
 }
 
 

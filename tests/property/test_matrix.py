@@ -52,6 +52,7 @@ WISHES = st.builds(
     writes=st.sampled_from(Writes),
     roots=st.lists(PATHS, max_size=2).map(tuple),
     board=st.none() | PATHS,
+    workspace=PATHS,
     projects=st.lists(PATHS, max_size=2, unique=True).map(tuple),
     git=st.lists(PATHS, max_size=1).map(tuple),
 )
@@ -110,3 +111,14 @@ def test_network_and_roots_are_never_more_than_was_asked_for(facts: Facts, wish:
     assert roots is None or roots == wish.writable
     enabled = decision.settings.get("permissions", "holdfast", "network", "enabled")
     assert not enabled or wish.network is not Network.NONE
+
+
+@given(FACTS, WISHES)
+def test_no_mode_is_chosen_that_cannot_work_or_is_not_allowed(facts: Facts, wish: Wish) -> None:
+    decision = decide(facts, wish)
+    if decision.mode in (Mode.NONE, Mode.FULL):
+        return
+    assert facts.os != "linux" or facts.userns is not False
+    assert facts.os != "linux" or facts.netns is not False or wish.network is Network.FULL
+    needed = "read-only" if decision.mode is Mode.READ_ONLY else "workspace-write"
+    assert facts.admin.modes is None or needed in facts.admin.modes or facts.admin.profiles

@@ -86,15 +86,16 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the operator wants. All paths are absolute; `projects` are all names of the task's root."""
+    """What the operator wants, with absolute paths. `projects` are all names of the task's root."""
 
     network: Network = Network.NONE
     hosts: tuple[str, ...] = ()
     writes: Writes = Writes.WORKSPACE
     roots: tuple[str, ...] = ()
     board: str | None = None
+    workspace: str = ""  # where the agent works; links resolved, as in the roots
     projects: tuple[str, ...] = ()
-    git: tuple[str, ...] = ()  # directories that a commit writes to
+    git: tuple[str, ...] = ()  # directories that a commit writes to, the common one first
 
     @property
     def writable(self) -> tuple[str, ...]:

@@ -146,7 +146,7 @@ def _locked(folder: int, where: Path, wait_s: float) -> Iterator[None]:
 
 
 def _bytes(folder: int, name: str) -> bytes | None:
-    """What is in the file; None if there is none. A link, a pipe or a device is not opened for reading."""
+    """What is in the file; None if there is none. A link, a pipe or a device is not read."""
     try:
         file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
     except FileNotFoundError:
@@ -158,9 +158,10 @@ def _bytes(folder: int, name: str) -> bytes | None:
                 remedy="look where it leads, and delete it; for a home of your own use --home",
             ) from None
         raise _refused(Path(name), exc) from None
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise InvalidRequest(f"{name} is not a regular file", remedy="move it away, then try again")
     with open(file, "rb") as opened:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise InvalidRequest(f"{name} is not a regular file", remedy="move it away, then try again")
         data = opened.read(MAX_CONFIG_BYTES + 1)
     if len(data) > MAX_CONFIG_BYTES:
         raise InvalidRequest(f"{name} is larger than {MAX_CONFIG_BYTES} bytes", remedy="look what is in it")

@@ -5,7 +5,6 @@ import errno
 import os
 import platform
 import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -54,11 +53,10 @@ def gather(
 
 
 def _system(environ: Mapping[str, str]) -> str:
-    if sys.platform == "linux":
-        if "ANDROID_ROOT" in environ:
-            return "android"
-        return "wsl1" if platform.release().endswith("-Microsoft") else "linux"
-    return {"win32": "windows"}.get(sys.platform, sys.platform)
+    system = platform.system().lower()
+    if system == "linux" and "ANDROID_ROOT" in environ:
+        return "android"
+    return "wsl1" if system == "linux" and platform.release().endswith("-Microsoft") else system
 
 
 def _works(found: HostFacts | None, names: tuple[str, ...]) -> bool | None:

@@ -81,8 +81,8 @@ def inside(path: str, root: str) -> bool:
 def _exposed(case: Case) -> bool:
     """Can a command write the configuration? Codex itself guards `.codex` directly below a root."""
     home = case.facts.home
-    roots = (*case.wish.writable, *case.wish.projects, *case.facts.temporary)
-    return bool(home) and any(inside(home, root) and home != f"{root.rstrip('/')}/.codex" for root in roots)
+    roots = (*case.wish.writable, case.wish.workspace, *case.facts.temporary)
+    return any(root and inside(home, root) and home != f"{root.rstrip('/')}/.codex" for root in roots)
 
 
 def _blocked(case: Case) -> bool:
@@ -95,16 +95,12 @@ def _linux(case: Case) -> bool:
     return case.facts.os == "linux"
 
 
-def _allows(*modes: Mode) -> Callable[[Case], bool]:
+def _allows(mode: Mode) -> Callable[[Case], bool]:
     def holds(case: Case) -> bool:
         allowed = case.facts.admin.modes
-        return allowed is None or any(mode.value in allowed for mode in modes)
+        return allowed is None or mode.value in allowed
 
     return holds
-
-
-def _no(condition: Condition, text: str) -> Condition:
-    return Condition(text, lambda case: not condition.holds(case))
 
 
 def _network(*wanted: Network) -> Condition:
@@ -124,10 +120,14 @@ ENCLOSED: Final = Condition(
     "boundary container or vm", lambda case: case.facts.boundary in (Boundary.CONTAINER, Boundary.VM)
 )
 FULL_ALLOWED: Final = Condition("administrator allows full access", _allows(Mode.FULL))
-NO_WORKSPACE: Final = _no(
-    Condition("", _allows(Mode.WORKSPACE)), "administrator does not allow workspace-write"
+NO_WORKSPACE: Final = Condition(
+    "administrator does not allow workspace-write, and something is to be written",
+    lambda case: case.wish.writes is not Writes.NOTHING and not _allows(Mode.WORKSPACE)(case),
 )
-NO_READ_ONLY: Final = _no(Condition("", _allows(Mode.READ_ONLY)), "administrator does not allow read-only")
+READ_ONLY_ALLOWED: Final = Condition("administrator allows read-only", _allows(Mode.READ_ONLY))
+NO_READ_ONLY: Final = Condition(
+    "administrator does not allow read-only", lambda case: not _allows(Mode.READ_ONLY)(case)
+)
 PROFILES_FORCED: Final = Condition(
     "administrator lists permission profiles", lambda case: case.facts.admin.profiles
 )
@@ -184,10 +184,6 @@ MATRIX: Final = (
         ("ask for a profile with network in requirements.toml, or use --network none",),
     ),
     Row(
-        "profiles-forced-offline", (PROFILES_FORCED,), Mode.WORKSPACE, Severity.DEGRADED,
-        "the administrator's profile decides what can be written, not this file", (_ASSERT,),
-    ),
-    Row(
         "nothing-forbidden", (_writes(Writes.NOTHING), NO_READ_ONLY), Mode.NONE, Severity.REFUSED,
         "the administrator does not allow what was asked for", ("ask for read-only in requirements.toml",),
     ),
@@ -195,15 +191,6 @@ MATRIX: Final = (
         "nothing-online", (_writes(Writes.NOTHING), _network(Network.FULL, Network.HOSTS)), Mode.NONE,
         Severity.REFUSED, "Codex has no network in read-only mode, whatever the file says",
         ("use --network none, or --writes workspace",),
-    ),
-    Row(
-        "admin-read-only", (NO_WORKSPACE, _network(Network.NONE)), Mode.READ_ONLY, Severity.DEGRADED,
-        "the administrator allows no more than read-only", ("ask for workspace-write in requirements.toml",),
-    ),
-    Row(
-        "admin-forbids", (NO_WORKSPACE,), Mode.NONE, Severity.REFUSED,
-        "the administrator allows no mode that has network",
-        ("ask for workspace-write in requirements.toml, or use --network none",),
     ),
     Row(
         "unsupported-enclosed", (UNSUPPORTED, ENCLOSED, FULL_ALLOWED), Mode.FULL, Severity.DEGRADED,
@@ -231,6 +218,19 @@ MATRIX: Final = (
         "no-netns", (NO_NETNS, _network(Network.NONE, Network.HOSTS)), Mode.NONE, Severity.REFUSED,
         "every mode without the host's network needs a network namespace, and this host gives none",
         (_HOST, "or use --network full, where a boundary of yours limits the network"),
+    ),
+    Row(
+        "profiles-forced-offline", (PROFILES_FORCED,), Mode.WORKSPACE, Severity.DEGRADED,
+        "the administrator's profile decides what can be written, not this file", (_ASSERT,),
+    ),
+    Row(
+        "admin-read-only", (NO_WORKSPACE, READ_ONLY_ALLOWED, _network(Network.NONE)), Mode.READ_ONLY, Severity.DEGRADED,
+        "the administrator allows no more than read-only", ("ask for workspace-write in requirements.toml",),
+    ),
+    Row(
+        "admin-forbids", (NO_WORKSPACE,), Mode.NONE, Severity.REFUSED,
+        "the administrator allows no mode that does what was asked for",
+        ("ask for workspace-write in requirements.toml, or use --network none",),
     ),
     Row(
         "nothing-unseen", (_writes(Writes.NOTHING), UNSEEN), Mode.READ_ONLY, Severity.DEGRADED,

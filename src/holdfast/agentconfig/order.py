@@ -191,6 +191,7 @@ def _wish(order: Order, found: project.Project) -> Wish:
         writes=order.writes,
         roots=tuple(_directory(path, "--writable") for path in order.writable),
         board=_directory(order.board, "--board") if order.board else None,
+        workspace=os.path.realpath(order.cwd),
         projects=found.names,
         git=found.git,
     )

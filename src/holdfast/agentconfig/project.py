@@ -55,7 +55,7 @@ def _git_directories(root: Path) -> list[str]:
     if marker.is_symlink():
         return []
     if marker.is_dir():
-        return [str(marker)]
+        return [str(marker)] if (marker / "HEAD").is_file() else []
     pointed = _pointer(marker)
     if not pointed.startswith("gitdir:"):
         return []

@@ -73,10 +73,9 @@ def _profile(wish: Wish) -> dict[Key, Value]:
         found["features", "network_proxy"] = True
         found |= {(*ours, "network", "domains", host): "allow" for host in wish.hosts}
     found |= {(*ours, "filesystem", root): "write" for root in wish.writable}
-    if wish.writes is Writes.GIT:
-        for folder in wish.git:
-            found[*ours, "filesystem", folder] = "write"
-            found |= {(*ours, "filesystem", f"{folder}/{name}"): "read" for name in _GIT_GUARDED}
+    if wish.writes is Writes.GIT and wish.git:
+        found |= {(*ours, "filesystem", folder): "write" for folder in wish.git}
+        found |= {(*ours, "filesystem", f"{wish.git[0]}/{name}"): "read" for name in _GIT_GUARDED}
     return found
 
 

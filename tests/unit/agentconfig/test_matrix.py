@@ -45,7 +45,7 @@ def linux(
 CASES: list[tuple[str, Facts, Wish]] = [
     ("too-old", linux((0, 130, 9)), Wish()),
     ("too-old", linux((0, 130, 9), boundary=CONTAINER), EVERYTHING),
-    ("home-exposed", linux(home="/w/home"), Wish(projects=("/w",))),
+    ("home-exposed", linux(home="/w/home"), Wish(workspace="/w")),
     ("home-exposed", linux(home="/b/home/.codex"), Wish(board="/b")),
     ("home-exposed", linux(home="/srv/h"), Wish(roots=("/",))),
     ("home-exposed", Facts("linux", NEW, True, True, True, home="/tmp/h", temporary=("/tmp",)), Wish()),
@@ -61,6 +61,10 @@ CASES: list[tuple[str, Facts, Wish]] = [
     ("nothing-online", linux(), Wish(network=Network.FULL, writes=Writes.NOTHING)),
     ("admin-read-only", linux(admin=READ_ONLY), Wish()),
     ("admin-forbids", linux(admin=READ_ONLY), FULL),
+    ("admin-forbids", linux(admin=Admin(modes=())), Wish()),
+    ("nothing", linux(admin=READ_ONLY), NOTHING),
+    ("no-userns", linux(userns=False, admin=READ_ONLY), Wish()),
+    ("no-userns", linux(userns=False, admin=Admin(profiles=True)), Wish()),
     ("unsupported-enclosed", Facts("wsl1", NEW, boundary=CONTAINER), Wish()),
     ("unsupported-enclosed", Facts("darwin", NEW, nested=True, boundary=VM), Wish()),
     ("unsupported-enclosed", linux(proc=False, bubblewrap=(0, 12), boundary=CONTAINER), Wish()),
@@ -145,7 +149,7 @@ def test_what_the_administrator_and_the_host_take_away_is_said() -> None:
 
 
 def test_codex_guards_its_own_directory_below_a_root() -> None:
-    assert decide(linux(home="/home/u/.codex"), Wish(projects=("/home/u",))).row == "workspace"
+    assert decide(linux(home="/home/u/.codex"), Wish(workspace="/home/u")).row == "workspace"
 
 
 @pytest.mark.parametrize(

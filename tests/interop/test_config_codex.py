@@ -1,0 +1,178 @@
+"""`holdfast config codex` and the real Codex: what was written is in force, whoever says otherwise."""
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.codex import CodexClient, requires_codex
+from tests.support.servers import isolated_environment
+
+TIMEOUT_S = 120
+PROVIDER = "http://127.0.0.1:9/v1"  # a thread is started, no turn taken: nobody has to listen
+FULL = 'sandbox_mode = "danger-full-access"\n'
+
+
+class Bench:
+    """A home and a repository that lie in no directory for temporary files."""
+
+    def __init__(self, base: Path) -> None:
+        self.binary = requires_codex()
+        self.client = CodexClient(self.binary, base)
+        self.base = base
+        self.repo = self.client.workspace
+        self.file = base / "client" / ".codex" / "config.toml"
+        self.client.configure(PROVIDER)
+        subprocess.run(["git", "init", "-q", str(self.repo)], check=True, timeout=TIMEOUT_S)
+
+    def layer(self, text: str) -> None:
+        """What the repository says."""
+        (self.repo / ".codex").mkdir(exist_ok=True)
+        (self.repo / ".codex" / "config.toml").write_text(text)
+
+    def run(self, command: str, *options: str | Path) -> subprocess.CompletedProcess[str]:
+        home = self.file.parent
+        words = [command, "--home", str(home), "--cwd", str(self.repo), *map(str, options)]
+        return subprocess.run(
+            [sys.executable, "-m", "holdfast", "config", "codex", *words],
+            env=isolated_environment(self.base / "client") | {"CODEX_BIN": str(self.binary)},
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+
+    def done(self, command: str, *options: str | Path) -> dict[str, Any]:
+        told = self.run(command, "--json", *options)
+        assert told.returncode == 0, told.stdout + told.stderr
+        tree: dict[str, Any] = json.loads(told.stdout)
+        assert tree["schemaVersion"] == 1
+        return tree
+
+    def differing(self, *options: str | Path) -> dict[str, Any]:
+        told = self.run("check", "--json", *options)
+        assert told.returncode == 1, told.stdout + told.stderr
+        found = json.loads(told.stdout)["differences"]
+        return {".".join(each["key"]): each for each in found}
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    base = Path(os.path.realpath(tempfile.mkdtemp(prefix="holdfast-interop-", dir="/var/tmp")))
+    try:
+        yield Bench(base)
+    finally:
+        shutil.rmtree(base, ignore_errors=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "mode"),
+    [
+        ((), "workspace-write"),
+        (("--network", "full"), "workspace-write"),
+        (("--writes", "nothing"), "read-only"),
+        (("--network", "a.example", "--network", "*.b.example"), "profile"),
+        (("--writes", "git", "--network", "full"), "profile"),
+        (("--writes", "everything", "--boundary", "container"), "danger-full-access"),
+    ],
+)
+def test_what_was_applied_is_in_force(bench: Bench, options: tuple[str, ...], mode: str) -> None:
+    before = bench.file.read_bytes()
+    assert bench.differing(*options)
+    assert bench.done("plan", *options)["changed"]
+    assert bench.file.read_bytes() == before
+    applied = bench.done("apply", *options)
+    assert applied["decision"]["mode"] == mode
+    assert bench.done("check", *options)["differences"] == []
+    assert not bench.done("apply", *options)["changed"]
+    assert bench.done("remove")["changed"]
+    assert bench.file.read_bytes() == before
+
+
+def test_a_board_is_the_one_root_that_is_added(bench: Bench) -> None:
+    board = bench.base / "board"
+    board.mkdir()
+    bench.done("apply", "--board", board)
+    assert bench.done("check", "--board", board)["differences"] == []
+    assert list(bench.differing()) == ["sandbox_workspace_write.writable_roots"]
+
+
+def test_a_value_of_a_trusted_repository_is_seen_with_its_origin(bench: Bench) -> None:
+    bench.layer(FULL)
+    bench.done("apply", "--trusted", bench.repo)
+    found = bench.differing("--trusted", bench.repo)
+    assert found["sandbox_mode"]["found"] == "danger-full-access"
+    assert str(bench.repo) in found["sandbox_mode"]["origin"]
+
+
+def test_the_other_vocabulary_and_an_added_root_are_seen(bench: Bench) -> None:
+    bench.layer(
+        'default_permissions = ":danger-full-access"\n[sandbox_workspace_write]\nwritable_roots = ["/srv"]\n'
+    )
+    bench.done("apply", "--trusted", bench.repo)
+    found = bench.differing("--trusted", bench.repo)
+    assert {"default_permissions", "sandbox_workspace_write.writable_roots"} <= set(found)
+
+
+def test_a_repository_that_is_not_trusted_changes_nothing(bench: Bench) -> None:
+    bench.layer(FULL)
+    bench.done("apply")
+    assert bench.done("check")["differences"] == []
+
+
+def test_a_value_of_the_launch_line_is_seen(bench: Bench) -> None:
+    bench.done("apply")
+    found = bench.differing("-c", "sandbox_workspace_write.network_access=true")
+    assert found["sandbox_workspace_write.network_access"]["found"] is True
+
+
+def test_a_file_that_codex_refuses_is_not_written(bench: Bench) -> None:
+    broken = bench.file.read_text().replace("check_for_update_on_startup = false\n", 'web_search = "bogus"\n')
+    bench.file.write_text(broken)
+    told = bench.run("apply")
+    assert told.returncode == 65, told.stdout + told.stderr
+    assert bench.file.read_text() == broken
+    assert not list(bench.file.parent.glob(".holdfast-check-*"))
+
+
+def test_full_access_without_a_boundary_is_refused_and_nothing_written(bench: Bench) -> None:
+    before = bench.file.read_bytes()
+    for command in ("plan", "apply", "check"):
+        assert bench.run(command, "--writes", "everything").returncode == 125
+        assert bench.run(command, "--writes", "everything", "--boundary", "user").returncode == 125
+    assert bench.file.read_bytes() == before
+
+
+def test_a_home_that_commands_could_write_is_refused(bench: Bench) -> None:
+    assert bench.run("apply", "--writable", bench.base).returncode == 125
+
+
+async def sandbox_of_a_thread(bench: Bench) -> str:
+    async with bench.client.app_server() as server:
+        result = await server.call("thread/start", {"cwd": str(bench.repo)})
+        kind: str = result["sandbox"]["type"]
+        return kind
+
+
+async def test_a_repository_cannot_trust_itself_into_full_access(bench: Bench) -> None:
+    bench.layer(FULL)
+    await asyncio.to_thread(bench.done, "apply")
+    written = bench.file.read_bytes()
+    assert await sandbox_of_a_thread(bench) == "workspaceWrite"
+    assert bench.file.read_bytes() == written
+
+
+async def test_without_our_trust_decision_it_does(bench: Bench) -> None:
+    """The hole is real: the same file without the block of trust."""
+    bench.layer(FULL)
+    bench.file.write_text('sandbox_mode = "workspace-write"\n' + bench.file.read_text())
+    assert await sandbox_of_a_thread(bench) == "dangerFullAccess"
+    assert 'trust_level = "trusted"' in bench.file.read_text()
