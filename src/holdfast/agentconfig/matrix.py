@@ -224,7 +224,8 @@ MATRIX: Final = (
         "the administrator's profile decides what can be written, not this file", (_ASSERT,),
     ),
     Row(
-        "admin-read-only", (NO_WORKSPACE, READ_ONLY_ALLOWED, _network(Network.NONE)), Mode.READ_ONLY, Severity.DEGRADED,
+        "admin-read-only", (NO_WORKSPACE, READ_ONLY_ALLOWED, _network(Network.NONE)),
+        Mode.READ_ONLY, Severity.DEGRADED,
         "the administrator allows no more than read-only", ("ask for workspace-write in requirements.toml",),
     ),
     Row(
