@@ -79,7 +79,7 @@ def test_the_three_newest_contents_are_kept_each_once(config: Path) -> None:
     for _ in range(6):
         files.edit(config.parent, turn, follow=False)
     kept = {path.read_bytes() for path in backups(config.parent)}
-    assert kept == {b"a = 0\n", b"a = 3\n", b"a = 4\n"}
+    assert kept == {b"a = 4\n", b"a = 0\n", b"a = 1\n"}
     assert {path.name for path in config.parent.iterdir()} == {
         "config.toml",
         files.LOCK,
