@@ -134,7 +134,17 @@ def test_a_value_of_the_launch_line_is_seen(bench: Bench) -> None:
     assert found["sandbox_workspace_write.network_access"]["found"] is True
 
 
-def test_a_file_that_codex_refuses_is_not_written(bench: Bench) -> None:
+@pytest.mark.parametrize("old", [False, True])
+def test_a_file_that_codex_refuses_is_not_written(bench: Bench, old: bool) -> None:
+    """Also by one that has no option to print its start."""
+    if old:
+        wrapper = bench.base / "codex"
+        wrapper.write_text(
+            f'#!/bin/sh\ncase "$*" in *--print-startup*) exit 2;; esac\nexec {bench.binary} "$@"\n'
+        )
+        wrapper.chmod(0o755)
+        bench.binary = wrapper
+        bench.done("apply")
     broken = bench.file.read_text().replace("check_for_update_on_startup = false\n", 'web_search = "bogus"\n')
     bench.file.write_text(broken)
     told = bench.run("apply")

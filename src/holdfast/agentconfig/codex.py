@@ -91,22 +91,10 @@ def validate(binary: Path, home: Path, text: str) -> None:
     """
     with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=home, ignore_cleanup_errors=True) as scratch:
         (Path(scratch) / "config.toml").write_bytes(text.encode())
-        argv = [str(binary), "app-server", "--print-startup-config", "--strict-config"]
-        try:
-            done = subprocess.run(  # noqa: S603 - the operator's own program
-                argv,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=ANSWER_S,
-                check=False,
-                env={**os.environ, "CODEX_HOME": scratch},
-                cwd=scratch,
-            )
-            answer = json.loads(done.stdout)
-        except (OSError, subprocess.TimeoutExpired, ValueError):
-            raise OperationFailed(
-                "codex does not say what it thinks of the new file", remedy="codex --version; codex doctor"
-            ) from None
+        answer = _startup(binary, scratch)
+        if answer is None:
+            with _app_server(binary, Path(scratch), Path(scratch), ("--strict-config",)) as server:
+                answer = server.ask("config/read", {"includeLayers": False})
         detail = _complaint(answer, scratch)
     if detail:
         raise InvalidRequest(
@@ -115,13 +103,32 @@ def validate(binary: Path, home: Path, text: str) -> None:
         )
 
 
-def _complaint(answer: object, scratch: str) -> str:
+def _startup(binary: Path, scratch: str) -> dict[str, Any] | None:
+    """What it says about the configuration of this home at its start; None if it has no such option."""
+    try:
+        done = subprocess.run(  # noqa: S603 - the operator's own program
+            [str(binary), "app-server", "--print-startup-config", "--strict-config"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=ANSWER_S,
+            check=False,
+            env={**os.environ, "CODEX_HOME": scratch},
+            cwd=scratch,
+        )
+        answer = json.loads(done.stdout)
+    except (OSError, subprocess.TimeoutExpired, ValueError):
+        return None
+    return answer if isinstance(answer, dict) else None
+
+
+def _complaint(answer: Mapping[str, Any], scratch: str) -> str:
     """What it says against the text itself; that a file beside it is not here is no fault of the text."""
-    error = answer.get("error") if isinstance(answer, dict) else None
-    data = error.get("data") if isinstance(error, dict) else None
+    error = answer.get("error")
     if error is None:
         return ""
-    detail = str((data or {}).get("detail") or error.get("message") or "no reason given")
+    said = error if isinstance(error, dict) else {}
+    data = said.get("data") if isinstance(said.get("data"), dict) else {}
+    detail = str(data.get("detail") or said.get("message") or "no reason given")
     about_text = f"{scratch}/config.toml:" in detail
     if scratch in detail and not about_text:
         return ""
@@ -196,12 +203,8 @@ class _Server:
             raise self._silent() from None
 
     def call(self, method: str, params: object) -> dict[str, Any]:
-        self._asked += 1
-        self.send({"id": self._asked, "method": method, "params": params})
-        while True:
-            message = self._message()
-            if message.get("id") == self._asked and "method" not in message:
-                break
+        """The result of a request."""
+        message = self.ask(method, params)
         if "error" in message:
             raise InvalidRequest(
                 f"codex refuses the configuration: {message['error'].get('message')}",
@@ -209,6 +212,15 @@ class _Server:
             )
         result = message.get("result")
         return result if isinstance(result, dict) else {}
+
+    def ask(self, method: str, params: object) -> dict[str, Any]:
+        """The answer to a request, be it a result or an error."""
+        self._asked += 1
+        self.send({"id": self._asked, "method": method, "params": params})
+        while True:
+            message = self._message()
+            if message.get("id") == self._asked and "method" not in message:
+                return message
 
     def _message(self) -> dict[str, Any]:
         while b"\n" not in self._heard:

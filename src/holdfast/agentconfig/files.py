@@ -197,11 +197,16 @@ def _keep(folder: int, where: Path, data: bytes) -> Path:
     """A copy under the name of its content, and of the older ones the newest."""
     name = f"{NAME}.{hashlib.sha256(data).hexdigest()[:_DIGEST_CHARS]}.bak"
     temporary = _written(folder, where, data)
-    os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-    kept = [entry for entry in os.listdir(folder) if _BACKUP.fullmatch(entry) and entry != name]
-    kept.sort(key=lambda entry: os.stat(entry, dir_fd=folder, follow_symlinks=False).st_mtime_ns)
-    for entry in kept[: max(0, len(kept) - BACKUPS_KEPT + 1)]:
-        os.unlink(entry, dir_fd=folder)
+    try:
+        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        kept = [entry for entry in os.listdir(folder) if _BACKUP.fullmatch(entry) and entry != name]
+        kept.sort(key=lambda entry: os.stat(entry, dir_fd=folder, follow_symlinks=False).st_mtime_ns)
+        for entry in kept[: max(0, len(kept) - BACKUPS_KEPT + 1)]:
+            os.unlink(entry, dir_fd=folder)
+    except OSError as exc:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary, dir_fd=folder)
+        raise _refused(where, exc) from None
     return where.parent / name
 
 

@@ -1,6 +1,5 @@
 """One order to configure Codex: decide for this machine, show, write, compare or take back."""
 
-import difflib
 import os
 import re
 from collections.abc import Sequence
@@ -8,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.agentconfig import block, codex, effective, files, host, matrix, project
+from holdfast.agentconfig import block, codex, effective, files, host, matrix, preview, project
 from holdfast.agentconfig.conflict import Conflict
 from holdfast.agentconfig.decision import Admin, Boundary, Decision, Network, Severity, Wish, Writes
 from holdfast.agentconfig.settings import Settings
@@ -46,12 +45,8 @@ class Plan:
     binary: Path | None
 
     def diff(self) -> list[str]:
-        """Unified, without line ends; empty if nothing changes."""
-        name = str(self.path)
-        lines = difflib.unified_diff(
-            self.before.splitlines(), self.after.splitlines(), name, name, lineterm=""
-        )
-        return list(lines)
+        """Unified, without line ends and without secrets; empty if nothing changes."""
+        return preview.diff(str(self.path), self.before, self.after)
 
     def report(self) -> dict[str, object]:
         """Plain values, for JSON."""
