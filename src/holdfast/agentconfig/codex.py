@@ -83,7 +83,9 @@ def effective(binary: Path, home: Path, cwd: Path, overrides: Sequence[str] = ()
 
 
 def validate(binary: Path, home: Path, text: str) -> None:
-    """Have Codex read this text strictly, in a home of its own inside `home` that is gone afterwards.
+    """Have Codex read this text, in a home of its own inside `home` that is gone afterwards.
+
+    It is read strictly, unknown keys are refused, by a Codex that reports its start-up (0.151 or so).
 
     Raises:
         InvalidRequest: it refuses it; the message has its line and column.
@@ -93,7 +95,9 @@ def validate(binary: Path, home: Path, text: str) -> None:
         (Path(scratch) / "config.toml").write_bytes(text.encode())
         answer = _startup(binary, scratch)
         if answer is None:
-            with _app_server(binary, Path(scratch), Path(scratch), ("--strict-config",)) as server:
+            with _app_server(
+                binary, Path(scratch), Path(scratch), ()
+            ) as server:  # a strict one would not start
                 answer = server.ask("config/read", {"includeLayers": False})
         detail = _complaint(answer, scratch)
     if detail:
@@ -127,8 +131,9 @@ def _complaint(answer: Mapping[str, Any], scratch: str) -> str:
     if error is None:
         return ""
     said = error if isinstance(error, dict) else {}
-    data = said.get("data") if isinstance(said.get("data"), dict) else {}
-    detail = str(data.get("detail") or said.get("message") or "no reason given")
+    data = said.get("data")
+    told = data.get("detail") if isinstance(data, dict) else None
+    detail = str(told or said.get("message") or "no reason given")
     about_text = f"{scratch}/config.toml:" in detail
     if scratch in detail and not about_text:
         return ""
