@@ -18,6 +18,7 @@ PURE_STDLIB = {
     "collections",
     "dataclasses",
     "decimal",
+    "difflib",
     "enum",
     "errno",
     "fnmatch",
