@@ -26,7 +26,7 @@ from holdfast.agentconfig.settings import Settings
 OLDEST: Final[Version] = (0, 131, 0)  # strict configuration, permission profiles under their final names
 PROC_TEXT_CHANGED: Final = (0, 12)  # from this bubblewrap on Codex does not know the error and does not retry
 
-_ASSERT: Final = "prove it before the first task: holdfast doctor assert"
+_ASSERT: Final = "see what is in force before the first task: holdfast config codex check"
 _DECLARE: Final = (
     "or run the agent in a container or virtual machine without host mounts and without the socket of a "
     "container daemon, and declare it: --boundary container"

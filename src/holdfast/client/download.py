@@ -169,13 +169,12 @@ async def _fetch_whole(
     environment: Environment, there: str, here: str, mode: Mode, count: Callable[[int], None]
 ) -> None:
     partial = os.path.join(os.path.dirname(here), f".holdfast-{uuid.uuid4().hex}")
-    with opened(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600) as descriptor:
+    with opened(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode.bits()) as descriptor:
         try:
             async with aclosing(environment.files.open_blocks(there)) as blocks:
                 async for block in blocks:
                     await in_thread(_write, descriptor, block)
                     count(len(block))
-            os.fchmod(descriptor, mode.bits(_umask()))
             os.replace(partial, here)
         except BaseException:
             os.unlink(partial)
@@ -186,9 +185,3 @@ def _write(descriptor: int, block: bytes) -> None:
     view = memoryview(block)
     while view:
         view = view[os.write(descriptor, view) :]
-
-
-def _umask() -> int:
-    umask = os.umask(0o077)  # there is no other way to ask
-    os.umask(umask)
-    return umask

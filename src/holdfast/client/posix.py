@@ -45,9 +45,9 @@ class Mode:
     def of(cls, bits: int) -> "Mode":
         return cls(bool(bits & 0o100), not bits & 0o077)
 
-    def bits(self, umask: int) -> int:
-        """The mode of a file that is created here."""
-        bits = (0o777 if self.executable else 0o666) & ~umask
+    def bits(self) -> int:
+        """What to ask for when such a file is created; the umask takes its part."""
+        bits = 0o777 if self.executable else 0o666
         return bits & 0o700 if self.private else bits
 
     def change(self) -> str:

@@ -34,7 +34,7 @@ def cp(recursive: bool, where: str | None, as_json: bool, source: str, destinati
 
     Either the source or the destination is ENV:PATH, where ENV is an environment of environments.toml; a
     relative PATH counts from the directory of its server. A file appears at its place when it is whole.
-    Links in a tree are not copied, and said. Of the modes it is kept who may execute, and whether a file
+    Links in a tree are not copied, and named. Of the modes it is kept who may execute, and whether a file
     is private.
     """
     from holdfast.client.copying import errand
