@@ -197,7 +197,9 @@ def _keep(folder: int, where: Path, data: bytes) -> Path:
     """A copy under the name of its content, and of the older ones the newest."""
     name = f"{NAME}.{hashlib.sha256(data).hexdigest()[:_DIGEST_CHARS]}.bak"
     temporary = _written(folder, where, data)
+    now = time.time_ns()  # finer than the time that the file system notes by itself
     try:
+        os.utime(temporary, ns=(now, now), dir_fd=folder)
         os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         kept = [entry for entry in os.listdir(folder) if _BACKUP.fullmatch(entry) and entry != name]
         kept.sort(key=lambda entry: os.stat(entry, dir_fd=folder, follow_symlinks=False).st_mtime_ns)
