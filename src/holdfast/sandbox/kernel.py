@@ -74,6 +74,9 @@ class _OpenHow(ctypes.Structure):
     _fields_ = (("flags", c_uint64), ("mode", c_uint64), ("resolve", c_uint64))
 
 
+_NO_LINKS: Final = _OpenHow(os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS)
+
+
 class _CapHeader(ctypes.Structure):
     _fields_ = (("version", c_uint32), ("pid", c_int))
 
@@ -173,10 +176,9 @@ def open_path(path: str, root: int = _AT_FDCWD) -> int:
 
     With another root than ours it begins there.
     """
-    how = _OpenHow(os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS)
     if root != _AT_FDCWD:
         path = path.lstrip("/") or "."
-    return _openat2(root, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
+    return _openat2(root, os.fsencode(path), ctypes.byref(_NO_LINKS), ctypes.sizeof(_NO_LINKS))
 
 
 def copy_tree(fd: int) -> int:

@@ -75,6 +75,9 @@ def matches(pattern: str, name: str) -> bool:
     expression made from many stars would backtrack far beyond that.
     """
     pattern, name = pattern.lower(), name.lower()
+    literal = pattern.strip("*")
+    if pattern == f"*{literal}*" and "*" not in literal and "?" not in literal:
+        return literal in name  # as the default excludes are, for every variable of every start
     at_pattern = at_name = resume_name = 0
     star = -1
     while at_name < len(name):

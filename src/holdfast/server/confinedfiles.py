@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError
+from holdfast.sandbox.orders import receive_with_fds
 from holdfast.sandbox.plan import Plan
 from holdfast.sandbox.planner import plan_for
 from holdfast.sandbox.policy import PLATFORM_ROOTS, Access, At, Bound, BoundRule, Rule
@@ -37,7 +38,7 @@ from holdfast.wire.rpc import MAX_MESSAGE_BYTES
 MAX_WORKERS: Final = 8  # policies in use at once; the least recently used one's worker ends
 MAX_BOUNDS: Final = 64  # policies whose meaning is remembered
 MAX_REPLANS: Final = 8  # tries to catch the file system standing still
-_SOON_MS: Final = 0.4  # the loop may stand still for that long; a small file is written in a quarter of it
+_SOON_MS: Final = 1  # the loop may stand still for that long; a small file is written in a tenth of it
 CALL_S: Final = 60.0  # a file call that takes longer hangs in a dead mount
 _PASSED: Final = ("PATH", "TMPDIR", "TMP", "TEMP")  # all of the environment that a worker sees
 # The worker imports from where we did, however we were started; never from a working directory.
@@ -222,41 +223,49 @@ async def exchange(sock: socket.socket, method: str, params: Any) -> tuple[bytes
         OSError, EOFError: the worker did.
     """
     request = _encode((method, msgspec.structs.replace(params, sandbox=None)))
-    async with asyncio.timeout(CALL_S):
-        await _send(sock, FRAME.pack(REQUEST, len(request)) + request)
-        await _readable(sock)
-        data, fds, _, _ = socket.recv_fds(sock, FIRST_READ, 1, socket.MSG_CMSG_CLOEXEC)
-        if len(data) < FRAME.size:
-            data += await _receive(sock, FRAME.size - len(data)) if data else b""
-        if len(data) < FRAME.size:
-            raise EOFError
-        kind, length = FRAME.unpack_from(data)
-        if length > MAX_MESSAGE_BYTES * 2:
-            raise EOFError  # not our worker's words any more
-        reply = data[FRAME.size :]
-        if len(reply) < length:
-            reply += await _receive(sock, length - len(reply))
+    request = FRAME.pack(REQUEST, len(request)) + request
+    data, fds = await _asked(sock, request)
+    if len(data) < FRAME.size or len(data) < FRAME.size + FRAME.unpack_from(data)[1]:
+        async with asyncio.timeout(CALL_S):
+            kind, reply = await _rest(sock, data)
+    else:
+        kind, reply = data[0], data[FRAME.size :]
     if kind == ERROR:
         code, message = msgspec.json.decode(reply, type=tuple[int, str])
         raise _CLASSES.get(code, OperationFailed)(message)
     return reply, fds[0] if kind == OPENED and fds else None
 
 
-async def _send(sock: socket.socket, data: bytes) -> None:
+async def _asked(sock: socket.socket, request: bytes) -> tuple[bytes, list[int]]:
+    """Send a request; the first part of the answer, or all of it."""
     try:
-        sent = sock.send(data)
+        sent = sock.send(request)
     except BlockingIOError:
         sent = 0
-    if sent < len(data):
-        await asyncio.get_running_loop().sock_sendall(sock, memoryview(data)[sent:])
+    answered = select.poll()
+    answered.register(sock, select.POLLIN)
+    # Most answers come so soon that going round the loop would cost more than waiting for them.
+    if sent < len(request) or not answered.poll(_SOON_MS):
+        async with asyncio.timeout(CALL_S):
+            await asyncio.get_running_loop().sock_sendall(sock, memoryview(request)[sent:])
+            await _readable(sock)
+    data, fds = receive_with_fds(sock, FIRST_READ, 1)
+    if not data:
+        raise EOFError
+    return data, fds
+
+
+async def _rest(sock: socket.socket, data: bytes) -> tuple[int, bytes]:
+    """Kind and content of the answer that begins with `data`."""
+    if len(data) < FRAME.size:
+        data += await _receive(sock, FRAME.size - len(data))
+    kind, length = FRAME.unpack_from(data)
+    if length > MAX_MESSAGE_BYTES * 2:
+        raise EOFError  # not our worker's words any more
+    return kind, data[FRAME.size :] + await _receive(sock, FRAME.size + length - len(data))
 
 
 async def _readable(sock: socket.socket) -> None:
-    """Until there is something to read: most answers come so soon that going round the loop costs more."""
-    answered = select.poll()
-    answered.register(sock, select.POLLIN)
-    if answered.poll(_SOON_MS):
-        return
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()
     loop.add_reader(sock.fileno(), lambda: None if ready.done() else ready.set_result(None))
