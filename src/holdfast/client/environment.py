@@ -174,7 +174,7 @@ class Environment:
                 "this server cannot tell a command where its input ends",
                 remedy="use tty=True, or start() and write() with a command that knows when to stop reading",
             )
-        async with asyncio.timeout(timeout_s):
+        async with contextlib.nullcontext() if timeout_s is None else asyncio.timeout(timeout_s):
             process = await self.start(
                 argv, cwd=cwd, env=env, policy=policy, tty=tty, stdin=input is not None, arg0=arg0
             )

@@ -77,8 +77,20 @@ def glance(bound: Bound, cwd: str | None = None) -> tuple[Seen, dict[str, Entry]
 
 
 def unchanged(entries: Mapping[str, Entry]) -> bool:
-    """Is every one of these names still what it was?"""
-    return all(_entry(path) == entry for path, entry in entries.items())
+    """Is every one of these names still what it was? Asked before every confined file call."""
+    for path, entry in entries.items():
+        try:
+            status = os.lstat(path)
+        except OSError as exc:
+            if exc.errno != entry.errno:
+                return False
+            continue
+        kind = stat.S_IFMT(status.st_mode)
+        if kind != entry.mode or entry.errno:
+            return False
+        if kind != stat.S_IFDIR and _entry(path) != entry:
+            return False
+    return True
 
 
 def _entry(path: str) -> Entry:

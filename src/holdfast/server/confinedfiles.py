@@ -19,6 +19,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError
 from holdfast.sandbox.orders import receive_with_fds
+from holdfast.sandbox.paths import absolute
 from holdfast.sandbox.plan import Plan
 from holdfast.sandbox.planner import plan_for
 from holdfast.sandbox.policy import PLATFORM_ROOTS, Access, At, Bound, BoundRule, Rule
@@ -303,13 +304,13 @@ def refuse_early(bound: Bound, paths: Iterable[PathUri], *, writes: bool) -> Non
         InvalidRequest: the policy denies the path by name.
         OperationFailed: a protected name would be created.
     """
-    for path in paths:
-        name = path.native()
-        decision = bound.explain(name, Access.READ)
-        if not decision.allowed and decision.rule is None:
-            raise NotFound("No such file or directory (os error 2)")
-        if not decision.allowed:
-            raise InvalidRequest("Permission denied (os error 13)")
+    for path in paths if bound.restricted else ():
+        name = absolute(path.native(), bound.cwd)
         rule = bound.decide(name)
-        if writes and rule is not None and rule.protects is not None:
+        matched = bound.denied_by_pattern(name) is not None
+        if rule is None and not matched:
+            raise NotFound("No such file or directory (os error 2)")
+        if matched or rule is None or rule.access is Access.DENY:
+            raise InvalidRequest("Permission denied (os error 13)")
+        if writes and rule.protects is not None:
             raise OperationFailed(_READ_ONLY)

@@ -111,7 +111,8 @@ def overwrite(fd: int, data: bytes, *, regular_only: bool = False) -> None:
     if len(data) > status.st_blocks * 512:
         _reserve(fd, len(data), size=status.st_size)
     write_all(fd, data)
-    os.ftruncate(fd, len(data))
+    if status.st_size > len(data):
+        os.ftruncate(fd, len(data))
 
 
 def _reserve(fd: int, length: int, *, size: int) -> None:

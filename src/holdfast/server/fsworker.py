@@ -18,7 +18,7 @@ from holdfast.errors import HoldfastError, face
 from holdfast.server import copytree, files, walk
 from holdfast.server.handles import open_file
 from holdfast.wire.files import OpenParams
-from holdfast.wire.methods import METHODS, decode_params
+from holdfast.wire.methods import METHODS, json_decoder
 
 FRAME: Final = struct.Struct("<BI")  # kind, length
 REQUEST, RESULT, ERROR, OPENED = 1, 2, 3, 4
@@ -26,7 +26,7 @@ REQUEST, RESULT, ERROR, OPENED = 1, 2, 3, 4
 FIRST_READ: Final = 64 * 1024  # most messages whole
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(tuple[str, Any]).decode
+_decode = msgspec.json.Decoder(tuple[str, msgspec.Raw]).decode
 
 HANDLERS: Final[
     dict[str, Callable[[Any], Any]]
@@ -41,6 +41,9 @@ HANDLERS: Final[
     "fs/copy": copytree.copy,
     "fs/walk": walk.walk,
 }
+
+
+_DECODERS: Final = {name: json_decoder(METHODS[name]) for name in (*HANDLERS, "fs/open")}
 
 
 def receive(sock: socket.socket) -> bytes:
@@ -69,7 +72,7 @@ def send(sock: socket.socket, kind: int, payload: bytes, fd: int | None = None) 
 def _serve_one(sock: socket.socket) -> None:
     name, params = _decode(receive(sock))
     try:
-        decoded = decode_params(METHODS[name], params)
+        decoded = _DECODERS[name].decode(params)
         if isinstance(decoded, OpenParams):
             fd = open_file(decoded)
             try:

@@ -102,6 +102,11 @@ def _hook(kind: type, value: Any) -> Any:
     raise AssertionError(f"no struct has a field of type {kind}")
 
 
+def json_decoder(method: Method) -> msgspec.json.Decoder[Any]:
+    """For params that were encoded by us: straight from JSON to the method's struct."""
+    return msgspec.json.Decoder(method.params, dec_hook=_hook)
+
+
 def decode_params(method: Method, params: Any) -> Any:
     """Untyped params to the method's struct.
 

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.errors import UsageError
 from holdfast.wire import rpc
-from holdfast.wire.methods import METHODS, Method, decode_params
+from holdfast.wire.methods import METHODS, Method, decode_params, json_decoder
 from holdfast.wire.paths import PathUri
 from holdfast.wire.processes import ReadParams
 from holdfast.wire.structs import NoParams
@@ -289,3 +289,9 @@ def test_a_struct_with_a_type_nobody_decodes_is_a_mistake_of_ours() -> None:
 
     with pytest.raises(AssertionError):
         decode_params(Method("odd", Odd, "exec"), {"value": 1})
+
+
+def test_params_of_our_own_are_decoded_straight_from_json() -> None:
+    method = METHODS["fs/canonicalize"]
+    params = {"path": "file:///srv/x"}
+    assert json_decoder(method).decode(b'{"path":"file:///srv/x"}') == decode_params(method, params)
