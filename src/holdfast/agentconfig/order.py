@@ -201,7 +201,7 @@ def _network(words: tuple[str, ...]) -> tuple[Network, tuple[str, ...]]:
         if word in (Network.NONE.value, Network.FULL.value) or not _HOST.fullmatch(word):
             raise UsageError(
                 f"not a host: {word!r}",
-                remedy="--network none, --network full, or names such as --network pypi.org, one each",
+                remedy="--network none, --network full, or names such as --network api.example.com, one each",
             )
     return Network.HOSTS, tuple(dict.fromkeys(words))
 
