@@ -130,7 +130,7 @@ class Poll:
         self.known += 1
         if self.known <= 2: self.poll_.register(*args)
     def unregister(self, fd): pass
-    def poll(self): return self.poll_.poll()
+    def poll(self, timeout=None): return self.poll_.poll(timeout)
 launcher.select = types.SimpleNamespace(poll=Poll, POLLIN=real.POLLIN)
 launcher.main()
 """

@@ -383,7 +383,7 @@ async def test_without_a_loopback_inside_nothing_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, _, main = launch._BOOT.partition("; from holdfast")
-    broken = "import holdfast.sandbox.view as view; view._loopback_up = lambda: False"
+    broken = "import holdfast.sandbox.namespaces as n\ndef no(): raise OSError(1)\nn.raise_loopback = no"
     monkeypatch.setattr(launch, "_BOOT", f"{path}\n{broken}\nfrom holdfast{main}")
     async with serving() as (url, _), ready(url, holdfast=True) as peer:
         told = await peer.start("p", "true", sandbox=LIMITED)

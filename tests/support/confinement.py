@@ -1,4 +1,4 @@
-"""Runs one command under a plan, as the launcher does: fork, `confined.run`, read the report.
+"""Runs one command under a plan, as the launcher does: fork, confine, read the report.
 
     python -m tests.support.confinement OPTIONS -- COMMAND…
 
@@ -183,7 +183,8 @@ class Sabotage:
 def start(applied: plan.Plan, command: confined.Command, status_fd: int, options: Options) -> int:
     """As the launcher does; the pid of the process around the command."""
     if not options.alone and not options.tool:
-        return confined.start(applied, command, status_fd=status_fd, userns=options.userns)
+        kind = confined.Kind(options.userns, applied.network_off)
+        return confined.start(kind, applied, command, status_fd=status_fd)
     parent = os.getpid()
     child = os.fork()
     if child:

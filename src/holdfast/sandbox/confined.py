@@ -20,12 +20,13 @@ import errno
 import os
 import select
 import signal
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, NoReturn
 
 from holdfast.sandbox import kernel, loopback
 from holdfast.sandbox.kernel import SetupFailed, Stage
-from holdfast.sandbox.namespaces import drop, enter, fork
+from holdfast.sandbox.namespaces import drop, fork, isolate, own_mounts
+from holdfast.sandbox.orders import HAS_STATE, STATE_FD, TTY, Request
 from holdfast.sandbox.plan import Base, Plan
 from holdfast.sandbox.view import CONSOLE, build_view
 
@@ -85,7 +86,23 @@ def decode_report(data: bytes) -> Report:
     return Report(tuple(weakened))
 
 
-def start(plan: Plan, command: Command, *, status_fd: int, userns: bool, listeners_fd: int = -1) -> int:
+def command_of(request: Request, fds: Sequence[int]) -> Command:
+    """The command of an order, with the descriptors that came with it."""
+    tty = os.ttyname(fds[0]) if request.flags & TTY else None
+    streams = () if tty else tuple((fd, target) for target, fd in enumerate(fds[:3]))
+    state = ((fds[3], STATE_FD),) if request.flags & HAS_STATE else ()
+    env = dict(entry.split(b"=", 1) for entry in request.env)
+    return Command(request.program, request.argv, env, (*streams, *state), tty)
+
+
+class Kind(NamedTuple):
+    """What a process around a command must have before anything is known of its files."""
+
+    userns: bool
+    network_off: bool
+
+
+def start(kind: Kind, plan: Plan, command: Command, *, status_fd: int, listeners_fd: int = -1) -> int:
     """Fork a process that ends as the confined command does; its pid.
 
     When the command could not be started, a report on `status_fd`, which must be close-on-exec, says
@@ -96,27 +113,34 @@ def start(plan: Plan, command: Command, *, status_fd: int, userns: bool, listene
         SetupFailed: not even the process could be made.
     """
     uid, gid = os.getuid(), os.getgid()
-    pid = fork(userns=userns)
+    pid = fork(userns=kind.userns)
     if pid:
         return pid
     try:
-        _be_init(plan, command, status_fd, listeners_fd, uid=uid, gid=gid, userns=userns)
+        lead()
+        if _nobody_reads(status_fd):
+            os._exit(NOT_STARTED)  # the launcher died before it could take us along
+        weakened = isolate(uid=uid, gid=gid, userns=kind.userns, network_off=kind.network_off)
+        run(plan, command, weakened, status_fd, listeners_fd)
     except BaseException as exc:  # whatever it is, it must not return into the launcher's loop
         report_failure(status_fd, exc)
         os._exit(NOT_STARTED)
 
 
-def _be_init(
-    plan: Plan, command: Command, status_fd: int, listeners_fd: int, *, uid: int, gid: int, userns: bool
-) -> NoReturn:
+def lead() -> None:
+    """Lead a session of our own, take signals only when asked for, and die with our parent."""
     os.setsid()
     signal.pthread_sigmask(signal.SIG_BLOCK, ALL_SIGNALS)
     with Stage("processes"):
         kernel.die_with_parent(signal.SIGKILL)
-    if _nobody_reads(status_fd):
-        os._exit(NOT_STARTED)  # the launcher died before it could take us along
-    enter(plan, uid=uid, gid=gid, userns=userns)
-    weakened = build_view(plan, command.tty)
+
+
+def run(
+    plan: Plan, command: Command, weakened: tuple[str, ...], status_fd: int, listeners_fd: int
+) -> NoReturn:
+    """Be init: what is left of the way to the command, and then its end. `weakened` is known so far."""
+    own_mounts()
+    weakened += build_view(plan, command.tty)
     if plan.loopback_ports:
         loopback.hand_out(plan, weakened, listeners_fd)  # some ports only a privileged process may take
     weakened += drop(plan)

@@ -15,6 +15,7 @@ mistaken for a failed command. Nothing here assumes that the peer is the process
 launcher.
 """
 
+import contextlib
 import ctypes
 import errno
 import gc
@@ -28,18 +29,17 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from holdfast.sandbox import bwrapped, confined, landlocked, loopback, namespaces, plan
+from holdfast.sandbox.confined import Kind
 from holdfast.sandbox.kernel import SetupFailed
 from holdfast.sandbox.orders import (
     BWRAP,
     DEGRADED,
     END_OWNER,
     EXITED,
-    HAS_STATE,
     LANDLOCK,
     SIGNAL,
     START,
     STARTED,
-    STATE_FD,
     TTY,
     USER_NAMESPACE,
     Event,
@@ -48,8 +48,10 @@ from holdfast.sandbox.orders import (
     receive,
 )
 from holdfast.sandbox.proctable import PARENT, SESSION, processes
+from holdfast.sandbox.spare import Spare
 
 _PR_SET_CHILD_SUBREAPER: Final = 36  # linux/prctl.h
+_QUIET_MS: Final = 5  # before a spare is made: made at once it would slow down the command just started
 _SHUTDOWN_S: Final = 5.0  # how long a final kill may take before we give up on unkillable processes
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -63,21 +65,13 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(code, os.strerror(code))
 
 
-def _command(request: Request, fds: list[int]) -> confined.Command:
-    tty = os.ttyname(fds[0]) if request.flags & TTY else None
-    streams = () if tty else tuple((fd, target) for target, fd in enumerate(fds[:3]))
-    state = ((fds[3], STATE_FD),) if request.flags & HAS_STATE else ()
-    env = dict(entry.split(b"=", 1) for entry in request.env)
-    return confined.Command(request.program, request.argv, env, (*streams, *state), tty)
-
-
 def _spawn(request: Request, fds: list[int]) -> int:
     """Start an unconfined command; raises OSError when it can not be started.
 
     posix_spawn shares our memory with the child until exec, which is several times faster than a
     fork that copies it. What it has no option for, the working directory, is ours for a moment.
     """
-    command = _command(request, fds)
+    command = confined.command_of(request, fds)
     os.chdir(request.cwd)
     try:
         return confined.spawn(command)
@@ -117,6 +111,14 @@ def _group(leader: int, request: Request) -> _Group:
     return _Group(leader, request.id, request.owner, *kinds)
 
 
+class _SettingUp(NamedTuple):
+    """A confined start whose command does not run yet."""
+
+    group: _Group
+    kind: Kind | None  # of the process around it, when that is ours
+    report: bytes = b""  # so far
+
+
 class Launcher:
     """The loop: orders in, reports out, children reaped."""
 
@@ -125,9 +127,9 @@ class Launcher:
         self._pid = os.getpid()
         self._running: dict[int, _Group] = {}  # leader pid -> group; the leader is not reaped yet
         self._lingering: dict[int, _Group] = {}  # leader reaped, other members live on
-        self._setting_up: dict[
-            int, tuple[_Group, bytes]
-        ] = {}  # status pipe -> confined start, its report so far
+        self._setting_up: dict[int, _SettingUp] = {}  # status pipe -> confined start
+        self._spares: dict[Kind, Spare] = {}
+        self._wanted: set[Kind] = set()  # spares to make when it is quiet
         self._channels: dict[int, socket.socket] = {}  # status pipe -> where its listening sockets come
         self._poll = select.poll()
         self._wake, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -142,7 +144,7 @@ class Launcher:
         self._poll.register(self._wake, select.POLLIN)
         try:
             while True:
-                ready = [fd for fd, _ in self._poll.poll()]
+                ready = [fd for fd, _ in self._poll.poll(_QUIET_MS if self._wanted else None)]
                 for fd in ready:
                     if fd in self._setting_up:
                         self._set_up(fd)
@@ -151,6 +153,8 @@ class Launcher:
                     self._reap()
                 if self._sock.fileno() in ready and not self._obey():
                     return
+                if not ready:
+                    self._make_spare()
         except OSError:
             return  # the socket broke: the same as closed
         finally:
@@ -186,12 +190,17 @@ class Launcher:
 
     def _start_confined(self, request: Request, fds: list[int]) -> None:
         """Fork the processes around a confined command; its outcome comes on a pipe."""
-        command = _command(request, fds)
         view = plan.decode(request.plan)
+        own = not request.flags & (BWRAP | LANDLOCK)
+        kind = Kind(bool(request.flags & USER_NAMESPACE), view.network_off) if own else None
         channel = socket.socketpair() if view.loopback_ports else None
+        listeners = channel[1].fileno() if channel else -1
         status, report = os.pipe2(os.O_CLOEXEC)
         try:
-            pid = self._confined(view, command, request, report, channel[1].fileno() if channel else -1)
+            if kind is None:
+                pid = self._confined_otherwise(view, request, fds, report)
+            else:
+                pid = self._confined(kind, view, request, fds, report, listeners)
         except (OSError, SetupFailed) as exc:
             os.close(status)
             stage = exc.stage if isinstance(exc, SetupFailed) else "processes"
@@ -203,16 +212,27 @@ class Launcher:
             self._channels[status] = channel[0]
             channel[1].close()
         self._running[pid] = _group(pid, request)
-        self._setting_up[status] = (self._running[pid], b"")
+        self._setting_up[status] = _SettingUp(self._running[pid], kind)
         self._poll.register(status, select.POLLIN)
 
     def _confined(
-        self, view: plan.Plan, command: confined.Command, request: Request, report: int, listeners: int
+        self, kind: Kind, view: plan.Plan, request: Request, fds: list[int], report: int, listeners: int
     ) -> int:
-        """The pid of the process around the command."""
-        if not request.flags & (BWRAP | LANDLOCK):
-            userns = bool(request.flags & USER_NAMESPACE)
-            return confined.start(view, command, status_fd=report, userns=userns, listeners_fd=listeners)
+        """The pid of the process around the command, a spare one if there is one."""
+        spare = self._spares.pop(kind, None)
+        if spare is not None:
+            try:
+                spare.use(request, fds, status_fd=report, listeners_fd=listeners)
+            except OSError:
+                pass  # something ended it; it is reaped like everything else
+            else:
+                return spare.pid
+        command = confined.command_of(request, fds)
+        return confined.start(kind, view, command, status_fd=report, listeners_fd=listeners)
+
+    def _confined_otherwise(self, view: plan.Plan, request: Request, fds: list[int], report: int) -> int:
+        """The same with bubblewrap or with Landlock alone."""
+        command = confined.command_of(request, fds)
         pid = os.fork()
         if pid:
             return pid
@@ -222,22 +242,32 @@ class Launcher:
         degraded = bool(request.flags & DEGRADED)
         landlocked.run(view, command, parent=self._pid, status_fd=report, degraded=degraded)
 
+    def _make_spare(self) -> None:
+        """Only of a kind that has just worked, so a host that refuses is not asked again and again."""
+        kind = self._wanted.pop()
+        if kind not in self._spares:
+            with contextlib.suppress(OSError, SetupFailed):  # then the next start says why
+                self._spares[kind] = Spare(kind)
+
     def _set_up(self, status: int) -> None:
         """More of a report, or its end."""
-        group, so_far = self._setting_up[status]
+        start = self._setting_up[status]
         data = os.read(status, confined.MAX_REPORT)
         if data:
-            self._setting_up[status] = (group, so_far + data)
+            self._setting_up[status] = start._replace(report=start.report + data)
             return
+        group = start.group
         del self._setting_up[status]
         self._poll.unregister(status)
         os.close(status)
         channel = self._channels.pop(status, None)
         listeners = loopback.take(channel) if channel else []
-        report = confined.decode_report(so_far)
+        report = confined.decode_report(start.report)
         if report.failure is None:
             started = Event(STARTED, group.id, group.leader, stage=",".join(report.weakened)[:64])
             self._report(started, listeners)
+            if start.kind is not None:
+                self._wanted.add(start.kind)
         else:
             self._running.pop(group.leader, None)  # it ends by itself, and nobody waits for it
             failure = report.failure
@@ -258,7 +288,7 @@ class Launcher:
                 break
             if pid == 0:
                 break
-            for pipe in [fd for fd, (starting, _) in self._setting_up.items() if starting.leader == pid]:
+            for pipe in [fd for fd, start in self._setting_up.items() if start.group.leader == pid]:
                 while pipe in self._setting_up:
                     self._set_up(pipe)  # its start is reported before its end, however quick it was
             group = self._running.pop(pid, None)

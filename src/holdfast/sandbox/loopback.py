@@ -13,9 +13,9 @@ import socket
 from typing import Final
 
 from holdfast.sandbox.kernel import SetupFailed, Stage
+from holdfast.sandbox.namespaces import NO_LOOPBACK
 from holdfast.sandbox.orders import receive_with_fds
 from holdfast.sandbox.plan import MAX_LOOPBACK_PORTS, Plan
-from holdfast.sandbox.view import NO_LOOPBACK
 
 MAX_LISTENERS: Final = 2 * MAX_LOOPBACK_PORTS
 BACKLOG: Final = 128  # connections that wait while the server is busy or at its limit

@@ -1,8 +1,8 @@
 """Namespaces and privileges: what surrounds the view, before it is built and after.
 
     fork        into new namespaces: the child is PID 1 inside
-    enter       the other namespaces, by that child
-    build_view  (view.py) it turns its mounts into what the plan describes
+    isolate     the namespaces that say nothing of files, by that child; a spare one is ready so far
+    build_view  (view.py) it turns its own mounts into what the plan describes
     drop        and gives up everything that could undo it: privileges, calls, paths
 
 Standard library only, and little of it: this runs in a forked child of the launcher.
@@ -10,7 +10,10 @@ Standard library only, and little of it: this runs in a forked child of the laun
 
 import contextlib
 import errno
+import fcntl
 import os
+import socket
+import struct
 from typing import Final
 
 from holdfast.sandbox import kernel, landlock, rights, seccomp
@@ -25,7 +28,12 @@ _FILTERS: Final = {  # made once, before the fork, not for every command
     if _MACHINE in seccomp.ARCHITECTURES
 }
 
-NO_LANDLOCK: Final = "landlock"  # weaker than the plan says: the second layer is missing
+_SIOCSIFFLAGS: Final = 0x8914  # linux/sockios.h
+_IFF_UP_RUNNING: Final = 0x1 | 0x40  # linux/if.h
+
+# What is weaker than the plan says, when the host does not allow more.
+NO_LANDLOCK: Final = "landlock"  # the second layer is missing
+NO_LOOPBACK: Final = "loopback"  # a server inside can not be reached from inside
 
 
 def fork(*, userns: bool) -> int:
@@ -52,19 +60,39 @@ def _user_namespaces_work() -> bool:
     return os.waitpid(pid, 0)[1] == 0
 
 
-def enter(plan: Plan, *, uid: int, gid: int, userns: bool) -> None:
-    """Be this user in the new user namespace, and enter the other namespaces.
+def isolate(*, uid: int, gid: int, userns: bool, network_off: bool) -> tuple[str, ...]:
+    """Be this user in the new user namespace, without the host's network; what came out weaker is returned.
 
     Raises:
         SetupFailed: the host does not allow it.
     """
     if userns:
         map_ids(uid=uid, gid=gid)
+    if not network_off:
+        return ()
+    with Stage("netns"):
+        kernel.unshare(kernel.CLONE_NEWNET)
+    try:
+        raise_loopback()
+    except OSError:
+        return (NO_LOOPBACK,)
+    return ()
+
+
+def raise_loopback() -> None:
+    """Make 127.0.0.1 usable in a new network namespace; raises OSError."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
+        fcntl.ioctl(sock.fileno(), _SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", _IFF_UP_RUNNING))
+
+
+def own_mounts() -> None:
+    """Have mounts of our own, as the host's are now.
+
+    Raises:
+        SetupFailed: the host does not allow it.
+    """
     with Stage("mountns"):
         kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC)
-    if plan.network_off:
-        with Stage("netns"):
-            kernel.unshare(kernel.CLONE_NEWNET)
 
 
 def map_ids(*, uid: int, gid: int) -> None:

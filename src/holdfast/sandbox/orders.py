@@ -22,7 +22,7 @@ _EVENT: Final = struct.Struct("<BIIiiQQQ64s")  # op id pid errno status, user an
 
 STATE_FD: Final = 9  # where a command finds the descriptor that restores its shell state
 MAX_INLINE: Final = 64 * 1024  # below the default socket buffer; larger requests travel in a memfd
-MAX_FDS: Final = 5  # stdin, stdout, stderr, shell state, memfd
+MAX_FDS: Final = 7  # stdin, stdout, stderr, shell state; status and listeners of a spare; memfd
 MAX_PAYLOAD: Final = 8 * 1024 * 1024  # more than the kernel takes as arguments and environment
 
 

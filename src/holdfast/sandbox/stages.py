@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple, NoReturn
 
-from holdfast.sandbox import bwraptool, kernel, landlock, namespaces, seccomp, view
+from holdfast.sandbox import bwraptool, kernel, landlock, namespaces, seccomp
 from holdfast.sandbox.kernel import SetupFailed, Stage
 
 MAX_READING: Final = 4096  # bytes of one file; what we look for is a number or a few lines
@@ -109,7 +109,7 @@ class _Inside:
     def loopback(self) -> str:
         self.network()
         with Stage("loopback"):
-            view.raise_loopback()
+            namespaces.raise_loopback()
         return ""
 
 

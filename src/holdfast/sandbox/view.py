@@ -15,11 +15,8 @@ Standard library only, and little of it: this runs in a forked child of the laun
 """
 
 import errno
-import fcntl
 import os
-import socket
 import stat
-import struct
 from typing import Final
 
 from holdfast.sandbox import kernel
@@ -42,12 +39,8 @@ CONSOLE: Final = "/dev/console"  # where the view has the command's terminal
 SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - not a file of ours, but where the C library expects it
 _MASK_SOURCE: Final = "/dev/.masks"
 
-_SIOCSIFFLAGS: Final = 0x8914  # linux/sockios.h
-_IFF_UP_RUNNING: Final = 0x1 | 0x40  # linux/if.h
-
 # What is weaker than the plan says, when the host does not allow more.
 OLD_PROC: Final = "proc"  # the host's process list is visible
-NO_LOOPBACK: Final = "loopback"  # a server inside can not be reached from inside
 
 
 def build_view(plan: Plan, tty_path: str | None) -> tuple[str, ...]:
@@ -60,8 +53,6 @@ def build_view(plan: Plan, tty_path: str | None) -> tuple[str, ...]:
     with Stage("propagation"):
         root = kernel.open_path("/")
         kernel.make_private(root)
-    if plan.network_off and not _loopback_up():
-        weakened.append(NO_LOOPBACK)
     if plan.base is Base.UNTOUCHED:
         with Stage("proc"):
             proc = kernel.open_path("/proc")
@@ -73,20 +64,6 @@ def build_view(plan: Plan, tty_path: str | None) -> tuple[str, ...]:
     with Stage("cwd", plan.cwd):
         os.chdir(plan.cwd)  # the inherited one is in the tree that is covered now
     return tuple(weakened)
-
-
-def raise_loopback() -> None:
-    """Make 127.0.0.1 usable in a new network namespace; raises OSError."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
-        fcntl.ioctl(sock.fileno(), _SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", _IFF_UP_RUNNING))
-
-
-def _loopback_up() -> bool:
-    try:
-        raise_loopback()
-    except OSError:
-        return False
-    return True
 
 
 def _fresh_proc(target: int) -> bool:
