@@ -84,7 +84,7 @@ def run(measures: Sequence[Measure], contests: Sequence[Contest], rivals: Rivals
 
 
 def takes_part(measure: Measure, contest: Contest) -> bool:
-    return measure.raw is None or contest.server.spec.side is Side.OURS
+    return not measure.ours_only or contest.server.spec.side is Side.OURS
 
 
 def warm_up(contest: Contest) -> Contest:

@@ -17,6 +17,7 @@ from bench.measures import (
     stream,
     walk,
 )
+from bench.overhead import launch_overhead
 from bench.sdk import client_run, client_stream
 from bench.servers import Side
 
@@ -42,9 +43,8 @@ class Measure(NamedTuple):
     run: Callable[[Contest], list[float]]
     bars: tuple[Bar, ...]
     warms: bool = True  # whether an unmeasured round comes first
-    raw: Callable[[Contest], list[float]] | None = (
-        None  # the same without our client; then only on our server
-    )
+    raw: Callable[[Contest], list[float]] | None = None  # the same without our client
+    ours_only: bool = False  # of no use, or not possible, with the reference
 
 
 def lower(limit: float, rival: Side | None = Side.REFERENCE) -> Bar:
@@ -69,9 +69,18 @@ MEASURES: Final = (
     Measure("confined-burst", "8 connections, confined", "starts/s", confined_burst, (higher(4),)),
     Measure("confined-write", "confined write of 4 KiB", "ms", confined_write, (lower(0.01),)),
     Measure("confined-read", "confined read of 8 MiB", "ms", confined_read, (lower(0.5),)),
-    Measure("client-run", "env.run", "ms", client_run, (lower(1.15, Side.RAW),), raw=start_true),
+    Measure("launch", "view over bare spawn", "ms", launch_overhead, (lower(6, None),), ours_only=True),
     Measure(
-        "client-stream", "stdout in the client", "MB/s", client_stream, (higher(0.8, Side.RAW),), raw=stream
+        "client-run", "env.run", "ms", client_run, (lower(1.15, Side.RAW),), raw=start_true, ours_only=True
+    ),
+    Measure(
+        "client-stream",
+        "stdout in the client",
+        "MB/s",
+        client_stream,
+        (higher(0.8, Side.RAW),),
+        raw=stream,
+        ours_only=True,
     ),
     Measure("memory", "memory, alone, with helpers", "MiB", memory, (lower(1),), warms=False),
 )

@@ -5,6 +5,7 @@ a new match of a deny pattern). A worker whose plan was made for something else 
 """
 
 import asyncio
+import contextlib
 import os
 import select
 import signal
@@ -135,7 +136,8 @@ class ConfinedFiles:
     async def _carry_out(self, bound: Bound, method: str, params: Any) -> tuple[bytes, int | None]:
         for _ in range(MAX_REPLANS):
             worker = self._workers.get(bound) or await self._replace(bound)
-            self._workers.move_to_end(bound)
+            if next(reversed(self._workers)) is not bound:
+                self._workers.move_to_end(bound)
             async with worker.turn:
                 if await self._fits(worker, bound):
                     try:
@@ -243,17 +245,28 @@ async def _asked(sock: socket.socket, request: bytes) -> tuple[bytes, list[int]]
         sent = sock.send(request)
     except BlockingIOError:
         sent = 0
-    answered = select.poll()
-    answered.register(sock, select.POLLIN)
-    # Most answers come so soon that going round the loop would cost more than waiting for them.
-    if sent < len(request) or not answered.poll(_SOON_MS):
+    # Most answers are there at once, and most others so soon that going round the loop would cost
+    # more than waiting for them.
+    with contextlib.suppress(BlockingIOError):
+        return _first_part(sock)
+    if sent < len(request) or not _readable_soon(sock):
         async with asyncio.timeout(CALL_S):
             await asyncio.get_running_loop().sock_sendall(sock, memoryview(request)[sent:])
             await _readable(sock)
+    return _first_part(sock)
+
+
+def _first_part(sock: socket.socket) -> tuple[bytes, list[int]]:
     data, fds = receive_with_fds(sock, FIRST_READ, 1)
     if not data:
         raise EOFError
     return data, fds
+
+
+def _readable_soon(sock: socket.socket) -> bool:
+    answered = select.poll()
+    answered.register(sock, select.POLLIN)
+    return bool(answered.poll(_SOON_MS))
 
 
 async def _rest(sock: socket.socket, data: bytes) -> tuple[int, bytes]:

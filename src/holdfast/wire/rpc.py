@@ -119,7 +119,7 @@ _EMPTY = re.compile(rb"\[\s*\]|\{\s*\}")
 def _check_size(data: bytes) -> None:
     """Refuse what would be too many values or too deep, before anything is built from it."""
     opened = data.count(b"[") + data.count(b"{")
-    if opened <= MAX_DEPTH and opened + data.count(b",") < MAX_VALUES:
+    if opened <= MAX_DEPTH and (len(data) < MAX_VALUES or opened + data.count(b",") < MAX_VALUES):
         return  # an upper bound that counts characters inside strings too: nearly every message ends here
     bare = _STRING.sub(b'""', data)
     # A non-empty container holds one value more than it has commas; the root is one more.
