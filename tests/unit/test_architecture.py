@@ -47,6 +47,7 @@ LAYERS = [  # lower may not import higher; names on one line may not import each
     {"run"},
     {"remoterun"},
     {"doctor"},
+    {"agents"},
     {"commands"},
     {"cli"},
     {"__main__"},
