@@ -12,6 +12,7 @@ import msgspec
 from holdfast.client.answer import typed
 from holdfast.client.handshake import Doorway
 from holdfast.client.process import MAX_OUTPUT_BYTES, Process, Result
+from holdfast.client.pushed import decode_page
 from holdfast.client.recovery import State
 from holdfast.client.remotepath import RemotePath, to_native, to_uri
 from holdfast.client.session import Session
@@ -19,7 +20,7 @@ from holdfast.client.target import parse_target
 from holdfast.errors import ConnectionLost, HoldfastError, InvalidRequest, RemoteProtocolError, UsageError
 from holdfast.wire.environment import EnvironmentInfo
 from holdfast.wire.paths import PathUri
-from holdfast.wire.processes import EnvPolicy, StartParams
+from holdfast.wire.processes import EnvPolicy, ReadParams, StartParams
 
 if TYPE_CHECKING:
     from holdfast.client.files import Files
@@ -52,15 +53,32 @@ class Environment:
         token: str | None = None,
         connect_timeout_s: float = CONNECT_S,
         initialize_timeout_s: float = INITIALIZE_S,
+        resume: str | None = None,
     ) -> "Environment":
-        """Connect; see `connect`."""
+        """Connect; see `connect`. `resume` is the `session_id` of a session that was left.
+
+        Raises:
+            InvalidRequest: that session does not exist, or not any more.
+            SessionAttached: somebody holds it; try again shortly.
+        """
         session = Session(Doorway(parse_target(address, token), connect_timeout_s, initialize_timeout_s))
-        await session.open()
+        await session.open(resume)
         return cls(session)
 
     async def aclose(self) -> None:
         """End every process that still runs here, and the session."""
         await self._session.aclose()
+
+    async def leave(self) -> None:
+        """Hang up and let everything run on, for as long as the server keeps a session that nobody holds."""
+        await self._session.aclose(leave=True)
+
+    @property
+    def session_id(self) -> str:
+        """What `open(resume=…)` takes the session over with."""
+        if self._session.session_id is None:
+            raise AssertionError("an environment is made from an open session")
+        return self._session.session_id
 
     @property
     def info(self) -> EnvironmentInfo:
@@ -111,13 +129,14 @@ class Environment:
         stdin: bool = False,
         arg0: str | None = None,
         more_env: Mapping[str, str] | None = None,
+        process_id: str | None = None,
     ) -> Process:
         """Start a command.
 
         `cwd` is a path of the other machine, by default its own working directory. Without `env` the
         command inherits PATH, HOME, the locale and the like from the server; with it, it gets exactly
         that. `more_env` comes on top of either. `stdin` keeps its standard input open for `write`; a `tty`
-        always has one.
+        always has one. A `process_id` of one's own is what `adopt` finds it by.
 
         Raises:
             OperationFailed: the program could not be started.
@@ -126,7 +145,7 @@ class Environment:
         """
         where = self._directory(cwd)
         params = StartParams(
-            process_id=self._session.new_process_id(),
+            process_id=process_id or self._session.new_process_id(),
             argv=_words(argv),
             cwd=where,
             env={**(env or {}), **(more_env or {})},
@@ -145,6 +164,22 @@ class Environment:
             raise
         except BaseException:
             self._session.remove_route(params.process_id)
+            raise
+        return process
+
+    async def adopt(self, process_id: str, *, tty: bool = False) -> Process:
+        """A process of this session that somebody else started, from the oldest output that is kept.
+
+        Raises:
+            InvalidRequest: there is none of that name, or not any more.
+        """
+        process = Process(self._session, process_id, tty=tty)
+        self._session.add_route(process)
+        try:
+            params = ReadParams(process_id, None, None, 0)
+            process.adopted(decode_page(await self._session.call_again("process/read", params)))
+        except BaseException:
+            self._session.remove_route(process_id)
             raise
         return process
 

@@ -37,8 +37,8 @@ class Doorway:
     connect_timeout_s: float
     initialize_timeout_s: float
 
-    async def enter(self, connection: Connection, resume: str | None) -> Hello:
-        """A link on which every method may be used.
+    async def enter(self, connection: Connection, resume: str | None, *, introduce: bool = False) -> Hello:
+        """A link on which every method may be used; to `introduce` is to say who is there.
 
         Raises:
             Unreachable: nobody answers in time, or hangs up.
@@ -48,7 +48,7 @@ class Doorway:
         """
         await dial(self.target, connection, timeout_s=self.connect_timeout_s)
         try:
-            return await self._shake_hands(connection, resume)
+            return await self._shake_hands(connection, resume, introduce=introduce)
         except BaseException as exc:
             connection.drop("the handshake failed")
             if connection.link is not None:
@@ -57,7 +57,7 @@ class Doorway:
                 raise self._verdict(connection, exc) from None
             raise
 
-    async def _shake_hands(self, connection: Connection, resume: str | None) -> Hello:
+    async def _shake_hands(self, connection: Connection, resume: str | None, *, introduce: bool) -> Hello:
         params = InitializeParams(CLIENT_NAME, resume, holdfast=True)
         try:
             answer = await connection.call("initialize", params, timeout_s=self.initialize_timeout_s)
@@ -65,7 +65,7 @@ class Doorway:
             if resume not in (None, hello.session_id):
                 raise ProtocolMismatch("the server resumed another session than asked for")
             connection.notify("initialized", {})
-            if hello.environment_info is None and resume is None:
+            if hello.environment_info is None and introduce:
                 answer = await connection.call("environment/info", None, timeout_s=INFO_S)
                 hello.environment_info = msgspec.convert(answer, EnvironmentInfo)
         except TimeoutError:

@@ -73,10 +73,16 @@ class Ordering:
     `Lost` is raised once. After it, and after the close, everything is ignored.
     """
 
-    def __init__(self, *, max_events: int = MAX_WAITING_EVENTS, max_bytes: int = MAX_WAITING_BYTES) -> None:
+    def __init__(
+        self,
+        *,
+        last_published: int = 0,
+        max_events: int = MAX_WAITING_EVENTS,
+        max_bytes: int = MAX_WAITING_BYTES,
+    ) -> None:
         self._max_events = max_events
         self._max_bytes = max_bytes
-        self.last_published = 0
+        self.last_published = last_published
         self.closed = False
         self._exited = False
         self._lost = False
@@ -165,6 +171,14 @@ class Ordering:
         self._lost = True
         self._waiting.clear()
         return Lost(reason)
+
+
+def last_before(page: Page) -> int:
+    """The number before the oldest event that a page still has; an exit before that is taken for the next."""
+    end = page.next_seq - 1
+    oldest = page.outputs[0].seq if page.outputs else end if page.closed else page.next_seq
+    unexplained = end - oldest + 1 - len(page.outputs) - page.closed
+    return oldest - 1 - (page.exited and not unexplained)
 
 
 def _events(page: Page, end: int) -> Iterator[Event]:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import copy
 import itertools
+import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from typing import Final
@@ -18,7 +19,7 @@ import msgspec
 
 from holdfast.client.answer import typed
 from holdfast.client.backlog import Backlog, Ends, Reader
-from holdfast.client.ordering import Closed, Event, Exited, Lost, Ordering, Output, Page
+from holdfast.client.ordering import Closed, Event, Exited, Lost, Ordering, Output, Page, last_before
 from holdfast.client.pushed import Pushed, decode_page
 from holdfast.client.session import Session
 from holdfast.errors import (
@@ -64,6 +65,7 @@ class _Started(msgspec.Struct, rename="camel"):
     process_id: str
     sandbox_type: str | None = None
     enforcement: EnforcementReport | None = None
+    pid: int | None = None
 
 
 class _Written(msgspec.Struct):
@@ -110,6 +112,7 @@ class Process:
         self.recoverable = False
         self.sandbox_type: str | None = None
         self.enforcement: EnforcementReport | None = None
+        self.pid: int | None = None  # on the other machine, where the server says it
         self._session = session
         self._tty = tty
         self._ordering = Ordering()
@@ -120,7 +123,7 @@ class Process:
         self._withheld: list[Event] | None = None
         self._collectors: list[_Collector] = []
         self._waiters: list[asyncio.Future[None]] = []
-        self._write_ids = itertools.count(1)
+        self._write_ids = (f"{secrets.token_hex(4)}-{number}" for number in itertools.count(1))
         self._writing = asyncio.Lock()
 
     # --- reading
@@ -203,7 +206,7 @@ class Process:
         """
         async with self._writing:
             for at in range(0, len(data), WRITE_BYTES):
-                params = WriteParams(self.process_id, data[at : at + WRITE_BYTES], str(next(self._write_ids)))
+                params = WriteParams(self.process_id, data[at : at + WRITE_BYTES], next(self._write_ids))
                 self._check_written(await self._session.call_again("process/write", params))
 
     async def close_stdin(self) -> None:
@@ -271,8 +274,22 @@ class Process:
     def started(self, answer: JsonValue) -> None:
         """The answer to its start."""
         start = typed(answer, _Started)
-        self.sandbox_type, self.enforcement = start.sandbox_type, start.enforcement
+        self.sandbox_type, self.enforcement, self.pid = start.sandbox_type, start.enforcement, start.pid
         self.recoverable = not self._closed
+
+    def adopted(self, page: Page) -> None:
+        """The first page of a process that somebody else started; older events may be gone."""
+        try:
+            ready = self._ordering.catch_up(page)
+        except Lost:
+            self._ordering = Ordering(last_published=last_before(page))
+            try:
+                ready = self._ordering.catch_up(page)
+            except Lost as exc:
+                raise OutputLost(str(exc)) from None
+        self.recoverable = True
+        if ready:
+            self._publish(ready)
 
     def take(self, pushed: Pushed) -> None:
         try:

@@ -24,6 +24,7 @@ from holdfast.client.recovery import Action, Dial, GiveUp, Recovery, State, Wake
 from holdfast.errors import (
     ConnectionLost,
     HoldfastError,
+    InvalidRequest,
     OutputLost,
     SessionLost,
 )
@@ -105,15 +106,17 @@ class Session:
 
     # --- life
 
-    async def open(self) -> None:
-        """The first link.
+    async def open(self, resume: str | None = None) -> None:
+        """The first link, of a new session or of one that another process has left.
 
         Raises:
             Unreachable, TokenRefused, ProtocolMismatch: there is no session.
+            InvalidRequest: the one to resume does not exist, or not any more.
+            SessionAttached: somebody holds it; try again shortly.
         """
-        hello = await self._doorway.enter(self._connection, None)
+        hello = await self._doorway.enter(self._connection, resume, introduce=True)
         if hello.environment_info is None:
-            raise AssertionError("the handshake of a new session asks for it")
+            raise AssertionError("the handshake asks for it")
         self.info = hello.environment_info
         self.session_id = hello.session_id
 
@@ -131,10 +134,10 @@ class Session:
         """Whether the link is not read because somebody does not read a process."""
         return self._held
 
-    async def aclose(self) -> None:
-        """End every process that still runs, within FAREWELL_S, and the link."""
+    async def aclose(self, *, leave: bool = False) -> None:
+        """End every process that still runs, within FAREWELL_S, and the link; or `leave` them running."""
         routes = list(self._routes.values())
-        for route in routes:
+        for route in routes if not leave else ():
             self.abandon(route.process_id)
         try:
             with contextlib.suppress(TimeoutError):
@@ -245,6 +248,8 @@ class Session:
         """Before its start is sent: events may overtake the answer."""
         if self._failure is not None:
             raise copy.copy(self._failure)
+        if route.process_id in self._routes:
+            raise InvalidRequest(f"process {route.process_id} already exists")
         self._routes[route.process_id] = route
 
     def remove_route(self, process_id: str) -> None:

@@ -77,9 +77,10 @@ class Confinement:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A running command: the id to signal it by, and what of its confinement came out weaker."""
+    """A running command: the id to signal it by, its leader, and what of its confinement came out weaker."""
 
     id: int
+    pid: int
     weakened: tuple[str, ...] = ()
 
 
@@ -167,7 +168,7 @@ class Launcher:
             raise
         finally:
             alarm.cancel()
-        return Started(id_, tuple(event.stage.split(",")) if event.stage else ())
+        return Started(id_, event.pid, tuple(event.stage.split(",")) if event.stage else ())
 
     def signal(self, id_: int, signum: int) -> None:
         """Signal the whole process group of a command, if any of it is left."""

@@ -58,6 +58,7 @@ class Process:
     ) -> None:
         self.process_id = process_id
         self.launch_id = 0
+        self.pid: int | None = None
         self.log = EventLog()
         self.stdin: Stdin | None = None
         self.usage: Exit | None = None

@@ -146,7 +146,7 @@ class Processes:
             process.attach_pipes(ours[0], ours[1], ours[2] if params.pipe_stdin else None)
         if self._paused:
             process.pause()
-        return self._started(params.process_id, sandbox.enforcement)
+        return self._started(process, sandbox.enforcement)
 
     def _take_back(self, process: Process, task: "asyncio.Task[list[int]]") -> None:
         """Undo a start, also one that has succeeded before its cancellation could reach it."""
@@ -156,7 +156,8 @@ class Processes:
             _close(task.result())
             self._launcher.signal(process.launch_id, signal.SIGKILL)
 
-    def _started(self, process_id: str, enforcement: Enforcement) -> StartResult:
+    def _started(self, process: Process, enforcement: Enforcement) -> StartResult:
+        process_id = process.process_id
         kind: SandboxType = "none" if enforcement.backend is Backend.NONE else "linuxSeccomp"
         if not self._extended:
             return StartResult(process_id, kind)
@@ -170,6 +171,7 @@ class Processes:
                 list(enforcement.remedies),
                 enforcement.fingerprint,
             ),
+            process.pid,
         )
 
     async def _launch(
@@ -200,7 +202,7 @@ class Processes:
                 on_exit=process.exited,
                 confinement=confinement,
             )
-            process.launch_id = started.id
+            process.launch_id, process.pid = started.id, started.pid
         except OSError as exc:
             _close(ours)
             raise OperationFailed(f"{exc.strerror} (os error {exc.errno})") from None

@@ -71,6 +71,7 @@ class StartResult(Result, frozen=True, omit_defaults=True):
     process_id: str
     sandbox_type: SandboxType
     enforcement: EnforcementReport | None = None
+    pid: int | None = None  # ours: the leader of what was started, as the server's host counts
 
 
 class ReadParams(Params, frozen=True):

@@ -15,6 +15,7 @@ from holdfast.client.ordering import (
     Ordering,
     Output,
     Page,
+    last_before,
 )
 from holdfast.wire.processes import DenialReport, Usage
 
@@ -325,3 +326,28 @@ def test_a_close_that_waits_and_the_close_of_the_page_are_one() -> None:
     ordering = fed(output(1), Closed(4))
     expected = [output(2), Exited(3, 0, False), Closed(4)]
     assert ordering.catch_up(page(2, next_seq=5, code=0, closed=True)) == expected
+
+
+@pytest.mark.parametrize(
+    ("outputs", "next_seq", "exited", "closed", "last"),
+    [
+        ((7, 8), 9, False, False, 6),
+        ((), 9, False, False, 8),
+        ((7, 9), 10, True, False, 6),  # the exit is 8
+        ((7, 8), 9, True, False, 5),  # it was evicted with what was before: taken for 6
+        ((7, 8), 10, True, False, 6),  # it is 9
+        ((7, 8), 11, True, True, 6),  # it is 9, the close is 10
+        ((), 6, True, True, 3),  # it is 4 or was before, the close is 5
+        ((), 6, True, False, 4),
+    ],
+)
+def test_an_adopted_process_goes_on_from_the_oldest_event_there_is(
+    outputs: tuple[int, ...], next_seq: int, exited: bool, closed: bool, last: int
+) -> None:
+    found = tuple(Output(seq, "stdout", b"x") for seq in outputs)
+    page = Page(found, next_seq, exited, 3 if exited else None, closed, None, False)
+    assert last_before(page) == last
+    events = Ordering(last_published=last).catch_up(page)
+    assert [e.seq for e in events if isinstance(e, Output)] == list(outputs)
+    assert sum(isinstance(e, Exited) for e in events) == exited
+    assert sum(isinstance(e, Closed) for e in events) == closed
