@@ -3,6 +3,9 @@
 Everything that watches a worker (its event stream, its terminal, the kernel, the watcher of denials) turns
 what it sees into `Evidence`; only `status.py` draws conclusions. `at` is seconds on the supervisor's clock.
 `seen` is short and redacted: it is shown to people and written to disk.
+
+A watcher speaks when what it sees changes; saying it again does no harm. One that looks (terminal attributes,
+system calls, children, sockets) says `Idle` when what it saw is gone.
 """
 
 import enum
@@ -144,6 +147,13 @@ class Wants:
 
 
 @dataclass(frozen=True, slots=True)
+class Answered:
+    """The request with this id has its answer."""
+
+    request: str
+
+
+@dataclass(frozen=True, slots=True)
 class Retrying:
     attempt: int
     of: int | None
@@ -167,7 +177,7 @@ class Denied:
     role: str = ""  # what the catalogue calls this path
     pid: int = 0
     comm: str = ""
-    count: int = 1
+    count: int = 1  # how many refusals, none more than a few seconds ago, this item stands for
     fatal: bool = False  # the program ended over it
 
 
@@ -242,6 +252,7 @@ Claim: TypeAlias = (
     | Working
     | Idle
     | Wants
+    | Answered
     | Retrying
     | Denied
     | Obstructed
@@ -270,7 +281,11 @@ class Status:
     detail: str = ""  # a Work, Want or Obstacle, with its particulars in `about`
     about: str = ""  # one line for people: attempt and cause, path and rule, question
     failure: Failure | None = None
-    flags: frozenset[str] = frozenset()  # with-denials, unverified
+    flags: frozenset[str] = (
+        frozenset()
+    )  # of a completed one: with-denials, unverified, no-tools; of any: background
     since: float = 0.0
     evidence: tuple[Evidence, ...] = ()  # the items that decided, strongest first
     contradictions: tuple[str, ...] = ()
+    rule: str = ""  # the name of the rule that decided; `why` explains it
+    progress_at: float = 0.0  # when work was last seen to go on
