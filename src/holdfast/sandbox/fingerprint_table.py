@@ -101,8 +101,8 @@ SETUP_ROWS: Final = (
     Row(
         "uidmap.eperm", Layer.CONTAINER, 0.9,
         "root without CAP_SETFCAP may not map user id 0 (since Linux 5.12), or a sandbox is around this",
-        "do not nest sandboxes; give the container CAP_SETFCAP, or run as an ordinary user (`unshare -Ur` maps"
-        " root: try `unshare -U true` as well)",
+        "do not nest sandboxes; give the container CAP_SETFCAP, or run as an ordinary user (`unshare -Ur`"
+        " maps root: try `unshare -U true` as well)",
         (
             r"setting up [ug]id map: Operation not permitted",
             r"write failed /proc/\S{1,32}/[ug]id_map: Operation not permitted",
