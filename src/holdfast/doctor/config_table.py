@@ -9,7 +9,9 @@ from typing import Final
 from holdfast.sandbox.fingerprint_table import Layer, Row
 
 _WHERE: Final = "codex app-server --print-startup-config --strict-config (names file, line and column)"
-_PUT_RIGHT: Final = "holdfast config codex apply (keeps the owned keys at the root of the file, once)"
+_HOIST: Final = (
+    "move the key above the first [table] of the file: holdfast config codex apply does it for its own"
+)
 
 CONFIG_ROWS: Final = (
     Row(
@@ -28,7 +30,8 @@ CONFIG_ROWS: Final = (
         "config.duplicate", Layer.CONFIG, 0.95,
         "one key stands twice: two programs wrote the file, or a dotted key and a [table] name the same"
         " thing",
-        _PUT_RIGHT,
+        "delete one of the two; "
+        + _WHERE,
         (
             r"(?:config\.toml:\d{1,9}:\d{1,9}|Error loading config\.toml): duplicate key",
             r"^[ \t]{0,40}duplicate key[ \t]{0,4}$",
@@ -45,13 +48,13 @@ CONFIG_ROWS: Final = (
     Row(
         "config.unknown", Layer.CONFIG, 0.95,
         "a key that Codex does not know there: below the wrong [table], misspelt, or of another version",
-        "move the key above the first [table] of the file: holdfast config codex apply does it for its own",
+        _HOIST,
         (r"unknown configuration field `",),
     ),
     Row(
         "config.ignored", Layer.CONFIG, 0.95,
         "Codex ignores a key: below the wrong [table], misspelt, or of another version",
-        "move the key above the first [table] of the file: holdfast config codex apply does it for its own",
+        _HOIST,
         (r"Codex is ignoring \d{1,9} unrecognized configuration setting", r"` is ignored\."),
     ),
     Row(
@@ -64,7 +67,7 @@ CONFIG_ROWS: Final = (
         "config.type", Layer.CONFIG, 0.9,
         "a value of the wrong kind: a string for true or false, or a key of the root that stands below"
         " [features]",
-        _PUT_RIGHT,
+        "move a key of the root above the first [table] of the file, or write true or false without quotes",
         (r"invalid type: [^\n]{1,300}, expected ",),
     ),
     Row(
