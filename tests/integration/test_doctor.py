@@ -140,3 +140,20 @@ def test_explain_repeats_no_secret_and_commands_no_terminal() -> None:
         assert "net.dns" in done.stdout
         assert "hunter2" not in done.stdout + done.stderr
         assert done.stdout.replace("\n", "").isprintable()
+
+
+def test_explain_tries_here_what_the_text_is_about() -> None:
+    text = "bwrap: Creating new namespace failed: nesting depth or /proc/sys/user/max_* exceeded (ENOSPC)"
+    [there] = json.loads(doctor("explain", "--json", text=text).stdout)["explanations"]
+    [here] = json.loads(doctor("explain", "--json", "--here", text=text).stdout)["explanations"]
+    assert there["here"] is None
+    assert "user namespace worked here" in here["here"]
+    limited = (
+        "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set -all --inh-caps -all"
+    )
+    command = f"{limited} {sys.executable} -m holdfast doctor explain --here"
+    done = subprocess.run(
+        ["unshare", "-Ur", "sh", "-c", command],
+        input=text, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+    )  # fmt: skip
+    assert "here: confirmed, user namespace is refused here (userns: ENOSPC)" in done.stdout

@@ -59,8 +59,9 @@ def _show(found: "Iterable[Finding]") -> None:
 
 @doctor.command(cls=OneLine)
 @click.argument("file", default="-")
+@click.option("--here", is_flag=True, help="The text is of this machine: try what it is about.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object with a stable schema.")
-def explain(file: str, as_json: bool) -> None:
+def explain(file: str, here: bool, as_json: bool) -> None:
     """Name the causes that a log or an error text shows, from FILE or standard input.
 
     Any size and any encoding. Secrets that can be told by their shape are not repeated.
@@ -78,6 +79,11 @@ def explain(file: str, as_json: bool) -> None:
     except OSError as exc:
         fail(_unreadable(file, exc))
     found = reading.causes()
+    if here and found:
+        from holdfast.doctor.confirmation import compared
+        from holdfast.sandbox.probes import probe
+
+        found = compared(found, asyncio.run(probe()))
     if as_json:
         click.echo(json.dumps(explanation.report(found)))
     else:

@@ -79,6 +79,7 @@ class Explanation:
     evidence: tuple[str, ...]
     count: int  # lines that show it, also those that are not in `evidence`
     probe: str
+    here: str | None = None  # what this machine does when it is tried
 
 
 @dataclass(slots=True)
@@ -171,7 +172,7 @@ def lines(found: list[Explanation]) -> list[str]:
         more = f" (and {one.count - 1} more)" if one.count > 1 else ""
         told.append(f"  seen: {one.evidence[0]}{more}")
         told.append(f"  try: {one.remedy}")
-        told.append(f"  check: {one.probe}")
+        told.append(f"  here: {one.here}" if one.here else f"  check: {one.probe}")
     return told
 
 
@@ -189,6 +190,7 @@ def report(found: list[Explanation]) -> dict[str, object]:
                 "evidence": list(one.evidence),
                 "count": one.count,
                 "probe": one.probe,
+                "here": one.here,
             }
             for one in found
         ],

@@ -74,6 +74,7 @@ def test_machines_get_the_same_as_a_tree() -> None:
                 "evidence": ["bwrap: Unknown option --argv0"],
                 "count": 1,
                 "probe": "holdfast doctor",
+                "here": None,
             }
         ],
         "next": [],
