@@ -1,4 +1,4 @@
-"""Write docs/reference from the tables in the code: commands, methods, errors, numbers, guarantees.
+"""Write docs/reference from the tables in the code: commands, methods, errors, numbers, guarantees, causes.
 
 The same code gives the same bytes, so `make docs` can tell when a page is out of date.
 """
@@ -9,7 +9,7 @@ import json
 import re
 import sys
 import tokenize
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -25,22 +25,13 @@ from holdfast.sandbox.guarantee import BACKENDS, Row
 from holdfast.sandbox.guarantees import GUARANTEES
 from holdfast.wire.methods import METHODS, Method
 from holdfast.wire.paths import PathUri
+from tools.doctor_pages import exit_codes_page, findings_page, fingerprints_page
+from tools.markdown import page, table
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SOURCE: Final = ROOT / "src" / "holdfast"
 REFERENCE: Final = ROOT / "docs" / "reference"
 HELP_COLUMNS: Final = 100  # fixed: the page must not depend on the width of somebody's terminal
-NOTE: Final = "<!-- Made by `make docs`; do not edit. -->"
-
-
-def table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """A Markdown table."""
-    lines = [head, tuple("---" for _ in head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
-
-
-def page(title: str, introduction: str, *parts: str) -> str:
-    return "\n\n".join([NOTE, f"# {title}", introduction, *parts]) + "\n"
 
 
 # --- commands
@@ -335,13 +326,16 @@ def agents_page() -> str:
     )
 
 
-PAGES: Final = {
+PAGES: Final[dict[str, Callable[[], str]]] = {
     "cli.md": cli_page,
     "methods.md": methods_page,
     "errors.md": errors_page,
     "limits.md": limits_page,
     "sandbox.md": sandbox_page,
     "agent-configuration.md": agents_page,
+    "fingerprints.md": fingerprints_page,
+    "findings.md": findings_page,
+    "exit-codes.md": lambda: exit_codes_page(commands(cli, "holdfast")),
 }
 
 

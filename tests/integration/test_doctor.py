@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 TIMEOUT_S = 30
 
 
@@ -102,3 +104,56 @@ def test_explain_says_when_it_knows_nothing() -> None:
     done = doctor("explain", text="nothing special")
     assert done.returncode == 1
     assert "holdfast doctor" in done.stdout
+    assert json.loads(doctor("explain", "--json", text="nothing special").stdout)["next"]
+
+
+@pytest.mark.parametrize(("name", "status"), [("missing", 66), ("folder", 71)])
+def test_explain_says_why_it_cannot_read_a_file(tmp_path: Path, name: str, status: int) -> None:
+    (tmp_path / "folder").mkdir()
+    done = doctor("explain", str(tmp_path / name))
+    assert done.returncode == status
+    assert str(tmp_path / name) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_explain_reads_a_log_larger_than_its_memory(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with log.open("wb") as file:
+        file.truncate(1 << 29)  # a hole: reads as zeros and takes no space
+        file.seek(1 << 28)
+        file.write(b"\nbwrap: Unknown option --argv0\n")
+        file.seek(0, os.SEEK_END)
+        file.write(b"\xff\xfe\x00\x80junk\nbwrap: setting up uid map: Permission denied\n")
+    limited = f"ulimit -v {400 * 1024}; exec {sys.executable} -m holdfast doctor explain --json {log}"
+    done = subprocess.run(
+        ["sh", "-c", limited], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)["explanations"]
+    assert [one["fingerprint"] for one in found] == ["uidmap.eacces", "bwrap.option"]
+
+
+def test_explain_repeats_no_secret_and_commands_no_terminal() -> None:
+    text = "curl -H 'Authorization: Bearer hunter2hunter2': Could not resolve host: a \x1b]0;x\x07\x9b31m\n"
+    for arguments in (("explain",), ("explain", "--json")):
+        done = doctor(*arguments, text=text)
+        assert "net.dns" in done.stdout
+        assert "hunter2" not in done.stdout + done.stderr
+        assert done.stdout.replace("\n", "").isprintable()
+
+
+def test_explain_tries_here_what_the_text_is_about() -> None:
+    text = "bwrap: Creating new namespace failed: nesting depth or /proc/sys/user/max_* exceeded (ENOSPC)"
+    [there] = json.loads(doctor("explain", "--json", text=text).stdout)["explanations"]
+    [here] = json.loads(doctor("explain", "--json", "--here", text=text).stdout)["explanations"]
+    assert there["here"] is None
+    assert "user namespace worked here" in here["here"]
+    limited = (
+        "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set -all --inh-caps -all"
+    )
+    command = f"{limited} {sys.executable} -m holdfast doctor explain --here"
+    done = subprocess.run(
+        ["unshare", "-Ur", "sh", "-c", command],
+        input=text, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
+    )  # fmt: skip
+    assert "here: confirmed, user namespace is refused here (userns: ENOSPC)" in done.stdout

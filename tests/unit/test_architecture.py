@@ -15,6 +15,7 @@ MODULES = sorted(path.relative_to(SRC) for path in SRC.rglob("*.py"))
 PURE_STDLIB = {
     "base64",
     "binascii",
+    "codecs",
     "collections",
     "dataclasses",
     "decimal",

@@ -1,15 +1,21 @@
 """The reference pages say everything the tables in the code say, and the committed ones are up to date."""
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
+import click
 import pytest
 
 from holdfast.cli import cli
+from holdfast.doctor.explanation import TABLE
+from holdfast.doctor.rules import findings
 from holdfast.errors import FACES
 from holdfast.sandbox.guarantee import BACKENDS, Row
 from holdfast.sandbox.guarantees import GUARANTEES
 from holdfast.wire.methods import METHODS
-from tools import reference
+from tests.unit.doctor.test_rules import CODEX, HEALTHY
+from tools import doctor_pages, reference
 
 
 @pytest.fixture(scope="module")
@@ -88,3 +94,49 @@ def test_a_number_is_listed_with_its_reason(tmp_path: Path) -> None:
         reference.Number("MAX_BYTES", "64 * 1024", "a reason"),
         reference.Number("MANY", "MAX_BYTES * 2", "twice as good"),
     ]
+
+
+def test_every_fingerprint_is_there_with_its_cause_and_remedy(pages: dict[str, str]) -> None:
+    lines = pages["fingerprints.md"].splitlines()
+    for known in TABLE:
+        [row] = [line for line in lines if line.startswith(f"| `{known.id}` |")]
+        assert known.cause.replace("|", "\\|") in row
+        assert known.remedy.replace("|", "\\|") in row
+
+
+def test_the_rows_are_in_the_order_in_which_they_are_tried(pages: dict[str, str]) -> None:
+    ids = [line.split("`")[1] for line in pages["fingerprints.md"].splitlines() if line.startswith("| `")]
+    assert ids == [known.id for known in TABLE]
+
+
+def test_every_finding_of_a_machine_is_there(pages: dict[str, str]) -> None:
+    ids = [line.split("`")[1] for line in pages["findings.md"].splitlines() if line.startswith("| `")]
+    for finding in findings(replace(HEALTHY, agents=(CODEX,), open_files=10, encoding="ascii", now=0.0)):
+        assert any(re.fullmatch(re.escape(id_).replace("…", ".+"), finding.id) for id_ in ids), finding.id
+
+
+def test_a_finding_is_read_from_the_rules() -> None:
+    source = (
+        "def rule():\n"
+        '    yield Finding(f"a.{name}", Severity.NOTE if x else Severity.OK, "says " + ("b" if x else ""))\n'
+        '    yield Finding("c", severity, f"{x}", remedy=None)\n'
+        '    yield Finding("d", Severity.BROKEN, "e", "seen", "type this")\n'
+    )
+    assert list(doctor_pages.findings(source)) == [
+        ("a.…", "ok or note", "says b", ""),
+        ("c", "degraded or broken", "…", ""),
+        ("d", "broken", "e", "type this"),
+    ]
+
+
+def test_every_command_that_runs_says_how_it_ends(pages: dict[str, str]) -> None:
+    told = [line.split("`")[1] for line in pages["exit-codes.md"].splitlines() if line.startswith("| `")]
+    contexts = reference.commands(cli, "holdfast")
+    runs = [
+        context.command_path
+        for context in contexts
+        if not isinstance(context.command, click.Group) or context.command.invoke_without_command
+    ]
+    assert told == runs
+    for face in FACES.values():
+        assert f"\n| {face.exit} | " in pages["exit-codes.md"]

@@ -5,13 +5,17 @@ import json
 import os
 import sys
 from collections.abc import Iterable
-from typing import IO, TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import click
+
+from holdfast.commands.oneline import OneLine, fail, printable
+from holdfast.errors import HoldfastError, from_os_error
 
 if TYPE_CHECKING:
     from holdfast.doctor.rules import Finding
 
+CHUNK_BYTES: Final = 64 * 1024  # of a log at a time: a pipe holds as much, and memory stays small
 _SIGNS: Final = {
     "OK": ("ok", "green"),
     "NOTE": ("note", "blue"),
@@ -53,20 +57,50 @@ def _show(found: "Iterable[Finding]") -> None:
             click.echo(f"      try: {finding.remedy}")
 
 
-@doctor.command()
-@click.argument("file", type=click.File("r", errors="replace"), default="-")
+@doctor.command(cls=OneLine)
+@click.argument("file", default="-")
+@click.option("--here", is_flag=True, help="The text is of this machine: try what it is about.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object with a stable schema.")
-def explain(file: IO[str], as_json: bool) -> None:
-    """Name the cause of an error text, from FILE or standard input.
+def explain(file: str, here: bool, as_json: bool) -> None:
+    """Name the causes that a log or an error text shows, from FILE or standard input.
 
-    Exit code 0: something was recognised; 1: nothing was.
+    Any size and any encoding. Secrets that can be told by their shape are not repeated.
+
+    Exit codes: 0 something was recognised; 1 nothing was; 65, 66 or 71 FILE may not be read, is not there,
+    or cannot be read.
     """
     from holdfast.doctor import explanation
 
-    found = explanation.explain(file.read())
+    reading = explanation.Reading()
+    try:
+        with _opened(file) as log:
+            while data := log.read(CHUNK_BYTES):
+                reading.feed(data)
+    except OSError as exc:
+        fail(_unreadable(file, exc))
+    found = reading.causes()
+    if here and found:
+        from holdfast.doctor.confirmation import compared
+        from holdfast.sandbox.probes import probe
+
+        found = compared(found, asyncio.run(probe()))
     if as_json:
         click.echo(json.dumps(explanation.report(found)))
     else:
         for line in explanation.lines(found):
-            click.echo(line)
+            click.echo(printable(line))
     sys.exit(0 if found else 1)
+
+
+def _opened(file: str) -> BinaryIO:
+    if file != "-":
+        return open(file, "rb", buffering=0)
+    if sys.stdin.isatty():
+        click.echo("reading what you type or paste; end with Ctrl-D", err=True)
+    return open(sys.stdin.fileno(), "rb", buffering=0, closefd=False)
+
+
+def _unreadable(file: str, exc: OSError) -> HoldfastError:
+    told = from_os_error(exc)
+    remedy = "holdfast doctor explain FILE, or pipe the text into holdfast doctor explain -"
+    return type(told)(f"cannot read {file}: {exc.strerror}", remedy=remedy)

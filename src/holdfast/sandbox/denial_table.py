@@ -113,6 +113,7 @@ _TEMPORARILY: Final = (  # EAI_AGAIN: nobody could be asked
 )
 _UNKNOWN_NAMES: Final = (  # EAI_NONAME: asked, and there is none
     "name or service not known"
+    "|name does not resolve"
     "|der name oder der dienst ist nicht bekannt"
     "|nom ou service inconnu"
     "|nombre o servicio desconocido"

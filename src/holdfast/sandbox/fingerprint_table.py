@@ -20,6 +20,14 @@ class Layer(enum.StrEnum):
     NETWORK = "network"
     SYSCALL = "syscall"
     TOOL = "tool"
+    CONFIG = "config"
+    POLICY = "policy"
+    TRUST = "trust"
+    VCS = "vcs"
+    APP = "app"
+    PROVIDER = "provider"
+    WINDOWS = "windows"
+    OBSERVABILITY = "observability"
 
 
 class Row(NamedTuple):
@@ -31,6 +39,8 @@ class Row(NamedTuple):
     patterns: tuple[str, ...] = ()
     errnos: tuple[str, ...] = ()  # names in WORDINGS that count as well, where a message says them
     path: str | None = None  # what was refused, when the text cannot name it
+    beside: tuple[str, ...] = ()  # patterns that the whole text must hold as well
+    unless: tuple[str, ...] = ()  # patterns that say it is something else, wherever they are
 
 
 SETUP_ROWS: Final = (
@@ -47,7 +57,7 @@ SETUP_ROWS: Final = (
     Row(
         "userns.enospc", Layer.HOST_KERNEL, 0.95,
         "the kernel's limit on namespaces is reached or set to 0",
-        "raise /proc/sys/user/max_user_namespaces (and max_mnt_, max_pid_, max_net_namespaces)",
+        "sudo sysctl user.max_user_namespaces=63000 (also max_mnt_, max_pid_ and max_net_namespaces)",
         (
             r"Creating new namespace failed: nesting depth or \S{1,64} exceeded",
             r"unshare: unshare failed: No space left on device",
@@ -90,8 +100,9 @@ SETUP_ROWS: Final = (
     ),
     Row(
         "uidmap.eperm", Layer.CONTAINER, 0.9,
-        "root without CAP_SETFCAP may not map user id 0 (since Linux 5.12)",
-        "give the container CAP_SETFCAP, or run as an ordinary user",
+        "root without CAP_SETFCAP may not map user id 0 (since Linux 5.12), or a sandbox is around this",
+        "do not nest sandboxes; give the container CAP_SETFCAP, or run as an ordinary user (`unshare -Ur`"
+        " maps root: try `unshare -U true` as well)",
         (
             r"setting up [ug]id map: Operation not permitted",
             r"write failed /proc/\S{1,32}/[ug]id_map: Operation not permitted",
@@ -145,14 +156,20 @@ SETUP_ROWS: Final = (
     ),
     Row(
         "lo.bind", Layer.CONTAINER, 0.9,
-        "a filter around this process refuses bind on a netlink socket",
-        "let the outer seccomp filter pass bind",
-        (r"loopback: Failed to bind NETLINK_ROUTE socket",),
+        "a filter around this process refuses bind on a netlink socket, or looking up the interface",
+        "let the outer seccomp filter pass bind and ioctl",
+        (r"loopback: Failed to bind NETLINK_ROUTE", r"loopback: Failed to look up lo\b"),
     ),
     Row(
         "netns.refused", Layer.CONTAINER, 0.9,
         "the kernel or a filter refuses a new network namespace",
         "let the container create network namespaces, or use the landlock backend",
+    ),
+    Row(
+        "mount.rootfs", Layer.HOST_KERNEL, 0.85,
+        "the root of this system is its initial RAM disk or a chroot, which cannot be exchanged",
+        "boot with a root file system of its own (`findmnt /`), or use the landlock backend",
+        (r"bwrap: pivot_root: Invalid argument",),
     ),
     Row(
         "mount.eperm", Layer.CONTAINER, 0.85,
@@ -261,7 +278,8 @@ SETUP_ROWS: Final = (
     Row(
         "bwrap.missing", Layer.TOOL, 0.95,
         "bubblewrap is not installed",
-        "install bubblewrap, or use a host that lets Holdfast create namespaces itself",
+        "sudo apt-get install bubblewrap, or use a host that lets Holdfast create namespaces itself; Codex"
+        " has its own only where its whole package is installed: npm install -g @openai/codex",
         (
             r"\bbwrap: (?:command )?not found",
             r"No such file or directory: '(?:/[^'\n]{0,200}/)?bwrap'",
@@ -339,14 +357,7 @@ _MOUNT: Final[dict[int | None, str]] = {
 }
 _MOUNT_STAGES: Final = (
     *("mount", "propagation", "root", "readonly", "dev", "link", "seal"),
-    *(
-        "readable",
-        "writable",
-        "read-only",
-        "mask-directory",
-        "mask-file",
-        "pin",
-    ),  # the kinds of a plan's steps
+    *("readable", "writable", "read-only", "mask-directory", "mask-file", "pin"),  # kinds of a plan's steps
 )
 _CHDIR: Final[dict[int | None, str]] = {None: "chdir.failed"}
 

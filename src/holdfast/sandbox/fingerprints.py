@@ -6,18 +6,21 @@ An errno counts only where a message would say it (after a colon, in brackets, a
 the middle of a path that happens to be called so.
 """
 
+import functools
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from holdfast.sandbox.denial_table import COMMAND_ROWS, HINTS, WORDINGS
 from holdfast.sandbox.fingerprint_table import BY_ERRNO, SETUP_ROWS, Layer, Row
+from holdfast.sandbox.needles import needles
 
 MAX_TEXT = 64 * 1024  # characters read, from the end: what failed is said last; keeps a flood cheap
 MAX_LINE = 2000  # characters of one line; a longer one is a dump, and its quotes mean nothing
 MAX_MATCHES = 64  # lines reported, the last ones: a recursive delete complains once per file
 MAX_LINES = 256  # lines looked at closely, the last ones
-_CONTEXT = 6  # lines above that a message may need: a traceback, a chain of causes
+CONTEXT = 6  # lines above that a message may need: a traceback, a chain of causes
 
 _BEFORE: Final = r"(?:^[ \t]*|(?:[:,\]]| -)[ \t][\"']?|\()"
 _AFTER: Final = r"(?=[ \t]*$|[ \t]?[.,:;)\"'\]>]|[ \t]+[(\[@-]|[ \t](?:at|in)[ \t])"
@@ -61,6 +64,8 @@ class Fingerprint:
     remedy: str
     confidence: float
     path: str | None = None  # what was refused, when the text cannot name it
+    beside: tuple[str, ...] = ()  # patterns that the whole text must hold as well
+    unless: tuple[str, ...] = ()  # patterns that say it is something else, wherever they are
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +78,8 @@ class Match:
     host: str | None = None
 
 
-def _fingerprint(row: Row) -> Fingerprint:
+def fingerprint(row: Row) -> Fingerprint:
+    """A row with its errnos spelt out."""
     patterns = list(row.patterns)
     for name in row.errnos:
         number, texts = WORDINGS[name]
@@ -81,11 +87,15 @@ def _fingerprint(row: Row) -> Fingerprint:
             f"{_BEFORE}(?:{'|'.join(texts)}){_NOT_OURS}{_AFTER}",
             rf"(?<![\w/.'\"-]){name}(?=[:,\s]|$)|\[Errno {number}\]|\(os error {number}\)",
         ]
-    return Fingerprint(row.id, row.layer, tuple(patterns), row.cause, row.remedy, row.confidence, row.path)
+    return Fingerprint(
+        row.id, row.layer, tuple(patterns), row.cause, row.remedy, row.confidence,
+        row.path, row.beside, row.unless,
+    )  # fmt: skip
 
 
-TABLE: Final = tuple(map(_fingerprint, (*SETUP_ROWS, *COMMAND_ROWS)))
-_BY_ID: Final = {fingerprint.id: fingerprint for fingerprint in TABLE}
+TABLE: Final = tuple(map(fingerprint, (*SETUP_ROWS, *COMMAND_ROWS)))
+_BY_ID: Final = {known.id: known for known in TABLE}
+_needles: Final = functools.cache(needles)
 
 
 def by_errno(stage: str, errno: int) -> Fingerprint | None:
@@ -106,34 +116,48 @@ def match(text: str) -> list[Match]:
     hints = [hint for hint in HINTS if hint in lowered]
     hinted = [n for n, line in enumerate(lowered.split("\n")) if any(hint in line for hint in hints)]
     kept = sorted(
-        {above for number in hinted[-MAX_LINES:] for above in range(max(number - _CONTEXT, 0), number + 1)}
+        {above for number in hinted[-MAX_LINES:] for above in range(max(number - CONTEXT, 0), number + 1)}
     )
-    lines = [lines[number] for number in kept]
-    text = "\n".join(lines)
-    found: dict[int, Match] = {}
-    for fingerprint in TABLE:
-        for pattern in fingerprint.patterns:
-            number, seen = 0, 0
-            for hit in re.finditer(pattern, text, re.IGNORECASE | re.MULTILINE):
-                number += text.count("\n", seen, hit.end())
-                seen = hit.end()
-                if number not in found:
-                    found[number] = _read(fingerprint, hit, number, lines)
+    found = look([lines[number] for number in kept])
     return [found[number] for number in sorted(found)][-MAX_MATCHES:]
 
 
-def _read(fingerprint: Fingerprint, hit: re.Match[str], number: int, lines: list[str]) -> Match:
+def look(lines: Sequence[str], table: Sequence[Fingerprint] = TABLE) -> dict[int, Match]:
+    """The lines that a row of `table` owns, by number. The caller bounds them, and takes out escapes."""
+    text = "\n".join(lines)
+    lowered = text.lower()
+    found: dict[int, Match] = {}
+    for known in table:
+        for pattern in known.patterns:
+            number, seen = 0, 0
+            for hit in hits(pattern, text, lowered):
+                number += text.count("\n", seen, hit.end())
+                seen = hit.end()
+                if number not in found:
+                    found[number] = _read(known, hit, number, lines)
+    return found
+
+
+def hits(pattern: str, text: str, lowered: str) -> Iterator[re.Match[str]]:
+    """Where a pattern of the table fits; `lowered` is the same text in lower case."""
+    words = _needles(pattern)
+    if words and not any(word in lowered for word in words):
+        return iter(())
+    return re.finditer(pattern, text, re.IGNORECASE | re.MULTILINE)
+
+
+def _read(known: Fingerprint, hit: re.Match[str], number: int, lines: Sequence[str]) -> Match:
     named = hit.groupdict()
     line = lines[number]
     line_start = hit.string.rfind("\n", 0, hit.end()) + 1
     start, end = max(hit.start() - line_start, 0), hit.end() - line_start
     path, host = named.get("path"), named.get("host")
     paths: tuple[str, ...] = ()
-    if fingerprint.layer is Layer.NETWORK:
+    if known.layer is Layer.NETWORK:
         host = _clean(host) if host else _host_in(line[:start])
-    elif fingerprint.layer is Layer.FILESYSTEM and not path:
+    elif known.layer is Layer.FILESYSTEM and not path:
         paths = paths_in(line, start, end) or _paths_above(lines, number)
-    return Match(fingerprint, line.strip(), (path,) if path else paths, host)
+    return Match(known, line.strip(), (path,) if path else paths, host)
 
 
 def _clean(host: str) -> str:
@@ -199,7 +223,7 @@ def _called(call: re.Match[str]) -> tuple[str, ...]:
     return tuple(names.split(" ", 1)) if call.group() == "rename " else (names,)
 
 
-def _paths_above(lines: list[str], number: int) -> tuple[str, ...]:
+def _paths_above(lines: Sequence[str], number: int) -> tuple[str, ...]:
     """Rust's chains of errors say the path some lines before the reason."""
     chain = lines[max(number - 6, 0) : number]
     if not any(line.strip() == "Caused by:" for line in chain):
