@@ -219,8 +219,13 @@ def _be(
             if python is None:
                 where = Path(launcher.__file__).parents[1]
                 columns = [
-                    Column(entry.pw_name, "any", reason=f"this user may not read {where}, or no Python",
-                           remedy="install Holdfast where every user can read it", wanted=True)
+                    Column(
+                        entry.pw_name,
+                        "any",
+                        reason=f"this user may not read {where}, or no Python",
+                        remedy="install Holdfast where every user can read it",
+                        wanted=True,
+                    )
                 ]
             else:
                 sys.executable = python

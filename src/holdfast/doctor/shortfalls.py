@@ -65,16 +65,16 @@ def shortfalls(attempt: str, *, privileged: bool, closed: bool) -> frozenset[Sho
 
 
 _FIRST: Final = frozenset(
-    "root-of-first cwd-of-first mem-of-first fd-of-first environ-of-first namespace-of-first".split()
+    ["root-of-first", "cwd-of-first", "mem-of-first", "fd-of-first", "environ-of-first", "namespace-of-first"]
 )
 _NEEDS_LANDLOCK: Final = {  # the least ABI
     "pipe-of-host": (1, Shortfall.PIPES),
     "use-multiprocessing-forkserver": (rights.UNIX_ABI, Shortfall.UNIX_PATHS),
 }
 _WEAKENED: Final = {  # the word of a start that came out weaker
-    "proc": (frozenset("process-list proc-of-outside".split()), Shortfall.OLD_PROC),
+    "proc": (frozenset(["process-list", "proc-of-outside"]), Shortfall.OLD_PROC),
     "loopback": (
-        frozenset("use-loopback use-loopback-udp use-localhost use-node".split()),
+        frozenset(["use-loopback", "use-loopback-udp", "use-localhost", "use-node"]),
         Shortfall.LO_DOWN,
     ),
 }
@@ -87,9 +87,7 @@ def declared(
 
     `weakened` is what the start said of itself.
     """
-    reasons = {
-        reason for word, (ids, reason) in _WEAKENED.items() if word in weakened and attempt in ids
-    }
+    reasons = {reason for word, (ids, reason) in _WEAKENED.items() if word in weakened and attempt in ids}
     if way is Way.LANDLOCK:
         return shortfalls(attempt, privileged=privileged, closed=True) | reasons
     if way is Way.BWRAP and attempt in _FIRST:
