@@ -180,19 +180,18 @@ def report(columns: Sequence[Column]) -> dict[str, object]:
 
 def lines(columns: Sequence[Column]) -> list[str]:
     """The table without what was left out, the reasons for what is not held in it, and what escaped."""
-    shown = [
-        (line.id, [found for column in columns if (found := cell(line, column))])
-        for line in LINES
-        if any(cell(line, column).reason != _LEFT_OUT for column in columns)
-    ]
+    rows = [(line.id, [cell(line, column) for column in columns]) for line in LINES]
+    reasons = {id_: {found.reason for found in cells} for id_, cells in rows}
+    if {_LEFT_OUT} in reasons.values():  # only some were wanted: what has no attempt was not among them
+        rows = [row for row in rows if not reasons[row[0]] <= {_LEFT_OUT, _NO_ATTEMPT}]
     table = [["", *(column.user for column in columns)], ["", *(column.backend for column in columns)]]
-    table += [[id_, *(found.state.value for found in cells)] for id_, cells in shown]
+    table += [[id_, *(found.state.value for found in cells)] for id_, cells in rows]
     widths = [max(map(len, words)) for words in zip(*table, strict=True)]
     text = ["  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)) for row in table]
-    return [*(row.rstrip() for row in text), *_reasons(columns, shown), *_ending(columns)]
+    return [*(row.rstrip() for row in text), *_reasons(columns, rows), *_ending(columns)]
 
 
-def _reasons(columns: Sequence[Column], shown: Sequence[tuple[str, list[Cell]]]) -> list[str]:
+def _reasons(columns: Sequence[Column], rows: Sequence[tuple[str, list[Cell]]]) -> list[str]:
     """Each reason once, with the backends and the guarantees that it is about."""
     told: list[str] = []
     for title, states in (
@@ -200,14 +199,14 @@ def _reasons(columns: Sequence[Column], shown: Sequence[tuple[str, list[Cell]]])
         ("not tried", (State.UNTRIED,)),
     ):
         about: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
-        for id_, cells in shown:
+        for id_, cells in rows:
             for column, found in zip(columns, cells, strict=True):
                 if found.state in states:
                     names, ids = about.setdefault(found.reason, ({}, {}))
                     names[column.name], ids[id_] = None, None
         told += ["", f"{title}:"] if about else []
         for reason, (names, ids) in about.items():
-            what = "everything" if len(ids) == len(shown) else ", ".join(ids)
+            what = "everything" if len(ids) == len(rows) else ", ".join(ids)
             told.append(f"  {what} ({', '.join(names)}): {reason}")
     return told + [
         f"  try: {remedy}" for remedy in dict.fromkeys(one.remedy for one in columns if one.remedy)
