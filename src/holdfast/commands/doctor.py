@@ -5,10 +5,12 @@ import json
 import os
 import sys
 from collections.abc import Iterable
-from importlib import import_module
 from typing import IO, TYPE_CHECKING, Final
 
 import click
+
+from holdfast.commands.doctor_compare import compare
+from holdfast.commands.doctor_selfcheck import selfcheck
 
 if TYPE_CHECKING:
     from holdfast.doctor.rules import Finding
@@ -19,28 +21,9 @@ _SIGNS: Final = {
     "DEGRADED": ("weak", "yellow"),
     "BROKEN": ("FAIL", "red"),
 }
-_ELSEWHERE: Final = {
-    "compare": "holdfast.commands.doctor_compare",
-    "selfcheck": "holdfast.commands.doctor_selfcheck",
-}
 
 
-class _Lazy(click.Group):
-    """Subcommands in modules of their own, imported when they are used."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted([*super().list_commands(ctx), *_ELSEWHERE])
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _ELSEWHERE:
-            return super().get_command(ctx, cmd_name)
-        found: object = getattr(import_module(_ELSEWHERE[cmd_name]), cmd_name)
-        if not isinstance(found, click.Command):
-            raise AssertionError(f"{cmd_name} is no command")
-        return found
-
-
-@click.group(cls=_Lazy, invoke_without_command=True)
+@click.group(invoke_without_command=True)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object with a stable schema.")
 @click.pass_context
 def doctor(context: click.Context, as_json: bool) -> None:
@@ -59,6 +42,10 @@ def doctor(context: click.Context, as_json: bool) -> None:
     else:
         _show(found)
     sys.exit(rules.exit_code(found))
+
+
+doctor.add_command(compare)
+doctor.add_command(selfcheck)
 
 
 def _show(found: "Iterable[Finding]") -> None:

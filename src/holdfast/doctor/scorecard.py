@@ -206,7 +206,7 @@ def _reasons(columns: Sequence[Column], rows: Sequence[tuple[str, list[Cell]]]) 
                     names[column.name], ids[id_] = None, None
         told += ["", f"{title}:"] if about else []
         for reason, (names, ids) in about.items():
-            what = "everything" if len(ids) == len(rows) else ", ".join(ids)
+            what = "everything" if len(ids) == len(rows) > 1 else ", ".join(ids)
             told.append(f"  {what} ({', '.join(names)}): {reason}")
     return told + [
         f"  try: {remedy}" for remedy in dict.fromkeys(one.remedy for one in columns if one.remedy)

@@ -72,7 +72,7 @@ _NEEDS_LANDLOCK: Final = {  # the least ABI
     "use-multiprocessing-forkserver": (rights.UNIX_ABI, Shortfall.UNIX_PATHS),
 }
 _WEAKENED: Final = {  # the word of a start that came out weaker
-    "proc": (frozenset(["process-list", "proc-of-outside"]), Shortfall.OLD_PROC),
+    "proc": (frozenset(["process-list", "proc-of-outside", "fd-of-outside"]), Shortfall.OLD_PROC),
     "loopback": (
         frozenset(["use-loopback", "use-loopback-udp", "use-localhost", "use-node"]),
         Shortfall.LO_DOWN,
