@@ -331,10 +331,10 @@ def lines(found: Comparison) -> list[str]:
     for group in GROUPS:
         rows = [row for row in found.rows if row.group == group and row.verdict is not Verdict.SAME]
         told += ["", f"{group} (plain → confined)"] if rows else []
-        alikes: dict[tuple[str, str, str | None], list[str]] = {}
+        shared: dict[tuple[str, str, str | None], list[str]] = {}
         for row in rows:
-            alikes.setdefault((row.host, row.worker, row.consequence), []).append(row.field)
-        for (host, worker, consequence), fields in alikes.items():
+            shared.setdefault((row.host, row.worker, row.consequence), []).append(row.field)
+        for (host, worker, consequence), fields in shared.items():
             text = f"  {', '.join(fields)}: {host} → {worker}"
             told += (
                 [text]
