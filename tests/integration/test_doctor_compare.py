@@ -164,6 +164,18 @@ async def test_what_is_captured_is_bounded_but_counted_to_its_end(tmp_path: Path
     assert (len(done.stdout.kept), done.stdout.size, done.stderr.size) == (1000, 300_000, 0)
 
 
+async def test_what_does_not_end_is_gone_when_its_time_is_over(tmp_path: Path) -> None:
+    name = f"8{uuid.uuid4().int % 10**7:07}"
+    launcher = Launcher()
+    try:
+        command = Command(("sleep", name), "sleep", str(tmp_path), dict(os.environ))
+        done = await capture(launcher, command, owner=1, confinement=None, limit_s=0.2, keep=1)
+        assert done.end is None
+        assert gone(name)
+    finally:
+        await launcher.aclose()
+
+
 # --- what cannot be compared
 
 

@@ -4,12 +4,11 @@ import asyncio
 import contextlib
 import hashlib
 import os
-import signal
 from dataclasses import dataclass
 from typing import Final
 
 from holdfast.doctor.equivalence import Stream
-from holdfast.server.launch import Command, Confinement, Exit, Launcher, Started
+from holdfast.server.launch import Command, Confinement, Exit, Launcher
 
 KILL_S: Final = 5.0  # from SIGKILL to the news of the end; longer only where it hangs in the kernel
 LINGER_S: Final = 2.0  # for output of whoever outlived the command; what is under way arrives at once
@@ -46,7 +45,7 @@ async def capture(
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[Exit] = loop.create_future()
-    started: Started | None = None
+    started = False
     end: Exit | None = None
     ours, theirs = _terminal() if tty else _pipes(joined=joined)
     sinks = [_Sink(loop, fd, keep) for fd in ours]
@@ -54,7 +53,7 @@ async def capture(
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
                 try:
-                    started = await launcher.start(
+                    await launcher.start(
                         command,
                         owner=owner,
                         streams=theirs,
@@ -63,30 +62,25 @@ async def capture(
                         on_exit=lambda told: None if ended.done() else ended.set_result(told),
                         confinement=confinement,
                     )
+                    started = True
                 finally:
                     for fd in set(theirs):
                         os.close(fd)
                 end = await asyncio.shield(ended)
     finally:
-        await _clear(launcher, owner, started, ended, sinks)
+        await _clear(launcher, owner, ended, sinks, started=started)
     streams = [sink.stream() for sink in sinks]
     return Captured(end, streams[0], streams[1] if len(streams) > 1 else Stream())
 
 
 async def _clear(
-    launcher: Launcher,
-    owner: int,
-    started: Started | None,
-    ended: "asyncio.Future[Exit]",
-    sinks: "list[_Sink]",
+    launcher: Launcher, owner: int, ended: "asyncio.Future[Exit]", sinks: "list[_Sink]", *, started: bool
 ) -> None:
-    if started is not None:
+    if started:
+        launcher.end_owner(owner)  # the command, or whoever outlived it
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(KILL_S):
-                if not ended.done():
-                    launcher.signal(started.id, signal.SIGKILL)
                 await asyncio.shield(ended)
-        launcher.end_owner(owner)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(LINGER_S):
                 for sink in sinks:
