@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import click
 
@@ -14,12 +14,10 @@ from holdfast import __version__
 from holdfast.commands.config import config
 from holdfast.commands.cp import cp
 from holdfast.commands.doctor import doctor
+from holdfast.commands.limits import Limits, backend_option, choice_of, degraded_option, limited
 from holdfast.commands.oneline import OneLine, fail
 from holdfast.errors import HoldfastError, StartupError
 from holdfast.server.address import DEFAULT
-
-if TYPE_CHECKING:
-    from holdfast.sandbox.select import Choice
 
 T = TypeVar("T")
 
@@ -33,24 +31,6 @@ def cli() -> None:
 cli.add_command(config)
 cli.add_command(doctor)
 cli.add_command(cp)
-
-
-_backend = click.option(
-    "--backend",
-    type=click.Choice(["auto", "namespaces", "bwrap", "landlock"]),
-    default="auto",
-    show_default=True,
-    help="Who confines; auto takes the strongest that works here.",
-)
-_degraded = click.option(
-    "--degraded", is_flag=True, help="Also run what can only be confined in part; what is missing is said."
-)
-
-
-def _choice(backend: str, *, degraded: bool) -> "Choice":
-    from holdfast.sandbox.select import Backend, Choice
-
-    return Choice(None if backend == "auto" else Backend(backend), degraded)
 
 
 @cli.command()
@@ -100,8 +80,8 @@ def _choice(backend: str, *, degraded: bool) -> "Choice":
 @click.option(
     "--hint/--no-hint", default=None, help="Say on standard error what to type next [default: on a terminal]."
 )
-@_backend
-@_degraded
+@backend_option
+@degraded_option
 @click.option("--metrics", is_flag=True, help="Serve Prometheus metrics on /metrics of a ws:// listener.")
 @click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
@@ -151,38 +131,14 @@ def serve(
             audience=ws_audience,
             skew_s=skew_s,
         )
-        options = Options(parse(listen), slots, authenticator, metrics, _choice(backend, degraded=degraded))
+        options = Options(parse(listen), slots, authenticator, metrics, choice_of(backend, degraded=degraded))
         _run(run(options, announce=functools.partial(_announce, hint=hint)))
     except HoldfastError as exc:
         fail(exc)
 
 
 @cli.command("exec", cls=OneLine, context_settings={"allow_interspersed_args": False})
-@click.option("--read-only", is_flag=True, help="Everything can be read, nothing written.")
-@click.option(
-    "--workspace-write",
-    is_flag=True,
-    help="Also writable: the directory it runs in, /tmp and $TMPDIR.  [default]",
-)
-@click.option("--full-access", is_flag=True, help="No limits but those of the other options.")
-@click.option("--profile", metavar="FILE", help="The limits that a TOML file describes.")
-@click.option("--allow-write", metavar="PATH", multiple=True, help="Also writable. Can be repeated.")
-@click.option("--allow-read", metavar="PATH", multiple=True, help="Also readable. Can be repeated.")
-@click.option(
-    "--deny",
-    metavar="PATH|GLOB",
-    multiple=True,
-    help="Neither readable nor writable. Can be repeated.",
-)
-@click.option("--network", type=click.Choice(["on", "off"]), help="[default: off, with --full-access on]")
-@click.option(
-    "--loopback-port",
-    metavar="PORT",
-    type=click.IntRange(1, 65535),
-    multiple=True,
-    help="Network off but for this TCP port of the machine's own loopback. Can be repeated.",
-)
-@click.option("--cwd", metavar="DIR", help="Run there; it is the workspace then.")
+@limited
 @click.option(
     "--env",
     "where",
@@ -190,8 +146,6 @@ def serve(
     help="Run on another machine: an environment of environments.toml, or the address of a server. "
     "Directories and paths are those of that machine.",
 )
-@_backend
-@_degraded
 @click.option("--print-plan", is_flag=True, help="Print what would be done and by whom; run nothing.")
 @click.option(
     "--explain",
@@ -208,19 +162,8 @@ def serve(
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def exec_(
-    read_only: bool,
-    workspace_write: bool,
-    full_access: bool,
-    profile: str | None,
-    allow_write: tuple[str, ...],
-    allow_read: tuple[str, ...],
-    deny: tuple[str, ...],
-    network: str | None,
-    loopback_port: tuple[int, ...],
-    cwd: str | None,
+    limits: Limits,
     where: str | None,
-    backend: str,
-    degraded: bool,
     print_plan: bool,
     explain: tuple[str, ...],
     as_json: bool,
@@ -234,36 +177,14 @@ def exec_(
     """
     from holdfast import outcome, run
 
-    flags = {
-        "--read-only": read_only,
-        "--workspace-write": workspace_write,
-        "--full-access": full_access,
-        "--profile": profile is not None,
-    }
     told: outcome.Ending | outcome.Planned | outcome.Explained
     try:
-        wish = run.Wish(
-            run.preset([flag for flag, given in flags.items() if given]),
-            profile,
-            allow_write,
-            allow_read,
-            deny,
-            network=None if network is None else network == "on",
-            cwd=cwd,
-            choice=_choice(backend, degraded=degraded),
-            loopback_ports=loopback_port,
-        )
+        wish = limits.wish()
         if where is not None:
             from holdfast import remoterun
 
             remoterun.refuse_local_options(
-                {
-                    "--backend": backend != "auto",
-                    "--degraded": degraded,
-                    "--print-plan": print_plan,
-                    "--explain": bool(explain),
-                    "--loopback-port": bool(loopback_port),
-                }
+                limits.local() | {"--print-plan": print_plan, "--explain": bool(explain)}
             )
             told = remoterun.execute(where, wish, command)
         elif print_plan:

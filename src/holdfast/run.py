@@ -66,7 +66,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class _Scene:
+class Scene:
     """The wish, on this machine."""
 
     cwd: str
@@ -97,7 +97,7 @@ def execute(wish: Wish, argv: Sequence[str]) -> Ending:
     try:
         if not argv or not argv[0]:
             raise UsageError("no command given: holdfast exec [OPTIONS] -- COMMAND")
-        return asyncio.run(_execute(_scene(wish, os.environ), argv))
+        return asyncio.run(_execute(scene_of(wish, os.environ), argv))
     except HoldfastError as exc:
         return failed(exc)
     except OSError as exc:
@@ -112,7 +112,7 @@ def plan(wish: Wish) -> Planned:
     Raises:
         HoldfastError: nothing can be run like that.
     """
-    return asyncio.run(_plan(_scene(wish, os.environ)))
+    return asyncio.run(_plan(scene_of(wish, os.environ)))
 
 
 def explain(wish: Wish, paths: Sequence[str]) -> Explained:
@@ -121,7 +121,7 @@ def explain(wish: Wish, paths: Sequence[str]) -> Explained:
     Raises:
         HoldfastError: the policy makes no sense.
     """
-    scene = _scene(wish, os.environ)
+    scene = scene_of(wish, os.environ)
     bound = settle(scene.bound, look(scene.bound, scene.cwd))
     return Explained([_answer(absolute(path, _here()), bound) for path in paths])
 
@@ -136,7 +136,12 @@ def _here() -> str:
         raise UsageError("the current directory does not exist any more") from None
 
 
-def _scene(wish: Wish, environ: Mapping[str, str]) -> _Scene:
+def scene_of(wish: Wish, environ: Mapping[str, str]) -> Scene:
+    """What a wish comes to, here and now.
+
+    Raises:
+        UsageError: it makes no sense.
+    """
     here = _here()
     cwd = here if wish.cwd is None else absolute(wish.cwd, here)
     if not os.path.isdir(cwd):
@@ -154,7 +159,7 @@ def _scene(wish: Wish, environ: Mapping[str, str]) -> _Scene:
                 f"--allow-write {path}: there is no such file or directory; create it or allow its directory"
             )
         policy = policy.allow_write(path)
-    return _Scene(cwd, env, bind(policy, where), wish.choice, loopback_ports(wish.loopback_ports))
+    return Scene(cwd, env, bind(policy, where), wish.choice, loopback_ports(wish.loopback_ports))
 
 
 def _policy(wish: Wish, here: str) -> Policy:
@@ -208,7 +213,7 @@ def _answer(path: str, bound: Bound) -> PathAnswer:
 # --- the run
 
 
-async def _plan(scene: _Scene) -> Planned:
+async def _plan(scene: Scene) -> Planned:
     executor = Executor(scene.environ, choice=scene.choice)
     executor.open()
     try:
@@ -218,10 +223,10 @@ async def _plan(scene: _Scene) -> Planned:
     finally:
         await executor.aclose()
     made, _ = plan_of(scene.bound, scene.cwd, scene.loopback_ports)
-    return Planned(made.describe(), _report(sandbox.enforcement))
+    return Planned(made.describe(), enforcement_report(sandbox.enforcement))
 
 
-async def _execute(scene: _Scene, argv: Sequence[str]) -> Ending:
+async def _execute(scene: Scene, argv: Sequence[str]) -> Ending:
     executor = Executor(scene.environ, choice=scene.choice)
     executor.open()
     try:
@@ -241,7 +246,7 @@ async def _execute(scene: _Scene, argv: Sequence[str]) -> Ending:
     judge = judge_of(sandbox, scene.cwd)
     denial = None if judge is None else judge(end.code, tail.read()).denial
     usage = Usage(end.user_ms, end.system_ms, end.peak_rss_bytes)
-    return Ending(end.code, _report(sandbox.enforcement), denial_report(denial), usage)
+    return Ending(end.code, enforcement_report(sandbox.enforcement), denial_report(denial), usage)
 
 
 class _Run:
@@ -314,9 +319,9 @@ def _not_started(exc: StartFailed, command: Command, sandbox: Sandbox) -> Ending
         if not decision.allowed:
             grant, evidence = decision.grant, os.strerror(exc.errno)
             denial = DenialReport("filesystem", real, None, "read", decision.why, grant, 1.0, evidence)
-    return Ending(code, _report(sandbox.enforcement), denial, failure=failure)
+    return Ending(code, enforcement_report(sandbox.enforcement), denial, failure=failure)
 
 
-def _report(held: Enforcement) -> EnforcementReport:
+def enforcement_report(held: Enforcement) -> EnforcementReport:
     missing, weakened, remedies = (list(told) for told in (held.missing, held.weakened, held.remedies))
     return EnforcementReport(held.backend.value, missing, weakened, remedies, held.fingerprint)

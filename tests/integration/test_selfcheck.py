@@ -19,8 +19,8 @@ from typing import Final
 import pytest
 
 from holdfast.doctor.attempts import Attempt, Guarantee
-from holdfast.doctor.shortfalls import shortfalls
-from holdfast.sandbox import landlock, rights
+from holdfast.doctor.shortfalls import declared, shortfalls
+from holdfast.sandbox import landlock
 from tests.support.escapes import MODES, Mode, Row, attempts_of, suite
 
 pytestmark = [
@@ -32,18 +32,6 @@ pytestmark = [
 CONFINED: Final = [mode for mode in MODES.values() if mode.confined]
 FREE: Final = next(mode for mode in MODES.values() if not mode.confined)
 MUST_BITE: Final = 100  # of the attempts that are made without a sandbox
-
-# What a kernel without the newest Landlock cannot give; the start says so, and so do the docs.
-NEEDS_LANDLOCK: Final = {
-    "use-multiprocessing-forkserver": rights.UNIX_ABI,  # it listens on a unix socket
-    "pipe-of-host": 1,  # read-only mounts do not keep anybody from writing into a pipe
-}
-# With bubblewrap process 1 is a shell with exactly the rights of the command (test_bwrapped.py shows
-# that), so there is nothing to gain from it and nothing that keeps anybody from looking at it.
-AS_OPEN_AS_THE_COMMAND: Final = {
-    *("root-of-first", "cwd-of-first", "mem-of-first", "fd-of-first", "environ-of-first"),
-    "namespace-of-first",
-}
 
 
 @pytest.fixture(scope="session")
@@ -106,11 +94,10 @@ def test_the_sandbox_holds_and_does_not_hinder(
     if mode.alone and (known := shortfalls(attempt.id, privileged=mode.uid == 0, closed=not mode.deeper)):
         assert row.verdict == "broken", "it holds: take it off the list"
         pytest.xfail("; ".join(sorted(known)))
-    needed = NEEDS_LANDLOCK.get(attempt.id, 0)
-    if row.verdict == "broken" and needed > (landlock.abi() if mode.landlock else 0):
-        pytest.xfail(f"needs Landlock ABI {needed}")
-    if row.verdict == "broken" and mode.bwrap and attempt.id in AS_OPEN_AS_THE_COMMAND:
-        pytest.xfail("process 1 is no more than the command")
+    abi = landlock.abi() if mode.landlock else 0
+    excuses = declared(attempt.id, mode.way, privileged=mode.uid == 0, abi=abi)
+    if row.verdict == "broken" and excuses and not mode.alone:
+        pytest.xfail("; ".join(sorted(excuses)))
     assert row.verdict == "held", row.text
 
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 
 import click
 
+from holdfast.commands.doctor_compare import compare
+from holdfast.commands.doctor_selfcheck import selfcheck
 from holdfast.commands.oneline import OneLine, fail, printable
 from holdfast.errors import HoldfastError, from_os_error
 
@@ -43,6 +45,10 @@ def doctor(context: click.Context, as_json: bool) -> None:
     else:
         _show(found)
     sys.exit(rules.exit_code(found))
+
+
+doctor.add_command(compare)
+doctor.add_command(selfcheck)
 
 
 def _show(found: "Iterable[Finding]") -> None:

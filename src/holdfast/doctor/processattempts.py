@@ -12,7 +12,7 @@ _PROCESSES: Final = (
     ("environ-of-outside", "read its environment", "show(f'/proc/{scene.victim}/environ')", UNSEEN),
     ("root-of-outside", "go out by its root", "os.listdir(f'/proc/{scene.victim}/root/')", UNSEEN),
     ("cwd-of-outside", "go out by its directory", "os.listdir(f'/proc/{scene.victim}/cwd/')", UNSEEN),
-    ("mem-of-outside", "open its memory", "opened(f'/proc/{scene.victim}/mem', os.O_RDWR)", UNSEEN),
+    ("mem-of-outside", "open its memory", "opened(f'/proc/{scene.victim}/mem', os.O_RDONLY)", UNSEEN),
     ("fd-of-outside", "list its descriptors", "os.listdir(f'/proc/{scene.victim}/fd')", UNSEEN),
     ("pidfd-of-outside", "hold a process outside by descriptor", "os.pidfd_open(scene.victim)", UNSEEN),
     ("priority-of-outside", "slow it down", "os.setpriority(os.PRIO_PROCESS, scene.victim, 19)", UNSEEN),

@@ -78,14 +78,20 @@ def _sandbox(facts: Facts) -> Iterator[Finding]:
             yield from _working(way, trial, used=way is works[0])
         else:
             known = fingerprints.by_errno(trial.stage, trial.errno)
-            why = f"{trial.stage}: {errno.errorcode.get(trial.errno, str(trial.errno))}"
             yield Finding(
                 f"sandbox.{way.name.lower()}",
                 Severity.DEGRADED if weaker and way is Way.USER_NAMESPACE else Severity.NOTE,
                 f"{BACKENDS[way]} ({way}) does not work",
-                f"{why}{f', {known.cause}' if known else ''}",
+                why(trial),
                 known.remedy if known else None,
             )
+
+
+def why(trial: Trial) -> str:
+    """Where a way to confine failed, with which errno, and the cause if it is known."""
+    known = fingerprints.by_errno(trial.stage, trial.errno)
+    cause = f", {known.cause}" if known else ""
+    return f"{trial.stage}: {errno.errorcode.get(trial.errno, str(trial.errno))}{cause}"
 
 
 def _working(way: Way, trial: Trial, *, used: bool) -> Iterator[Finding]:

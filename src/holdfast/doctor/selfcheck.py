@@ -6,12 +6,12 @@ one that it expects and when the witnesses outside have seen nothing.
 """
 
 import asyncio
+import contextlib
 import enum
 import json
-import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -19,12 +19,13 @@ from typing import Final, TypeAlias
 from holdfast.doctor import inside
 from holdfast.doctor.attempt import CONTAINED, FAILED, SKIPPED, Attempt
 from holdfast.doctor.attempts import ATTEMPTS
+from holdfast.doctor.captured import capture
 from holdfast.doctor.scene import Scene
-from holdfast.errors import SandboxUnavailable
+from holdfast.errors import HoldfastError, SandboxUnavailable
 from holdfast.sandbox import plan as plans
 from holdfast.sandbox.plan import Plan
 from holdfast.sandbox.select import Way
-from holdfast.server.launch import Command, Confinement, Exit, Launcher
+from holdfast.server.launch import Command, Confinement, Launcher
 
 MAX_OUTPUT: Final = 1 << 20  # more than any attempt prints; one that prints without end must not fill us
 COMMAND_S: Final = 40.0  # the slowest takes two seconds; a hang is an outcome too
@@ -84,14 +85,19 @@ class Result:
         return "; ".join((text, *filter(None, (self.detail.strip(), *self.disturbances))))
 
 
+def _unheard(_result: Result) -> None:
+    """Nobody wants to know before the end."""
+
+
 async def run(
     run_confined: RunConfined,
     *,
     folder: Path,
     attempts: Sequence[Attempt] = ATTEMPTS,
     python: str = sys.executable,
+    on_result: Callable[[Result], None] = _unheard,
 ) -> list[Result]:
-    """Make every attempt, each in a workspace of its own below `folder`.
+    """Make every attempt, each in a workspace of its own below `folder`, of which nothing is left.
 
     `folder` should not be in a directory for temporary files. `python` must be readable in the sandbox.
     """
@@ -99,13 +105,27 @@ async def run(
 
     async def one(attempt: Attempt) -> Result:
         async with turns:
-            scene = await asyncio.to_thread(Scene, folder)
             try:
-                return await _try(run_confined, attempt, scene, python)
-            finally:
-                await asyncio.to_thread(scene.close)
+                async with _laid(folder) as scene:
+                    result = await _try(run_confined, attempt, scene, python)
+            except OSError as exc:
+                result = Result(attempt, SKIPPED, f"nothing to try it on: {exc}")
+        on_result(result)
+        return result
 
-    return list(await asyncio.gather(*map(one, attempts)))
+    async with asyncio.TaskGroup() as tasks:
+        made = [tasks.create_task(one(attempt)) for attempt in attempts]
+    return [task.result() for task in made]
+
+
+@contextlib.asynccontextmanager
+async def _laid(folder: Path) -> AsyncIterator[Scene]:
+    laying = asyncio.ensure_future(asyncio.to_thread(Scene, folder))
+    try:
+        yield await asyncio.shield(laying)
+    finally:
+        scene = await laying  # a thread cannot be cancelled: there is something to take away in any case
+        await asyncio.to_thread(scene.close)
 
 
 async def _try(run_confined: RunConfined, attempt: Attempt, scene: Scene, python: str) -> Result:
@@ -116,9 +136,13 @@ async def _try(run_confined: RunConfined, attempt: Attempt, scene: Scene, python
         except SandboxUnavailable as exc:
             outcome, detail = CONTAINED, str(exc)  # rather nothing than something unprotected
             break
-        ended = await run_confined(
-            Errand(plan, _argv(python, script, scene), _environment(scene), attempt.tty)
-        )
+        try:
+            ended = await run_confined(
+                Errand(plan, _argv(python, script, scene), _environment(scene), attempt.tty)
+            )
+        except HoldfastError as exc:
+            outcome, detail = FAILED, str(exc)
+            break
         printed += ended.output
         outcome, detail = told(ended)
     return Result(attempt, outcome, detail, tuple(await asyncio.to_thread(scene.disturbances, printed)))
@@ -156,57 +180,19 @@ class Native:
     def __init__(self, launcher: Launcher, way: Way, *, tool: str = "") -> None:
         self._launcher = launcher
         self._way, self._tool = way, tool
+        self._errands = 0
 
     async def __call__(self, errand: Errand) -> Outcome:
-        ours, streams = _terminal() if errand.tty else _pipe()
-        ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
-        reading: asyncio.Future[str] | None = None
-        try:
-            try:
-                started = await self._launcher.start(
-                    Command(errand.argv, errand.argv[0], errand.plan.cwd, errand.env),
-                    owner=0,
-                    streams=streams,
-                    tty=errand.tty,
-                    state=None,
-                    on_exit=lambda end: None if ended.done() else ended.set_result(end),
-                    confinement=Confinement(plans.encode(errand.plan), self._way, self._tool),
-                )
-            finally:
-                for fd in set(streams):
-                    os.close(fd)
-            reading = asyncio.ensure_future(asyncio.to_thread(read_all, ours))
-            try:
-                async with asyncio.timeout(COMMAND_S):
-                    end = await asyncio.shield(ended)
-            except TimeoutError:
-                self._launcher.signal(started.id, signal.SIGKILL)
-                end = await ended
-            return Outcome(end.code, await reading)
-        finally:
-            if reading is not None:
-                await reading
-            os.close(ours)
-
-
-def _pipe() -> tuple[int, tuple[int, int, int]]:
-    ours, theirs = os.pipe2(os.O_CLOEXEC)
-    return ours, (os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), theirs, theirs)
-
-
-def _terminal() -> tuple[int, tuple[int, int, int]]:
-    ours, theirs = os.openpty()
-    return ours, (theirs, theirs, theirs)
-
-
-def read_all(fd: int) -> str:
-    """What is written to the other end until nobody holds it, as much of it as we keep."""
-    kept = bytearray()
-    while True:
-        try:
-            data = os.read(fd, 65536)
-        except OSError:
-            data = b""  # how a terminal says that its other end is gone
-        if not data:
-            return kept.decode("utf-8", "replace")
-        kept += data[: max(0, MAX_OUTPUT - len(kept))]
+        self._errands += 1
+        done = await capture(
+            self._launcher,
+            Command(errand.argv, errand.argv[0], errand.plan.cwd, errand.env),
+            owner=self._errands,
+            confinement=Confinement(plans.encode(errand.plan), self._way, self._tool),
+            limit_s=COMMAND_S,
+            keep=MAX_OUTPUT,
+            tty=errand.tty,
+            joined=True,
+        )
+        code = 128 + signal.SIGKILL if done.end is None else done.end.code
+        return Outcome(code, done.stdout.kept.decode("utf-8", "replace"))

@@ -1,12 +1,15 @@
-"""What Landlock alone cannot stop, and what it hinders: attempts that are known to fail there. Pure module.
+"""What a backend cannot stop, and what it hinders: attempts that are known to fail with it. Pure module.
 
-Every entry is one that nothing at hand could close without closing more: it is said in `losses.py`
-to whoever starts a command, and here to whoever checks.
+Every entry is one that nothing at hand could close without closing more: it is said to whoever
+starts a command (for Landlock alone in `losses.py`), and here to whoever checks.
 """
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
+
+from holdfast.sandbox import rights
+from holdfast.sandbox.select import Way
 
 
 class Shortfall(enum.StrEnum):
@@ -18,6 +21,11 @@ class Shortfall(enum.StrEnum):
     SOCKETS = "without a network namespace every socket would be in the host's network"
     TERMINALS = "whoever may open new terminals may open all of the host's"
     SYSTEM_V = "without an IPC namespace System V memory would be the host's"
+    PIPES = "read-only mounts keep nobody from writing into a pipe, and Landlock is not in force"
+    UNIX_PATHS = "unix sockets cannot be made, because this Landlock cannot confine their paths"
+    FIRST_PROCESS = "process 1 is a shell with exactly the rights of the command: nothing is gained from it"
+    OLD_PROC = "a fresh /proc could not be mounted, so the host's processes have names"
+    LO_DOWN = "lo is down in the network namespace"
 
 
 ALONE: Final[Mapping[str, frozenset[Shortfall]]] = {
@@ -54,3 +62,37 @@ def shortfalls(attempt: str, *, privileged: bool, closed: bool) -> frozenset[Sho
     if privileged:
         reasons -= {Shortfall.BOUNDING_SET}
     return reasons if closed else reasons - {Shortfall.CLOSED}
+
+
+_FIRST: Final = frozenset(
+    ["root-of-first", "cwd-of-first", "mem-of-first", "fd-of-first", "environ-of-first", "namespace-of-first"]
+)
+_NEEDS_LANDLOCK: Final = {  # the least ABI
+    "pipe-of-host": (1, Shortfall.PIPES),
+    "use-multiprocessing-forkserver": (rights.UNIX_ABI, Shortfall.UNIX_PATHS),
+}
+_WEAKENED: Final = {  # the word of a start that came out weaker
+    "proc": (frozenset(["process-list", "proc-of-outside", "fd-of-outside"]), Shortfall.OLD_PROC),
+    "loopback": (
+        frozenset(["use-loopback", "use-loopback-udp", "use-localhost", "use-node"]),
+        Shortfall.LO_DOWN,
+    ),
+}
+
+
+def declared(
+    attempt: str, way: Way, *, privileged: bool, abi: int, weakened: Collection[str] = ()
+) -> frozenset[Shortfall]:
+    """Why this attempt may fail on a host with this Landlock ABI; empty if nothing excuses it.
+
+    `weakened` is what the start said of itself.
+    """
+    reasons = {reason for word, (ids, reason) in _WEAKENED.items() if word in weakened and attempt in ids}
+    if way is Way.LANDLOCK:
+        return shortfalls(attempt, privileged=privileged, closed=True) | reasons
+    if way is Way.BWRAP and attempt in _FIRST:
+        reasons.add(Shortfall.FIRST_PROCESS)
+    needed, reason = _NEEDS_LANDLOCK.get(attempt, (0, Shortfall.PIPES))
+    if needed > (0 if "landlock" in weakened else abi):
+        reasons.add(reason)
+    return frozenset(reasons)
