@@ -9,6 +9,8 @@ from typing import IO, TYPE_CHECKING, Final
 
 import click
 
+from holdfast.commands.doctor_assert import assert_
+
 if TYPE_CHECKING:
     from holdfast.doctor.rules import Finding
 
@@ -39,6 +41,9 @@ def doctor(context: click.Context, as_json: bool) -> None:
     else:
         _show(found)
     sys.exit(rules.exit_code(found))
+
+
+doctor.add_command(assert_)
 
 
 def _show(found: "Iterable[Finding]") -> None:
