@@ -173,8 +173,11 @@ def app_server(
     Raises:
         OperationFailed: it does not start, or says nothing in time; with its own reason if it gave one.
     """
-    with tempfile.TemporaryFile() as told:
+    with contextlib.ExitStack() as stack:
         try:
+            told = stack.enter_context(
+                tempfile.TemporaryFile(dir=home)
+            )  # a place that Codex must have anyway
             process = subprocess.Popen(  # noqa: S603 - the operator's own program
                 [str(binary), "app-server", *arguments],
                 stdin=subprocess.PIPE,

@@ -18,8 +18,9 @@ from holdfast.doctor import claims, explanation, proof, routes
 from holdfast.doctor.claims import EXPECTATIONS, Claim, Judged, Kind, Role, Tried, Verdict, Word
 from holdfast.doctor.explanation import Explanation
 from holdfast.doctor.routes import Launch, Run
-from holdfast.doctor.witness import Listener, Questions, listening, state_folder, workplace
+from holdfast.doctor.witness import Listener, Questions, listening, outside, state_folder, workplace
 from holdfast.errors import NotFound
+from holdfast.sandbox import fingerprints
 
 MAX_EVIDENCE: Final = 600  # characters; a line of an error, not a whole log
 
@@ -126,10 +127,9 @@ def run(order: Order, environ: Mapping[str, str] = os.environ) -> Report:
     Raises:
         HoldfastError: there is nothing to assert it with.
     """
-    with workplace(order.cwd, environ) as place, listening() as listener:
-        outside = place / "outside"
-        outside.mkdir()
-        claimed = tuple(_claims(order, outside, listener))
+    needed = Role.LOOPBACK in EXPECTATIONS[order.expect]
+    with workplace(order.cwd, environ) as place, listening(needed=needed) as listener:
+        claimed = tuple(_claims(order, outside(place), listener))
         if order.binary is None:
             return _ours(_Inquiry(order, claimed, listener, environ))
         home = _home(order.home)
@@ -156,11 +156,11 @@ def wait(
     return found
 
 
-def _claims(order: Order, outside: Path, listener: Listener) -> Iterator[Claim]:
+def _claims(order: Order, canary: Path, listener: Listener) -> Iterator[Claim]:
     config = order.home / "config.toml"
     subjects = {
         Role.CWD: str(order.cwd),
-        Role.OUTSIDE: str(outside),
+        Role.OUTSIDE: str(canary),
         Role.CONFIG: str(config if config.exists() else order.home),
         Role.LOOPBACK: listener.url,
     }
@@ -173,13 +173,17 @@ def _claims(order: Order, outside: Path, listener: Listener) -> Iterator[Claim]:
 
 
 class _Inquiry:
-    """The claims, put to one route after the other; `said` is what went wrong there, as it was said."""
+    """The claims, put to one route after the other.
+
+    `said` is what went wrong there, as it was said; `known` are the fingerprints that came with it.
+    """
 
     def __init__(
         self, order: Order, claimed: Sequence[Claim], listener: Listener, environ: Mapping[str, str]
     ) -> None:
         self.order, self.claimed, self.environ = order, claimed, environ
         self.said: list[str] = []
+        self.known: list[str] = []
         self._listener = listener
         self._plain = Questions(claimed, listener).outside()
 
@@ -195,6 +199,7 @@ class _Inquiry:
             answers: Mapping[Claim, Tried] = {}
             facts: Mapping[str, object] = {}
             self.said.append(ran.said)
+            self.known += filter(None, (ran.fingerprint,))
         else:
             got, status, evidence = Word.YES, "ran", "it ran and answered"
             answers, facts = told[0], told[1].facts
@@ -207,7 +212,12 @@ class _Inquiry:
         """Causes that are known by what was said."""
         if claims.verdict(judged) is Verdict.PASS:
             return ()
-        return tuple(explanation.explain("\n".join(dict.fromkeys(self.said))))
+        named = [
+            Explanation(one.id, one.layer.value, one.cause, one.remedy, 1.0, tuple(map(_short, self.said)))
+            for one in fingerprints.TABLE
+            if one.id in self.known
+        ]
+        return (*named, *explanation.explain("\n".join(dict.fromkeys(self.said))))
 
     def _judge(self, claim: Claim, route: str, inside: Tried | None) -> Judged:
         plain = self._plain[claim]

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -66,6 +66,7 @@ class Run:
     exit_code: int | None = None
     warnings: tuple[str, ...] = ()
     effective: Mapping[Key, object] = field(default_factory=dict)
+    fingerprint: str | None = None  # of what went wrong, where it need not be guessed
 
 
 @contextlib.contextmanager
@@ -190,10 +191,12 @@ def holdfast_exec(cwd: Path, flags: Sequence[str], questions: Questions, environ
     own = [sys.executable, "-P", "-m", "holdfast", "exec", "--json", *flags, "--", *questions.argv()]
     ended = child.run(own, cwd=cwd, environ=environ, seconds=RUN_S + questions.seconds)
     took = time.monotonic() - began
-    said = ended.err
-    with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):
-        said = json.loads(ended.err.splitlines()[-1])["error"]["message"]
-    return Run(OURS, took, ended.code is not None, ended.out, said[-MAX_TEXT:], ended.code)
+    said, fingerprint = ended.err, None
+    with contextlib.suppress(ValueError, TypeError, KeyError, IndexError):
+        error = json.loads(ended.err.splitlines()[-1])["error"]
+        said, fingerprint = str(error["message"]), error["fingerprint"]
+    ran = Run(OURS, took, ended.code is not None, ended.out, said[-MAX_TEXT:], ended.code)
+    return replace(ran, fingerprint=fingerprint)
 
 
 def _flags(launch: Launch) -> list[str]:

@@ -22,6 +22,7 @@ from holdfast.sandbox.paths import within
 
 PREFIX: Final = "holdfast-assert-"
 START_S: Final = 15  # for the program inside, beside its addresses; it takes a tenth of a second
+_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - writable in containers where nothing else is
 _POLL_S: Final = 0.05
 _TEMPORARY: Final = "/tmp"  # noqa: S108 - writable in most sandboxes, whatever TMPDIR says
 _SOURCE: Final = f"{inspect.getsource(probe)}\nmain(sys.argv[1])\n"
@@ -47,7 +48,7 @@ def workplace(cwd: Path, environ: Mapping[str, str]) -> Iterator[Path]:
         OperationFailed: there is no place for one.
     """
     usual = (os.path.realpath(cwd), temporary(environ), _TEMPORARY)
-    for top in (Path("/var/tmp"), state_folder(environ)):  # noqa: S108 - not writable in sandboxes
+    for top in (Path("/var/tmp"), state_folder(environ), _MEMORY):  # noqa: S108 - seldom writable inside
         if any(within(os.path.realpath(top), place) for place in usual):
             continue
         try:
@@ -66,6 +67,15 @@ def workplace(cwd: Path, environ: Mapping[str, str]) -> Iterator[Path]:
     )
 
 
+def outside(place: Path) -> Path:
+    """A directory in a workplace that no command may write; elsewhere if the place is one that any may."""
+    if within(str(place), str(_MEMORY)):
+        return Path("/var/tmp")  # noqa: S108 - it is only named
+    folder = place / "outside"
+    folder.mkdir()
+    return folder
+
+
 @dataclass(frozen=True, slots=True)
 class Listener:
     """Says a word to whoever connects."""
@@ -81,8 +91,15 @@ class Listener:
 
 
 @contextlib.contextmanager
-def listening() -> Iterator[Listener]:
-    """On the loopback address alone."""
+def listening(*, needed: bool) -> Iterator[Listener]:
+    """On the loopback address alone; a sandbox around us may forbid it, so only where it is needed.
+
+    Raises:
+        OperationFailed: this process may not listen.
+    """
+    if not needed:
+        yield Listener("", "")
+        return
     word = secrets.token_hex(8)
 
     class _Say(socketserver.BaseRequestHandler):
@@ -90,7 +107,14 @@ def listening() -> Iterator[Listener]:
             with contextlib.suppress(OSError):
                 self.request.sendall(word.encode())
 
-    with socketserver.TCPServer(("127.0.0.1", 0), _Say) as server:
+    try:
+        opened = socketserver.TCPServer(("127.0.0.1", 0), _Say)
+    except OSError as exc:
+        raise OperationFailed(
+            f"cannot listen on the loopback address: {exc.strerror}",
+            remedy="holdfast doctor assert --expect confined",
+        ) from None
+    with opened as server:
         thread = threading.Thread(target=server.serve_forever, args=(_POLL_S,), daemon=True)
         thread.start()
         try:
