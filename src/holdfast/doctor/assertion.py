@@ -14,7 +14,7 @@ from typing import Final
 from holdfast import __version__
 from holdfast.agentconfig import codex, project
 from holdfast.agentconfig.settings import Key
-from holdfast.doctor import claims, explanation, proof, routes
+from holdfast.doctor import claims, explanation, probe, proof, routes
 from holdfast.doctor.claims import EXPECTATIONS, Claim, Judged, Kind, Role, Tried, Verdict, Word
 from holdfast.doctor.explanation import Explanation
 from holdfast.doctor.routes import Launch, Run
@@ -24,8 +24,12 @@ from holdfast.sandbox import fingerprints
 
 MAX_EVIDENCE: Final = 600  # characters; a line of an error, not a whole log
 
-# What Codex tells although nothing is wrong.
-_HARMLESS: Final = ("could not find bubblewrap on PATH", "as a trusted project")
+# What Codex warns of that is not about its configuration: whether it matters, a command shows.
+_OTHER_WARNINGS: Final = (
+    "could not find bubblewrap on PATH",
+    "needs access to create user namespaces",
+    "as a trusted project",
+)
 _PRESETS: Final[Mapping[str, tuple[str, ...]]] = {
     "confined": (),
     "read-only": ("--read-only",),
@@ -136,7 +140,8 @@ def run(order: Order, environ: Mapping[str, str] = os.environ) -> Report:
         if home.holds:
             return _codex(_Inquiry(order, claimed, listener, environ), order.binary, home, place)
         skipped = [Step(route, "skipped", home.evidence) for route in (routes.COMMAND_EXEC, routes.EXEC)]
-        return Report("codex", str(order.binary), _version(order.binary), tuple(skipped), (home,))
+        causes = tuple(explanation.explain(home.evidence))
+        return Report("codex", str(order.binary), _version(order.binary), tuple(skipped), (home,), causes)
 
 
 def wait(
@@ -300,21 +305,21 @@ def _version(binary: Path) -> str | None:
 
 
 def _home(home: Path) -> Judged:
-    """Codex does not start in one that it cannot write; nothing is tried there, since it is not ours."""
+    """Codex does not start in one that it cannot write."""
     remedy = f"make {home} writable for this user"
     if not home.exists():
         evidence, remedy = f"{home} does not exist", f"mkdir -m 700 -p {home}"
     elif not home.is_dir():
         evidence = f"{home} is not a directory"
-    elif not os.access(home, os.W_OK | os.X_OK | os.R_OK):
-        evidence = f"{home} cannot be written"
     else:
-        return Judged(f"{Kind.HOME} {home}", "", Word.YES, Word.YES, "it can be written")
+        ok, _, evidence = probe.write(str(home), "", "", dry=True)
+        if ok:
+            return Judged(f"{Kind.HOME} {home}", "", Word.YES, Word.YES, "it can be written")
     return Judged(f"{Kind.HOME} {home}", "", Word.YES, Word.NO, evidence, remedy)
 
 
 def _configuration(ran: Run, order: Order) -> Judged:
-    complaints = [text for text in ran.warnings if not any(known in text for known in _HARMLESS)]
+    complaints = [text for text in ran.warnings if not any(known in text for known in _OTHER_WARNINGS)]
     got = Word.NO if complaints else Word.YES if ran.effective else Word.UNKNOWN
     evidence = _short(" | ".join(complaints)) or ("none" if ran.effective else "it did not answer")
     remedy = f"correct {order.home}/config.toml, then: holdfast config codex check --home {order.home}"

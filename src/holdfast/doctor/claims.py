@@ -207,7 +207,7 @@ class Answers:
 def judge(claim: Claim, route: str, inside: Tried | None, plain: Tried, *, remedy: str | None) -> Judged:
     """What an attempt inside shows, given the same attempt outside."""
     got, evidence = _shown(claim, inside, plain)
-    return Judged(str(claim), route, _word(claim.wanted), got, evidence, remedy)
+    return Judged(str(claim), route, _word(claim.wanted), got, evidence, None if inside is None else remedy)
 
 
 def _word(value: bool) -> Word:

@@ -22,6 +22,8 @@ MARK = "".join(("holdfast-", "assert:"))  # in two parts: whoever repeats this s
 REACH_S = 5.0  # for one address; farther away than that is out of reach for a start script
 MAX_SAID = 300  # characters of an error or an answer
 MAX_NAMES = 32  # of variables that look like secrets
+_NAMELESS = getattr(os, "O_TMPFILE", 0)
+_NO_NAMELESS = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS)  # of file systems without
 _SECRET = re.compile("KEY|SECRET|TOKEN|PASSWORD", re.IGNORECASE)
 
 
@@ -35,17 +37,20 @@ class _Stay(urllib.request.HTTPRedirectHandler):
 def write(path: str, name: str, content: str, *, dry: bool = False) -> Tried:
     """Put a file `name` into a directory, create a missing file, or open an existing one without a change.
 
-    Dry, a directory is only asked for. What was created is left for whoever asserts to find and remove.
+    Dry, a directory gets a file without a name, which nobody sees. Any other that was created is left for
+    whoever asserts to find and remove.
     """
     flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK
     try:
         folder = os.path.isdir(path)
         if folder and dry:
-            if not os.access(path, os.W_OK):
-                with contextlib.suppress(OSError):
-                    if os.statvfs(path).f_flag & os.ST_RDONLY:
-                        return [False, "EROFS", os.strerror(errno.EROFS)]
-                return [False, "EACCES", os.strerror(errno.EACCES)]
+            try:
+                os.close(os.open(path, flags | _NAMELESS, 0o600))
+            except OSError as exc:
+                if exc.errno not in _NO_NAMELESS:
+                    raise
+                if not os.access(path, os.W_OK):
+                    raise OSError(errno.EACCES, os.strerror(errno.EACCES), path) from None
         elif os.path.lexists(path) and not folder:
             os.close(os.open(path, flags | os.O_APPEND))
         else:
