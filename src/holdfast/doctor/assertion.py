@@ -28,7 +28,7 @@ MAX_EVIDENCE: Final = 600  # characters; a line of an error, not a whole log
 _OTHER_WARNINGS: Final = (
     "could not find bubblewrap on PATH",
     "needs access to create user namespaces",
-    "as a trusted project",
+    "To load project-local config",
 )
 _PRESETS: Final[Mapping[str, tuple[str, ...]]] = {
     "confined": (),
