@@ -14,11 +14,10 @@ import pytest
 
 from holdfast.doctor.witness import PREFIX
 from tests.support import assertion
-from tests.support.assertion import TIMEOUT_S, Asserted, Bench
+from tests.support.assertion import GOOD, TIMEOUT_S, Asserted, Bench
 from tests.support.codex import requires_codex
 
 SHORT, LONG = "app-server command/exec", "codex exec"
-GOOD: Final = 'sandbox_mode = "workspace-write"\napproval_policy = "never"\n'
 WORKSPACE: Final = ("--expect", "workspace-write")
 
 
@@ -54,7 +53,7 @@ def look(top: Path) -> dict[str, tuple[int, int, bytes]]:
         (GOOD + "sandbox_workspace_write.network_access = true\n", "network"),
         ('sandbox_mode = "read-only"\n', "read-only"),
         ('sandbox_mode = "danger-full-access"\n', "full-access"),
-        ('default_permissions = ":workspace"\n', "workspace-write"),
+        ('default_permissions = ":read-only"\n', "read-only"),
     ],
 )
 def test_every_mode_is_proven_both_ways_and_the_home_is_only_read(bench: Bench, text: str, mode: str) -> None:
@@ -183,7 +182,7 @@ BROKEN: Final = (
     ),
     Broken(
         "a key is misspelt",
-        GOOD + "[sandbox_workspace_write]\nnetwork_acces = true\n",
+        GOOD + "sandbox_workspace_write.network_acces = true\n",
         "reads its configuration",
         healthy=False,
         options=("--expect", "network"),
@@ -203,7 +202,7 @@ BROKEN: Final = (
     ),
     Broken(
         "network access beside a profile",
-        'default_permissions = ":workspace"\nsandbox_workspace_write.network_access = true\n',
+        'default_permissions = ":read-only"\nsandbox_workspace_write.network_access = true\n',
         "reaches tcp://127.0.0.1",
         options=("--expect", "network"),
         repaired=GOOD + "sandbox_workspace_write.network_access = true\n",
@@ -285,37 +284,34 @@ def healthy(bench: Bench) -> list[str]:
 
 def test_a_remedy_of_ours_repairs_it(bench: Bench) -> None:
     """What the verdict advises is typed as it is."""
+    bench.configure('sandbox_mode = "read-only"\n[projects]\n')
     repository(bench)
+    broken = bench.run("--expect", "confined")
+    assert broken.code == 0, broken
+    bench.configure(GOOD)
     broken = bench.run(*WORKSPACE)
     [remedy] = {each["remedy"] for each in broken.tree["claims"] if not holds(each)}
     assert remedy.startswith("holdfast config codex apply ")
-    words = [*bench.command()[:3], *remedy.split()[1:]]
-    done = subprocess.run(
-        words,
-        env=bench.environ(CODEX_BIN=str(bench.binary)),
-        capture_output=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
+    words = [*bench.command()[:3], *remedy.split()[1:], "--writes", "nothing"]
+    environ = bench.environ(CODEX_BIN=str(bench.binary))
+    done = subprocess.run(words, env=environ, capture_output=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode == 0, done
-    passes(bench, *WORKSPACE)
+    passes(bench, "--expect", "read-only")
 
 
 def test_a_home_below_temporary_files_behaves_there_as_it_would(bench: Bench) -> None:
     """With a bubblewrap that has no --argv0, no command runs there; Codex only warns."""
-    temporary = bench.base / "tmp"
-    temporary.mkdir()
-    move_home(bench, temporary / "home")
+    move_home(bench, bench.temporary / "home")
     known = subprocess.run(
         ["bwrap", "--help"], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
-    done = bench.run(TMPDIR=str(temporary))
+    done = bench.run()
     if "--argv0" in known.stdout:
         assert done.failing() == [f"writes {bench.home}/config.toml (its own configuration)"]
     else:
         assert "runs a command" in done.failing()
         assert done.causes() == ["bwrap.exec"]
     assert done.code == 1
-    assert not list(temporary.glob(f"{PREFIX}*"))
+    assert not list(bench.temporary.glob(f"{PREFIX}*"))
     move_home(bench, bench.base / "elsewhere")
     passes(bench)

@@ -12,6 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+# Without /tmp: what Codex mounts there for a moment, it takes away from every other Codex on the machine.
+GOOD: Final = (
+    'sandbox_mode = "workspace-write"\n'
+    'approval_policy = "never"\n'
+    "sandbox_workspace_write.exclude_slash_tmp = true\n"
+)
 TIMEOUT_S: Final = 120  # several programs start one after the other, on a loaded machine
 
 
@@ -40,16 +46,22 @@ class Bench:
     def __init__(self, base: Path, binary: Path | None = None) -> None:
         self.base, self.binary = base, binary
         self.home, self.workspace, self.state = base / "home", base / "ws", base / "state"
-        self.home.mkdir()
-        self.workspace.mkdir()
+        self.temporary = base / "tmp"
+        for folder in (self.home, self.workspace, self.temporary):
+            folder.mkdir()
 
     def configure(self, text: str) -> None:
         (self.home / "config.toml").write_text(text, "utf-8")
 
     def environ(self, **more: str) -> dict[str, str]:
         path = os.environ.get("PATH", os.defpath)
-        usual = {"PATH": path, "HOME": str(self.base), "LANG": "C.UTF-8", "XDG_STATE_HOME": str(self.state)}
-        return {**usual, **more}
+        places = {"HOME": self.base, "XDG_STATE_HOME": self.state, "TMPDIR": self.temporary}
+        return {
+            "PATH": path,
+            "LANG": "C.UTF-8",
+            **{name: str(place) for name, place in places.items()},
+            **more,
+        }
 
     def command(self, *options: str | Path) -> list[str]:
         own = ["--codex", str(self.binary)] if self.binary else ["--agent", "holdfast"]
