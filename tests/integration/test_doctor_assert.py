@@ -15,7 +15,8 @@ from threading import Thread
 
 import pytest
 
-from holdfast.doctor import child, probe, witness
+from holdfast.doctor import child, probe, routes, witness
+from holdfast.doctor.claims import Tried
 from holdfast.doctor.stubprovider import playing
 from holdfast.errors import OperationFailed
 from tests.support import assertion
@@ -215,6 +216,17 @@ def test_a_home_that_is_not_there_is_named_and_repaired_by_what_is_advised(bench
     assert bench.home.is_dir()
 
 
+def test_one_that_hangs_is_not_judged_and_ends(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "RUN_S", 0.5)
+    monkeypatch.setattr(witness, "START_S", 0)
+    stand_in(bench, "sleep 600")
+    assert bench.binary
+    launch = routes.Launch(bench.binary, bench.home, bench.workspace)
+    questions = witness.Questions((), witness.Listener("", ""))
+    ran = routes.codex_exec(launch, bench.home, questions, {}, bench.environ())
+    assert (ran.ended, ran.exit_code) == (False, None)
+
+
 # --- the parts
 
 
@@ -275,7 +287,7 @@ def test_a_word_of_somebody_else_is_not_ours() -> None:
     with witness.listening(needed=True) as ours, witness.listening(needed=True) as other:
         for listener, ok in ((ours, True), (other, False)):
             worked, error, said = probe.reach(listener.url)
-            assert ours.heard(witness.Tried(worked, error, said)).ok is ok
+            assert ours.heard(Tried(worked, error, said)).ok is ok
 
 
 def test_a_place_to_work_in_is_never_one_that_sandboxes_open(tmp_path: Path) -> None:

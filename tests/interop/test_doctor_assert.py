@@ -4,7 +4,9 @@ Most of the broken setups are ones that `codex doctor` calls healthy. Each is re
 """
 
 import json
+import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,7 @@ from tests.support.assertion import GOOD, TIMEOUT_S, Asserted, Bench
 from tests.support.codex import requires_codex
 
 SHORT, LONG = "app-server command/exec", "codex exec"
+PAGE: Final = Path(__file__).parents[2] / "docs" / "howto" / "start-a-container.md"
 WORKSPACE: Final = ("--expect", "workspace-write")
 
 
@@ -152,6 +155,11 @@ def trust(bench: Bench, level: str) -> None:
         file.write(f'[projects."{bench.workspace}"]\ntrust_level = "{level}"\n')
 
 
+def trusted_repository(bench: Bench) -> None:
+    repository(bench)
+    trust(bench, "trusted")
+
+
 def move_home(bench: Bench, place: Path) -> None:
     place.parent.mkdir(exist_ok=True)
     bench.home = bench.home.rename(place)
@@ -223,7 +231,7 @@ BROKEN: Final = (
         "a trusted repository asks for more",
         GOOD,
         "writes {outside}",
-        prepare=lambda bench: (repository(bench), trust(bench, "trusted"))[0],
+        prepare=trusted_repository,
         repair=lambda bench: trust(bench, "untrusted"),
     ),
     Broken(
@@ -282,21 +290,61 @@ def healthy(bench: Bench) -> list[str]:
     return [checks[name]["status"] for name in ("config.load", "sandbox.helpers")]
 
 
-def test_a_remedy_of_ours_repairs_it(bench: Bench) -> None:
-    """What the verdict advises is typed as it is."""
-    bench.configure('sandbox_mode = "read-only"\n[projects]\n')
+def test_the_entrypoint_of_the_page_starts_what_it_is_given(bench: Bench) -> None:
+    script = PAGE.read_text("utf-8").partition("```sh\n")[2].partition("```")[0]
+    programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    places = {"CODEX_HOME": str(bench.home), "WORKSPACE": str(bench.workspace)}
+    environ = bench.environ(PATH=programs, CODEX_BIN=str(bench.binary), **places)
+    for text, out in ((GOOD, "started\n"), (GOOD + GOOD, "")):
+        bench.configure(text)
+        done = subprocess.run(
+            ["sh", "-c", script, "sh", "echo", "started"],
+            env=environ,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+        assert (done.returncode == 0, done.stdout) == (bool(out), out), done
+
+
+def test_a_thread_that_may_not_write_trusts_nobody(bench: Bench) -> None:
+    bench.configure('sandbox_mode = "read-only"\n')
     repository(bench)
-    broken = bench.run("--expect", "confined")
-    assert broken.code == 0, broken
-    bench.configure(GOOD)
+    passes(bench, "--expect", "read-only")
+
+
+def test_what_is_advised_repairs_it(bench: Bench) -> None:
+    repository(bench)
     broken = bench.run(*WORKSPACE)
     [remedy] = {each["remedy"] for each in broken.tree["claims"] if not holds(each)}
     assert remedy.startswith("holdfast config codex apply ")
-    words = [*bench.command()[:3], *remedy.split()[1:], "--writes", "nothing"]
+    words = [*bench.command()[:3], *remedy.split()[1:], "--writes", "nothing"]  # with writes it opens /tmp
     environ = bench.environ(CODEX_BIN=str(bench.binary))
     done = subprocess.run(words, env=environ, capture_output=True, timeout=TIMEOUT_S, check=False)
     assert done.returncode == 0, done
     passes(bench, "--expect", "read-only")
+
+
+@pytest.mark.parametrize(
+    ("instead", "code", "cause"),
+    [
+        ("echo 'Error: bwrap: setting up uid map: Permission denied' >&2; exit 1", 1, ["uidmap.eacces"]),
+        ("exit 0", 2, []),
+    ],
+    ids=["dies", "never asks the model"],
+)
+def test_the_long_way_counts_although_the_short_one_works(
+    bench: Bench, instead: str, code: int, cause: list[str]
+) -> None:
+    wrapper = bench.base / "codex"
+    wrapper.write_text(f'#!/bin/sh\ncase $1 in exec) {instead};; esac\nexec {bench.binary} "$@"\n')
+    wrapper.chmod(0o755)
+    bench.binary = wrapper
+    for _ in range(2):
+        done = bench.run()
+        assert (done.code, done.causes(), done.status(SHORT)) == (code, cause, "ran"), done
+        assert done.status(LONG) == ("failed" if cause else "unknown")
 
 
 def test_a_home_below_temporary_files_behaves_there_as_it_would(bench: Bench) -> None:
