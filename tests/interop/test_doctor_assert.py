@@ -295,7 +295,7 @@ def test_the_entrypoint_of_the_page_starts_what_it_is_given(bench: Bench) -> Non
     programs = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     places = {"CODEX_HOME": str(bench.home), "WORKSPACE": str(bench.workspace)}
     environ = bench.environ(PATH=programs, CODEX_BIN=str(bench.binary), **places)
-    for text, out in ((GOOD, "started\n"), (GOOD + GOOD, "")):
+    for text, out in ((GOOD, "started\n"), (GOOD + 'web_search = "bogus"\n', "")):
         bench.configure(text)
         done = subprocess.run(
             ["sh", "-c", script, "sh", "echo", "started"],
