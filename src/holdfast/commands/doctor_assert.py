@@ -110,8 +110,6 @@ def assert_(
 
 
 def _show(found: "Report") -> None:
-    from holdfast.doctor import explanation
-
     who = " ".join(filter(None, (found.agent, found.version, f"({found.binary})" if found.binary else "")))
     held = sum(one.holds for one in found.judged)
     lines = [f"{found.verdict}: {who}: {held} of {len(found.judged)} claims hold"]
@@ -123,6 +121,8 @@ def _show(found: "Report") -> None:
         if not one.holds:
             lines.append(f"      seen: {one.evidence}")
             lines += [f"      try: {one.remedy}"] if one.remedy else []
-    lines += explanation.lines(list(found.explanations)) if found.explanations else []
+    for cause in found.causes:
+        lines.append(f"{cause['fingerprint']} ({cause['layer']}): {cause['cause']}")
+        lines.append(f"      try: {cause['remedy']}")
     for line in lines:
         click.echo(printable(line))

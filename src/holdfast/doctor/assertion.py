@@ -16,7 +16,6 @@ from holdfast.agentconfig import codex, project
 from holdfast.agentconfig.settings import Key
 from holdfast.doctor import claims, explanation, probe, proof, routes
 from holdfast.doctor.claims import EXPECTATIONS, Claim, Judged, Kind, Role, Tried, Verdict, Word
-from holdfast.doctor.explanation import Explanation
 from holdfast.doctor.routes import Launch, Run
 from holdfast.doctor.witness import Listener, Questions, listening, outside, state_folder, workplace
 from holdfast.errors import NotFound
@@ -85,7 +84,7 @@ class Report:
     version: str | None
     steps: tuple[Step, ...]
     judged: tuple[Judged, ...]
-    explanations: tuple[Explanation, ...] = ()
+    causes: tuple[Mapping[str, object], ...] = ()  # as `holdfast doctor explain` reports them
 
     @property
     def verdict(self) -> Verdict:
@@ -101,7 +100,7 @@ class Report:
             "version": self.version,
             "runs": [step.report() for step in self.steps],
             "claims": [one.report() for one in self.judged],
-            "fingerprints": explanation.report(list(self.explanations))["explanations"],
+            "fingerprints": [dict(cause) for cause in self.causes],
         }
 
 
@@ -140,7 +139,7 @@ def run(order: Order, environ: Mapping[str, str] = os.environ) -> Report:
         if home.holds:
             return _codex(_Inquiry(order, claimed, listener, environ), order.binary, home, place)
         skipped = [Step(route, "skipped", home.evidence) for route in (routes.COMMAND_EXEC, routes.EXEC)]
-        causes = tuple(explanation.explain(home.evidence))
+        causes = _explained(home.evidence)
         return Report("codex", str(order.binary), _version(order.binary), tuple(skipped), (home,), causes)
 
 
@@ -213,20 +212,26 @@ class _Inquiry:
         self.said += (one.evidence for one in judged[1:] if not one.holds and one.wanted is Word.YES)
         return ran, Step(ran.route, status, "", ran.seconds, ran.exit_code, facts), tuple(judged)
 
-    def explain(self, judged: Sequence[Judged]) -> tuple[Explanation, ...]:
-        """Causes that are known by what was said."""
+    def causes(self, judged: Sequence[Judged]) -> tuple[Mapping[str, object], ...]:
+        """What is known about what was said."""
         if claims.verdict(judged) is Verdict.PASS:
             return ()
         named = [
-            Explanation(one.id, one.layer.value, one.cause, one.remedy, 1.0, tuple(map(_short, self.said)))
+            {"fingerprint": one.id, "layer": one.layer.value, "cause": one.cause, "remedy": one.remedy}
+            | {"confidence": 1.0, "evidence": [_short(text) for text in self.said]}
             for one in fingerprints.TABLE
             if one.id in self.known
         ]
-        return (*named, *explanation.explain("\n".join(dict.fromkeys(self.said))))
+        return (*named, *_explained("\n".join(dict.fromkeys(self.said))))
 
     def _judge(self, claim: Claim, route: str, inside: Tried | None) -> Judged:
         plain = self._plain[claim]
         return claims.judge(claim, route, inside, plain, remedy=_remedy(claim, plain, self.order))
+
+
+def _explained(text: str) -> tuple[Mapping[str, object], ...]:
+    found = explanation.report(explanation.explain(text))["explanations"]
+    return tuple(found) if isinstance(found, list) else ()
 
 
 def _short(text: str) -> str:
@@ -249,7 +254,7 @@ def _ours(inquiry: _Inquiry) -> Report:
     _, step, judged = inquiry.take(
         lambda questions: routes.holdfast_exec(order.cwd, flags, questions, inquiry.environ)
     )
-    return Report("holdfast", None, __version__, (step,), judged, inquiry.explain(judged))
+    return Report("holdfast", None, __version__, (step,), judged, inquiry.causes(judged))
 
 
 # --- Codex
@@ -262,6 +267,7 @@ def _codex(inquiry: _Inquiry, binary: Path, home: Judged, place: Path) -> Report
     judged: tuple[Judged, ...] = (home,)
     try:
         with routes.copied_home(order.home, place, inquiry.environ) as copy:
+            launch = routes.keeping_state(launch, copy)
             first, step, more = inquiry.take(lambda questions: routes.command_exec(launch, copy, questions))
             inquiry.said += first.warnings
             steps = (step,)
@@ -271,7 +277,7 @@ def _codex(inquiry: _Inquiry, binary: Path, home: Judged, place: Path) -> Report
             judged += more
     except OSError as exc:
         judged += (_unreadable(exc, order),)
-    return Report("codex", str(binary), _version(binary), steps, judged, inquiry.explain(judged))
+    return Report("codex", str(binary), _version(binary), steps, judged, inquiry.causes(judged))
 
 
 def _whole_path(
@@ -283,9 +289,9 @@ def _whole_path(
         return Step(routes.EXEC, "skipped", "the shorter way has failed already"), ()
     folder = state_folder(environ)
     wanted = [(claim.kind, claim.wanted, "" if claim.role else claim.subject) for claim in inquiry.claimed]
-    values = sorted((".".join(name), str(value)) for name, value in effective.items())
+    values = sorted(f"{'.'.join(name)}={value}".replace(str(copy), "") for name, value in effective.items())
     key = proof.key(
-        launch.binary, [str(launch.home), str(launch.cwd), launch.overrides, order.expect, wanted, values]
+        launch.binary, [str(launch.home), str(launch.cwd), order.overrides, order.expect, wanted, values]
     )
     when = None if order.again else proof.since(folder, key)
     if when is not None:

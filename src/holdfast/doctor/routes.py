@@ -97,6 +97,15 @@ def copied_home(home: Path, place: Path, environ: Mapping[str, str]) -> Iterator
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def keeping_state(launch: Launch, copy: Path) -> Launch:
+    """The same with its state in the copy, also where the configuration has a place of its own for that."""
+    text = ""
+    with contextlib.suppress(OSError):
+        text = (copy / "config.toml").read_text("utf-8", "replace")
+    moved = [f'{key}="{copy}/{key}"' for key in ("sqlite_home", "log_dir") if key in text]
+    return replace(launch, overrides=(*launch.overrides, *moved))
+
+
 def command_exec(launch: Launch, home: Path, questions: Questions) -> Run:
     """Through an app server, as every task is started."""
     began = time.monotonic()
