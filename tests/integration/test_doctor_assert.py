@@ -131,6 +131,7 @@ def test_without_codex_our_own_sandbox_is_meant(bench: Bench) -> None:
         ("--network", "https://me:hunter2@a.example/"),
         ("--write", "/x", "--deny-write", "/x"),
         ("--wait", "-1"),
+        ("--cwd", "/nowhere"),
     ],
 )
 def test_what_makes_no_sense_is_not_judged(bench: Bench, options: tuple[str, ...]) -> None:
@@ -214,6 +215,21 @@ def test_a_home_that_is_not_there_is_named_and_repaired_by_what_is_advised(bench
     [remedy] = [each["remedy"] for each in done.tree["claims"]]
     subprocess.run(["sh", "-c", remedy], check=True, timeout=TIMEOUT_S)
     assert bench.home.is_dir()
+
+
+def test_whoever_ends_it_leaves_nothing(bench: Bench) -> None:
+    told = bench.base / "told"
+    stand_in(bench, f'case $1 in app-server) echo "$CODEX_HOME $$" > {told}; exec sleep 600;; esac')
+    with subprocess.Popen(bench.command(), env=bench.environ()) as running:
+        until = time.monotonic() + TIMEOUT_S
+        while not (told.exists() and told.read_text().endswith("\n")):
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        running.terminate()
+        assert running.wait(TIMEOUT_S) == 128 + signal.SIGTERM
+    home, pid = told.read_text().split()
+    assert not Path(home).parent.exists()
+    assert not _runs(int(pid))
 
 
 def test_one_that_hangs_is_not_judged_and_ends(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,6 +78,7 @@ def assert_(
     """
     from holdfast.doctor import assertion, claims
 
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # what was made is removed
     try:
         found = assertion.wait(
             assertion.Order(

@@ -18,7 +18,7 @@ from holdfast.doctor import claims, explanation, probe, proof, routes
 from holdfast.doctor.claims import EXPECTATIONS, Claim, Judged, Kind, Role, Tried, Verdict, Word
 from holdfast.doctor.routes import Launch, Run
 from holdfast.doctor.witness import Listener, Questions, listening, outside, state_folder, workplace
-from holdfast.errors import NotFound
+from holdfast.errors import NotFound, UsageError
 from holdfast.sandbox import fingerprints
 
 MAX_EVIDENCE: Final = 600  # characters; a line of an error, not a whole log
@@ -130,6 +130,8 @@ def run(order: Order, environ: Mapping[str, str] = os.environ) -> Report:
     Raises:
         HoldfastError: there is nothing to assert it with.
     """
+    if not order.cwd.is_dir():
+        raise UsageError(f"{order.cwd} is not a directory", remedy=f"mkdir -p {order.cwd}")
     needed = Role.LOOPBACK in EXPECTATIONS[order.expect]
     with workplace(order.cwd, environ) as place, listening(needed=needed) as listener:
         claimed = tuple(_claims(order, outside(place), listener))
