@@ -19,6 +19,7 @@ from holdfast.errors import InvalidRequest, NotFound, OperationFailed
 
 ANSWER_S: Final = 20.0  # it takes a tenth of a second; on a machine that does much else, many of those
 MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024  # all layers of a configuration, many times over
+MAX_WARNINGS: Final = 64  # one for each file that it reads, and few of them
 SCRATCH: Final = ".holdfast-check-"
 
 _READ: Final = 65536
@@ -62,7 +63,7 @@ def requirements(binary: Path) -> Admin:
     """
     with (
         tempfile.TemporaryDirectory(prefix=SCRATCH, ignore_cleanup_errors=True) as scratch,
-        _app_server(binary, Path(scratch), Path(scratch), ()) as server,
+        app_server(binary, Path(scratch), Path(scratch), ()) as server,
     ):
         return _admin(server.call("configRequirements/read", None).get("requirements"))
 
@@ -75,7 +76,7 @@ def effective(binary: Path, home: Path, cwd: Path, overrides: Sequence[str] = ()
         InvalidRequest: it refuses the configuration.
     """
     arguments = [part for override in overrides for part in ("-c", override)]
-    with _app_server(binary, home, cwd, arguments) as server:
+    with app_server(binary, home, cwd, arguments) as server:
         told = server.call("config/read", {"includeLayers": False, "cwd": str(cwd)})
     origins = told.get("origins")
     named = origins.items() if isinstance(origins, dict) else ()
@@ -95,7 +96,7 @@ def validate(binary: Path, home: Path, text: str) -> None:
         (Path(scratch) / "config.toml").write_bytes(text.encode())
         answer = _startup(binary, scratch)
         if answer is None:
-            with _app_server(
+            with app_server(
                 binary, Path(scratch), Path(scratch), ()
             ) as server:  # a strict one would not start
                 answer = server.ask("config/read", {"includeLayers": False})
@@ -164,39 +165,56 @@ def _words(value: object) -> tuple[str, ...] | None:
 
 
 @contextlib.contextmanager
-def _app_server(binary: Path, home: Path, cwd: Path, arguments: Sequence[str]) -> Iterator["_Server"]:
-    try:
-        process = subprocess.Popen(  # noqa: S603 - the operator's own program
-            [str(binary), "app-server", *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "CODEX_HOME": str(home)},
-            cwd=cwd,
-            start_new_session=True,
-        )
-    except OSError as exc:
-        raise OperationFailed(f"cannot start {binary}: {exc.strerror}", remedy="codex --version") from None
-    try:
-        if process.stdin is None or process.stdout is None:
-            raise AssertionError("asked for pipes")
-        server = _Server(process.stdin, process.stdout)
-        about = {"name": "holdfast", "title": "holdfast", "version": "1"}
-        server.call("initialize", {"clientInfo": about})
-        server.send({"method": "initialized"})
-        yield server
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
+def app_server(
+    binary: Path, home: Path, cwd: Path, arguments: Sequence[str], *, seconds: float = ANSWER_S
+) -> Iterator["Server"]:
+    """One past its handshake, which ends with the block.
+
+    Raises:
+        OperationFailed: it does not start, or says nothing in time; with its own reason if it gave one.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            told = stack.enter_context(
+                tempfile.TemporaryFile(dir=home)
+            )  # a place that Codex must have anyway
+            process = subprocess.Popen(  # noqa: S603 - the operator's own program
+                [str(binary), "app-server", *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=told,
+                env={**os.environ, "CODEX_HOME": str(home)},
+                cwd=cwd,
+                start_new_session=True,
+            )
+        except OSError as exc:
+            raise OperationFailed(
+                f"cannot start {binary}: {exc.strerror}", remedy="codex --version"
+            ) from None
+        try:
+            if process.stdin is None or process.stdout is None:
+                raise AssertionError("asked for pipes")
+            server = Server(process.stdin, process.stdout, told, seconds)
+            about = {"name": "holdfast", "title": "holdfast", "version": "1"}
+            server.call("initialize", {"clientInfo": about})
+            server.send({"method": "initialized"})
+            yield server
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
 
 
-class _Server:
-    """One question at a time over its pipes, all of them until one deadline."""
+class Server:
+    """One question at a time over its pipes, all of them until one deadline.
 
-    def __init__(self, stdin: IO[bytes], stdout: IO[bytes]) -> None:
-        self._stdin, self._stdout = stdin, stdout
-        self._until = time.monotonic() + ANSWER_S
+    `warnings` is what it had to say about its configuration meanwhile.
+    """
+
+    def __init__(self, stdin: IO[bytes], stdout: IO[bytes], told: IO[bytes], seconds: float) -> None:
+        self.warnings: list[str] = []
+        self._stdin, self._stdout, self._told = stdin, stdout, told
+        self._until = time.monotonic() + seconds
         self._heard = bytearray()
         self._asked = 0
 
@@ -226,6 +244,10 @@ class _Server:
             message = self._message()
             if message.get("id") == self._asked and "method" not in message:
                 return message
+            if message.get("method") == "configWarning" and len(self.warnings) < MAX_WARNINGS:
+                said = message.get("params")
+                words = [said.get("summary"), said.get("details")] if isinstance(said, dict) else []
+                self.warnings.append(" ".join(str(word) for word in words if word))
 
     def _message(self) -> dict[str, Any]:
         while b"\n" not in self._heard:
@@ -248,8 +270,12 @@ class _Server:
                 return b""
         return os.read(self._stdout.fileno(), _READ)
 
-    @staticmethod
-    def _silent() -> OperationFailed:
+    def _silent(self) -> OperationFailed:
+        lines = os.pread(self._told.fileno(), _READ, 0).decode("utf-8", "replace").splitlines()
+        reason = next(
+            (f": {line.removeprefix('Error: ')}" for line in lines if line.startswith("Error: ")), ""
+        )
         return OperationFailed(
-            "codex app-server does not answer", remedy="codex --version; codex doctor; then try again"
+            f"codex app-server does not answer{reason}",
+            remedy="codex --version; codex doctor; then try again",
         )

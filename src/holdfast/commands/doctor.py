@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 
 import click
 
+from holdfast.commands.doctor_assert import assert_
 from holdfast.commands.doctor_compare import compare
 from holdfast.commands.doctor_selfcheck import selfcheck
 from holdfast.commands.oneline import OneLine, fail, printable
@@ -47,6 +48,7 @@ def doctor(context: click.Context, as_json: bool) -> None:
     sys.exit(rules.exit_code(found))
 
 
+doctor.add_command(assert_)
 doctor.add_command(compare)
 doctor.add_command(selfcheck)
 

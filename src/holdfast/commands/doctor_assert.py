@@ -1,0 +1,130 @@
+"""`holdfast doctor assert`: parse, call, print."""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.commands.oneline import OneLine, printable
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.doctor.assertion import Report
+
+_DIRECTORY = click.Path(path_type=Path, file_okay=False)
+
+
+@click.command("assert", cls=OneLine)
+@click.option(
+    "--agent", type=click.Choice(["codex", "holdfast"]), help="[default: codex if found, else holdfast]"
+)
+@click.option("--codex", "binary", metavar="PATH", type=click.Path(path_type=Path), help="Its program.")
+@click.option("--home", type=_DIRECTORY, help="Its CODEX_HOME, which is only read.  [default: as Codex]")
+@click.option("--cwd", type=_DIRECTORY, help="Where the agent works.  [default: here]")
+@click.option(
+    "--expect",
+    type=click.Choice(["confined", "read-only", "workspace-write", "network", "full-access"]),
+    default="confined",
+    show_default=True,
+    help="What holds besides the claims below: confined is no write outside or to its configuration; "
+    "network is workspace-write with the network on.",
+)
+@click.option("--write", metavar="PATH", multiple=True, help="Commands write this. Can be repeated.")
+@click.option("--deny-write", metavar="PATH", multiple=True, help="Commands do not. Can be repeated.")
+@click.option(
+    "--network", metavar="URL", multiple=True, help="Commands reach this: http, https or tcp://HOST:PORT."
+)
+@click.option("--deny-network", metavar="URL", multiple=True, help="Commands do not. Can be repeated.")
+@click.option("-c", "overrides", metavar="KEY=VALUE", multiple=True, help="As given to codex at launch.")
+@click.option("--profile", metavar="FILE", help="The limits of holdfast exec, instead of those claimed.")
+@click.option(
+    "--again", is_flag=True, help="Go the long way (codex exec) also if that was proven on this boot."
+)
+@click.option(
+    "--wait",
+    "seconds",
+    metavar="SECONDS",
+    type=click.FloatRange(0, 86400),
+    default=0,
+    help="Try again, ever more slowly, until it passes or this time is over.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object with a stable schema.")
+def assert_(
+    agent: str | None,
+    binary: Path | None,
+    home: Path | None,
+    cwd: Path | None,
+    expect: str,
+    write: tuple[str, ...],
+    deny_write: tuple[str, ...],
+    network: tuple[str, ...],
+    deny_network: tuple[str, ...],
+    overrides: tuple[str, ...],
+    profile: str | None,
+    again: bool,
+    seconds: float,
+    as_json: bool,
+) -> None:
+    """Prove that an agent runs commands here, and that what must be denied is denied.
+
+    A command runs the way the agent would run it, without a model and without the network, and says what it
+    could touch; the same is tried outside, since what fails there as well shows nothing.
+
+    Exit code 0: everything holds; 1: something does not; 2: it could not be judged.
+    """
+    from holdfast.doctor import assertion, claims
+
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # what was made is removed
+    try:
+        found = assertion.wait(
+            assertion.Order(
+                cwd=Path(os.path.abspath(cwd or Path.cwd())),
+                home=Path(os.path.abspath(home or os.environ.get("CODEX_HOME") or Path.home() / ".codex")),
+                binary=assertion.find(agent, binary),
+                asked=claims.asked(
+                    write=tuple(map(os.path.abspath, write)),
+                    deny_write=tuple(map(os.path.abspath, deny_write)),
+                    network=network,
+                    deny_network=deny_network,
+                ),
+                expect=expect,
+                overrides=overrides,
+                profile=profile,
+                again=again,
+            ),
+            seconds,
+            lambda text: click.echo(f"holdfast: {printable(text)}", err=True),
+        )
+    except HoldfastError as exc:
+        click.echo(f"holdfast: {printable(str(exc))}", err=True)
+        if exc.remedy:
+            click.echo(f"  try: {printable(exc.remedy)}", err=True)
+        sys.exit(2)
+    if as_json:
+        click.echo(json.dumps(found.report()))
+    else:
+        _show(found)
+    sys.exit(claims.EXIT[found.verdict])
+
+
+def _show(found: "Report") -> None:
+    who = " ".join(filter(None, (found.agent, found.version, f"({found.binary})" if found.binary else "")))
+    held = sum(one.holds for one in found.judged)
+    lines = [f"{found.verdict}: {who}: {held} of {len(found.judged)} claims hold"]
+    lines += [f"  {step.route}: {step.status}{f', {step.note}' if step.note else ''}" for step in found.steps]
+    for one in found.judged:
+        sign = "ok" if one.holds else "????" if one.got == "unknown" else "FAIL"
+        route = f" [{one.route}]" if one.route else ""
+        lines.append(f"{sign:>4}  {one.claim}: {one.got}, wanted {one.wanted}{route}")
+        if not one.holds:
+            lines.append(f"      seen: {one.evidence}")
+            lines += [f"      try: {one.remedy}"] if one.remedy else []
+    for cause in found.causes:
+        lines.append(f"{cause['fingerprint']} ({cause['layer']}): {cause['cause']}")
+        lines.append(f"      try: {cause['remedy']}")
+    for line in lines:
+        click.echo(printable(line))
