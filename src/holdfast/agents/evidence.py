@@ -231,6 +231,14 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
+class Drift:
+    """Its event stream said what we do not know; `seen` is the first sample. No judgement of the worker."""
+
+    what: str  # the type of the event, "not JSON", or "line too long"
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
 class Exited:
     """The leader is gone. `cause` is set when that was our doing: killed, timeout, or launch."""
 
@@ -260,6 +268,7 @@ Claim: TypeAlias = (
     | Result
     | ToolFailed
     | Trouble
+    | Drift
     | Exited
     | Vanished
 )

@@ -1,0 +1,83 @@
+"""`opencode run --format json` → evidence. Pure module.
+
+There is no event for the end. A step that finishes with `stop` is the end of a turn, and so is an `error`; a
+step that finishes for another reason goes on, or the provider's stream died.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from holdfast.agents.evidence import Claim, Failure, Progress, Ready, Result, ToolFailed, Usage, Work, Working
+from holdfast.agents.failures import of_message
+from holdfast.agents.parsers_json import (
+    Event,
+    Handler,
+    JsonEvents,
+    count_at,
+    int_at,
+    number_at,
+    text_at,
+)
+
+_UNFINISHED = {
+    "length": Failure.CONTEXT,
+    "content-filter": Failure.REFUSAL,
+    "error": Failure.PROVIDER,
+    "unknown": Failure.PROVIDER,
+    "other": Failure.PROVIDER,
+}
+
+
+class OpencodeEvents(JsonEvents):
+    _usage = Usage(cost_usd=0.0)
+    _started = False
+
+    def handlers(self) -> Mapping[str, Handler]:
+        return {
+            "step_start": self._step,
+            "text": lambda event, at: [Progress(Work.STREAMING)],
+            "reasoning": lambda event, at: [Progress(Work.THINKING)],
+            "tool_use": self._tool,
+            "step_finish": self._finished,
+            "error": self._error,
+        }
+
+    def _step(self, event: Event, at: float) -> Sequence[Claim]:
+        first, self._started = not self._started, True
+        return [*([Ready()] if first else []), Working(Work.THINKING)]
+
+    def _tool(self, event: Event, at: float) -> Sequence[Claim]:
+        tool, status = text_at(event, "part", "tool"), text_at(event, "part", "state", "status")
+        code = int_at(event, "part", "state", "metadata", "exit")
+        error = text_at(event, "part", "state", "error")
+        if status != "error" and not code:
+            return [Progress(Work.TOOL)]
+        trouble = of_message(error)
+        if trouble is not None and trouble.failure is Failure.PERMISSION:
+            self.refused.append(self.say(tool))
+        return [Progress(Work.TOOL), ToolFailed(self.say(f"{tool}: {error}" if error else tool), code)]
+
+    def _finished(self, event: Event, at: float) -> Sequence[Claim]:
+        reason, before = text_at(event, "part", "reason"), self._usage
+        cached = count_at(event, "part", "tokens", "cache", "read")
+        self._usage = Usage(
+            input_tokens=before.input_tokens
+            + count_at(event, "part", "tokens", "input")
+            + cached
+            + count_at(event, "part", "tokens", "cache", "write"),
+            output_tokens=before.output_tokens
+            + count_at(event, "part", "tokens", "output")
+            + count_at(event, "part", "tokens", "reasoning"),
+            cached_tokens=before.cached_tokens + cached,
+            cost_usd=(before.cost_usd or 0.0) + (number_at(event, "part", "cost") or 0.0),
+        )
+        if reason == "stop":
+            return [Result(ok=True, usage=self._usage, refused=tuple(self.refused))]
+        if reason == "tool-calls":
+            return [Progress(Work.TOOL), Working(Work.THINKING)]
+        if reason in _UNFINISHED:
+            return [self.failed(f"the step ended with: {reason}", failure=_UNFINISHED[reason])]
+        return self.drift(f"step_finish {reason}")
+
+    def _error(self, event: Event, at: float) -> Sequence[Claim]:
+        message = text_at(event, "error", "data", "message") or text_at(event, "error", "name")
+        return [self.failed(message, http=int_at(event, "error", "data", "statusCode"))]
