@@ -1,7 +1,7 @@
 """Typing into a worker's terminal without doing harm. Pure module.
 
 Text is typed only where the worker waits for text, for a reason better than silence. It goes in as one paste,
-so that no line of it submits the rest; Enter follows later and apart, because a program that gets both at once
+so that no line of it submits the rest; Enter follows later and apart, since a program that gets both at once
 takes Enter for a part of the paste; then something must change. Nothing is ever typed at a password prompt.
 
 `Delivery` is driven by its owner: it says what to write and how long to wait, and is told what was seen.
