@@ -1,0 +1,81 @@
+"""Who waits for the terminal or for stdin, seen from /proc alone, as root and as an ordinary user."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pytest
+
+from holdfast.agents import procwatch
+from tests.support import watched
+from tests.support.exec_command import ORDINARY, place
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's"),
+    pytest.mark.skipif(os.getuid() != 0, reason="two identities need root"),
+    pytest.mark.timeout(180),  # some thirty programs are started
+]
+ROOT: Final = Path(__file__).resolve().parents[2]
+
+
+def seen_by(uid: int) -> dict[str, watched.Seen]:
+    """What a watcher with this identity saw of programs with this identity."""
+    with place(uid) as made:
+        watched.add_setuid_program(made.workspace)
+        done = subprocess.run(
+            made.as_user([sys.executable, "-m", "tests.support.watched", str(made.workspace)]),
+            cwd=ROOT,
+            env=made.env(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            timeout=170,
+            check=True,
+        )
+    return msgspec.convert(json.loads(done.stdout), dict[str, watched.Seen])
+
+
+@pytest.mark.parametrize("uid", [0, ORDINARY], ids=["root", "user"])
+def test_programs_are_seen_to_wait_for_what_they_wait_for(uid: int) -> None:
+    """One test for all cases: they are started once, all together."""
+    seen = seen_by(uid)
+    expected = {
+        name: [(case.reader, not case.pipe)] if case.reader else [] for name, case in watched.CASES.items()
+    }
+    if uid == 0:
+        expected["set-uid program"] = [("setuid-cat", True)]  # closed to others only
+    assert {name: values.waiting for name, values in seen.items()} == expected
+    assert {name: values.stopped for name, values in seen.items() if values.stopped} == {
+        "read in the background": ["cat"]
+    }
+    assert [name for name, values in seen.items() if values.password] == ["password"]
+    assert seen["cat"].canonical is True
+    assert [seen[name].canonical for name in ("interactive shell", "pager", "readline in node")] == [
+        False
+    ] * 3
+    assert {name: values.commands for name, values in seen.items() if values.commands} == {
+        "command in a session of its own": ["sleep"]
+    }
+    assert seen["bubblewrap"].main == seen["our sandbox"].main == "cat"
+    assert seen["set-uid program"].hidden == ([] if uid == 0 else ["setuid-cat"])
+    assert seen["set-uid program"].canonical is True, "its terminal can be read all the same"
+
+
+def test_what_is_gone_is_nothing_and_everything_at_once_is_bounded() -> None:
+    with subprocess.Popen(["true"]) as child:
+        child.wait()
+    assert procwatch.look(child.pid) == procwatch.Look()
+    assert len(procwatch.look(1).processes) <= procwatch.MAX_PROCESSES
+
+
+def test_typed_bytes_that_nobody_reads_are_counted(tmp_path: Path) -> None:
+    with watched.started(watched.Case(("sleep", "600")), tmp_path) as (child, master):
+        os.write(master, b"typed\n")
+        deadline = time.monotonic() + watched.WAIT_S
+        while (terminal := procwatch.look(child.pid).terminal) is None or not terminal.unread:
+            assert time.monotonic() < deadline
+        assert terminal.unread == len(b"typed\n")
