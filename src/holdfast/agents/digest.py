@@ -3,8 +3,8 @@
 *Reports* say what is (working, idle, wants, obstructed, a result) and stand until something takes them back;
 *edges* say that something happened and stand for nothing themselves. Going through the sources, the strongest
 first, a report is void when anything from a stronger source, or an edge from its own, is newer. So a weaker
-source is heard only where it is fresher than all stronger ones, and what has decayed does not give its place back
-to something older.
+source is heard only where it is fresher than all stronger ones, and what has decayed does not give its place
+back to something older.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,7 @@
 """When a worker is to be ended, and why: decided here, done by the supervisor. Pure module.
 
-Advice about a worker (it stalls, it waits) never ends it. Only what cannot get better does, and the limits that
-its owner set.
+Advice about a worker (it stalls, it waits) never ends it. Only what cannot get better does, and the limits
+that its owner set.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 """What a worker is doing: evidence and clock in, state out. Pure module.
 
 Nothing else draws conclusions. RULES are asked in order and the first that knows decides; its name is in the
-status and `why` explains it. The same evidence and clock give the same status, whatever was said before; `since` is
-when the evidence began to say so, so a caller that saw the state earlier keeps its own time.
+status and `why` explains it. The same evidence and clock give the same status, whatever was said before;
+`since` is when the evidence began to say so, so a caller that saw the state earlier keeps its own time.
 """
 
 from collections.abc import Callable, Sequence
@@ -205,7 +205,7 @@ def _working(look: _Look) -> Status | None:
     if voice is None or not isinstance(voice.claim, Working) or look.quiet():
         return None
     work = voice.claim.work
-    if work is Work.THINKING and voice.source > Source.PROTOCOL and look.command_runs():
+    if work in (Work.THINKING, Work.NETWORK) and voice.source > Source.PROTOCOL and look.command_runs():
         work = Work.TOOL  # a weaker source adds the detail
     since = look.since(look.live[0])
     return Status(State.RUNNING, work, voice.seen, since=since, evidence=holdups.shown(look, voice))

@@ -40,7 +40,7 @@ RULES: Final[Mapping[str, tuple[str, str]]] = {
         "an answer to that request",
     ),
     "denied-again": (
-        f"the sandbox refused the same path {DENIALS} times within {DENIALS_S:.0f} s, and nothing else happened",
+        f"the sandbox refused one path {DENIALS} times within {DENIALS_S:.0f} s, and nothing else happened",
         f"any progress, or {DENIALS_S:.0f} s without a refusal and a report that it goes on",
     ),
     "cut-off": ("the sandbox refused its connection, and it complains about the network", "any progress"),

@@ -1,8 +1,8 @@
 """What is kept of a worker's evidence: bounded, without losing what decides. Pure module.
 
 A terminal that is looked at twice a second would push a request of a minute ago out of any plain ring. So a
-source that says the same again keeps its first and its latest item, and when there are too many, the commonest kind
-gives way first.
+source that says the same again keeps its first and its latest item, and when there are too many, the
+commonest kind gives way first.
 """
 
 from collections import Counter
