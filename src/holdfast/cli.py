@@ -16,6 +16,7 @@ from holdfast.commands.cp import cp
 from holdfast.commands.doctor import doctor
 from holdfast.commands.limits import Limits, backend_option, choice_of, degraded_option, limited
 from holdfast.commands.oneline import OneLine, fail
+from holdfast.commands.worker import worker
 from holdfast.errors import HoldfastError, StartupError
 from holdfast.server.address import DEFAULT
 
@@ -31,6 +32,7 @@ def cli() -> None:
 cli.add_command(config)
 cli.add_command(doctor)
 cli.add_command(cp)
+cli.add_command(worker)
 
 
 @cli.command()

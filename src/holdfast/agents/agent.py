@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast.agents.evidence import Claim, Failure, Want, Work
+from holdfast.agents.verdict import ExitRules
 
 DEFAULT_START_LIMIT_S = 30.0  # until the first sign of life; opencode says more
 MAX_ARGUMENT = 100_000  # bytes of one argument: Linux takes 128 KiB for argument and name together
@@ -103,15 +104,6 @@ class StatePath:
 
 
 @dataclass(frozen=True, slots=True)
-class ExitRules:
-    """What its exit code says."""
-
-    zero_means_success: bool
-    codes: Mapping[int, Failure] = field(default_factory=dict)
-    http_modulo: bool = False  # the exit code is an HTTP status modulo 256
-
-
-@dataclass(frozen=True, slots=True)
 class Provider:
     """How to send it to another provider: templates."""
 
@@ -151,7 +143,7 @@ class Agent:
     relocation: Mapping[str, str] = field(default_factory=dict)  # variable → template
     relocation_arguments: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict)  # keeps it quiet and offline
-    exits: ExitRules = field(default_factory=lambda: ExitRules(zero_means_success=True))
+    exits: ExitRules = field(default_factory=ExitRules)
     provider: Provider | None = None
     start_limit_s: float = DEFAULT_START_LIMIT_S
 

@@ -57,7 +57,8 @@ class Record(msgspec.Struct, kw_only=True):
     pid: int | None = None
     phase: Phase = "prepared"
     ended_by: str | None = None  # killed or timeout, when that was our doing
-    enforcement: dict[str, msgspec.Raw] = {}
+    backend: str | None = None  # who confines it
+    weakened: list[str] = []  # what of that came out weaker than asked
     schema: int = 1
 
 
@@ -109,7 +110,7 @@ class Book:
         """
         folder = self.folder(record.id)
         try:
-            (folder / "state").mkdir(mode=0o700, parents=True)
+            (folder / "state" / "tmp").mkdir(mode=0o700, parents=True)
         except FileExistsError:
             raise UsageError(f"there is a worker {record.id} already") from None
         self.write(record)

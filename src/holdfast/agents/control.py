@@ -71,7 +71,13 @@ class Peer:
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
-        self.gone = asyncio.Event()
+        self._gone = False
+        self.farewells: list[Callable[[], object]] = []  # called once, when it is gone
+
+    def leave(self) -> None:
+        self._gone = True
+        for farewell in self.farewells:
+            farewell()
 
     def note(self, name: str, params: object) -> None:
         """Tell it something; one that does not read is cut off."""
@@ -82,7 +88,7 @@ class Peer:
 
     def _send(self, line: Line) -> None:
         transport = self._writer.transport
-        if self.gone.is_set() or transport.is_closing():
+        if self._gone or transport.is_closing():
             return
         if transport.get_write_buffer_size() > MAX_UNSENT:
             log.warning("a client that does not read was cut off")
@@ -137,7 +143,7 @@ class Server:
                 self._spawn(self._answer(data, peer))
         finally:
             self.connections -= 1
-            peer.gone.set()
+            peer.leave()
             writer.close()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

@@ -19,6 +19,7 @@ _CLAIMS: Final[dict[str, type[Claim]]] = {
         evidence.Working,
         evidence.Idle,
         evidence.Wants,
+        evidence.Answered,
         evidence.Retrying,
         evidence.Denied,
         evidence.Obstructed,
@@ -26,6 +27,7 @@ _CLAIMS: Final[dict[str, type[Claim]]] = {
         evidence.Result,
         evidence.ToolFailed,
         evidence.Trouble,
+        evidence.Drift,
         evidence.Exited,
         evidence.Vanished,
     )

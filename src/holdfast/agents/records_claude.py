@@ -8,7 +8,6 @@ from holdfast.agents.agent import (
     Agent,
     BusySign,
     Channel,
-    ExitRules,
     Package,
     PromptBy,
     Provider,
@@ -18,6 +17,7 @@ from holdfast.agents.agent import (
     WantSign,
 )
 from holdfast.agents.evidence import Want, Work, Working
+from holdfast.agents.verdict import ExitRules
 
 _DIR = "CLAUDE_CONFIG_DIR"
 

@@ -8,7 +8,6 @@ from holdfast.agents.agent import (
     Agent,
     BusySign,
     Channel,
-    ExitRules,
     Package,
     PromptBy,
     Provider,
@@ -19,6 +18,7 @@ from holdfast.agents.agent import (
     WantSign,
 )
 from holdfast.agents.evidence import Failure, Want, Wants, Work, Working
+from holdfast.agents.verdict import ExitRules
 
 _BRAILLE = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏⣷⣯⣟⡿⢿⣻⣽⣾"
 

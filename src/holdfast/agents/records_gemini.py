@@ -8,7 +8,6 @@ from holdfast.agents.agent import (
     Agent,
     BusySign,
     Channel,
-    ExitRules,
     Package,
     PromptBy,
     Provider,
@@ -18,6 +17,7 @@ from holdfast.agents.agent import (
     WantSign,
 )
 from holdfast.agents.evidence import Failure, Idle, Want, Wants, Work, Working
+from holdfast.agents.verdict import ExitRules
 
 _LIST = re.compile(r"^[ │]*● 1\. (?:Allow|Yes)", re.MULTILINE)
 

@@ -8,7 +8,6 @@ from holdfast.agents.agent import (
     Agent,
     BusySign,
     Channel,
-    ExitRules,
     Package,
     PromptBy,
     Provider,
@@ -18,6 +17,7 @@ from holdfast.agents.agent import (
     WantSign,
 )
 from holdfast.agents.evidence import Want, Work
+from holdfast.agents.verdict import ExitRules
 
 _DATA, _STATE, _CONFIG, _CACHE = "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"
 

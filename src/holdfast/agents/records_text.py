@@ -6,7 +6,6 @@ from holdfast.agents.agent import (
     CANNOT_START,
     NOT_SAVED,
     Agent,
-    ExitRules,
     Package,
     Provider,
     RetrySign,
@@ -15,6 +14,7 @@ from holdfast.agents.agent import (
     WantSign,
 )
 from holdfast.agents.evidence import Failure, Want
+from holdfast.agents.verdict import ExitRules
 
 AIDER = Agent(
     name="aider",

@@ -18,6 +18,8 @@ CLAIMS: list[e.Claim] = [
     e.Result(ok=False, failure=e.Failure.MODEL, message="no such model", usage=e.Usage(1, 2, 3, 0.5)),
     e.ToolFailed("make", 2),
     e.Trouble(e.Failure.NETWORK),
+    e.Answered("7"),
+    e.Drift("no-such-event", 2),
     e.Exited(None, 9, e.Failure.TIMEOUT),
     e.Vanished("its host is gone"),
 ]

@@ -1,0 +1,120 @@
+"""How a worker is understood: by the lines of its event stream, or by its terminal."""
+
+from typing import Final
+
+from holdfast.agents import escapes, procwatch, queries, signs
+from holdfast.agents.agent import Agent
+from holdfast.agents.book import Record
+from holdfast.agents.evidence import MAX_SEEN, Evidence, Source
+from holdfast.agents.parsers import Parser, parser_of, text_parser_of
+from holdfast.agents.screen import Screen
+from holdfast.agents.worker import Channel, Input, Taken, now
+
+MAX_LINE: Final = 32 << 20  # bytes of one event: a whole thread in one line has been seen
+
+
+def channel_of(agent: Agent, record: Record, secrets: tuple[str, ...] = ()) -> Channel:
+    """The one that suits; `secrets` never appear in what it says."""
+    if record.tty:
+        return TerminalChannel(agent, record)
+    return LineChannel(agent, record, secrets)
+
+
+class _Lines:
+    """Bytes in, whole lines out; a line that is too long is given in pieces, for the parser to refuse."""
+
+    def __init__(self, parser: Parser) -> None:
+        self._parser = parser
+        self._rest = bytearray()
+
+    def feed(self, data: bytes, at: float) -> list[Evidence]:
+        self._rest += data
+        *lines, rest = self._rest.split(b"\n")
+        if len(rest) > MAX_LINE:
+            lines, rest = [*lines, rest], bytearray()
+        self._rest = bytearray(rest)
+        found: list[Evidence] = []
+        for line in lines:
+            found += self._parser.feed(line.decode("utf-8", "replace").rstrip("\r"), at)
+        return found
+
+
+class LineChannel:
+    """A run without a terminal: events on stdout, words on stderr."""
+
+    def __init__(self, agent: Agent, record: Record, secrets: tuple[str, ...]) -> None:
+        self._record = record
+        self._streams = {
+            "stdout": _Lines(parser_of(agent, secrets)),
+            "stderr": _Lines(text_parser_of(agent, secrets)),
+        }
+
+    def feed(self, stream: str, data: bytes, at: float) -> Taken:
+        return Taken(self._streams[stream].feed(data, at), data)
+
+    def look(self, at: float) -> list[Evidence]:
+        if self._record.pid is None:
+            return []
+        return procwatch.evidence(procwatch.look(self._record.pid), at, full_screen=False)
+
+    def input(self, at: float) -> Input | None:
+        return None
+
+    def shown(self) -> str:
+        return ""
+
+
+class TerminalChannel:
+    """A program on a terminal: what it reports, what its screen shows, what it waits for."""
+
+    def __init__(self, agent: Agent, record: Record) -> None:
+        self._agent = agent
+        self._record = record
+        self._reader = escapes.Reader()
+        self._screen = Screen(record.rows, record.cols)
+
+    def feed(self, stream: str, data: bytes, at: float) -> Taken:
+        found: list[Evidence | None] = []
+        asked: list[queries.Query] = []
+        self._screen.feed(data)
+        seen = self._reader.feed(data)
+        for event in seen.events:
+            match event:
+                case queries.Query():
+                    asked.append(event)
+                case escapes.Report():
+                    claim = escapes.claim(event)
+                    said = f"{event.phase.value} {event.message}".strip()
+                    found.append(Evidence(Source.ESCAPE, at, claim, said[:MAX_SEEN]) if claim else None)
+                case escapes.Titled():
+                    found.append(signs.read_title(event.title, self._agent, at))
+        replies = queries.answers(asked, self._view(at)) if asked else b""
+        return Taken([item for item in found if item is not None], seen.forward, replies)
+
+    def look(self, at: float) -> list[Evidence]:
+        seen = self._screen.look(at)
+        shown = (signs.read_screen(seen.lines, self._agent, at), signs.read_stability(seen.changed_at, at))
+        found = [item for item in shown if item is not None]
+        if self._record.pid is not None:
+            at_work = procwatch.look(self._record.pid)
+            found += procwatch.evidence(at_work, at, full_screen=self._reader.alternate)
+        return found
+
+    def input(self, at: float) -> Input | None:
+        seen = self._screen.look(at)
+        terminal = None if self._record.pid is None else procwatch.look(self._record.pid).terminal
+        return Input(
+            digest=seen.digest + self._reader.title.encode(),
+            screen=signs.read_screen(seen.lines, self._agent, at),
+            bracketed=self._reader.bracketed_paste,
+            canonical=terminal is not None and terminal.canonical,
+            password=terminal is not None and terminal.password,
+        )
+
+    def shown(self) -> str:
+        return "\n".join(self._screen.look(now()).lines)
+
+    def _view(self, at: float) -> queries.View:
+        seen = self._screen.look(at)
+        modes = frozenset(self._reader.modes)
+        return queries.View(seen.row, seen.column, self._record.rows, self._record.cols, modes)

@@ -1,0 +1,112 @@
+"""A wish for a worker as what is needed to start it: command, environment, policy, files."""
+
+import os
+import shutil
+from dataclasses import dataclass, field
+from typing import Final
+
+import msgspec
+
+from holdfast.agents.agent import MAX_ARGUMENT, Agent, launch, provider_files, provider_secrets
+from holdfast.agents.catalog import CATALOG
+from holdfast.client.policy import Policy
+from holdfast.errors import NotFound, UsageError
+
+TERM: Final = "xterm-256color"  # what our screen understands
+_PROMPT: Final = "<prompt>"  # what a record has in its place
+
+
+class Wish(msgspec.Struct, kw_only=True):
+    """What a caller asks for. `env` is all that the worker gets of its caller's environment."""
+
+    agent: str
+    cwd: str
+    env: dict[str, str]
+    id: str | None = None
+    prompt: str | None = None  # without one: the interactive program
+    model: str | None = None
+    tty: bool = False
+    unattended: bool = True
+    network: bool = True
+    writable: list[str] = []
+    unconfined: bool = False
+    relocate: bool = True  # the CLI's state goes into a directory of the worker's own
+    base: str | None = None  # another provider's address, with its key
+    key: str | None = None
+    wall_limit_s: float | None = None
+    idle_limit_s: float | None = None
+    rows: int = 40
+    cols: int = 120
+    watch: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """All of a start. `shown` is the command as it may be written down."""
+
+    argv: tuple[str, ...]
+    shown: tuple[str, ...]
+    environment: dict[str, str] = field(repr=False)
+    policy: Policy
+    tty: bool
+    stdin: bytes | None = field(repr=False)
+    files: dict[str, str] = field(repr=False)
+    secrets: tuple[str, ...] = field(repr=False)
+
+
+def prepare(wish: Wish, *, state: str) -> Ready:
+    """What to start; `state` is a directory of the worker's own.
+
+    Raises:
+        UsageError: no such agent, or a wish that cannot be meant.
+        NotFound: its program is not installed.
+    """
+    agent = CATALOG.get(wish.agent)
+    if agent is None:
+        raise UsageError(f"no agent `{wish.agent}` is known", remedy=f"one of: {', '.join(sorted(CATALOG))}")
+    if not os.path.isabs(wish.cwd):
+        raise UsageError(f"the working directory `{wish.cwd}` is not an absolute path")
+    if wish.prompt is not None and len(wish.prompt.encode()) > MAX_ARGUMENT:
+        raise UsageError(
+            f"the prompt is longer than {MAX_ARGUMENT} bytes", remedy="put it into a file to read"
+        )
+    made = launch(
+        agent, state=state, prompt=wish.prompt, model=wish.model, unattended=wish.unattended, base=wish.base
+    )
+    secrets = provider_secrets(agent, wish.key) if wish.key else {}
+    moved = () if wish.relocate else agent.relocation
+    chosen = {name: value for name, value in made.environment.items() if name not in moved}
+    environment = wish.env | chosen | secrets
+    tty = wish.tty or wish.prompt is None
+    if tty:
+        environment["TERM"] = TERM
+    environment["TMPDIR"] = os.path.join(state, "tmp")
+    files = provider_files(agent, base=wish.base, model=wish.model or "") if wish.base else {}
+    argv = (_binary(agent, wish), *made.arguments)
+    return Ready(
+        argv=argv,
+        shown=tuple(_PROMPT if word == wish.prompt else word for word in argv),
+        environment=environment,
+        policy=_policy(wish, state),
+        tty=tty,
+        stdin=None if made.stdin is None else made.stdin.encode(),
+        files={f"{state}/{path}": text for path, text in files.items()},
+        secrets=tuple(secrets.values()),
+    )
+
+
+def _binary(agent: Agent, wish: Wish) -> str:
+    found = shutil.which(agent.binary, path=wish.env.get("PATH", os.defpath))
+    if found is None:
+        remedy = f"{agent.package.registry} install {agent.package.name}" if agent.package else None
+        raise NotFound(f"{agent.binary} is not installed, or not on PATH", remedy=remedy)
+    return found
+
+
+def _policy(wish: Wish, state: str) -> Policy:
+    if wish.unconfined:
+        return Policy.full_access()
+    policy = Policy.workspace_write(wish.cwd, network=wish.network).allow_write(state)
+    for path in wish.writable:
+        policy = policy.allow_write(path)
+    return policy

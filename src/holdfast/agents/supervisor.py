@@ -1,0 +1,227 @@
+"""The supervisor: starts workers through its exec server, follows them, and takes them over after a restart.
+
+The order of a start is what makes it safe to be killed at any point: the record, then the session, then the
+process under a name that is in the record. Whoever comes next finds the process by that name, or finds that
+it was never started.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Final
+
+from holdfast.agents import background, channels
+from holdfast.agents.book import Book, Record, new_id
+from holdfast.agents.catalog import CATALOG
+from holdfast.agents.evidence import Evidence, Exited, Failure, Source
+from holdfast.agents.launching import Ready, Wish, prepare
+from holdfast.agents.status import Limits
+from holdfast.agents.worker import Worker, now
+from holdfast.client.environment import Environment
+from holdfast.client.process import Process
+from holdfast.errors import HoldfastError, InvalidRequest, NotFound, SessionAttached
+
+log = logging.getLogger(__name__)
+
+TICK_S: Final = 0.5  # how often a worker is looked at: a decision prompt is to be seen within 2 s
+RESUME_S: Final = 10.0  # how long the exec server may take to notice that our predecessor is gone
+MAX_ALIVE: Final = 200  # workers at once; more is a runaway caller
+PROCESS: Final = "worker"  # each worker has a session of its own, and in it this one process
+
+
+class Supervisor:
+    """All workers of one home."""
+
+    def __init__(self, home: Path) -> None:
+        self.book = Book(home)
+        self.workers: dict[str, Worker] = {}
+        self._environments: dict[str, Environment] = {}
+        self._hearers: set[Callable[[Worker], None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        """Take over whatever is still there."""
+        self.book.prepare()
+        waiting = [record for record in self.book if record.phase != "ended"]
+        await asyncio.gather(*(self._take_over(record) for record in waiting))
+        self._spawn(self._tick())
+
+    async def aclose(self) -> None:
+        """Leave the workers to whoever comes next."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for environment in self._environments.values():
+            await environment.leave()
+
+    @property
+    def alive(self) -> list[Worker]:
+        return [worker for worker in self.workers.values() if not worker.done.is_set()]
+
+    def hear(self, handle: Callable[[Worker], None]) -> Callable[[], None]:
+        """Be told of every change of a status; call what is returned to stop."""
+        self._hearers.add(handle)
+        return lambda: self._hearers.discard(handle)
+
+    def find(self, worker: str) -> Worker:
+        """A worker of this home, also one that ended long ago.
+
+        Raises:
+            NotFound: there is none.
+        """
+        found = self.workers.get(worker)
+        if found is None:
+            record = self.book.read(worker)
+            if record.phase != "ended":
+                raise NotFound(f"worker {worker} is not followed")
+            found = self.workers[worker] = self._worker(record)
+            found.closed()
+        return found
+
+    # --- starting
+
+    async def run(self, wish: Wish) -> Worker:
+        """Start a worker.
+
+        Raises:
+            UsageError: this cannot be meant.
+            HoldfastError: it does not start; its record says why.
+        """
+        if len(self.alive) >= MAX_ALIVE:
+            raise InvalidRequest(f"{MAX_ALIVE} workers run already", remedy="holdfast worker list")
+        worker_id = wish.id or new_id(wish.agent)
+        ready = prepare(wish, state=str(self.book.folder(worker_id) / "state"))
+        record = Record(
+            id=worker_id,
+            agent=wish.agent,
+            argv=list(ready.shown),
+            cwd=wish.cwd,
+            tty=ready.tty,
+            created_at=time.time(),
+            network=wish.network,
+            writable=wish.writable,
+            environment=sorted(ready.environment),
+            wall_limit_s=wish.wall_limit_s,
+            idle_limit_s=wish.idle_limit_s,
+            rows=wish.rows,
+            cols=wish.cols,
+            watch=wish.watch,
+            process_id=PROCESS,
+        )
+        self.book.add(record)
+        worker = self.workers[worker_id] = self._worker(record, ready.secrets)
+        try:
+            await self._start(worker, ready)
+        except HoldfastError as exc:
+            worker.add(Evidence(Source.EXIT, now(), Exited(None, None, Failure.LAUNCH), str(exc)))
+            worker.end()
+            raise
+        return worker
+
+    async def _start(self, worker: Worker, ready: Ready) -> None:
+        record = worker.record
+        for path, text in ready.files.items():
+            _write(Path(path), text)
+        environment = await background.exec_server(self.book.home, Environment.open)
+        self._environments[record.id] = environment
+        record.session_id = environment.session_id
+        self.book.write(record)
+        process = await environment.start(
+            ready.argv,
+            cwd=record.cwd,
+            env=ready.environment,
+            policy=ready.policy,
+            tty=ready.tty,
+            stdin=ready.stdin is not None,
+            process_id=PROCESS,
+        )
+        record.pid, record.phase = process.pid, "started"
+        if process.enforcement is not None:
+            record.backend = process.enforcement.backend
+            record.weakened = [*process.enforcement.missing, *process.enforcement.weakened]
+        self.book.write(record)
+        if record.tty:
+            await process.resize(record.rows, record.cols)
+        self._spawn(self._follow(worker, environment, process))
+        if ready.stdin is not None:
+            with contextlib.suppress(HoldfastError):  # it ended without reading all of it, which is its right
+                await process.write(ready.stdin)
+                await process.close_stdin()
+
+    # --- taking over
+
+    async def _take_over(self, record: Record) -> None:
+        worker = self.workers[record.id] = self._worker(record)
+        if record.session_id is None:
+            worker.add(Evidence(Source.EXIT, now(), Exited(None, None, Failure.LAUNCH), "never started"))
+            worker.end()
+            return
+        try:
+            environment = await self._resumed(record.session_id)
+        except HoldfastError as exc:
+            worker.vanished(f"its exec server is gone, and with it what it owned: {exc}")
+            return
+        self._environments[record.id] = environment
+        try:
+            process = await environment.adopt(PROCESS, tty=record.tty)
+        except HoldfastError as exc:
+            started = record.phase == "started"
+            worker.vanished(f"its process is gone: {exc}" if started else "it was never started")
+            await self._forget(worker, environment)
+            return
+        record.phase = "started"
+        self._spawn(self._follow(worker, environment, process))
+
+    async def _resumed(self, session_id: str) -> Environment:
+        address = background.exec_address(self.book.home)
+        async with asyncio.timeout(RESUME_S):
+            while True:
+                try:
+                    return await Environment.open(address, resume=session_id)
+                except SessionAttached:
+                    await asyncio.sleep(0.02)
+
+    # --- following
+
+    def _worker(self, record: Record, secrets: tuple[str, ...] = ()) -> Worker:
+        agent = CATALOG[record.agent]
+        limits = Limits(agent.start_limit_s, record.wall_limit_s, record.idle_limit_s)
+        channel = channels.channel_of(agent, record, secrets)
+        return Worker(record, self.book, channel, limits, agent.exits, self._changed)
+
+    async def _follow(self, worker: Worker, environment: Environment, process: Process) -> None:
+        await worker.follow(process)
+        await self._forget(worker, environment)
+
+    async def _forget(self, worker: Worker, environment: Environment) -> None:
+        self._environments.pop(worker.record.id, None)
+        await environment.aclose()
+
+    def _changed(self, worker: Worker) -> None:
+        for hear in list(self._hearers):
+            hear(worker)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            for worker in self.alive:
+                try:
+                    worker.tick()
+                except Exception:
+                    log.exception("a worker could not be looked at", extra={"agent": worker.record.agent})
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "w", encoding="utf-8") as file:
+        file.write(text)

@@ -1,0 +1,273 @@
+"""`holdfast worker`: parse, call, print."""
+
+import asyncio
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
+
+import click
+
+from holdfast.commands.oneline import OneLine, fail, printable
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.agents.sdk import Workers
+
+P = ParamSpec("P")
+
+COLOURS: Final = {
+    "starting": "blue",
+    "running": "blue",
+    "waiting": "yellow",
+    "blocked": "red",
+    "stalled": "red",
+    "failed": "red",
+    "completed": "green",
+    "lost": "red",
+}
+_EXITS: Final = {"completed": 0}  # of `run` and `wait`; every other end is 1
+
+
+@click.group()
+def worker() -> None:
+    """Run agent CLIs in a sandbox and know what each is doing.
+
+    Workers belong to a supervisor in the background, which is started when it is needed and found again after
+    a crash. Exit code 0: done as asked; 1: the worker did not succeed.
+    """
+
+
+def _home(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path:
+    from holdfast.agents.book import default_home
+
+    return value or default_home()
+
+
+_home_option = click.option(
+    "--home",
+    type=click.Path(path_type=Path),
+    callback=_home,
+    help="Where workers are kept [default: $HOLDFAST_HOME, or below $XDG_STATE_HOME].",
+)
+_json_option = click.option("--json", "as_json", is_flag=True, help="JSON with a stable schema.")
+
+
+def _connected(
+    command: Callable[Concatenate["Workers", P], Coroutine[Any, Any, int]],
+) -> Callable[..., None]:
+    """A command that talks to the supervisor: connects, runs, exits with what it returns."""
+
+    @functools.wraps(command)
+    def called(home: Path, *args: P.args, **kwargs: P.kwargs) -> None:
+        from holdfast.agents.sdk import Workers
+
+        async def run() -> int:
+            async with Workers.connect(home) as workers:
+                return await command(workers, *args, **kwargs)
+
+        try:
+            sys.exit(asyncio.run(run()))
+        except HoldfastError as exc:
+            fail(exc)
+        except KeyboardInterrupt:
+            sys.exit(130)
+
+    return called
+
+
+@worker.command("run", cls=OneLine)
+@click.argument("agent")
+@click.argument("words", nargs=-1)
+@click.option(
+    "--cwd",
+    type=click.Path(exists=True, file_okay=False, resolve_path=True),
+    default=".",
+    help="Where it works.",
+)
+@click.option("--id", "name", help="What it is called [default: made up].")
+@click.option("--model", help="As the agent calls it.")
+@click.option("--tty", is_flag=True, help="On a terminal of its own, to attach to.")
+@click.option("--network", type=click.Choice(["on", "off"]), default="on", show_default=True)
+@click.option(
+    "--allow-write", "writable", type=click.Path(resolve_path=True), multiple=True, help="Also writable."
+)
+@click.option("--pass", "names", metavar="NAME", multiple=True, help="Also pass this variable.")
+@click.option("--provider", metavar="URL", help="Another provider's address.")
+@click.option("--key-env", metavar="NAME", help="The variable that holds the key of that provider.")
+@click.option("--wall", "wall_s", type=float, metavar="SECONDS", help="End it after this time.")
+@click.option("--idle", "idle_s", type=float, metavar="SECONDS", help="End it after this time without work.")
+@click.option("--ask", is_flag=True, help="Let it ask before it acts, instead of trusting the sandbox.")
+@click.option("--no-relocate", is_flag=True, help="Let it keep its state where it wants to.")
+@click.option("--unconfined", is_flag=True, help="No sandbox at all.")
+@click.option("--no-watch", is_flag=True, help="Do not record which calls the sandbox refuses.")
+@click.option("--detach", is_flag=True, help="Only start it.")
+@_json_option
+@_home_option
+@_connected
+async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...], **options: Any) -> int:
+    """Start AGENT with a prompt and follow it to its end; the prompt of a `shell` is its script.
+
+    Without a prompt the agent's interactive program runs on a terminal.
+    """
+    from holdfast.agents.sdk import passed
+
+    key = os.environ.get(options["key_env"] or "")
+    started = await workers.run(
+        agent,
+        cwd=options["cwd"],
+        prompt=" ".join(words) or None,
+        env=passed(options["names"]),
+        id=options["name"],
+        model=options["model"],
+        tty=options["tty"],
+        unattended=not options["ask"],
+        network=options["network"] == "on",
+        writable=list(options["writable"]),
+        unconfined=options["unconfined"],
+        relocate=not options["no_relocate"],
+        base=options["provider"],
+        key=key,
+        wall_limit_s=options["wall_s"],
+        idle_limit_s=options["idle_s"],
+        watch=not options["no_watch"],
+    )
+    if options["detach"]:
+        _print(started.report, as_json=options["as_json"])
+        return 0
+    try:
+        async for change in started.changes():
+            _print(change, as_json=options["as_json"])
+    except asyncio.CancelledError:
+        click.echo(f"holdfast: ending {started.id}", err=True)
+        await asyncio.shield(started.stop())
+        raise
+    return _EXITS.get(started.report["state"], 1)
+
+
+@worker.command("list", cls=OneLine)
+@click.option("--all", "ended", is_flag=True, help="Also those that have ended.")
+@_json_option
+@_home_option
+@_connected
+async def list_command(workers: "Workers", ended: bool, as_json: bool) -> int:
+    """Show the workers and what each is doing."""
+    reports = await workers.list(ended=ended)
+    if as_json:
+        click.echo(json.dumps(reports))
+    for report in reports if not as_json else ():
+        _print(report, as_json=False)
+    return 0
+
+
+@worker.command(cls=OneLine)
+@click.argument("id")
+@_json_option
+@_home_option
+@_connected
+async def status(workers: "Workers", id: str, as_json: bool) -> int:
+    """Show what a worker is doing."""
+    _print((await workers.find(id)).report, as_json=as_json)
+    return 0
+
+
+@worker.command(cls=OneLine)
+@click.argument("id")
+@_json_option
+@_home_option
+@_connected
+async def why(workers: "Workers", id: str, as_json: bool) -> int:
+    """Say why a worker is taken to be in its state: rule, evidence, what would change it."""
+    answer = await workers.call("why", {"worker": id})
+    if as_json:
+        click.echo(json.dumps(answer))
+    for line in answer["why"] if not as_json else ():
+        click.echo(printable(line))
+    return 0
+
+
+@worker.command(cls=OneLine)
+@click.argument("id")
+@_json_option
+@_home_option
+@_connected
+async def wait(workers: "Workers", id: str, as_json: bool) -> int:
+    """Wait until a worker has ended."""
+    report = await (await workers.find(id)).wait()
+    _print(report, as_json=as_json)
+    return _EXITS.get(report["state"], 1)
+
+
+@worker.command(cls=OneLine)
+@click.argument("id")
+@click.option("--bytes", "max_bytes", type=click.IntRange(1), default=64 * 1024, show_default=True)
+@_home_option
+@_connected
+async def logs(workers: "Workers", id: str, max_bytes: int) -> int:
+    """Print the end of what a worker said, as it said it."""
+    import base64
+
+    answer = await workers.call("logs", {"worker": id, "max_bytes": max_bytes})
+    click.echo(base64.b64decode(answer["data"]), nl=False)
+    return 0
+
+
+@worker.command(cls=OneLine)
+@click.argument("id")
+@click.argument("text", required=False)
+@click.option("--key", "keys", multiple=True, metavar="NAME", help="Press this key: enter, escape, ctrl-c …")
+@_json_option
+@_home_option
+@_connected
+async def send(workers: "Workers", id: str, text: str | None, keys: tuple[str, ...], as_json: bool) -> int:
+    """Type TEXT into a worker's terminal and submit it, if the worker waits for that."""
+    outcome = await (await workers.find(id)).send(text or "", keys)
+    click.echo(json.dumps({"schemaVersion": 1, "id": id, "outcome": outcome}) if as_json else outcome)
+    return 0 if outcome in ("submitted", "pressed") else 1
+
+
+@worker.command(cls=OneLine)
+@click.argument("id")
+@click.option("--grace", "grace_s", type=float, default=5.0, show_default=True, metavar="SECONDS")
+@_json_option
+@_home_option
+@_connected
+async def stop(workers: "Workers", id: str, grace_s: float, as_json: bool) -> int:
+    """Ask a worker to end, then end it and everything below it."""
+    _print(await (await workers.find(id)).stop(grace_s=grace_s), as_json=as_json)
+    return 0
+
+
+@worker.command(hidden=True)
+@click.option("--idle", "idle_s", type=float, default=600.0)
+@_home_option
+def supervise(home: Path, idle_s: float) -> None:
+    """Be the supervisor of a home, as `worker run` starts it."""
+    from holdfast.agents.background import ALREADY
+    from holdfast.agents.serving import serve
+
+    try:
+        mine = asyncio.run(serve(home, idle_s=idle_s))
+    except HoldfastError as exc:
+        fail(exc)
+    sys.exit(0 if mine else ALREADY)
+
+
+def _print(report: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(report))
+        return
+    click.echo(line_of(report), color=False if os.environ.get("NO_COLOR") else None)
+
+
+def line_of(report: dict[str, Any]) -> str:
+    """A worker in one line: id, state, what about it."""
+    state = report["state"] + (f"({report['detail']})" if report["detail"] else "")
+    if report["failure"]:
+        state = f"{report['state']}({report['failure']})"
+    words = [click.style(f"{state:<24}", fg=COLOURS[report["state"]]), printable(report["about"])]
+    flags = f"[{', '.join(report['flags'])}]" if report["flags"] else ""
+    return f"{report['id']:<16} {' '.join(words)} {flags}".rstrip()
