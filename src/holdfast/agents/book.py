@@ -51,6 +51,7 @@ class Record(msgspec.Struct, kw_only=True):
     rows: int = 40
     cols: int = 120
     watch: bool = True
+    preflight: list[str] = []  # what was seen to go wrong before it was started
     pane: str | None = None  # of tmux, where somebody looks at it
     process_id: str = ""
     session_id: str | None = None

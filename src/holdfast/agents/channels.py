@@ -63,6 +63,9 @@ class LineChannel:
     def shown(self) -> str:
         return ""
 
+    def resize(self, rows: int, cols: int) -> None:
+        pass
+
 
 class TerminalChannel:
     """A program on a terminal: what it reports, what its screen shows, what it waits for."""
@@ -113,6 +116,10 @@ class TerminalChannel:
 
     def shown(self) -> str:
         return "\n".join(self._screen.look(now()).lines)
+
+    def resize(self, rows: int, cols: int) -> None:
+        self._record.rows, self._record.cols = rows, cols
+        self._screen = Screen(rows, cols)  # a full-screen program draws itself anew
 
     def _view(self, at: float) -> queries.View:
         seen = self._screen.look(at)

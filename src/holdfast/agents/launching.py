@@ -49,6 +49,8 @@ class Ready:
     environment: dict[str, str] = field(repr=False)
     policy: Policy
     tty: bool
+    state: str
+    base: str | None
     stdin: bytes | None = field(repr=False)
     files: dict[str, str] = field(repr=False)
     secrets: tuple[str, ...] = field(repr=False)
@@ -89,6 +91,8 @@ def prepare(wish: Wish, *, state: str) -> Ready:
         environment=environment,
         policy=_policy(wish, state),
         tty=tty,
+        state=state,
+        base=wish.base,
         stdin=None if made.stdin is None else made.stdin.encode(),
         files={f"{state}/{path}": text for path, text in files.items()},
         secrets=tuple(secrets.values()),

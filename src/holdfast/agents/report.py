@@ -29,6 +29,7 @@ def report(worker: Worker) -> dict[str, Any]:
         "cwd": record.cwd,
         "argv": record.argv,
         "tty": record.tty,
+        "preflight": record.preflight,
         "pane": record.pane,
         "pid": record.pid,
         "createdAt": record.created_at,

@@ -19,6 +19,7 @@ from holdfast.agents.book import Book, Record, new_id
 from holdfast.agents.catalog import CATALOG
 from holdfast.agents.evidence import Evidence, Exited, Failure, Source
 from holdfast.agents.launching import Ready, Wish, prepare
+from holdfast.agents.preflight import preflight
 from holdfast.agents.status import Limits
 from holdfast.agents.worker import Worker, now
 from holdfast.client.environment import Environment
@@ -129,6 +130,16 @@ class Supervisor:
         environment = await background.exec_server(self.book.home, Environment.open)
         self._environments[record.id] = environment
         record.session_id = environment.session_id
+        troubles = await preflight(
+            environment,
+            CATALOG[record.agent],
+            cwd=record.cwd,
+            variables=ready.environment,
+            policy=ready.policy,
+            state=ready.state,
+            base=ready.base,
+        )
+        record.preflight = [trouble.words() for trouble in troubles]
         self.book.write(record)
         process = await environment.start(
             ready.argv,

@@ -69,6 +69,9 @@ class Channel(Protocol):
     def shown(self) -> str:
         """Its screen, for somebody who begins to watch."""
 
+    def resize(self, rows: int, cols: int) -> None:
+        """Its terminal has another size now."""
+
 
 class Worker:
     """Follows one process until its end. `changed` is called with every new status."""
@@ -268,3 +271,4 @@ class Worker:
         """Raises HoldfastError when it has no terminal."""
         process, _ = self._terminal()
         await process.resize(rows, cols)
+        self.channel.resize(rows, cols)

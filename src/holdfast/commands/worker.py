@@ -241,6 +241,20 @@ async def stop(workers: "Workers", id: str, grace_s: float, as_json: bool) -> in
     return 0
 
 
+@worker.command(cls=OneLine)
+@click.argument("id")
+@_home_option
+def attach(home: Path, id: str) -> None:
+    r"""Be at a worker's terminal; leave with Ctrl-\\ and it goes on."""
+    from holdfast.agents.attaching import attach as look
+
+    try:
+        report = asyncio.run(look(home, id))
+    except HoldfastError as exc:
+        fail(exc)
+    _print(report, as_json=False)
+
+
 @worker.command(hidden=True)
 @click.option("--idle", "idle_s", type=float, default=600.0)
 @_home_option

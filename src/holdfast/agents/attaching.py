@@ -1,0 +1,122 @@
+"""A person at a worker's terminal: what it shows, what is typed, its size.
+
+The worker's terminal is the exec server's; this only looks at it. Leaving ends nothing, and when the
+supervisor is restarted meanwhile, the view comes back by itself.
+"""
+
+import asyncio
+import base64
+import contextlib
+import os
+import shutil
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.agents.sdk import ENDED, Workers
+from holdfast.errors import ConnectionLost, InvalidRequest
+from holdfast.streams import STDOUT, Writer, on_terminal, raw, read_input
+
+LEAVE: Final = b"\x1c"  # Ctrl-\
+_CLEAR: Final = b"\x1b[2J\x1b[H"
+# What a program may have left on, or off: other screen, paste marks, mouse, keys, cursor.
+_CALM: Final = (
+    b"\x1b[?1049l\x1b[?2004l\x1b[?1000l\x1b[?1002l\x1b[?1003l\x1b[?1006l\x1b[<u\x1b[?25h\x1b[0m\r\n"
+)
+
+
+async def attach(home: Path, worker: str) -> dict[str, Any]:
+    """Be at the worker's terminal until it ends or the person leaves; the last report.
+
+    Raises:
+        InvalidRequest: there is no person here, or the worker has no terminal.
+    """
+    if not on_terminal():
+        raise InvalidRequest("this is not a terminal", remedy=f"holdfast worker logs {worker}")
+    left = asyncio.Event()
+    with raw():
+        try:
+            while True:
+                try:
+                    async with Workers.connect(home) as workers:
+                        return await _view(workers, worker, left)
+                except ConnectionLost:
+                    continue  # the supervisor is gone; connecting starts it again
+        finally:
+            os.write(STDOUT, _CALM)
+
+
+async def _view(workers: Workers, worker: str, left: asyncio.Event) -> dict[str, Any]:
+    report: dict[str, Any] = await workers.call("attach", {"worker": worker})
+    if not report["tty"]:
+        raise InvalidRequest(f"{worker} has no terminal", remedy=f"holdfast worker logs {worker}")
+    loop = asyncio.get_running_loop()
+    writer = Writer(loop)
+    await writer.write(STDOUT, _CLEAR + report["shown"].replace("\n", "\r\n").encode())
+    if report["state"] in ENDED:
+        return report
+
+    async def typed(data: bytes) -> None:
+        if LEAVE in data or not data:
+            left.set()
+            return
+        await workers.call("input", {"worker": worker, "data": base64.b64encode(data).decode()})
+
+    async with _sized(workers, worker):
+        stop = read_input(loop, typed, None)
+        try:
+            return await _shown(workers, worker, writer, left, report)
+        finally:
+            stop()
+
+
+async def _shown(
+    workers: Workers, worker: str, writer: Writer, left: asyncio.Event, report: dict[str, Any]
+) -> dict[str, Any]:
+    leaving = asyncio.ensure_future(left.wait())
+    notes = workers.notes()
+    try:
+        while True:
+            note = asyncio.ensure_future(anext(notes))
+            await asyncio.wait({note, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if leaving.done():
+                note.cancel()
+                await asyncio.gather(note, return_exceptions=True)
+                return report
+            try:
+                said = note.result()
+            except StopAsyncIteration:
+                raise ConnectionLost("the supervisor is gone") from None
+            if "data" in said:
+                await writer.write(STDOUT, base64.b64decode(said["data"]))
+            else:
+                report = said
+                if report["state"] in ENDED:
+                    return report
+    finally:
+        leaving.cancel()
+
+
+@contextlib.asynccontextmanager
+async def _sized(workers: Workers, worker: str) -> AsyncIterator[None]:
+    """The worker's terminal is as large as ours; a full-screen program then draws itself anew."""
+    loop = asyncio.get_running_loop()
+    tasks: set[asyncio.Task[Any]] = set()
+
+    def resize() -> None:
+        size = shutil.get_terminal_size()
+        params = {"worker": worker, "rows": size.lines, "cols": size.columns}
+        task = loop.create_task(workers.call("resize", params))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    loop.add_signal_handler(signal.SIGWINCH, resize)
+    resize()
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGWINCH)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,62 @@
+"""A worker in a tmux pane, where a person finds it: the pane shows the worker's terminal and owns nothing."""
+
+import asyncio
+import os
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import Final
+
+from holdfast.errors import NotFound, OperationFailed
+
+ANSWER_S: Final = 10.0
+_UNNESTED: Final = ("TMUX", "TMUX_PANE")
+
+
+async def show(home: Path, worker: str, *, socket: str | None = None) -> str:
+    """Make a detached session with the worker's view in it; the pane's id.
+
+    Raises:
+        NotFound: tmux is not installed.
+        OperationFailed: it refuses.
+    """
+    view = [sys.executable, "-m", "holdfast", "worker", "attach", worker, "--home", str(home)]
+    return await _tmux(
+        socket,
+        *("new-session", "-d", "-P", "-F", "#{pane_id}", "-s", session_name(worker), "-x", "120", "-y", "40"),
+        f"exec {shlex.join(view)}",
+        ";",
+        *("set-option", "-t", session_name(worker), "remain-on-exit", "on"),
+    )
+
+
+def session_name(worker: str) -> str:
+    return f"holdfast-{worker}"
+
+
+async def _tmux(socket: str | None, *words: str) -> str:
+    program = shutil.which("tmux")
+    if program is None:
+        raise NotFound(
+            "tmux is not installed", remedy="install tmux, or use --tty and `holdfast worker attach`"
+        )
+    argv = [program, *(("-L", socket) if socket else ()), *words]
+    env = {name: value for name, value in os.environ.items() if name not in _UNNESTED}
+    process = await asyncio.create_subprocess_exec(
+        *argv,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=env,
+    )
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            said, complaint = await process.communicate()
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        raise OperationFailed("tmux does not answer") from None
+    if process.returncode:
+        raise OperationFailed(f"tmux: {complaint.decode('utf-8', 'replace').strip()}")
+    return said.decode().strip()
