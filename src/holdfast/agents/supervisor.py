@@ -11,6 +11,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -37,8 +38,9 @@ PROCESS: Final = "worker"  # each worker has a session of its own, and in it thi
 class Supervisor:
     """All workers of one home."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, limits: Limits = Limits()) -> None:  # noqa: B008 - nobody changes it
         self.book = Book(home)
+        self._limits = limits
         self.workers: dict[str, Worker] = {}
         self._environments: dict[str, Environment] = {}
         self._hearers: set[Callable[[Worker], None]] = set()
@@ -200,7 +202,12 @@ class Supervisor:
 
     def _worker(self, record: Record, secrets: tuple[str, ...] = ()) -> Worker:
         agent = CATALOG[record.agent]
-        limits = Limits(agent.start_limit_s, record.wall_limit_s, record.idle_limit_s)
+        limits = replace(
+            self._limits,
+            start_s=agent.start_limit_s,
+            wall_s=record.wall_limit_s,
+            idle_s=record.idle_limit_s,
+        )
         channel = channels.channel_of(agent, record, secrets)
         return Worker(record, self.book, channel, limits, agent.exits, self._changed)
 
