@@ -30,7 +30,7 @@ MODEL: Final = "scripted-model"
 KEY: Final = "scripted-key-0123456789"
 PROMPT: Final = "Do what the script says."
 GONE_S: Final = 10.0
-_PLACE: Final = "/var/tmp"  # noqa: S108 - see above
+_PLACE: Final = "/var/tmp"  # see above
 
 
 class Bench:
@@ -40,7 +40,7 @@ class Bench:
         self.work, self.home = folder / "work", folder / "home"
         for made in (self.work, self.home):
             made.mkdir(parents=True)
-        subprocess.run(["git", "init", "-q", str(self.work)], check=True, timeout=30)  # noqa: S607
+        subprocess.run(["git", "init", "-q", str(self.work)], check=True, timeout=30)
 
 
 class Arena:
@@ -104,7 +104,7 @@ def _is(status: Status, wanted: str) -> bool:
 
 @asynccontextmanager
 async def arena(limits: Limits | None = None) -> AsyncIterator[Arena]:
-    place = Path(tempfile.mkdtemp(prefix="hf-", dir=_PLACE))
+    place = Path(tempfile.mkdtemp(prefix="arena-", dir=_PLACE))
     try:
         async with scripted_model() as model:
             supervisor = Supervisor(place / "h", limits or Limits())
@@ -122,13 +122,18 @@ async def arena(limits: Limits | None = None) -> AsyncIterator[Arena]:
 
 
 async def end_exec_server(home: Path) -> None:
-    """End the exec server of this home and everything it owns; the kernel says who it is."""
+    """End the exec server of this home and everything it owns."""
+    await end_listener(Path(background.exec_address(home).removeprefix("unix://")), signal.SIGTERM)
+
+
+async def end_listener(path: Path, signum: signal.Signals) -> None:
+    """Signal whoever listens on this socket, as the kernel knows it, and wait until it is gone."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as sock:
-        sock.connect(background.exec_address(home).removeprefix("unix://"))
+        sock.connect(str(path))
         pid, _, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
         handle = os.pidfd_open(pid)
         try:
-            signal.pidfd_send_signal(handle, signal.SIGTERM)
+            signal.pidfd_send_signal(handle, signum)
             gone = asyncio.Event()
             asyncio.get_running_loop().add_reader(handle, gone.set)
             async with asyncio.timeout(GONE_S):

@@ -1,7 +1,7 @@
 """What four model providers say on the wire: OpenAI's two protocols, Anthropic's, Gemini's.
 
-Each `Wire` reads a request into an `Asked`, and writes an answer, a text or one call of a tool, as the list of
-pieces that a stream is made of and as one whole. As much of each protocol as the agent CLIs need.
+Each `Wire` reads a request into an `Asked`, and writes an answer, a text or one call of a tool, as the pieces
+that a stream is made of and as one whole. As much of each protocol as the agent CLIs need.
 """
 
 import json
@@ -65,7 +65,7 @@ def _say_responses(answer: str | Call) -> Said:
     if isinstance(answer, str):
         part = {"type": "output_text", "text": answer, "annotations": []}
         item = {"type": "message", "id": "msg_1", "role": "assistant", "content": [part]}
-        deltas = [
+        deltas: list[Json] = [
             {"type": "response.output_text.delta", "item_id": "msg_1", "content_index": 0, "delta": half}
             for half in halves(answer)
         ]
@@ -75,11 +75,17 @@ def _say_responses(answer: str | Call) -> Said:
         item["arguments"] = arguments
         deltas = [{"type": "response.function_call_arguments.delta", "item_id": "fc_1", "delta": arguments}]
     usage = {"input_tokens": 9, "output_tokens": 3, "total_tokens": 12}
-    whole = {"id": "resp_1", "object": "response", "status": "completed", "output": [item], "usage": usage}
-    shell = item | ({"content": []} if isinstance(answer, str) else {"arguments": ""})
-    events = [
+    whole: Json = {
+        "id": "resp_1",
+        "object": "response",
+        "status": "completed",
+        "output": [item],
+        "usage": usage,
+    }
+    empty: Json = {"content": []} if isinstance(answer, str) else {"arguments": ""}
+    events: list[Json] = [
         {"type": "response.created", "response": whole | {"status": "in_progress", "output": []}},
-        {"type": "response.output_item.added", "output_index": 0, "item": shell},
+        {"type": "response.output_item.added", "output_index": 0, "item": item | empty},
         *({"output_index": 0, **delta} for delta in deltas),
         {"type": "response.output_item.done", "output_index": 0, "item": item},
         {"type": "response.completed", "response": whole},
@@ -115,7 +121,7 @@ def _say_chat(answer: str | Call) -> Said:
         message["tool_calls"] = [call]
         deltas = [{"tool_calls": [call]}]
     frame = {"id": "chat_1", "created": 1, "model": "scripted"}
-    choices = [
+    choices: list[Json] = [
         {"index": 0, "delta": delta, "finish_reason": None}
         for delta in [{"role": "assistant", "content": ""}, *deltas]
     ]
@@ -156,8 +162,10 @@ def _say_anthropic(answer: str | Call) -> Said:
     usage = {"input_tokens": 9, "output_tokens": 3}
     whole: Json = {"id": "msg_1", "type": "message", "role": "assistant", "model": "scripted"}
     whole |= {"stop_sequence": None, "usage": usage}
+    empty: Json = {"type": "text", "text": ""}
+    block: Json = {"type": "text", "text": answer}
     if isinstance(answer, str):
-        reason, block, empty = "end_turn", {"type": "text", "text": answer}, {"type": "text", "text": ""}
+        reason = "end_turn"
         deltas = [{"type": "text_delta", "text": half} for half in halves(answer)]
     else:
         reason = "tool_use"

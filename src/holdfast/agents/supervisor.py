@@ -18,7 +18,7 @@ from typing import Final
 from holdfast.agents import background, channels
 from holdfast.agents.book import Book, Record, new_id
 from holdfast.agents.catalog import CATALOG
-from holdfast.agents.evidence import Evidence, Exited, Failure, Source
+from holdfast.agents.evidence import MAX_SEEN, Evidence, Source
 from holdfast.agents.launching import Ready, Wish, prepare
 from holdfast.agents.preflight import preflight
 from holdfast.agents.status import Limits
@@ -32,6 +32,7 @@ log = logging.getLogger(__name__)
 TICK_S: Final = 0.5  # how often a worker is looked at: a decision prompt is to be seen within 2 s
 RESUME_S: Final = 10.0  # how long the exec server may take to notice that our predecessor is gone
 MAX_ALIVE: Final = 200  # workers at once; more is a runaway caller
+_CUT_SHORT: Final = "the supervisor died before it could start it"
 PROCESS: Final = "worker"  # each worker has a session of its own, and in it this one process
 
 
@@ -105,6 +106,7 @@ class Supervisor:
             cwd=wish.cwd,
             tty=ready.tty,
             created_at=time.time(),
+            began_at=now(),
             network=wish.network,
             writable=wish.writable,
             environment=sorted(ready.environment),
@@ -120,8 +122,7 @@ class Supervisor:
         try:
             await self._start(worker, ready)
         except HoldfastError as exc:
-            worker.add(Evidence(Source.EXIT, now(), Exited(None, None, Failure.LAUNCH), str(exc)))
-            worker.end()
+            worker.not_started(str(exc))
             raise
         return worker
 
@@ -143,6 +144,9 @@ class Supervisor:
         )
         record.preflight = [trouble.words() for trouble in troubles]
         self.book.write(record)
+        for trouble in reversed(troubles):  # what matters most comes first there, and last among evidence
+            if trouble.denied is not None:
+                worker.add(Evidence(Source.DENIAL, now(), trouble.denied, trouble.what[:MAX_SEEN]))
         process = await environment.start(
             ready.argv,
             cwd=record.cwd,
@@ -170,8 +174,7 @@ class Supervisor:
     async def _take_over(self, record: Record) -> None:
         worker = self.workers[record.id] = self._worker(record)
         if record.session_id is None:
-            worker.add(Evidence(Source.EXIT, now(), Exited(None, None, Failure.LAUNCH), "never started"))
-            worker.end()
+            worker.not_started(_CUT_SHORT)
             return
         try:
             environment = await self._resumed(record.session_id)
@@ -182,8 +185,10 @@ class Supervisor:
         try:
             process = await environment.adopt(PROCESS, tty=record.tty)
         except HoldfastError as exc:
-            started = record.phase == "started"
-            worker.vanished(f"its process is gone: {exc}" if started else "it was never started")
+            if record.phase == "started":
+                worker.vanished(f"its process is gone: {exc}")
+            else:
+                worker.not_started(_CUT_SHORT)
             await self._forget(worker, environment)
             return
         record.phase = "started"
