@@ -13,7 +13,8 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from holdfast.agents.agent import Agent, StatePath, relocation_of, state_paths
-from holdfast.agents.evidence import Denied
+from holdfast.agents.evidence import Denied, Failure
+from holdfast.agents.evidence import Trouble as Told
 from holdfast.client.environment import Environment
 from holdfast.client.policy import Policy
 from holdfast.errors import HoldfastError
@@ -93,7 +94,7 @@ class Trouble:
     errno: str
     consequence: str
     remedy: str
-    denied: Denied | None = None  # where it is the sandbox that refuses
+    claim: Denied | Told | None = None  # what a classifier can use of it
 
     def words(self) -> str:
         return f"{self.what}: {self.errno}; {self.consequence}" + (f"; {self.remedy}" if self.remedy else "")
@@ -179,7 +180,7 @@ def _of_provider(provider: tuple[str, int], told: Mapping[str, str], bound: Boun
     consequence = "it will retry, some CLIs for minutes and without a word"
     if bound.network is Network.ON:
         remedy = "is the address wrong, or this machine's network?"
-        return Trouble(what, told["errno"], consequence, remedy)
+        return Trouble(what, told["errno"], consequence, remedy, Told(Failure.NETWORK))
     grant = "--network on"
     denied = Denied("connect", f"{host}:{port}", told["errno"], "", True, "the network is off", grant)
     return Trouble(what, told["errno"], consequence, grant, denied)

@@ -14,14 +14,17 @@ from holdfast.agents.digest import LIFE_ONLY, Digest
 from holdfast.agents.evidence import (
     Evidence,
     Exited,
+    Failure,
     Idle,
     Obstructed,
     Progress,
     Requested,
+    Result,
     Retrying,
     Source,
     State,
     Status,
+    Trouble,
     Vanished,
     Wants,
     Work,
@@ -56,6 +59,7 @@ class Limits:
     idle_s: float | None = None
     quiet_s: float = QUIET_S
     provider_quiet_s: float = PROVIDER_QUIET_S
+    one_turn: bool = False  # a run of one prompt: its result is its end, not a wait for the next one
 
 
 class _Look(Digest):
@@ -93,6 +97,8 @@ class _Look(Digest):
         """The report that it rests, since when, and for how long it must do so before it is believed."""
         voice = self.voice()
         if voice is None or not holdups.rests(voice):
+            return None
+        if self.limits.one_turn and isinstance(voice.claim, Result):
             return None
         index = self.live[0]
         begin = self.since(index)
@@ -137,8 +143,16 @@ def _retrying(look: _Look) -> Status | None:
     ):
         return None
     same = _attempts_like(look, claim)
+    if claim.failure is None and claim.http is None:
+        claim = replace(claim, failure=_told(look))
     about = _retry_words(claim, look.now)
     return Status(State.RUNNING, RETRYING, about, claim.failure, since=same[-1].at, evidence=same)
+
+
+def _told(look: _Look) -> Failure | None:
+    """The trouble of which something was said since the last output: an attempt without a cause has that."""
+    item = look.items[look.newest(Trouble)] if look.newest(Trouble) > look.output else None
+    return item.claim.failure if item is not None and isinstance(item.claim, Trouble) else None
 
 
 def _attempts_like(look: _Look, claim: Retrying) -> tuple[Evidence, ...]:

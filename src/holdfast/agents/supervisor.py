@@ -145,8 +145,8 @@ class Supervisor:
         record.preflight = [trouble.words() for trouble in troubles]
         self.book.write(record)
         for trouble in reversed(troubles):  # what matters most comes first there, and last among evidence
-            if trouble.denied is not None:
-                worker.add(Evidence(Source.DENIAL, now(), trouble.denied, trouble.what[:MAX_SEEN]))
+            if trouble.claim is not None:
+                worker.add(Evidence(Source.DENIAL, now(), trouble.claim, trouble.words()[:MAX_SEEN]))
         process = await environment.start(
             ready.argv,
             cwd=record.cwd,
@@ -212,6 +212,7 @@ class Supervisor:
             start_s=agent.start_limit_s,
             wall_s=record.wall_limit_s,
             idle_s=record.idle_limit_s,
+            one_turn=not record.tty,
         )
         channel = channels.channel_of(agent, record, secrets)
         return Worker(record, self.book, channel, limits, agent.exits, self._changed)

@@ -7,6 +7,7 @@ worker says is written to its log before anything is concluded from it.
 import asyncio
 import contextlib
 import logging
+import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,6 +31,11 @@ GRACE_S: Final = 5.0  # between asking a worker to end and ending it
 SAME_S: Final = 1.0  # the same claim again within this time is not written down again
 _SIGNALS: Final = frozenset({1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 14, 15, 24, 25, 31})  # that end a process
 _NO_CODE: Final = -1  # of a command whose launcher died
+
+
+def _steady(about: str) -> str:
+    """Without the seconds that pass: "next in 3 s" is no news after "next in 4 s"."""
+    return re.sub(r"\d+ s\b", "", about)
 
 
 def now() -> float:
@@ -123,7 +129,7 @@ class Worker:
         before = self.status
         same = (before.state, before.detail, before.failure) == (status.state, status.detail, status.failure)
         self.status = replace(status, since=before.since if same else at)
-        if not same or before.about != status.about or before.flags != status.flags:
+        if not same or _steady(before.about) != _steady(status.about) or before.flags != status.flags:
             self._changed(self)
         return self.status
 
