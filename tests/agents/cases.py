@@ -20,7 +20,9 @@ class Fault:
 
 FAULTS: Final = {
     "none": Fault("a task that a tool must do", "write"),
-    "read-only-home": Fault("its home is read-only, and empty", wish={"relocate": False}),
+    "read-only-home": Fault(
+        "its home is read-only, and holds nothing but settings", wish={"relocate": False}
+    ),
     "denied-state": Fault(
         "its home is read-only, and holds its state", wish={"relocate": False}, earlier=True
     ),
@@ -95,13 +97,16 @@ EXPECTED: Final[dict[tuple[str, str], Expected]] = {
     ("claude", "approval"): failed("permission"),
     ("claude", "stdin"): STDIN,
     # gemini
-    ("gemini", "read-only-home"): failed("sandbox", "{home}/.gemini"),
-    ("gemini", "denied-state"): failed("sandbox", "{home}/.gemini"),
+    ("gemini", "read-only-home"): Expected("blocked", "sandbox-path", path="{home}/.gemini/projects.json"),
+    ("gemini", "denied-state"): Expected("blocked", "sandbox-path", path="{home}/.gemini/projects.json"),
     ("gemini", "approval"): completed("no-tools"),
     ("gemini", "stdin"): STDIN,
     # qwen
     ("qwen", "read-only-home"): failed("sandbox", "{home}/.qwen"),
     ("qwen", "denied-state"): failed("sandbox", "{home}/.qwen"),
+    ("qwen", "500"): QUIET,  # it tries again for two minutes without a word
+    ("qwen", "429"): Expected("running", "retrying"),  # it says that it waits, not for what
+    ("qwen", "dns"): Expected("stalled", "network-wait"),
     ("qwen", "approval"): completed("no-tools"),
     ("qwen", "stdin"): STDIN,
 }

@@ -33,6 +33,10 @@ GONE_S: Final = 10.0
 _PLACE: Final = "/var/tmp"  # see above
 
 
+# What its owner has to set up once in the home, where the state is not relocated and so not made for it.
+_SETTINGS: Final = {".gemini/settings.json": '{"security":{"auth":{"selectedType":"gemini-api-key"}}}'}
+
+
 class Bench:
     """Where one worker works: a repository, and the home of whoever started it."""
 
@@ -40,6 +44,9 @@ class Bench:
         self.work, self.home = folder / "work", folder / "home"
         for made in (self.work, self.home):
             made.mkdir(parents=True)
+        for path, text in _SETTINGS.items():
+            (self.home / path).parent.mkdir()
+            (self.home / path).write_text(text, "utf-8")
         subprocess.run(["git", "init", "-q", str(self.work)], check=True, timeout=30)
 
 
