@@ -30,7 +30,7 @@ MODEL: Final = "scripted-model"
 KEY: Final = "scripted-key-0123456789"
 PROMPT: Final = "Do what the script says."
 GONE_S: Final = 10.0
-_PLACE: Final = "/var/tmp"  # see above
+PLACE: Final = "/var/tmp"  # see above
 
 
 # What its owner has to set up once in the home, where the state is not relocated and so not made for it.
@@ -111,7 +111,7 @@ def _is(status: Status, wanted: str) -> bool:
 
 @asynccontextmanager
 async def arena(limits: Limits | None = None) -> AsyncIterator[Arena]:
-    place = Path(tempfile.mkdtemp(prefix="arena-", dir=_PLACE))
+    place = Path(tempfile.mkdtemp(prefix="arena-", dir=PLACE))
     try:
         async with scripted_model() as model:
             supervisor = Supervisor(place / "h", limits or Limits())
