@@ -151,7 +151,8 @@ def _want(waiter: Waiter, seen: Look, *, full_screen: bool) -> Want | None:
     if waiter.process.name in _EDITORS:
         return Want.EDITOR
     is_line = seen.terminal is not None and seen.terminal.canonical
-    if is_line or not full_screen or waiter.process.pid != (seen.main.pid if seen.main else 0):
+    # By name: some start themselves a second time, and it is the second that reads.
+    if is_line or not full_screen or waiter.process.name != (seen.main.name if seen.main else ""):
         return Want.PROMPT
     return None
 
