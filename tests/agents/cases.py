@@ -89,6 +89,11 @@ EXPECTED: Final[dict[tuple[str, str], Expected]] = {
     # opencode
     ("opencode", "read-only-home"): failed("sandbox", "{home}/.local/share/opencode/opencode.db"),
     ("opencode", "denied-state"): failed("sandbox", "{home}/.local/share/opencode/opencode.db"),
+    # It tries again for a minute without a word.
+    ("opencode", "429"): failed("rate-limit"),
+    ("opencode", "500"): failed("provider"),
+    ("opencode", "dns"): failed("network"),
+    ("opencode", "hang"): Expected("stalled"),  # it says nothing before the first answer
     ("opencode", "approval"): failed("permission"),
     ("opencode", "stdin"): STDIN,
     # claude

@@ -73,7 +73,7 @@ class OpencodeEvents(JsonEvents):
         if reason == "stop":
             return [Result(ok=True, usage=self._usage, refused=tuple(self.refused))]
         if reason == "tool-calls":
-            return [Progress(Work.TOOL), Working(Work.THINKING)]
+            return [Progress(Work.STREAMING), Working(Work.THINKING)]
         if reason in _UNFINISHED:
             return [self.failed(f"the step ended with: {reason}", failure=_UNFINISHED[reason])]
         return self.drift(f"step_finish {reason}")

@@ -31,6 +31,7 @@ OPENCODE = Agent(
     interactive=("{model}",),
     model_options=("-m", "{model}"),
     unattended=("--auto",),
+    attended_environment={"OPENCODE_PERMISSION": '{"bash":"ask","edit":"ask"}'},  # it allows both otherwise
     prompt_by=PromptBy.STDIN,
     stdin=Stdin.WAITS,
     channel=Channel.JSON,

@@ -101,6 +101,7 @@ class _End:
         self.rules = rules
         self.last: dict[type, int] = {}
         self.tool = self.stream = self.question = self.said = -1
+        self.worked = before = -1  # a tool that did not fail
         self.denial = self.network = -1
         self.left_behind = False
         for index, item in enumerate(items):
@@ -109,8 +110,11 @@ class _End:
             if isinstance(claim, Progress) and item.source not in LIFE_ONLY:
                 if claim.work is Work.TOOL:
                     self.tool = index
+                    before, self.worked = self.worked, index
                 elif claim.work is Work.STREAMING:
                     self.stream = index
+            elif isinstance(claim, ToolFailed) and self.worked == index - 1:
+                self.worked = before
             elif isinstance(claim, Denied):
                 self._take_denial(index, claim)
             elif isinstance(claim, Obstructed) and claim.obstacle is Obstacle.SANDBOX_NETWORK:
@@ -147,7 +151,7 @@ class _End:
             failure = claim.failure or http_failure(claim.http or 0)
             # Words come easily after a refusal ("done!"): only another tool shows that it found a way.
             refused = failure in (Failure.PERMISSION, Failure.SANDBOX)
-            if failure is not None and index > (self.tool if refused else max(self.tool, self.stream)):
+            if failure is not None and index > (self.worked if refused else max(self.tool, self.stream)):
                 return index, failure
         return None
 

@@ -215,3 +215,28 @@ def test_a_status_shows_what_decided_and_then_what_else_stands_bounded() -> None
     status = holdups.wants(Digest(story(*rows), 20.0, 0.0))
     assert status is not None
     assert [item.source for item in status.evidence] == sorted(Source)[1 : 1 + holdups.MAX_SHOWN]
+
+
+def test_one_that_says_it_rests_and_shows_a_question_waits_for_the_answer() -> None:
+    rests: Row = (1, Source.TITLE, Idle())
+    asks: Row = (2, Source.SCREEN, Wants(Want.TRUST))
+    status = holdups.wants(Digest(story(rests, asks), 3.0, 0.0))
+    assert status is not None
+    assert status.detail == Want.TRUST
+    assert holdups.wants(Digest(story((1, Source.TITLE, Working(Work.TOOL)), asks), 3.0, 0.0)) is None
+    assert holdups.wants(Digest(story(rests), 3.0, 0.0)) is None
+
+
+def test_a_refused_connection_explains_a_silence_until_it_gets_on() -> None:
+    denied: Row = (1, Source.DENIAL, refused("127.0.0.1:9", access="connect"))
+    assert holdups.unreachable(Digest(story(denied), 3.0, 0.0)) is not None
+    later: Row = (2, Source.PROTOCOL, Progress(Work.STREAMING))
+    assert holdups.unreachable(Digest(story(denied, later), 3.0, 0.0)) is None
+
+
+def test_an_attempt_after_no_answer_at_all_complains_of_the_network() -> None:
+    denied: Row = (1, Source.DENIAL, refused("127.0.0.1:9", access="connect"))
+    silent: Row = (2, Source.PROTOCOL, Retrying(1, None, None))
+    answered: Row = (2, Source.PROTOCOL, Retrying(1, None, None, 500))
+    assert holdups.cut_off(Digest(story(denied, silent), 3.0, 0.0)) is not None
+    assert holdups.cut_off(Digest(story(denied, answered), 3.0, 0.0)) is None

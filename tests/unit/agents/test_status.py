@@ -35,8 +35,10 @@ from holdfast.agents.status import (
     RULES,
     STABLE_S,
     START_S,
+    STORM,
     STORM_REQUESTS,
     STORM_S,
+    STORM_TURNS,
     Limits,
     classify,
 )
@@ -586,3 +588,62 @@ def test_the_cli_s_record_tells_what_its_exit_code_is_worth() -> None:
 def test_every_rule_has_a_name_of_its_own() -> None:
     assert len(set(NAMES)) == len(NAMES)
     assert {name for name, _ in RULES} - {"exit"} <= set(NAMES)
+
+
+HEADLESS = Limits(quiet_s=5.0, provider_quiet_s=5.0, one_turn=True)
+
+
+def of_a_run(rows: list[Row], now: float) -> Status:
+    """Of a run of one prompt, with small bounds."""
+    return classify(story((0.1, Source.PROTOCOL, Ready()), *rows), now, started_at=0.0, limits=HEADLESS)
+
+
+def test_a_result_of_a_run_of_one_prompt_is_no_wait_for_the_next() -> None:
+    rows: list[Row] = [(1, Source.PROTOCOL, Progress(Work.STREAMING)), (2, Source.PROTOCOL, Result(ok=True))]
+    assert of_a_run(rows, 6.5).state is State.RUNNING
+    assert of_a_run(rows, 7.5).state is State.STALLED
+
+
+def test_how_long_a_worker_may_be_quiet_is_a_limit() -> None:
+    rows: list[Row] = [(1, Source.PROTOCOL, THINKS)]
+    assert of_a_run(rows, 5.5).state is State.RUNNING
+    assert of_a_run(rows, 6.5).state is State.STALLED
+
+
+def test_an_attempt_without_a_cause_has_the_trouble_that_was_told() -> None:
+    told: list[Row] = [(0.5, Source.DENIAL, Trouble(F.NETWORK), "no such name")]
+    tried: list[Row] = [(2, Source.PROTOCOL, Retrying(1, 10, None))]
+    assert of_a_run([*told, *tried], 3).failure is F.NETWORK
+    assert of_a_run(tried, 3).failure is None
+    assert of_a_run([*told, (1, Source.PROTOCOL, Progress(Work.STREAMING)), *tried], 3).failure is None
+    assert of_a_run([*told, (2, Source.PROTOCOL, Retrying(1, 10, None, 529))], 3).failure is None
+
+
+def test_a_quiet_worker_whose_provider_has_no_name_waits_for_the_network() -> None:
+    status = of_a_run([(0.5, Source.DENIAL, Trouble(F.NETWORK), "no such name")], 9)
+    assert (status.state, status.detail) == (State.STALLED, Work.NETWORK)
+    assert "no such name" in status.about
+
+
+def test_a_quiet_worker_whose_connection_was_refused_is_blocked() -> None:
+    rows: list[Row] = [
+        (0.5, Source.DENIAL, refused("127.0.0.1:9", access="connect")),
+        (1, Source.PROTOCOL, THINKS),
+    ]
+    assert of_a_run(rows, 3).state is State.RUNNING
+    status = of_a_run(rows, 9)
+    assert (status.state, status.detail) == (State.BLOCKED, Obstacle.SANDBOX_NETWORK)
+
+
+def test_a_turn_that_fails_and_begins_again_for_ever_is_a_loop() -> None:
+    turn: list[Row] = [
+        (1, Source.PROTOCOL, THINKS),
+        (2, Source.PROTOCOL, Progress(Work.STREAMING)),
+        (3, Source.PROTOCOL, Result(ok=False, failure=F.PROVIDER)),
+    ]
+    assert of_a_run(turn * STORM_TURNS, 4).rule == STORM
+    assert of_a_run(turn * (STORM_TURNS - 1), 4).rule != STORM
+    with_tool: list[Row] = [*turn * 3, (3, Source.PROTOCOL, Progress(Work.TOOL)), *turn * (STORM_TURNS - 1)]
+    assert of_a_run(with_tool, 4).rule != STORM
+    interactive = classify(story(*turn * STORM_TURNS), 4, started_at=0.0, limits=Limits())
+    assert interactive.rule != STORM

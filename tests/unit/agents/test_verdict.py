@@ -439,3 +439,13 @@ def test_the_order_of_the_rules_is_the_one_promised() -> None:
 def test_a_worker_that_lives_has_no_verdict() -> None:
     with pytest.raises(AssertionError):
         verdict(story(READY), TRUSTED)
+
+
+def test_a_refusal_is_made_good_by_a_tool_that_works_and_by_no_other() -> None:
+    refusal: Row = (1, Source.TEXT, Trouble(F.PERMISSION))
+    tool: Row = (2, Source.PROTOCOL, Progress(Work.TOOL))
+    end: Row = (4, Source.EXIT, Exited(0))
+    rules = ExitRules(zero_means_success=False)
+    failed = verdict(story(refusal, tool, (2, Source.PROTOCOL, ToolFailed("bash")), end), rules)
+    assert failed.failure is F.PERMISSION
+    assert verdict(story(refusal, tool, end), rules).state is State.COMPLETED
