@@ -129,7 +129,7 @@ class Agent:
     unattended: tuple[str, ...] = ()  # lets it act without asking: the sandbox around it is the boundary
     attended: tuple[str, ...] = ()  # makes it ask first, where that is not what it does anyway
     unattended_environment: Mapping[str, str] = field(default_factory=dict)
-    attended_environment: Mapping[str, str] = field(default_factory=dict)
+    asking_environment: Mapping[str, str] = field(default_factory=dict)  # lets it ask where it would not
     prompt_by: PromptBy = PromptBy.ARGUMENT
     stdin: Stdin = Stdin.IGNORES
     channel: Channel = Channel.NONE
@@ -196,7 +196,7 @@ def launch(
     environment = dict(agent.environment)
     if state is not None:
         environment |= {k: fill(v, words) for k, v in agent.relocation.items()}
-    environment |= agent.unattended_environment if unattended else agent.attended_environment
+    environment |= agent.unattended_environment if unattended else agent.asking_environment
     if provider is not None:
         environment |= {k: fill(v, words) for k, v in provider.environment.items() if "{key}" not in v}
     return Launch(tuple(arguments), prompt if by_stdin else None, environment)
