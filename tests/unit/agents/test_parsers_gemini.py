@@ -18,11 +18,15 @@ from holdfast.agents.evidence import (
 )
 from holdfast.agents.parsers_gemini import GeminiEvents
 
-CUT = {"type": "error", "severity": "error", "message": "Model stream ended without a finish reason."}
+CUT: dict[str, object] = {
+    "type": "error",
+    "severity": "error",
+    "message": "Model stream ended without a finish reason.",
+}
 STATS = {"input_tokens": 5, "output_tokens": 2, "cached": 1}
-GOOD = {"type": "result", "status": "success", "stats": STATS}
-TEXT = {"type": "message", "role": "assistant", "content": "x"}
-CALL = {"type": "tool_use", "tool_name": "t"}
+GOOD: dict[str, object] = {"type": "result", "status": "success", "stats": STATS}
+TEXT: dict[str, object] = {"type": "message", "role": "assistant", "content": "x"}
+CALL: dict[str, object] = {"type": "tool_use", "tool_name": "t"}
 
 
 def fed(*events: dict[str, object]) -> list[Claim]:
@@ -71,7 +75,11 @@ def test_an_error_that_was_overcome_is_forgotten(later: dict[str, object]) -> No
 
 
 def test_a_refused_tool_is_named_in_the_result() -> None:
-    refused = {"type": "tool_result", "status": "error", "output": "Tool call denied by policy."}
+    refused: dict[str, object] = {
+        "type": "tool_result",
+        "status": "error",
+        "output": "Tool call denied by policy.",
+    }
     last = fed(refused, GOOD)[-1]
     assert isinstance(last, Result)
     assert last.refused == ("Tool call denied by policy.",)
