@@ -18,7 +18,7 @@ from holdfast.agents.evidence import (
 )
 from holdfast.agents.parsers_opencode import OpencodeEvents
 
-START = {"type": "step_start", "part": {}}
+START: dict[str, object] = {"type": "step_start", "part": {}}
 
 
 def fed(*events: dict[str, object]) -> list[Claim]:
