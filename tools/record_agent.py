@@ -158,7 +158,9 @@ def _run(
         process.stdin.close()
     while (code := process.poll()) is None:
         first = next((line["at"] for line in lines if line["from"] == "stdout"), None)
-        if time.monotonic() - began > (START_LIMIT_S if first is None else first + LIMIT_S):
+        if time.monotonic() - began > (
+            START_LIMIT_S if first is None or agent.parser == "text" else first + LIMIT_S
+        ):
             break
         time.sleep(0.05)
     with contextlib.suppress(ProcessLookupError):

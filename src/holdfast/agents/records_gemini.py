@@ -19,7 +19,7 @@ from holdfast.agents.agent import (
 from holdfast.agents.evidence import Failure, Idle, Want, Wants, Work, Working
 from holdfast.agents.verdict import ExitRules
 
-_LIST = re.compile(r"^[ │]*● 1\. (?:Allow|Yes)", re.MULTILINE)
+_LIST = re.compile(r"^[ │]*[●\u203a] 1\. (?:Allow|Yes)", re.MULTILINE)
 
 GEMINI = Agent(
     name="gemini",
@@ -52,7 +52,7 @@ GEMINI = Agent(
         RetrySign(
             re.compile(
                 r"^Attempt (?P<attempt>\d+) failed(?: with status (?P<http>\d{3}))?"
-                r"(?:: (?P<cause>.*?))?(?:\.* Retrying after (?P<in_ms>[\d.]+)ms.*|\.* Retrying with backoff.*)?$"
+                r"(?:: (?P<cause>.*?))?(?:\.* Retrying (?:after (?P<in_ms>[\d.]+)ms|with backoff).*)?$"
             )
         ),
     ),
@@ -108,7 +108,12 @@ QWEN = Agent(
         WantSign(re.compile(r"How would you like to authenticate|Select Authentication Method"), Want.LOGIN),
     ),
     busy=(BusySign(re.compile(r"\besc to cancel\b", re.IGNORECASE), Work.THINKING),),
-    titles=(("◐", Working(Work.THINKING)), ("◑", Working(Work.THINKING)), ("✳", Wants(Want.DECISION))),
+    titles=(
+        ("◐", Working(Work.THINKING)),
+        ("◑", Working(Work.THINKING)),
+        ("✳", Wants(Want.DECISION)),
+        ("Qwen - ", Idle()),
+    ),
     retries=(
         RetrySign(re.compile(r"Retrying in (?P<in_s>\d+)\s*s\w* \(attempt (?P<attempt>\d+)/(?P<of>\d+)\)")),
     ),

@@ -22,7 +22,7 @@ _SECRETS: Final = (
 )
 _NAMED: Final = re.compile(
     r"(?i)(\b(?:[\w-]*(?:api[_-]?key|access[_-]?key|token|secret|passwo?rd)|authorization|[?&]key)"
-    r"[\"']?\s*[=:]\s*[\"']?(?:bearer\s+|basic\s+)?)(?!\d{1,9}\b|\*{3}|null\b|true\b|false\b)[^\s\"',;&)}\]]{6,}"
+    r"[\"']?\s*[=:]\s*[\"']?(?:bearer\s+|basic\s+)?)(?!\d{1,9}\b|\*{3}|(?:null|true|false|bearer|basic)\b)[^\s\"',;&)}\]]{6,}"
 )
 _BEARER: Final = re.compile(r"(?i)\b(bearer\s+)(?!\*{3})[\w.~+/=-]{8,}")
 _IN_ADDRESS: Final = re.compile(r"(://)[^/\s:@]{1,200}:[^/\s@]{1,200}@")

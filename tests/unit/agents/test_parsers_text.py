@@ -1,0 +1,46 @@
+"""Plain lines: work, attempts, errors."""
+
+import re
+
+from holdfast.agents.agent import RetrySign
+from holdfast.agents.evidence import Evidence, Failure, Progress, Ready, Retrying, Source, Trouble, Work
+from holdfast.agents.parsers_text import Attempts, TextLines
+
+SIGNS = (
+    RetrySign(re.compile(r"^again (?P<attempt>\d+)/(?P<of>\d+) in (?P<in_s>\d+)s(?: \((?P<cause>.*)\))?")),
+    RetrySign(re.compile(r"^later in (?P<in_ms>\d+)ms"), Failure.NETWORK),
+    RetrySign(re.compile(r"^status (?P<http>\d+), again")),
+)
+
+
+def test_the_first_line_is_readiness_and_every_line_is_work() -> None:
+    parser = TextLines()
+    assert parser.feed("", 1.0) == []
+    assert parser.feed("hello\n", 1.0) == [
+        Evidence(Source.TEXT, 1.0, Ready(), "hello"),
+        Evidence(Source.TEXT, 1.0, Progress(Work.STREAMING), "hello"),
+    ]
+    assert [item.claim for item in parser.feed("more", 2.0)] == [Progress(Work.STREAMING)]
+
+
+def test_notices_are_neither() -> None:
+    parser = TextLines(progress=False)
+    assert parser.feed("hello", 1.0) == []
+    assert [item.claim for item in parser.feed("Error: rate limit", 1.0)] == [Trouble(Failure.RATE_LIMIT)]
+
+
+def test_an_attempt_says_what_it_knows() -> None:
+    attempts = Attempts(SIGNS)
+    assert attempts.read("again 2/5 in 3s (status 401 x)", 10.0) == Retrying(2, 5, Failure.AUTH, 401, 13.0)
+    assert attempts.read("again 3/5 in 3s", 10.0) == Retrying(3, 5, None, None, 13.0)
+    assert attempts.read("status 500, again", 10.0) == Retrying(4, None, Failure.PROVIDER, 500)
+    assert attempts.read("nothing", 10.0) is None
+
+
+def test_unnumbered_attempts_are_counted_until_work_goes_on() -> None:
+    parser = TextLines(SIGNS)
+    parser.feed("begin", 0.0)
+    counted = [parser.feed(line, 1.0)[-1].claim for line in ["later in 500ms", "later in 500ms"]]
+    assert counted == [Retrying(n, None, Failure.NETWORK, None, 1.5) for n in (1, 2)]
+    parser.feed("an answer", 2.0)
+    assert parser.feed("later in 500ms", 1.0)[-1].claim == Retrying(1, None, Failure.NETWORK, None, 1.5)
