@@ -6,7 +6,12 @@ import subprocess
 import sys
 from typing import Final
 
-PACKAGES: Final = {"zsh": "zsh", "bwrap": "bubblewrap", "less": "less", "node": "nodejs"}  # program -> Debian package
+PACKAGES: Final = {
+    "zsh": "zsh",
+    "bwrap": "bubblewrap",
+    "less": "less",
+    "node": "nodejs",
+}  # program -> Debian package
 
 
 def main() -> None:

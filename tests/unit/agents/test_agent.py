@@ -7,7 +7,6 @@ import pytest
 from holdfast.agents.agent import (
     CANNOT_START,
     Agent,
-    ExitRules,
     PromptBy,
     Provider,
     StatePath,
@@ -20,6 +19,7 @@ from holdfast.agents.agent import (
     state_of,
     state_paths,
 )
+from holdfast.agents.verdict import ExitRules
 
 DATABASE = StatePath("{home}/.x/x.db*", "x's database", CANNOT_START, "X_HOME", "x.db*")
 HOME = StatePath("{home}/.x", "x's home", CANNOT_START, "X_HOME")
