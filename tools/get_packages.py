@@ -6,7 +6,7 @@ import subprocess
 import sys
 from typing import Final
 
-PACKAGES: Final = {"zsh": "zsh", "bwrap": "bubblewrap"}  # program -> Debian package
+PACKAGES: Final = {"zsh": "zsh", "bwrap": "bubblewrap", "socat": "socat"}  # program -> Debian package
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +17,9 @@ from holdfast.errors import InvalidRequest, NotFound, OperationFailed, SandboxUn
 ANSWER_S: Final = 60.0  # they start in two seconds; on a machine that does much else, many of those
 MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024  # all settings of all layers, many times over
 
+MAX_SETTINGS_BYTES: Final = 4 * 1024 * 1024  # of one file; more is no configuration
+
+_NOT_COPIED: Final = frozenset({"node_modules", "plugin", "plugins", ".git"})
 _ASK: Final = {"type": "control_request", "request_id": "1", "request": {"subtype": "get_settings"}}
 _STREAM: Final = ("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose")
 _NO_SANDBOX: Final = "sandbox_required_unavailable"
@@ -63,20 +66,33 @@ def claude_settings(binary: Path, cwd: Path, arguments: Sequence[str]) -> dict[s
     raise OperationFailed("claude does not tell its settings", remedy="claude --version; then try again")
 
 
+@contextlib.contextmanager
+def opencode_settings(own: Path) -> Iterator[dict[str, str]]:
+    """Variables with which OpenCode reads a copy of the user's settings, and keeps its state beside that.
+
+    It writes into the settings that it reads, at every start; those of the user stay as they are.
+    """
+    with tempfile.TemporaryDirectory(prefix="holdfast-check-", ignore_cleanup_errors=True) as scratch:
+        if own.is_dir():
+            try:
+                shutil.copytree(own, f"{scratch}/CONFIG/opencode", ignore=_not_settings)
+            except (OSError, shutil.Error) as exc:
+                raise OperationFailed(f"cannot copy {own}: {exc}", remedy=f"ls -lR {str(own)!r}") from None
+        yield {f"XDG_{name}_HOME": f"{scratch}/{name}" for name in ("CONFIG", "DATA", "STATE", "CACHE")}
+
+
 def opencode_config(binary: Path, cwd: Path, variables: Mapping[str, str], *what: str) -> dict[str, object]:
-    """What `opencode debug` prints; it keeps its state in a directory that is gone afterwards.
+    """What `opencode debug` prints.
 
     Raises:
         InvalidRequest: it refuses the configuration.
         OperationFailed: it does not answer.
     """
-    with tempfile.TemporaryDirectory(prefix="holdfast-check-", ignore_cleanup_errors=True) as scratch:
-        state = {f"XDG_{name}_HOME": f"{scratch}/{name}" for name in ("DATA", "STATE", "CACHE")}
-        quiet = dict.fromkeys(("MODELS_FETCH", "AUTOUPDATE", "DEFAULT_PLUGINS", "LSP_DOWNLOAD"), "1")
-        silent = {f"OPENCODE_DISABLE_{name}": value for name, value in quiet.items()}
-        # Without plug-ins: they are programs, and would be fetched and run.
-        command = [str(binary), "--pure", "debug", *what]
-        told = _run(command, cwd, {"PWD": str(cwd), **state, **silent, **variables}, b"")
+    quiet = dict.fromkeys(("MODELS_FETCH", "AUTOUPDATE", "DEFAULT_PLUGINS", "LSP_DOWNLOAD"), "1")
+    silent = {f"OPENCODE_DISABLE_{name}": value for name, value in quiet.items()}
+    # Without plug-ins: they are programs, and would be fetched and run.
+    command = [str(binary), "--pure", "debug", *what]
+    told = _run(command, cwd, {"PWD": str(cwd), **silent, **variables}, b"")
     answer = _object(told)
     if not answer:
         raise InvalidRequest(
@@ -113,6 +129,20 @@ def _run(command: list[str], cwd: Path, variables: Mapping[str, str], said: byte
             process.wait()
         output.seek(0)
         return output.read(MAX_ANSWER_BYTES)
+
+
+def _not_settings(folder: str, names: list[str]) -> set[str]:
+    """What is left out of a copy: packages, plug-ins, and what is too large to be read as settings."""
+    found = {name for name in names if name in _NOT_COPIED}
+    for name in set(names) - found:
+        path = os.path.join(folder, name)
+        with contextlib.suppress(OSError):
+            if os.path.isdir(path) and not os.path.islink(path):
+                continue
+            if os.path.isfile(path) and os.path.getsize(path) <= MAX_SETTINGS_BYTES:
+                continue
+        found.add(name)
+    return found
 
 
 def _object(data: bytes) -> dict[str, object]:

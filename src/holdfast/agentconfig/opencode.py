@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from holdfast.agentconfig.decision import Decision, Mode, Network, Wish
-from holdfast.agentconfig.effective import Difference, flatten
+from holdfast.agentconfig.effective import Difference
 
 FILE: Final = "holdfast-opencode.json"
 LAYERS: Final = ("opencode.json", "opencode.jsonc", ".opencode")
@@ -57,19 +57,18 @@ def notes(decision: Decision, wish: Wish) -> tuple[str, ...]:
 
 
 def differences(
-    decided: Mapping[str, object], config: Mapping[str, object], agents: Mapping[str, object]
+    decided: Mapping[str, object], config: Mapping[str, object], build: Mapping[str, object]
 ) -> list[Difference]:
-    """Where the resolved configuration, or the rules at the end of an agent's list, are not as decided."""
-    now = dict(flatten(config))
+    """Where the resolved configuration is not as decided, or the rules of its first agent do not end so."""
     found = [
-        Difference((key,), decided[key], now.get((key,)), "")
+        Difference((key,), decided[key], config.get(key), "")
         for key in _PLAIN
-        if decided[key] != now.get((key,))
+        if decided[key] != config.get(key)
     ]
     wanted = flat(decided["permission"])
     for name in AGENTS:
-        told = agents.get(name)
-        last = _tail(told.get("permission") if isinstance(told, Mapping) else None, len(wanted))
+        told = flat(_below(config, "agent", name, "permission"))
+        last = told if name != AGENTS[0] or told != wanted else _tail(build.get("permission"), len(wanted))
         if last != wanted:
             found.append(Difference(("agent", name, "permission"), _lines(wanted), _lines(last), ""))
     return found
@@ -119,6 +118,12 @@ def _tail(rules: object, length: int) -> list[tuple[str, str, str]]:
     if known and known[-1][0] == "external_directory" and known[-1][1].endswith("/opencode/tool-output/*"):
         known = known[:-1]
     return known[-length:]
+
+
+def _below(tree: object, *names: str) -> object:
+    for name in names:
+        tree = tree.get(name) if isinstance(tree, Mapping) else None
+    return tree
 
 
 def _lines(rules: list[tuple[str, str, str]]) -> tuple[str, ...]:

@@ -176,11 +176,10 @@ def _opencode_compare(
     binary: Path, cwd: Path, path: Path, trusted: bool, decided: Mapping[str, object]
 ) -> list[Difference]:
     variables = opencode.environment(path.read_text("utf-8"), trusted=trusted)
-    config = clients.opencode_config(binary, cwd, variables, "config")
-    agents = {
-        name: clients.opencode_config(binary, cwd, variables, "agent", name) for name in opencode.AGENTS
-    }
-    return opencode.differences(decided, config, agents)
+    with clients.opencode_settings(own_home(Agent.OPENCODE)) as settings:
+        config = clients.opencode_config(binary, cwd, {**settings, **variables}, "config")
+        build = clients.opencode_config(binary, cwd, {**settings, **variables}, "agent", opencode.AGENTS[0])
+    return opencode.differences(decided, config, build)
 
 
 CLAUDE: Final = Client(
