@@ -17,7 +17,6 @@ from tests.support.agents import ENV, model, requires_agent
 from tests.support.servers import isolated_environment
 
 TIMEOUT_S = 170  # a check starts OpenCode three times, on a machine that does much else
-AGENTS = ["claude", "opencode"]
 OWN = {"claude": ".claude/settings.json", "opencode": ".config/opencode/opencode.json"}
 PROJECT = {"claude": ".claude/settings.json", "opencode": "opencode.json"}
 pytestmark = pytest.mark.timeout(TIMEOUT_S * 4)
@@ -85,11 +84,6 @@ def base() -> Iterator[Path]:
         shutil.rmtree(made, ignore_errors=True)
 
 
-@pytest.fixture(params=AGENTS)
-def bench(request: pytest.FixtureRequest, base: Path) -> Bench:
-    return Bench(request.param, base)
-
-
 @pytest.fixture
 def claude(base: Path) -> Bench:
     return Bench("claude", base)
@@ -98,41 +92,6 @@ def claude(base: Path) -> Bench:
 @pytest.fixture
 def opencode(base: Path) -> Bench:
     return Bench("opencode", base)
-
-
-@pytest.mark.parametrize(
-    ("bench", "options"),
-    [
-        ("claude", ()),
-        ("claude", ("--writes", "nothing")),
-        ("claude", ("--network", "full")),
-        ("claude", ("--network", "a.example", "--network", "**.b.example")),
-        ("claude", ("--writes", "everything", "--boundary", "container")),
-        ("opencode", ("--writes", "nothing")),
-        ("opencode", ("--network", "a.example", "--network", "**.b.example")),
-        ("opencode", ("--writes", "everything", "--boundary", "container")),
-    ],
-    indirect=["bench"],
-)
-def test_what_was_applied_is_in_force_and_removed_again(bench: Bench, options: tuple[str, ...]) -> None:
-    assert bench.done("plan", *options)["changed"]
-    assert not bench.file.exists()
-    bench.done("apply", *options)
-    told = bench.done("check", *options)
-    assert told["differences"] == []
-    assert told["notVerified"]
-    assert not bench.done("apply", *options)["changed"]
-    assert bench.done("remove")["changed"]
-    assert not bench.file.exists()
-    assert bench.run("check", *options).returncode == 66
-
-
-def test_a_board_is_the_one_root_that_is_added(bench: Bench) -> None:
-    board = bench.base / "board"
-    board.mkdir()
-    assert any("broker" in note for note in bench.done("apply", "--board", board)["decision"]["notes"])
-    assert bench.done("check", "--board", board)["differences"] == []
-    assert bench.differing()
 
 
 LOOSE: dict[str, object] = {
@@ -151,50 +110,100 @@ LOOSE: dict[str, object] = {
 }
 
 
-def test_a_repository_that_is_not_trusted_changes_nothing(bench: Bench) -> None:
-    """Nor do rules of the user's for OpenCode that are about no agent: ours are after them."""
-    if bench.agent == "opencode":
-        general = {"bash": "ask", "external_directory": {"*": "allow", "/etc/*": "allow"}}
-        bench.write(bench.user / OWN["opencode"], {"permission": general})
-    bench.write(bench.repo / PROJECT[bench.agent], LOOSE[bench.agent])
-    applied = bench.done("apply")
-    assert applied["projectLayers"] == [str(bench.repo / PROJECT[bench.agent])]
-    assert bench.done("check")["differences"] == []
+def cycle(bench: Bench, *options: str | Path) -> None:
+    """Written, in force, written again without a change, and gone."""
+    bench.done("apply", *options)
+    told = bench.done("check", *options)
+    assert told["differences"] == []
+    assert told["notVerified"]
+    assert not bench.done("apply", *options)["changed"]
+    assert bench.done("remove")["changed"]
+    assert not bench.file.exists()
 
 
-def test_what_a_trusted_repository_allows_is_seen(bench: Bench) -> None:
-    bench.write(bench.repo / PROJECT[bench.agent], LOOSE[bench.agent])
-    bench.done("apply", "--trusted", bench.repo)
-    expected = {
-        "claude": {"permissions.allow", "sandbox.filesystem.allowWrite"},
-        "opencode": {"agent.build.permission"},
-    }
-    assert set(bench.differing("--trusted", bench.repo)) == expected[bench.agent]
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--writes", "nothing"),
+        ("--network", "full"),
+        ("--network", "a.example", "--network", "**.b.example"),
+        ("--writes", "everything", "--boundary", "container"),
+    ],
+)
+def test_what_was_applied_for_claude_is_in_force_and_removed_again(
+    claude: Bench, options: tuple[str, ...]
+) -> None:
+    cycle(claude, *options)
 
 
-def test_what_the_user_allows_in_a_file_of_their_own_is_seen_and_the_file_left_alone(bench: Bench) -> None:
-    own = bench.user / OWN[bench.agent]
-    bench.write(own, LOOSE[bench.agent])
+def test_what_was_applied_for_opencode_is_in_force_and_removed_again(opencode: Bench) -> None:
+    board = opencode.base / "board"
+    board.mkdir()
+    cycle(opencode, "--board", board, "--network", "a.example")
+
+
+def test_a_configuration_of_the_user_that_opencode_refuses_is_named(opencode: Bench) -> None:
+    own = opencode.user / OWN["opencode"]
+    opencode.write(own, {"permission": {"webfetch": {"https://a.example/*": "allow"}}})
+    opencode.done("apply")
+    told = opencode.run("check")
+    assert told.returncode == 65, told.stdout + told.stderr
+    assert "opencode.json" in told.stderr
+    assert "a.example" not in told.stderr
+
+
+def test_a_board_is_the_one_root_that_is_added_for_claude(claude: Bench) -> None:
+    board = claude.base / "board"
+    board.mkdir()
+    assert any("broker" in note for note in claude.done("apply", "--board", board)["decision"]["notes"])
+    assert claude.done("check", "--board", board)["differences"] == []
+    roots = {"permissions.allow", "permissions.additionalDirectories", "sandbox.filesystem.allowWrite"}
+    assert set(claude.differing()) == roots
+
+
+def test_a_repository_changes_claude_only_if_it_is_trusted_and_that_is_seen(claude: Bench) -> None:
+    claude.write(claude.repo / PROJECT["claude"], LOOSE["claude"])
+    assert claude.done("apply")["projectLayers"] == [str(claude.repo / PROJECT["claude"])]
+    assert claude.done("check")["differences"] == []
+    found = claude.differing("--trusted", claude.repo)
+    assert set(found) == {"permissions.allow", "sandbox.filesystem.allowWrite"}
+    assert found["permissions.allow"]["origin"] == "projectSettings"
+
+
+def test_a_repository_changes_opencode_only_if_it_is_trusted_and_that_is_seen(opencode: Bench) -> None:
+    """Rules of the user's that are about no agent change nothing: ours are after them."""
+    own = opencode.user / OWN["opencode"]
+    general = {"bash": "ask", "external_directory": {"*": "allow", "/etc/*": "allow"}}
+    opencode.write(own, {"permission": general})
     before = own.read_bytes()
-    bench.done("apply")
-    found = bench.differing()
-    if bench.agent == "claude":
-        assert found["permissions.allow"]["origin"] == "userSettings"
-    bench.done("remove")
+    opencode.write(opencode.repo / PROJECT["opencode"], LOOSE["opencode"])
+    assert opencode.done("apply")["projectLayers"] == [str(opencode.repo / PROJECT["opencode"])]
+    assert opencode.done("check")["differences"] == []
+    assert set(opencode.differing("--trusted", opencode.repo)) == {"agent.build.permission"}
+    assert own.read_bytes() == before
+    assert [path.name for path in own.parent.iterdir()] == [own.name]
+
+
+def test_what_the_user_allows_claude_in_a_file_of_their_own_is_seen_and_the_file_left_alone(
+    claude: Bench,
+) -> None:
+    own = claude.user / OWN["claude"]
+    claude.write(own, LOOSE["claude"])
+    before = own.read_bytes()
+    claude.done("apply")
+    assert claude.differing()["permissions.allow"]["origin"] == "userSettings"
     assert own.read_bytes() == before
 
 
-def test_a_file_that_was_edited_is_seen_and_written_anew(bench: Bench) -> None:
-    bench.done("apply")
-    tree = json.loads(bench.file.read_text())
-    if bench.agent == "claude":
-        tree["sandbox"]["enabled"] = False
-    else:
-        tree["agent"]["build"]["permission"]["webfetch"] = "allow"
-    bench.file.write_text(json.dumps(tree))
-    assert bench.differing()
-    assert bench.done("apply")["changed"]
-    assert bench.done("check")["differences"] == []
+def test_a_file_of_ours_that_was_edited_is_seen_and_written_anew(claude: Bench) -> None:
+    claude.done("apply")
+    tree = json.loads(claude.file.read_text())
+    tree["sandbox"]["enabled"] = False
+    claude.file.write_text(json.dumps(tree))
+    assert "sandbox.enabled" in claude.differing()
+    assert claude.done("apply")["changed"]
+    assert claude.done("check")["differences"] == []
 
 
 def test_claude_without_what_its_sandbox_needs_is_not_a_pass(claude: Bench) -> None:
@@ -209,16 +218,15 @@ def test_claude_without_what_its_sandbox_needs_is_not_a_pass(claude: Bench) -> N
 
 def test_opencode_asks_the_rules_that_were_written(opencode: Bench) -> None:
     """Its own tool, called as the agent would call it."""
-    opencode.done("apply", "--writes", "nothing")
-    assert not _uses_write(opencode, "denied.txt")
-    opencode.done("apply")
-    assert _uses_write(opencode, "allowed.txt")
+    applied = opencode.done("apply", "--writes", "nothing")
+    assert not write_file(opencode, applied["launch"], opencode.repo / "denied.txt")
+    applied = opencode.done("apply")
+    assert write_file(opencode, applied["launch"], opencode.repo / "allowed.txt")
 
 
-def _uses_write(bench: Bench, name: str) -> bool:
-    launch = bench.done("plan", "--writes", "workspace" if name == "allowed.txt" else "nothing")["launch"]
-    variables = launch.split(" opencode run")[0]
-    params = json.dumps({"filePath": str(bench.repo / name), "content": "x"})
+def write_file(bench: Bench, launch: str, path: Path) -> bool:
+    variables, _, _ = launch.partition(" opencode run")
+    params = json.dumps({"filePath": str(path), "content": "x"})
     command = [str(bench.binary), "--pure", "debug", "agent", "build", "--tool", "write", "--params", params]
     subprocess.run(
         ["sh", "-c", f"{variables} exec {shlex.join(command)}"],
@@ -229,7 +237,7 @@ def _uses_write(bench: Bench, name: str) -> bool:
         timeout=TIMEOUT_S,
         check=False,
     )
-    return (bench.repo / name).exists()
+    return path.exists()
 
 
 @pytest.mark.skipif(shutil.which("socat") is None, reason="socat is not installed")

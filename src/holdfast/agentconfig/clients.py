@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,8 +18,10 @@ from holdfast.errors import InvalidRequest, NotFound, OperationFailed, SandboxUn
 ANSWER_S: Final = 60.0  # they start in two seconds; on a machine that does much else, many of those
 MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024  # all settings of all layers, many times over
 
+MAX_ERROR_BYTES: Final = 64 * 1024  # the first line of it is shown
 MAX_SETTINGS_BYTES: Final = 4 * 1024 * 1024  # of one file; more is no configuration
 
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _NOT_COPIED: Final = frozenset({"node_modules", "plugin", "plugins", ".git"})
 _ASK: Final = {"type": "control_request", "request_id": "1", "request": {"subtype": "get_settings"}}
 _STREAM: Final = ("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose")
@@ -45,7 +48,7 @@ def claude_settings(binary: Path, cwd: Path, arguments: Sequence[str]) -> dict[s
         SandboxUnavailable: it does not start, since its sandbox cannot work here or its settings are wrong.
         OperationFailed: it does not answer.
     """
-    told = _run(
+    told, _ = _run(
         [str(binary), *_STREAM, "--no-session-persistence", *arguments],
         cwd,
         {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"},
@@ -92,25 +95,25 @@ def opencode_config(binary: Path, cwd: Path, variables: Mapping[str, str], *what
     silent = {f"OPENCODE_DISABLE_{name}": value for name, value in quiet.items()}
     # Without plug-ins: they are programs, and would be fetched and run.
     command = [str(binary), "--pure", "debug", *what]
-    told = _run(command, cwd, {"PWD": str(cwd), **silent, **variables}, b"")
+    told, complaint = _run(command, cwd, {"PWD": str(cwd), **silent, **variables}, b"")
     answer = _object(told)
     if not answer:
         raise InvalidRequest(
-            "opencode does not accept its configuration, or does not start",
+            f"opencode does not accept its configuration, or does not start: {_first_line(complaint)}",
             remedy="opencode debug config says what is wrong; correct that file",
         )
     return answer
 
 
-def _run(command: list[str], cwd: Path, variables: Mapping[str, str], said: bytes) -> bytes:
-    """Its output; the whole group of processes is gone afterwards."""
-    with tempfile.TemporaryFile() as output:
+def _run(command: list[str], cwd: Path, variables: Mapping[str, str], said: bytes) -> tuple[bytes, bytes]:
+    """Its output and its errors; the whole group of processes is gone afterwards."""
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         try:
             process = subprocess.Popen(  # noqa: S603 - the operator's own program
                 command,
                 stdin=subprocess.PIPE,
                 stdout=output,
-                stderr=subprocess.DEVNULL,
+                stderr=errors,
                 env={**os.environ, **variables},
                 cwd=cwd,
                 start_new_session=True,
@@ -128,7 +131,14 @@ def _run(command: list[str], cwd: Path, variables: Mapping[str, str], said: byte
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         output.seek(0)
-        return output.read(MAX_ANSWER_BYTES)
+        errors.seek(0)
+        return output.read(MAX_ANSWER_BYTES), errors.read(MAX_ERROR_BYTES)
+
+
+def _first_line(errors: bytes) -> str:
+    """Which file it is about; the lines after it may quote what is in it."""
+    text = _COLOUR.sub("", errors.decode("utf-8", "replace")).strip()
+    return text.partition("\n")[0] or "no reason given"
 
 
 def _not_settings(folder: str, names: list[str]) -> set[str]:

@@ -6,7 +6,7 @@ that another layer has keeps its place there. So the rules are written for each 
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 from holdfast.agentconfig.decision import Decision, Mode, Network, Wish
 from holdfast.agentconfig.effective import Difference
@@ -25,7 +25,7 @@ _DENY: Final = "deny"
 _READERS: Final = ("read", "glob", "grep", "list", "lsp", "todowrite", "todoread", "skill")
 _PLAIN: Final = ("share", "autoupdate", "default_agent")
 
-Rules = Mapping[str, str | Mapping[str, str]]
+Rules: TypeAlias = Mapping[str, str | Mapping[str, str]]
 
 
 def render(mode: Mode, wish: Wish) -> dict[str, object]:
@@ -51,8 +51,8 @@ def notes(decision: Decision, wish: Wish) -> tuple[str, ...]:
     found = []
     if decision.mode is Mode.WORKSPACE and wish.network is not Network.FULL:
         found.append("commands have the network of this user: the rules close the tools of OpenCode only")
-    if decision.mode is Mode.WORKSPACE and any("*" in host for host in wish.hosts):
-        found.append("a host with a * is not allowed to its web tool: the * would match whole addresses")
+    if decision.mode is not Mode.FULL and wish.network is Network.HOSTS:
+        found.append("its web tool cannot be limited to hosts, and is closed")
     return tuple(found)
 
 
@@ -89,19 +89,13 @@ def _rules(mode: Mode, wish: Wish) -> Rules:
     change = _DENY if mode is Mode.READ_ONLY else _ALLOW
     roots = () if mode is Mode.READ_ONLY else wish.writable
     web = _ALLOW if wish.network is Network.FULL else _DENY
-    fetch: str | Mapping[str, str] = web
-    if wish.network is Network.HOSTS:
-        exact = [host for host in wish.hosts if "*" not in host]
-        fetch = {"*": _DENY} | {
-            f"{scheme}://{host}/*": _ALLOW for host in exact for scheme in ("https", "http")
-        }
     return {
         "*": _DENY,
         **dict.fromkeys(_READERS, _ALLOW),
         "edit": change,
         "bash": change,
         "task": {"*": _DENY, "general": _ALLOW, "explore": _ALLOW},
-        "webfetch": fetch,
+        "webfetch": web,
         "websearch": web,
         "external_directory": {"*": _DENY} | {f"{root.rstrip('/')}/*": _ALLOW for root in roots},
     }
