@@ -27,7 +27,11 @@ from holdfast.agentconfig.settings import Settings
 PROC_TEXT_CHANGED: Final = (0, 12)  # from this bubblewrap on Codex does not know the error and does not retry
 
 _ASSERT: Final = "see what is in force before the first task: holdfast config {agent} check"
-_CONFINE: Final = "confine the whole agent, by what really denies: holdfast exec -- opencode run ..."
+_CONFINE: Final = (
+    "confine the whole agent, by what really denies: holdfast exec --network on --allow-write "
+    "~/.local/share/opencode --allow-write ~/.local/state/opencode --allow-write ~/.cache/opencode "
+    "-- opencode run ..."
+)
 _DECLARE: Final = (
     "or run the agent in a container or virtual machine without host mounts and without the socket of a "
     "container daemon, and declare it: --boundary container"
