@@ -32,12 +32,12 @@ pins: $(VENV)/test                ## pin the newest versions that pyproject.toml
 	$(RUN)/python -m tools.pins
 
 clean:
-	rm -rf $(VENV) .codex .venv-swerex .mypy_cache .ruff_cache .hypothesis build src/*.egg-info
+	rm -rf $(VENV) .agents-cli .codex .venv-swerex .mypy_cache .ruff_cache .hypothesis build src/*.egg-info
 
 .PHONY: tools-for-tests
 tools-for-tests: $(VENV)/test
 	$(RUN)/python -m tools.get_packages
-	$(RUN)/python -m tools.get_codex
+	$(RUN)/python -m tools.get_agents
 
 # Each stamp says: everything pinned in that file is installed. A changed pin installs again.
 $(VENV)/python:

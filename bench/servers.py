@@ -69,7 +69,7 @@ def profiled(spec: Spec, directory: Path) -> Spec:
 
 
 def find_codex(wanted: str | None) -> str:
-    """The reference binary: as given, else from CODEX_BIN, else from `.codex/`, else from PATH.
+    """The reference binary: as given, else from CODEX_BIN, else from `.agents-cli/`, else from PATH.
 
     The native binary is preferred to the script of its npm package, which would add the start of Node.
     """

@@ -11,6 +11,8 @@ PACKAGES: Final = {
     "bwrap": "bubblewrap",
     "less": "less",
     "node": "nodejs",
+    "socat": "socat",
+    "tmux": "tmux",
 }  # program -> Debian package
 
 
