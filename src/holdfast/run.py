@@ -28,15 +28,15 @@ from holdfast.sandbox.paths import absolute, join, parent
 from holdfast.sandbox.planner import settle
 from holdfast.sandbox.policy import Access, Bound, Network, Policy, bind
 from holdfast.sandbox.resolve import locate, look, trace
-from holdfast.sandbox.select import ANY, Choice, Enforcement
+from holdfast.sandbox.select import ANY, Choice
 from holdfast.server.childenv import scrubbed
 from holdfast.server.confine import loopback_ports
 from holdfast.server.executor import Executor
 from holdfast.server.launch import LOST_CODE, Command, Exit, StartFailed
 from holdfast.server.sandboxes import Sandbox, plan_of
-from holdfast.server.verdict import MAX_TAIL, denial_report, judge_of
+from holdfast.server.verdict import MAX_TAIL, denial_report, enforcement_report, judge_of
 from holdfast.streams import Streams, Tail, occupy_standard_descriptors, opened
-from holdfast.wire.processes import DenialReport, EnforcementReport, Usage
+from holdfast.wire.processes import DenialReport, Usage
 
 GRACE_S: Final = 5.0  # from SIGTERM to SIGKILL: a build tool removes its temporary files in less
 _OWNER: Final = 1
@@ -218,7 +218,7 @@ async def _plan(scene: _Scene) -> Planned:
     finally:
         await executor.aclose()
     made, _ = plan_of(scene.bound, scene.cwd, scene.loopback_ports)
-    return Planned(made.describe(), _report(sandbox.enforcement))
+    return Planned(made.describe(), enforcement_report(sandbox.enforcement))
 
 
 async def _execute(scene: _Scene, argv: Sequence[str]) -> Ending:
@@ -241,7 +241,7 @@ async def _execute(scene: _Scene, argv: Sequence[str]) -> Ending:
     judge = judge_of(sandbox, scene.cwd)
     denial = None if judge is None else judge(end.code, tail.read()).denial
     usage = Usage(end.user_ms, end.system_ms, end.peak_rss_bytes)
-    return Ending(end.code, _report(sandbox.enforcement), denial_report(denial), usage)
+    return Ending(end.code, enforcement_report(sandbox.enforcement), denial_report(denial), usage)
 
 
 class _Run:
@@ -314,9 +314,4 @@ def _not_started(exc: StartFailed, command: Command, sandbox: Sandbox) -> Ending
         if not decision.allowed:
             grant, evidence = decision.grant, os.strerror(exc.errno)
             denial = DenialReport("filesystem", real, None, "read", decision.why, grant, 1.0, evidence)
-    return Ending(code, _report(sandbox.enforcement), denial, failure=failure)
-
-
-def _report(held: Enforcement) -> EnforcementReport:
-    missing, weakened, remedies = (list(told) for told in (held.missing, held.weakened, held.remedies))
-    return EnforcementReport(held.backend.value, missing, weakened, remedies, held.fingerprint)
+    return Ending(code, enforcement_report(sandbox.enforcement), denial, failure=failure)

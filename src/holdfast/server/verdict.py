@@ -7,9 +7,10 @@ from typing import Final, TypeAlias
 
 from holdfast.sandbox.denials import Denial, Evidence, classify, sandbox_denied
 from holdfast.sandbox.policy import Network
+from holdfast.sandbox.select import Enforcement
 from holdfast.server.quarantine import denial_of, set_aside
 from holdfast.server.sandboxes import Sandbox
-from holdfast.wire.processes import DenialReport
+from holdfast.wire.processes import DenialReport, EnforcementReport
 
 MAX_TAIL: Final = 64 * 1024  # bytes at the end of the output that are read for a reason
 
@@ -68,3 +69,9 @@ def denial_report(denial: Denial | None) -> DenialReport | None:
         denial.confidence,
         denial.evidence,
     )
+
+
+def enforcement_report(held: Enforcement) -> EnforcementReport:
+    """The wire's form of what holds."""
+    missing, weakened, remedies = (list(told) for told in (held.missing, held.weakened, held.remedies))
+    return EnforcementReport(held.backend.value, missing, weakened, remedies, held.fingerprint)
