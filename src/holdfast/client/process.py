@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast.client.answer import typed
 from holdfast.client.backlog import Backlog, Ends, Reader
+from holdfast.client.denials import Denials
 from holdfast.client.ordering import Closed, Event, Exited, Lost, Ordering, Output, Page
 from holdfast.client.pushed import Pushed, decode_page
 from holdfast.client.session import Session
@@ -35,6 +36,7 @@ from holdfast.wire.processes import (
     ResizeParams,
     SignalParams,
     Usage,
+    WatchReport,
     WriteParams,
 )
 from holdfast.wire.rpc import JsonValue
@@ -64,6 +66,7 @@ class _Started(msgspec.Struct, rename="camel"):
     process_id: str
     sandbox_type: str | None = None
     enforcement: EnforcementReport | None = None
+    watch: WatchReport | None = None
 
 
 class _Written(msgspec.Struct):
@@ -105,8 +108,10 @@ class _Collector:
 class Process:
     """Made by `Environment.start`. Iterate over it for events, over `stdout` and `stderr` for bytes."""
 
-    def __init__(self, session: Session, process_id: str, *, tty: bool) -> None:
+    def __init__(self, session: Session, process_id: str, *, tty: bool, watch: bool = False) -> None:
         self.process_id = process_id
+        self.watch: WatchReport | None = WatchReport(False, "this server cannot watch") if watch else None
+        self.denials: Denials | None = Denials(session, process_id) if watch else None
         self.recoverable = False
         self.sandbox_type: str | None = None
         self.enforcement: EnforcementReport | None = None
@@ -272,6 +277,7 @@ class Process:
         """The answer to its start."""
         start = typed(answer, _Started)
         self.sandbox_type, self.enforcement = start.sandbox_type, start.enforcement
+        self.watch = start.watch or self.watch
         self.recoverable = not self._closed
 
     def take(self, pushed: Pushed) -> None:
@@ -289,12 +295,15 @@ class Process:
             ready = self._ordering.catch_up(page)
         except Lost as exc:
             raise OutputLost(str(exc)) from None
+        if self.denials is not None:
+            self.denials.catch_up()
         if ready:
             self._publish(ready)
 
     def fail(self, error: HoldfastError) -> None:
         if not self._closed and self._failure is None:
             self._failure = error
+            self._end_denials()
             self._wake()
 
     def _publish(self, events: list[Event]) -> None:
@@ -319,7 +328,12 @@ class Process:
         if isinstance(event, Closed):
             self._closed = True
             self.recoverable = False
+            self._end_denials()
             self._session.remove_route(self.process_id)
+
+    def _end_denials(self) -> None:
+        if self.denials is not None:
+            self.denials.close()
 
     async def _ask_verdict(self, event: Exited) -> None:
         """An older server does not say with the exit whether the sandbox was the reason; a page does."""

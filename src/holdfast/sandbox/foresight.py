@@ -20,7 +20,7 @@ _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10  # linux/socket.h
 _MAPPED: Final = bytes(10) + b"\xff\xff"  # an IPv4 address in IPv6
 _MASKS: Final = (StepKind.MASK_DIRECTORY, StepKind.MASK_FILE)
 _GRANTS: Final = (StepKind.READABLE, StepKind.WRITABLE, StepKind.READ_ONLY)
-ACCESS: Final = {  # how an aim is called in a report
+_ACCESS: Final = {
     Aim.OPEN: "write",
     Aim.WRITE: "write",
     Aim.CHANGE: "write",
@@ -30,6 +30,11 @@ ACCESS: Final = {  # how an aim is called in a report
     Aim.CONNECT: "connect",
     Aim.LISTEN: "listen",
 }
+
+
+def access(aim: Aim, *, exists: bool) -> str:
+    """How an aim is called in a report."""
+    return "create" if aim is Aim.OPEN and not exists else _ACCESS[aim]
 
 
 class Scene(NamedTuple):

@@ -28,7 +28,7 @@ from ctypes import c_int, c_ulong, c_void_p
 from typing import Final, NamedTuple
 
 from holdfast.sandbox import foresight
-from holdfast.sandbox.foresight import ACCESS, Scene, Terrain
+from holdfast.sandbox.foresight import Scene, Terrain
 from holdfast.sandbox.notifyfilter import WRITE_INTENT, Aim, Call, Place, watched
 from holdfast.sandbox.orders import receive_with_fds
 from holdfast.sandbox.tracee import Memory, View, name_of, shown
@@ -211,22 +211,24 @@ class Watcher:
         if isinstance(asked, foresight.Address):
             found = foresight.predict_connect(asked, self._scene) if aim is Aim.CONNECT else None
             if found is not None:
-                self._denied(call, aim, found, asked.host, asked.host, pid, comm)
+                key = _Denied(call.name, foresight.access(aim, exists=True), found, asked.host)
+                self._denied(key, asked.host, pid, comm)
         elif aim is Aim.LISTEN:
-            self._denied(call, aim, "EBUSY", "", "", pid, comm)
+            self._denied(_Denied(call.name, foresight.access(aim, exists=True), "EBUSY", ""), "", pid, comm)
         elif len(call.aims) == 2 and len(asked) == 2:
-            source, target = (self._look(one, aim_) for one, aim_ in zip(asked, call.aims, strict=True))
+            source, target = (self._look(one, wanted) for one, wanted in zip(asked, call.aims, strict=True))
             moved = foresight.predict_move(source, target, self._scene)
             if moved is not None:
-                at, aim, code = moved
-                written = asked[0 if at is source else 1].written
-                self._denied(call, aim, code, shown(written), at.path, pid, comm)
+                at, wanted, code = moved
+                key = _Denied(call.name, foresight.access(wanted, exists=at.exists), code, at.path)
+                self._denied(key, shown(asked[0 if at is source else 1].written), pid, comm)
         else:
             for one in asked:
                 at = self._look(one, aim)
-                code_ = foresight.predict(aim, flags, at, self._scene)
-                if code_ is not None:
-                    self._denied(call, aim, code_, shown(one.written), at.path, pid, comm)
+                found = foresight.predict(aim, flags, at, self._scene)
+                if found is not None:
+                    key = _Denied(call.name, foresight.access(aim, exists=at.exists), found, at.path)
+                    self._denied(key, shown(one.written), pid, comm)
 
     def _look(self, asked: _Asked, aim: Aim) -> Terrain:
         moves = aim in (Aim.REMOVE, Aim.CREATE)
@@ -237,15 +239,14 @@ class Watcher:
             at = at._replace(read_only=around.read_only)
         return at
 
-    def _denied(self, call: Call, aim: Aim, code: str, asked: str, path: str, pid: int, comm: str) -> None:
-        key = _Denied(call.name, ACCESS[aim], code, path)
+    def _denied(self, key: _Denied, asked: str, pid: int, comm: str) -> None:
         kind = self._kinds.get(key)
         if kind is None:
-            if len(self._kinds) >= MAX_KINDS or self._bytes + len(path) > MAX_KIND_BYTES:
+            if len(self._kinds) >= MAX_KINDS or self._bytes + len(key.path) > MAX_KIND_BYTES:
                 self._dropped += 1
                 return
             kind = self._kinds[key] = _Kind()
-            self._bytes += len(path)
+            self._bytes += len(key.path)
             self._next_flush = 0.0
         kind.asked, kind.pid, kind.comm, kind.count = asked, pid, comm or name_of(pid), kind.count + 1
         self._due[key] = None
