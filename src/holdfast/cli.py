@@ -192,6 +192,11 @@ def serve(
 )
 @_backend
 @_degraded
+@click.option(
+    "--watch",
+    is_flag=True,
+    help="Watch its calls: a denial is then named exactly, and --json has all of them.",
+)
 @click.option("--print-plan", is_flag=True, help="Print what would be done and by whom; run nothing.")
 @click.option(
     "--explain",
@@ -221,6 +226,7 @@ def exec_(
     where: str | None,
     backend: str,
     degraded: bool,
+    watch: bool,
     print_plan: bool,
     explain: tuple[str, ...],
     as_json: bool,
@@ -252,6 +258,7 @@ def exec_(
             cwd=cwd,
             choice=_choice(backend, degraded=degraded),
             loopback_ports=loopback_port,
+            watch=watch,
         )
         if where is not None:
             from holdfast import remoterun
@@ -260,6 +267,7 @@ def exec_(
                 {
                     "--backend": backend != "auto",
                     "--degraded": degraded,
+                    "--watch": watch,
                     "--print-plan": print_plan,
                     "--explain": bool(explain),
                     "--loopback-port": bool(loopback_port),
