@@ -98,7 +98,7 @@ def test_an_unknown_architecture_has_no_filter() -> None:
         program("riscv64", network=True)
 
 
-@pytest.mark.parametrize("call", (*FILES, *NETWORK), ids=lambda call: call.name)
+@pytest.mark.parametrize("call", [*FILES, *NETWORK], ids=lambda call: call.name)
 def test_every_aim_has_the_path_that_it_is_about(call: Call) -> None:
     assert len(call.places) == (0 if call.aims == (Aim.LISTEN,) else len(call.aims))
 
