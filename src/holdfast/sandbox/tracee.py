@@ -137,10 +137,15 @@ class View:
 def name_of(pid: int) -> str:
     """What the process is called; empty if it is gone."""
     try:
-        with open(f"/proc/{pid}/comm", "rb") as file:
-            return shown(file.read(64).rstrip(b"\n"))
+        fd = os.open(b"/proc/%d/comm" % pid, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return ""
+    try:
+        return shown(os.read(fd, 64).rstrip(b"\n"))
+    except OSError:
+        return ""
+    finally:
+        os.close(fd)
 
 
 def shown(data: bytes) -> str:

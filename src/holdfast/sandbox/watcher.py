@@ -39,12 +39,13 @@ MAX_KIND_BYTES: Final = 512 * 1024  # of their paths
 FLUSH_S: Final = 0.25  # how long a repetition may wait to be told
 MEMORY_BYTES: Final = mmap.PAGESIZE
 # linux/seccomp.h
-_RECEIVE, _SEND = 0xC0502100, 0xC0182101
+_RECEIVE, _SEND, _SET_FLAGS = 0xC0502100, 0xC0182101, 0x40082104
+_SYNC_WAKE_UP: Final = 1
 _NOTICE: Final = struct.Struct("=QIIiIQ6Q")  # struct seccomp_notif: id, pid, flags, struct seccomp_data
 _RESPONSE: Final = struct.Struct("=QqiI")
 _CONTINUE: Final = 1  # SECCOMP_USER_NOTIF_FLAG_CONTINUE
 _ZERO: Final = bytes(_NOTICE.size)
-_AT_FDCWD: Final = -100
+_AT_FDCWD: Final = -100 & 0xFFFFFFFF
 _ADDRESS_BYTES: Final = 110  # struct sockaddr_un
 
 
@@ -85,7 +86,8 @@ class Watcher:
         self._sock, self._scene, self._listener = sock, scene, listener
         self._shared = mmap.mmap(memory, MEMORY_BYTES)
         self._notice = ctypes.addressof(ctypes.c_char.from_buffer(self._shared))
-        self._response = ctypes.create_string_buffer(_RESPONSE.size)
+        self._answer = ctypes.create_string_buffer(_RESPONSE.size)
+        self._response = ctypes.addressof(self._answer)
         self._memory, self._view = Memory(), View(root)
         self._writable = tuple(os.fsencode(path.rstrip("/") + "/") for path in scene.writable)
         self._spared = tuple(os.fsencode(path) for path in scene.fixed if path not in scene.writable)
@@ -96,31 +98,30 @@ class Watcher:
         self._next_flush = 0.0
         self._dropped = self._unread = 0
         self._counted = (0, 0)
+        # A hint: the caller sleeps until we have answered. Halves the wait on a loaded machine; Linux 6.6.
+        _ioctl(listener, _SET_FLAGS, _SYNC_WAKE_UP)
         self._poll = select.poll()
         self._poll.register(listener, select.POLLIN)
         self._poll.register(sock, select.POLLIN)
 
     def run(self) -> None:
         """Until the command has ended, or nobody wants to know any more."""
+        if self._shared[:8] != _ZERO[:8]:
+            self._serve()  # what a predecessor left
         while True:
-            if self._shared[:8] == bytes(8):
-                ready = dict(self._poll.poll(FLUSH_S * 1000 if self._due else None))
-                if self._sock.fileno() in ready:
+            for fd, event in self._poll.poll(FLUSH_S * 1000 if self._due else None):
+                if fd != self._listener:
                     return
-                event = ready.get(self._listener, 0)
                 if event & select.POLLIN:
-                    self._receive()
-                elif event:
+                    if _ioctl(fd, _RECEIVE, self._notice) == 0:
+                        self._serve()
+                    else:
+                        self._shared[: _NOTICE.size] = _ZERO  # the caller was killed meanwhile
+                else:
                     self._flush()  # every process that could call has ended
                     return
-                elif self._due:
-                    self._flush()
-                continue
-            self._serve()
-
-    def _receive(self) -> None:
-        if _ioctl(self._listener, _RECEIVE, self._notice) < 0:
-            self._shared[: _NOTICE.size] = _ZERO  # the caller was killed meanwhile
+            if self._due and time.monotonic() >= self._next_flush:
+                self._flush()
 
     def _serve(self) -> None:
         """The call in our memory: read, answer, judge."""
@@ -136,8 +137,8 @@ class Watcher:
         except (OSError, ValueError):
             self._unread += 1  # gone, or nobody may read it
             call = None
-        ctypes.memmove(self._response, _RESPONSE.pack(id_, 0, 0, _CONTINUE), _RESPONSE.size)
-        answered = _ioctl(self._listener, _SEND, ctypes.addressof(self._response)) == 0
+        _RESPONSE.pack_into(self._answer, 0, id_, 0, 0, _CONTINUE)
+        answered = _ioctl(self._listener, _SEND, self._response) == 0
         self._shared[: _NOTICE.size] = _ZERO
         if call is None or not answered:
             return
@@ -165,12 +166,12 @@ class Watcher:
             address = foresight.address_of(self._memory.read(pid, args[place], min(length, _ADDRESS_BYTES)))
             if aim is Aim.CONNECT or not address.path:
                 return address
-            return [self._from_root(address.path, pid, None, follow=False)]
+            return [self._from_root(address.path, pid, _AT_FDCWD, follow=False)]
         return [
             self._from_root(
                 self._memory.text(pid, args[place.path]),
                 pid,
-                None if place.directory is None else args[place.directory],
+                _AT_FDCWD if place.directory is None else args[place.directory],
                 follow=self._follows(call, place, flags),
             )
             for place in call.places
@@ -184,10 +185,10 @@ class Watcher:
         return place.follow and not flags & call.unfollow
 
     @staticmethod
-    def _from_root(written: bytes, pid: int, directory: int | None, *, follow: bool) -> _Asked:
+    def _from_root(written: bytes, pid: int, directory: int, *, follow: bool) -> _Asked:
         if written.startswith(b"/"):
             return _Asked(written, written, follow)
-        number = _AT_FDCWD if directory is None else ctypes.c_int32(directory & 0xFFFFFFFF).value
+        number = directory & 0xFFFFFFFF  # the kernel reads no more of it
         link = b"cwd" if number == _AT_FDCWD else b"fd/%d" % number
         return _Asked(written, os.path.join(os.readlink(b"/proc/%d/%b" % (pid, link)), written), follow)
 
@@ -247,11 +248,9 @@ class Watcher:
                 return
             kind = self._kinds[key] = _Kind()
             self._bytes += len(key.path)
-            self._next_flush = 0.0
+            self._next_flush = 0.0  # what is new is told at once
         kind.asked, kind.pid, kind.comm, kind.count = asked, pid, comm or name_of(pid), kind.count + 1
         self._due[key] = None
-        if time.monotonic() >= self._next_flush:
-            self._flush()
 
     def _flush(self) -> None:
         """Tell what is due; what does not fit into the socket waits."""

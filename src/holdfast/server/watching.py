@@ -232,7 +232,8 @@ class Watch:
             self._tell(entry)
 
     def _died(self, end: Exit) -> None:
-        if self._closed or self._then is not None or end.code == LOST_CODE:
+        # By itself it ends only when all is over; that can be heard before the command's own end.
+        if self._closed or self._then is not None or end.code in (0, LOST_CODE):
             return
         delay = min(FIRST_RETRY_S * 2**self._deaths, MAX_RETRY_S) if self._deaths else 0.0
         self._deaths += 1
