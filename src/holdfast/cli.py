@@ -14,6 +14,7 @@ from holdfast import __version__
 from holdfast.commands.config import config
 from holdfast.commands.cp import cp
 from holdfast.commands.doctor import doctor
+from holdfast.commands.duration import duration
 from holdfast.commands.oneline import OneLine, fail
 from holdfast.errors import HoldfastError, StartupError
 from holdfast.server.address import DEFAULT
@@ -100,6 +101,14 @@ def _choice(backend: str, *, degraded: bool) -> "Choice":
 @click.option(
     "--hint/--no-hint", default=None, help="Say on standard error what to type next [default: on a terminal]."
 )
+@click.option(
+    "--keep",
+    "keep_s",
+    metavar="DURATION",
+    type=duration,
+    help="Keep sessions that nobody holds, and what ended in them, for so long (90s, 30m, 12h, 7d) instead "
+    "of 30 s. Whoever may connect and knows a session's id may resume it.",
+)
 @_backend
 @_degraded
 @click.option("--metrics", is_flag=True, help="Serve Prometheus metrics on /metrics of a ws:// listener.")
@@ -122,6 +131,7 @@ def serve(
     ws_audience: str | None,
     skew_s: int,
     hint: bool | None,
+    keep_s: float | None,
     backend: str,
     degraded: bool,
     metrics: bool,
@@ -151,7 +161,8 @@ def serve(
             audience=ws_audience,
             skew_s=skew_s,
         )
-        options = Options(parse(listen), slots, authenticator, metrics, _choice(backend, degraded=degraded))
+        choice = _choice(backend, degraded=degraded)
+        options = Options(parse(listen), slots, authenticator, metrics, choice, keep_s)
         _run(run(options, announce=functools.partial(_announce, hint=hint)))
     except HoldfastError as exc:
         fail(exc)

@@ -321,6 +321,15 @@ class Processes:
             1 for entry in self._entries.values() if isinstance(entry, _Starting) or not entry.log.exited
         )
 
+    @property
+    def any(self) -> bool:
+        """Is there anything to come back for?"""
+        return bool(self._entries)
+
+    def held_bytes(self) -> int:
+        """How much output of all of them is kept."""
+        return sum(entry.log.held_bytes for entry in self._entries.values() if isinstance(entry, Process))
+
     def pause(self) -> None:
         """The reader does not keep up: let the children wait."""
         self._paused = True
