@@ -137,7 +137,7 @@ class Environment:
             arg0=arg0,
             env_policy=_CORE if env is None else None,
             sandbox=policy.context(to_native(where.uri)) if policy is not None and policy.confines else None,
-            watch=watch or msgspec.UNSET,
+            watch=watch,
         )
         process = Process(self._session, params.process_id, tty=tty, watch=watch)
         self._session.add_route(process)

@@ -52,7 +52,7 @@ class StartParams(Params, frozen=True):
         None  # refused until there is a proxy, so its shape is not ours yet
     )
     metadata: StartMetadata | None = None
-    watch: bool | msgspec.UnsetType = msgspec.UNSET  # ours: tell what the sandbox refuses, as it happens
+    watch: bool = False  # ours: tell what the sandbox refuses, as it happens
 
 
 SandboxType: TypeAlias = Literal["none", "macosSeatbelt", "linuxSeccomp"]
