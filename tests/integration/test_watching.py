@@ -235,6 +235,30 @@ def test_where_there_is_no_watcher_that_is_said(anyone: Place, backend: str) -> 
     assert report["denials"] == []
 
 
+# Be watched by somebody else, who wants to hear of nothing, and become the command.
+ELSEWHERE = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None, use_errno=True)
+class Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_uint16), ("filter", ctypes.c_char_p))
+program = Program(1, (0x06).to_bytes(2, "little") + bytes(2) + (0x7FFF0000).to_bytes(4, "little"))
+libc.prctl(38, 1, 0, 0, 0)
+heard = libc.syscall({"x86_64": 317, "aarch64": 277}[os.uname().machine], 1, 8, ctypes.byref(program))
+os.set_inheritable(heard, True)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def test_where_somebody_else_listens_already_the_command_runs_and_that_is_said() -> None:
+    with place_of(0) as made:
+        command = made.command("--watch", "--json", "--", "sh", "-c", "mkdir ../outside/d; echo ran")
+        done = made.call([sys.executable, "-I", "-c", ELSEWHERE, *command])
+    report = json.loads(done.err.splitlines()[-1])
+    assert done.out == "ran\n"
+    assert report["enforcement"]["backend"] != "none"
+    assert report["watch"] == {"on": False, "why": "the kernel gives no listener: Device or resource busy"}
+
+
 OWN_LISTENER = """
 import ctypes, errno, os
 libc = ctypes.CDLL(None, use_errno=True)

@@ -17,16 +17,14 @@ from typing import Final, NamedTuple
 from holdfast.sandbox.seccomp import (
     ALLOW,
     ARCHITECTURES,
-    IF_ANY_BIT,
-    IF_EQUAL,
-    LOAD,
-    NR,
     Instruction,
     assemble,
     load_arg,
+    load_number,
     native_only,
     ret,
     when,
+    when_any_bit,
 )
 
 NOTIFY: Final = 0x7FC00000  # SECCOMP_RET_USER_NOTIF
@@ -137,10 +135,10 @@ def _told(call: Call) -> list[Instruction]:
     if call.bits is None:
         return notify
     index, bits = call.bits
-    inner = [*load_arg(index), (IF_ANY_BIT, 0, 1, bits), *notify]
+    inner = [*load_arg(index), *when_any_bit(bits, notify)]
     if call.value is not None:
-        inner = [*load_arg(call.value[0]), (IF_EQUAL, 0, len(inner), call.value[1]), *inner]
-    return [*inner, (LOAD, 0, 0, NR)]
+        inner = [*load_arg(call.value[0]), *when(call.value[1], inner)]
+    return [*inner, *load_number()]
 
 
 @functools.cache  # made once in the launcher, inherited by every child it forks

@@ -26,10 +26,10 @@ from typing import Final
 from holdfast.sandbox.callrules import ALONE, CallRule
 
 # linux/bpf_common.h
-LOAD: Final = 0x20  # BPF_LD | BPF_W | BPF_ABS
-IF_EQUAL: Final = 0x15  # BPF_JMP | BPF_JEQ | BPF_K
-IF_AT_LEAST: Final = 0x35  # BPF_JMP | BPF_JGE | BPF_K
-IF_ANY_BIT: Final = 0x45  # BPF_JMP | BPF_JSET | BPF_K
+_LOAD: Final = 0x20  # BPF_LD | BPF_W | BPF_ABS
+_IF_EQUAL: Final = 0x15  # BPF_JMP | BPF_JEQ | BPF_K
+_IF_AT_LEAST: Final = 0x35  # BPF_JMP | BPF_JGE | BPF_K
+_IF_ANY_BIT: Final = 0x45  # BPF_JMP | BPF_JSET | BPF_K
 _RETURN: Final = 0x06  # BPF_RET | BPF_K
 _INSTRUCTION: Final = struct.Struct("<HBBI")
 # linux/seccomp.h
@@ -38,7 +38,7 @@ KILL: Final = 0x80000000  # SECCOMP_RET_KILL_PROCESS
 _ERRNO: Final = 0x00050000
 REFUSE: Final = _ERRNO | errno.EPERM
 ABSENT: Final = _ERRNO | errno.ENOSYS
-NR, _ARCH, _ARGS = 0, 4, 16  # offsets in struct seccomp_data
+_NR, _ARCH, _ARGS = 0, 4, 16  # offsets in struct seccomp_data
 # sched.h, asm-generic/ioctls.h, linux/socket.h, linux/netlink.h
 _CLONE_NEWUSER: Final = 0x10000000
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # type into the terminal of whoever started us
@@ -159,22 +159,31 @@ def ret(action: int) -> list[Instruction]:
 
 def when(number: int, body: list[Instruction]) -> list[Instruction]:
     """For this call only: a body that ends in a return, or with the number loaded, as it must be before."""
-    return [(IF_EQUAL, 0, len(body), number), *body]
+    return [(_IF_EQUAL, 0, len(body), number), *body]
+
+
+def when_any_bit(bits: int, body: list[Instruction]) -> list[Instruction]:
+    """The same if the loaded word has one of these bits."""
+    return [(_IF_ANY_BIT, 0, len(body), bits), *body]
+
+
+def load_number() -> list[Instruction]:
+    return [(_LOAD, 0, 0, _NR)]
 
 
 def load_arg(index: int) -> list[Instruction]:
-    return [(LOAD, 0, 0, _ARGS + 8 * index)]
+    return [(_LOAD, 0, 0, _ARGS + 8 * index)]
 
 
 def native_only(architecture: Architecture) -> list[Instruction]:
     """Every program's beginning: what speaks other numbers is stopped; then the call's number is loaded."""
     code: list[Instruction] = [
-        (LOAD, 0, 0, _ARCH),
-        (IF_EQUAL, 1, 0, architecture.audit),
+        (_LOAD, 0, 0, _ARCH),
+        (_IF_EQUAL, 1, 0, architecture.audit),
         *ret(KILL),
-        (LOAD, 0, 0, NR),
+        (_LOAD, 0, 0, _NR),
     ]
-    return [*code, (IF_AT_LEAST, 0, 1, _X32_BIT), *ret(REFUSE)] if architecture.x32 else code
+    return [*code, (_IF_AT_LEAST, 0, 1, _X32_BIT), *ret(REFUSE)] if architecture.x32 else code
 
 
 def assemble(code: list[Instruction]) -> bytes:
@@ -185,26 +194,26 @@ def assemble(code: list[Instruction]) -> bytes:
 def _allow_only(values: tuple[int, ...]) -> list[Instruction]:
     """Allow when the loaded word is one of the values, refuse otherwise."""
     tests: list[Instruction] = [
-        (IF_EQUAL, len(values) - place, 0, value) for place, value in enumerate(values)
+        (_IF_EQUAL, len(values) - place, 0, value) for place, value in enumerate(values)
     ]
     return [*tests, *ret(REFUSE), *ret(ALLOW)]
 
 
 def _refuse_only(values: tuple[int, ...]) -> list[Instruction]:
     tests: list[Instruction] = [
-        (IF_EQUAL, len(values) - place, 0, value) for place, value in enumerate(values)
+        (_IF_EQUAL, len(values) - place, 0, value) for place, value in enumerate(values)
     ]
     return [*tests, *ret(ALLOW), *ret(REFUSE)]
 
 
 def _no_user_namespace() -> list[Instruction]:
-    return [*load_arg(0), (IF_ANY_BIT, 0, 1, _CLONE_NEWUSER), *ret(REFUSE), *ret(ALLOW)]
+    return [*load_arg(0), (_IF_ANY_BIT, 0, 1, _CLONE_NEWUSER), *ret(REFUSE), *ret(ALLOW)]
 
 
 def _pair(sockets: Sockets) -> list[Instruction]:
     if sockets is Sockets.LOOPBACK_AND_UNIX:
         return [*load_arg(0), *_allow_only((_AF_UNIX,))]
-    streams = [*load_arg(1), (IF_ANY_BIT, 0, 1, _CONNECTIONLESS), *ret(REFUSE), *ret(ALLOW)]
+    streams = [*load_arg(1), (_IF_ANY_BIT, 0, 1, _CONNECTIONLESS), *ret(REFUSE), *ret(ALLOW)]
     return [*load_arg(0), *when(_AF_UNIX, streams), *ret(REFUSE)]
 
 
@@ -226,13 +235,13 @@ def _refusal(rule: CallRule) -> list[Instruction]:
     refuse = ret(_ERRNO | rule.errno)
     code: list[Instruction] = []
     for place, values in rule.unless:
-        tests = [(IF_EQUAL, len(values) - nth, 0, value) for nth, value in enumerate(values)]
+        tests = [(_IF_EQUAL, len(values) - nth, 0, value) for nth, value in enumerate(values)]
         code += [*load_arg(place), *tests, *refuse]
     if rule.bits is not None:
-        code += [*load_arg(rule.bits[0]), (IF_ANY_BIT, 0, 1, rule.bits[1]), *refuse]
+        code += [*load_arg(rule.bits[0]), (_IF_ANY_BIT, 0, 1, rule.bits[1]), *refuse]
     if rule.value is not None:
-        code += [*load_arg(rule.value[0]), (IF_EQUAL, 0, 1, rule.value[1]), *refuse]
-    return [*code, (LOAD, 0, 0, NR)] if code else refuse
+        code += [*load_arg(rule.value[0]), (_IF_EQUAL, 0, 1, rule.value[1]), *refuse]
+    return [*code, (_LOAD, 0, 0, _NR)] if code else refuse
 
 
 def instructions(machine: str, sockets: Sockets, *, alone: bool = False) -> list[Instruction]:

@@ -37,6 +37,9 @@ MAX_SCENE: Final = 128 * 1024  # bytes of the first message: some thousand paths
 MAX_KINDS: Final = 512  # denials told apart; further ones are only counted
 MAX_KIND_BYTES: Final = 512 * 1024  # of their paths
 FLUSH_S: Final = 0.25  # how long a repetition may wait to be told
+MAX_TOLD: Final = (
+    32  # repetitions told at a time; a program that tries hundreds of paths is no flood for others
+)
 MEMORY_BYTES: Final = mmap.PAGESIZE
 # linux/seccomp.h
 _RECEIVE, _SEND, _SET_FLAGS = 0xC0502100, 0xC0182101, 0x40082104
@@ -94,6 +97,7 @@ class Watcher:
         self._calls = watched(os.uname().machine)
         self._kinds: dict[_Denied, _Kind] = {}
         self._bytes = 0
+        self._fresh: list[_Denied] = []  # to be told at once
         self._due: dict[_Denied, None] = {}
         self._next_flush = 0.0
         self._dropped = self._unread = 0
@@ -118,7 +122,7 @@ class Watcher:
                     else:
                         self._shared[: _NOTICE.size] = _ZERO  # the caller was killed meanwhile
                 else:
-                    self._flush()  # every process that could call has ended
+                    self._flush(MAX_KINDS)  # every process that could call has ended
                     return
             if self._due and time.monotonic() >= self._next_flush:
                 self._flush()
@@ -248,14 +252,16 @@ class Watcher:
                 return
             kind = self._kinds[key] = _Kind()
             self._bytes += len(key.path)
-            self._next_flush = 0.0  # what is new is told at once
+            self._fresh.append(key)
+            self._next_flush = 0.0
         kind.asked, kind.pid, kind.comm, kind.count = asked, pid, comm or name_of(pid), kind.count + 1
         self._due[key] = None
 
-    def _flush(self) -> None:
-        """Tell what is due; what does not fit into the socket waits."""
+    def _flush(self, most: int = MAX_TOLD) -> None:
+        """Tell what is new, and at most so many of the rest; what does not fit into the socket waits."""
         self._next_flush = time.monotonic() + FLUSH_S
-        for key in list(self._due):
+        fresh, self._fresh = self._fresh, []
+        for key in dict.fromkeys([*fresh, *list(self._due)[:most]]):
             kind = self._kinds[key]
             told = {
                 **key._asdict(),

@@ -79,7 +79,7 @@ class DeniedLog:
     """Feed it what the watcher tells."""
 
     def __init__(self, process_id: str, rules: Rules) -> None:
-        self._process_id = process_id
+        self.process_id = process_id
         self._rules = rules
         self._entries: dict[tuple[str, ...], Denied] = {}
         self._bytes = 0
@@ -99,7 +99,7 @@ class DeniedLog:
                 return None
             self._bytes += size
             known = Denied(
-                process_id=self._process_id,
+                process_id=self.process_id,
                 number=0,
                 access=seen.access,
                 asked=seen.asked,

@@ -90,6 +90,7 @@ class Process:
         self._paused = False
         self._attached = False
         self._early_exit: Exit | None = None
+        self._early_denied: list[Denied] = []
         self._changed = asyncio.Event()
         self._id_json = _json.encode(process_id)
 
@@ -126,6 +127,8 @@ class Process:
         for fd in self._streams:
             os.set_blocking(fd, False)
         self._listen()
+        if self._early_denied:
+            asyncio.get_running_loop().call_soon(self._tell_early)
         if self._early_exit is not None:
             asyncio.get_running_loop().call_soon(self.exited, self._early_exit)
 
@@ -164,7 +167,14 @@ class Process:
 
     def denied(self, denied: Denied) -> None:
         """The watcher has seen something."""
-        self._push(notification("process/denied", denied))
+        if self._attached:
+            self._push(notification("process/denied", denied))
+        else:
+            self._early_denied.append(denied)  # the answer to its start comes first
+
+    def _tell_early(self) -> None:
+        for denied in self._early_denied:
+            self.denied(denied)
 
     # --- the end
 

@@ -152,6 +152,7 @@ class Watch:
         except OSError as exc:
             self._report.set_result(WatchReport(False, f"the kernel gives no listener: {exc.strerror}"))
             self._drop_inside()
+            self._drop_watcher()
             return
         self._drop_inside()
         memory = os.memfd_create("holdfast-watch", os.MFD_CLOEXEC)
@@ -233,15 +234,15 @@ class Watch:
 
     def _died(self, end: Exit) -> None:
         # By itself it ends only when all is over; that can be heard before the command's own end.
-        if self._closed or self._then is not None or end.code in (0, LOST_CODE):
+        if not self._watcher or self._then is not None or end.code in (0, LOST_CODE):
             return
         delay = min(FIRST_RETRY_S * 2**self._deaths, MAX_RETRY_S) if self._deaths else 0.0
         self._deaths += 1
-        log.warning("a watcher died and is replaced", extra={"process_id": self._watcher})
+        log.warning("a watcher died and is replaced", extra={"process_id": self.denials.process_id})
         self._timers = [self._loop.call_later(delay, self._replace)]
 
     def _replace(self) -> None:
-        if not self._closed and self._then is None:
+        if self._watcher and self._then is None:
             self._told = Counted(0, 0)
             task = self._loop.create_task(self._start_again())
             self._tasks.add(task)
@@ -252,6 +253,15 @@ class Watch:
             await self._start()
         except (HoldfastError, OSError):
             self._died(Exit(1))
+
+    def _drop_watcher(self) -> None:
+        if self._sock is not None:
+            self._loop.remove_reader(self._sock)
+            self._sock.close()
+            self._sock = None
+        if self._watcher:
+            watcher_id, self._watcher = self._watcher, 0
+            self._launcher.signal(watcher_id, signal.SIGKILL)
 
     # --- the end
 
@@ -279,14 +289,9 @@ class Watch:
             timer.cancel()
         for task in self._tasks:
             task.cancel()
-        if self._sock is not None:
-            self._loop.remove_reader(self._sock)
-            self._sock.close()
-            self._sock = None
+        self._drop_watcher()
         for fd in self._handed:
             os.close(fd)
         self._handed = ()
-        if self._watcher:
-            self._launcher.signal(self._watcher, signal.SIGKILL)
         if not self._report.done():
             self._report.set_result(WatchReport(False, "the command was not started"))

@@ -46,7 +46,7 @@ def test_an_open_is_told_of_only_if_it_wants_to_write(machine: str, flags: int, 
 @every_machine
 def test_every_call_without_a_condition_is_told_of(machine: str) -> None:
     plain = [number for number, call in watched(machine).items() if call.bits is None]
-    assert len(plain) > 15
+    assert len(plain) >= 15
     assert {ask(machine, number) for number in plain} == {NOTIFY}
 
 
