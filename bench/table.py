@@ -20,6 +20,7 @@ from bench.measures import (
 from bench.overhead import launch_overhead
 from bench.sdk import client_run, client_stream
 from bench.servers import Side
+from bench.watched import watch_ratio
 
 
 class Bar(NamedTuple):
@@ -70,6 +71,7 @@ MEASURES: Final = (
     Measure("confined-write", "confined write of 4 KiB", "ms", confined_write, (lower(0.01),)),
     Measure("confined-read", "confined read of 8 MiB", "ms", confined_read, (lower(0.5),)),
     Measure("launch", "view over bare spawn", "ms", launch_overhead, (lower(6, None),), ours_only=True),
+    Measure("watch", "watched over unwatched writing", "x", watch_ratio, (lower(2, None),), ours_only=True),
     Measure(
         "client-run", "env.run", "ms", client_run, (lower(1.15, Side.RAW),), raw=start_true, ours_only=True
     ),

@@ -51,7 +51,7 @@ async def supervisor(home: Path) -> Client:
 async def exec_server(home: Path, connect: Callable[[str], Awaitable[T]]) -> T:
     """What `connect` makes of the address of the exec server, which is started if there is none."""
     address = exec_address(home)
-    argv = [sys.executable, "-m", "holdfast", "serve", "--listen", address, "--no-hint"]
+    argv = [sys.executable, "-m", "holdfast", "serve", "--listen", address, "--keep", KEEP, "--no-hint"]
     return await _reached(lambda: connect(address), argv, home / "exec.log")
 
 

@@ -39,10 +39,11 @@ from holdfast.doctor.equivalence import (
 )
 from holdfast.errors import UsageError
 from holdfast.outcome import NOT_EXECUTABLE, NOT_FOUND
-from holdfast.run import Scene, Wish, enforcement_report, scene_of
+from holdfast.run import Scene, Wish, scene_of
 from holdfast.sandbox.paths import absolute
 from holdfast.server.executor import Executor
 from holdfast.server.launch import Command, Confinement, Launcher, StartFailed
+from holdfast.server.verdict import enforcement_report
 from holdfast.wire.processes import EnforcementReport
 
 TIMEOUT_S: Final = 60.0  # for the command, on either side
