@@ -82,11 +82,19 @@ class Look(NamedTuple):
 
     @property
     def commands(self) -> tuple[Process, ...]:
-        """What the worker runs in sessions of their own: agent CLIs do that with every command."""
-        if self.main is None:
+        """What the worker runs in sessions of their own, as agent CLIs do with every command.
+
+        Not what has the worker's own name: codex keeps two of itself in sessions of their own.
+        """
+        main = self.main
+        if main is None:
             return ()
-        below = self.processes[self.processes.index(self.main) + 1 :]
-        return tuple(p for p in below if p.session != self.main.session and p.state not in "ZX")
+        below = self.processes[self.processes.index(main) + 1 :]
+        return tuple(
+            process
+            for process in below
+            if process.session != main.session and process.name != main.name and process.state not in "ZX"
+        )
 
     @property
     def stopped(self) -> tuple[Process, ...]:

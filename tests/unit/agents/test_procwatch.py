@@ -36,6 +36,7 @@ CLI, SHELL = process("codex"), process("bash")
         (look(CLI, terminal=SECRET), True, [Wants(Want.PASSWORD)]),
         (look(CLI, process("make", 11, session=11)), True, [Working(Work.TOOL)]),
         (look(CLI, process("server", 11)), True, []),
+        (look(CLI, process("codex", 11, session=11)), True, []),
         (look(CLI, process("make", 11, session=11, state="Z")), True, []),
         (look(process("codex", state="T")), True, [Obstructed(Obstacle.STOPPED, "codex (10) is stopped")]),
     ],
