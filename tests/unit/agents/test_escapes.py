@@ -158,7 +158,8 @@ def test_a_string_that_never_ends_is_given_up_and_costs_no_memory() -> None:
     for _ in range(100):
         assert reader.feed(b"\x1b]2;" + b"x" * 10_000).events == []
     long = b"\x1b]2;" + b"y" * escapes.MAX_STRING
-    assert reader.feed(long * 3 + b"\x07\x1b]2;after\x07").events == [Titled("after")]
+    seen = reader.feed(long * 3 + b"yyy\x07text\x1b]2;after\x07")
+    assert (seen.events, seen.forward) == ([Titled("after")], b"text\x1b]2;after\x07")
 
 
 @pytest.mark.parametrize(

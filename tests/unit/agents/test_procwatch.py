@@ -31,14 +31,12 @@ CLI, SHELL = process("codex"), process("bash")
         (look(CLI, waits=Waiter(CLI, False)), True, [Wants(Want.STDIN_EOF)]),
         (look(CLI, waits=Waiter(process("less", 11), True)), True, [Wants(Want.PAGER)]),
         (look(CLI, waits=Waiter(process("vim", 11), True)), True, [Wants(Want.EDITOR)]),
-        (
-            look(CLI, waits=Waiter(process("ssh", 11), True), terminal=SECRET),
-            True,
-            [Wants(Want.PASSWORD), Wants(Want.PROMPT)],
-        ),
+        (look(CLI, waits=Waiter(process("node", 11), True)), True, []),  # it starts itself once more
+        (look(CLI, waits=Waiter(process("ssh", 11), True), terminal=SECRET), True, [Wants(Want.PASSWORD)]),
         (look(CLI, terminal=SECRET), True, [Wants(Want.PASSWORD)]),
         (look(CLI, process("make", 11, session=11)), True, [Working(Work.TOOL)]),
         (look(CLI, process("server", 11)), True, []),
+        (look(CLI, process("codex", 11, session=11)), True, []),
         (look(CLI, process("make", 11, session=11, state="Z")), True, []),
         (look(process("codex", state="T")), True, [Obstructed(Obstacle.STOPPED, "codex (10) is stopped")]),
     ],

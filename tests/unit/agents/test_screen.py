@@ -44,7 +44,7 @@ def test_it_shows_what_a_terminal_shows(data: bytes, lines: list[str]) -> None:
         b"\x1b[1;2;3;4A",
         b"\x1b[9J\x1b[1;1H\x1b[9K",
         b"\x1b_Gi=31,s=1;AAAA\x1b\\",
-        b"\x1bP+q544e\x1b\\",
+        b"\x1bP+q544e\x07more\x1b\\",  # a bell does not end this kind of string
         b"\x1b]7501;state=idle\x07",
         b"\x1b[?2026$p",
         b"\x1b[6n",
