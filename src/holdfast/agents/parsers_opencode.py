@@ -1,12 +1,24 @@
 """`opencode run --format json` → evidence. Pure module.
 
 There is no event for the end. A step that finishes with `stop` is the end of a turn, and so is an `error`; a
-step that finishes for another reason goes on, or the provider's stream died.
+step that finishes with `tool-calls` goes on, unless a tool was refused: then the program ends there, with 0.
 """
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.agents.evidence import Claim, Failure, Progress, Ready, Result, ToolFailed, Usage, Work, Working
+from holdfast.agents.evidence import (
+    Claim,
+    Failure,
+    Progress,
+    Ready,
+    Result,
+    Retrying,
+    ToolFailed,
+    Trouble,
+    Usage,
+    Work,
+    Working,
+)
 from holdfast.agents.failures import of_message
 from holdfast.agents.parsers_json import (
     Event,
@@ -18,13 +30,8 @@ from holdfast.agents.parsers_json import (
     text_at,
 )
 
-_UNFINISHED = {
-    "length": Failure.CONTEXT,
-    "content-filter": Failure.REFUSAL,
-    "error": Failure.PROVIDER,
-    "unknown": Failure.PROVIDER,
-    "other": Failure.PROVIDER,
-}
+_UNFINISHED = {"length": Failure.CONTEXT, "content-filter": Failure.REFUSAL}
+_CUT = {"error", "other", "unknown"}  # the provider's stream died; the same step is tried again, for ever
 
 
 class OpencodeEvents(JsonEvents):
@@ -76,6 +83,9 @@ class OpencodeEvents(JsonEvents):
             return [Progress(Work.TOOL), Working(Work.THINKING)]
         if reason in _UNFINISHED:
             return [self.failed(f"the step ended with: {reason}", failure=_UNFINISHED[reason])]
+        if reason in _CUT:
+            attempt = self.attempts.another()
+            return [Trouble(Failure.PROVIDER), Retrying(attempt, None, Failure.PROVIDER)]
         return self.drift(f"step_finish {reason}")
 
     def _error(self, event: Event, at: float) -> Sequence[Claim]:

@@ -71,11 +71,13 @@ FAILURES = {
     "429": {Failure.RATE_LIMIT},
     "500": {Failure.PROVIDER},
     "truncated": {Failure.PROVIDER},
+    "outside": {Failure.PERMISSION},
     "read-only-home": {Failure.SANDBOX},
 }
 # What the CLI does not say: the classifier needs another witness there, or the exit.
 SILENT = {
     ("claude", "read-only-home"),  # works, and saves nothing
+    ("opencode", "500"),  # not a word in 90 s
     ("qwen", "429"),  # no event for an attempt within 20 s
     ("qwen", "500"),
     ("qwen", "truncated"),  # attempts without a cause
