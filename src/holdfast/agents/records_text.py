@@ -80,5 +80,6 @@ SHELL = Agent(
     package=None,
     versions=None,
     headless=("-c", "{prompt}"),
+    stderr_is_work=True,
     exits=ExitRules(zero_means_success=True, codes={126: Failure.LAUNCH, 127: Failure.LAUNCH}),
 )
