@@ -37,6 +37,7 @@ _CUT = {"error", "other", "unknown"}  # the provider's stream died; the same ste
 class OpencodeEvents(JsonEvents):
     _usage = Usage(cost_usd=0.0)
     _started = False
+    _stopped = ""  # what a tool said that was refused in this step
 
     def handlers(self) -> Mapping[str, Handler]:
         return {
@@ -49,7 +50,7 @@ class OpencodeEvents(JsonEvents):
         }
 
     def _step(self, event: Event, at: float) -> Sequence[Claim]:
-        first, self._started = not self._started, True
+        first, self._started, self._stopped = not self._started, True, ""
         return [*([Ready()] if first else []), Working(Work.THINKING)]
 
     def _tool(self, event: Event, at: float) -> Sequence[Claim]:
@@ -61,6 +62,7 @@ class OpencodeEvents(JsonEvents):
         trouble = of_message(error)
         if trouble is not None and trouble.failure is Failure.PERMISSION:
             self.refused.append(self.say(tool))
+            self._stopped = error
         return [Progress(Work.TOOL), ToolFailed(self.say(f"{tool}: {error}" if error else tool), code)]
 
     def _finished(self, event: Event, at: float) -> Sequence[Claim]:
@@ -79,6 +81,8 @@ class OpencodeEvents(JsonEvents):
         )
         if reason == "stop":
             return [Result(ok=True, usage=self._usage, refused=tuple(self.refused))]
+        if reason == "tool-calls" and self._stopped:
+            return [self.failed(self._stopped, failure=Failure.PERMISSION)]
         if reason == "tool-calls":
             return [Progress(Work.TOOL), Working(Work.THINKING)]
         if reason in _UNFINISHED:

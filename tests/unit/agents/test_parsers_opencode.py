@@ -82,6 +82,14 @@ def test_a_step_whose_stream_died_is_tried_again_for_ever() -> None:
     assert fed(finish("unknown"), finish("other")) == [cut, tried[0], cut, tried[1]]
 
 
+def test_a_refused_tool_ends_the_run_unless_another_step_follows() -> None:
+    rejected = tool("error", error="The user rejected permission to use this tool")
+    ended = fed(rejected, finish("tool-calls"))
+    assert isinstance(ended[-1], Result)
+    assert (ended[-1].failure, ended[-1].refused) == (Failure.PERMISSION, ("bash",))
+    assert fed(rejected, START, finish("tool-calls"))[-1] == Working(Work.THINKING)
+
+
 def test_steps_are_added_up_and_refusals_named() -> None:
     tokens = {"input": 10, "output": 2, "reasoning": 1, "cache": {"read": 5, "write": 1}}
     rejected = tool("error", error="The user rejected permission to use this tool")
