@@ -16,7 +16,7 @@ from holdfast.agents.agent import (
 )
 from holdfast.agents.evidence import Failure, Want
 
-# Without these it edits .gitignore, and asks the network before it begins.
+# Without these it edits .gitignore, and says much of itself before it begins.
 _AIDER_QUIET = ("--no-gitignore", "--no-check-update", "--no-show-model-warnings", "--no-show-release-notes")
 
 AIDER = Agent(
@@ -36,7 +36,7 @@ AIDER = Agent(
         StatePath("{work}/.aider.tags.cache.v4", "aider's cache of names", NOT_SAVED),
         StatePath("{work}/.git/config*", "the repository's settings, which aider edits", CANNOT_START),
     ),
-    environment={"AIDER_ANALYTICS": "false", "LITELLM_LOCAL_MODEL_COST_MAP": "True", "NO_COLOR": "1"},
+    environment={"AIDER_ANALYTICS": "false", "NO_COLOR": "1"},
     exits=ExitRules(zero_means_success=False),
     provider=Provider(
         wire="chat",
