@@ -133,6 +133,7 @@ class Agent:
     channel: Channel = Channel.NONE
     acp: tuple[str, ...] | None = None  # arguments of its ACP server
     parser: str = "text"  # of stdout in a headless run; stderr is always text
+    stderr_is_work: bool = False  # a line there means progress, as it does for a compiler
     ready: tuple[re.Pattern[str], ...] = ()  # on the screen: it takes input
     wants: tuple[WantSign, ...] = ()
     busy: tuple[BusySign, ...] = ()

@@ -7,6 +7,8 @@ from holdfast.agents.evidence import Claim, Evidence, Progress, Ready, Retrying,
 from holdfast.agents.failures import MAX_MESSAGE, of_line, of_message, of_status
 from holdfast.agents.redaction import shown
 
+MAX_CONTINUED = 8  # lines after an error that belong to it, up to an empty one: errors are wrapped
+
 
 class Attempts:
     """Counts attempts for a CLI that does not number them, until its work goes on."""
@@ -55,19 +57,25 @@ class TextLines:
         self._secrets = tuple(secrets)
         self._progress = progress
         self._ready = not progress
+        self._continued = 0
 
     def feed(self, line: str, at: float) -> list[Evidence]:
         seen = shown(line, self._secrets)
         if not seen:
+            self._continued = 0
             return []
         claims: list[Claim] = []
         if not self._ready:
             self._ready = True
             claims.append(Ready())
         if (retrying := self._attempts.read(line, at)) is not None:
+            self._continued = MAX_CONTINUED
             claims.append(retrying)
         elif (trouble := of_line(line)) is not None:
+            self._continued = MAX_CONTINUED
             claims.append(trouble)
+        elif self._continued:
+            self._continued -= 1
         elif self._progress:
             self._attempts.progress()
             claims.append(Progress(Work.STREAMING))

@@ -38,6 +38,7 @@ def test_a_variable_that_moves_state_has_a_place_to_move_it_to(agent: Agent) -> 
     for kept in agent.state:
         if kept.variable:
             assert relocation_of(agent, kept, state="/s").startswith(f"{kept.variable}=/s")
+        assert kept.path.endswith(kept.below)
         assert kept.path.startswith(("{home}", "{work}", "/"))
         assert kept.role
         assert kept.without

@@ -71,11 +71,14 @@ FAILURES = {
     "429": {Failure.RATE_LIMIT},
     "500": {Failure.PROVIDER},
     "truncated": {Failure.PROVIDER},
+    "outside": {Failure.PERMISSION},
     "read-only-home": {Failure.SANDBOX},
 }
 # What the CLI does not say: the classifier needs another witness there, or the exit.
 SILENT = {
     ("claude", "read-only-home"),  # works, and saves nothing
+    ("hermes", "truncated"),  # four times half an answer, taken for one
+    ("opencode", "500"),  # not a word in 90 s
     ("qwen", "429"),  # no event for an attempt within 20 s
     ("qwen", "500"),
     ("qwen", "truncated"),  # attempts without a cause
@@ -116,7 +119,8 @@ def test_a_key_is_never_in_the_evidence() -> None:
                 assert key not in repr(parser.feed(line, 0.0))
 
 
-def test_stderr_of_a_plain_cli_is_work_and_of_others_is_notices() -> None:
+def test_stderr_of_a_shell_is_work_and_of_agents_is_notices() -> None:
     assert text_parser_of(CATALOG["shell"]).feed("hello", 0.0) != []
     assert text_parser_of(CATALOG["codex"]).feed("hello", 0.0) == []
+    assert text_parser_of(CATALOG["hermes"]).feed("hello", 0.0) == []
     assert isinstance(parser_of(CATALOG["shell"]), TextLines)

@@ -63,7 +63,7 @@ def test_an_event_means(event: dict[str, object], claims: list[Claim]) -> None:
 
 
 def test_success_right_after_an_error_is_none() -> None:
-    bad = Result(False, Failure.PROVIDER, usage=Usage(5, 2, 1))
+    bad = Result(False, Failure.PROVIDER, str(CUT["message"]), usage=Usage(5, 2, 1))
     assert fed(CUT, GOOD) == [Trouble(Failure.PROVIDER), bad]
 
 

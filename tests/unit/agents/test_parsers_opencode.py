@@ -11,7 +11,9 @@ from holdfast.agents.evidence import (
     Progress,
     Ready,
     Result,
+    Retrying,
     ToolFailed,
+    Trouble,
     Usage,
     Work,
     Working,
@@ -66,14 +68,26 @@ def test_an_event_means(event: dict[str, object], claims: list[Claim]) -> None:
     [
         ("length", Failure.CONTEXT),
         ("content-filter", Failure.REFUSAL),
-        ("unknown", Failure.PROVIDER),
-        ("error", Failure.PROVIDER),
     ],
 )
 def test_a_step_that_did_not_stop_by_itself_failed(reason: str, failure: Failure) -> None:
     (claim,) = fed(finish(reason))
     assert isinstance(claim, Result)
     assert (claim.ok, claim.failure) == (False, failure)
+
+
+def test_a_step_whose_stream_died_is_tried_again_for_ever() -> None:
+    tried = [Retrying(n, None, Failure.PROVIDER) for n in (1, 2)]
+    cut = Trouble(Failure.PROVIDER)
+    assert fed(finish("unknown"), finish("other")) == [cut, tried[0], cut, tried[1]]
+
+
+def test_a_refused_tool_ends_the_run_unless_another_step_follows() -> None:
+    rejected = tool("error", error="The user rejected permission to use this tool")
+    ended = fed(rejected, finish("tool-calls"))
+    assert isinstance(ended[-1], Result)
+    assert (ended[-1].failure, ended[-1].refused) == (Failure.PERMISSION, ("bash",))
+    assert fed(rejected, START, finish("tool-calls"))[-1] == Working(Work.THINKING)
 
 
 def test_steps_are_added_up_and_refusals_named() -> None:

@@ -4,7 +4,7 @@ import re
 
 from holdfast.agents.agent import RetrySign
 from holdfast.agents.evidence import Evidence, Failure, Progress, Ready, Retrying, Source, Trouble, Work
-from holdfast.agents.parsers_text import Attempts, TextLines
+from holdfast.agents.parsers_text import MAX_CONTINUED, Attempts, TextLines
 
 SIGNS = (
     RetrySign(re.compile(r"^again (?P<attempt>\d+)/(?P<of>\d+) in (?P<in_s>\d+)s(?: \((?P<cause>.*)\))?")),
@@ -29,6 +29,22 @@ def test_notices_are_neither() -> None:
     assert [item.claim for item in parser.feed("Error: rate limit", 1.0)] == [Trouble(Failure.RATE_LIMIT)]
 
 
+def test_a_wrapped_error_is_not_followed_by_work_until_a_line_is_empty() -> None:
+    parser = TextLines()
+    parser.feed("begin", 0.0)
+    assert [item.claim for item in parser.feed("Error: rate limit of", 0.0)] == [Trouble(Failure.RATE_LIMIT)]
+    assert parser.feed("your plan", 0.0) == []
+    assert parser.feed("", 0.0) == []
+    assert parser.feed("an answer", 0.0) != []
+
+
+def test_not_every_line_after_an_error_belongs_to_it() -> None:
+    parser = TextLines()
+    parser.feed("Error: rate limit", 0.0)
+    told = [bool(parser.feed("line", 0.0)) for _ in range(MAX_CONTINUED + 1)]
+    assert told == [False] * MAX_CONTINUED + [True]
+
+
 def test_an_attempt_says_what_it_knows() -> None:
     attempts = Attempts(SIGNS)
     assert attempts.read("again 2/5 in 3s (status 401 x)", 10.0) == Retrying(2, 5, Failure.AUTH, 401, 13.0)
@@ -42,5 +58,6 @@ def test_unnumbered_attempts_are_counted_until_work_goes_on() -> None:
     parser.feed("begin", 0.0)
     counted = [parser.feed(line, 1.0)[-1].claim for line in ["later in 500ms", "later in 500ms"]]
     assert counted == [Retrying(n, None, Failure.NETWORK, None, 1.5) for n in (1, 2)]
+    parser.feed("", 2.0)
     parser.feed("an answer", 2.0)
     assert parser.feed("later in 500ms", 1.0)[-1].claim == Retrying(1, None, Failure.NETWORK, None, 1.5)
