@@ -43,6 +43,8 @@ class Record(msgspec.Struct, kw_only=True):
     cwd: str
     tty: bool
     created_at: float
+    home: str = "/"  # of the user whose CLI it is
+    relocated: bool = True  # the CLI's state is below ours
     network: bool = True
     writable: list[str] = []
     environment: list[str] = []
@@ -51,6 +53,7 @@ class Record(msgspec.Struct, kw_only=True):
     rows: int = 40
     cols: int = 120
     watch: bool = True
+    unwatched: str | None = None  # why the sandbox's refusals are not seen, if they are not
     preflight: list[str] = []  # what was seen to go wrong before it was started
     pane: str | None = None  # of tmux, where somebody looks at it
     process_id: str = ""

@@ -30,6 +30,7 @@ def report(worker: Worker) -> dict[str, Any]:
         "argv": record.argv,
         "tty": record.tty,
         "preflight": record.preflight,
+        "unwatched": record.unwatched,
         "pane": record.pane,
         "pid": record.pid,
         "createdAt": record.created_at,

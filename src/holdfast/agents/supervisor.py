@@ -103,6 +103,8 @@ class Supervisor:
             cwd=wish.cwd,
             tty=ready.tty,
             created_at=time.time(),
+            home=wish.env.get("HOME", "/"),
+            relocated=wish.relocate,
             network=wish.network,
             writable=wish.writable,
             environment=sorted(ready.environment),
@@ -149,8 +151,11 @@ class Supervisor:
             tty=ready.tty,
             stdin=ready.stdin is not None,
             process_id=PROCESS,
+            watch=record.watch,
         )
         record.pid, record.phase = process.pid, "started"
+        if process.watch is not None and not process.watch.on:
+            record.unwatched = process.watch.why
         if process.enforcement is not None:
             record.backend = process.enforcement.backend
             record.weakened = [*process.enforcement.missing, *process.enforcement.weakened]
@@ -178,7 +183,7 @@ class Supervisor:
             return
         self._environments[record.id] = environment
         try:
-            process = await environment.adopt(PROCESS, tty=record.tty)
+            process = await environment.adopt(PROCESS, tty=record.tty, watch=record.watch)
         except HoldfastError as exc:
             started = record.phase == "started"
             worker.vanished(f"its process is gone: {exc}" if started else "it was never started")
@@ -202,7 +207,7 @@ class Supervisor:
         agent = CATALOG[record.agent]
         limits = Limits(agent.start_limit_s, record.wall_limit_s, record.idle_limit_s)
         channel = channels.channel_of(agent, record, secrets)
-        return Worker(record, self.book, channel, limits, agent.exits, self._changed)
+        return Worker(record, self.book, agent, channel, limits, self._changed)
 
     async def _follow(self, worker: Worker, environment: Environment, process: Process) -> None:
         await worker.follow(process)

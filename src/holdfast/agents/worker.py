@@ -13,11 +13,12 @@ from dataclasses import replace
 from typing import Final, NamedTuple, Protocol
 
 from holdfast.agents import keys, policy
+from holdfast.agents.agent import Agent
 from holdfast.agents.book import MAX_EVIDENCE_BYTES, MAX_OUTPUT_BYTES, Book, Log, Record
 from holdfast.agents.evidence import Evidence, Exited, Failure, Source, State, Status, Vanished
 from holdfast.agents.journal import Entry, encode
+from holdfast.agents.refusals import evidence_of
 from holdfast.agents.status import Limits, classify
-from holdfast.agents.verdict import ExitRules
 from holdfast.agents.window import Window
 from holdfast.client.ordering import Exited as ProcessExited
 from holdfast.client.ordering import Output
@@ -80,9 +81,9 @@ class Worker:
         self,
         record: Record,
         book: Book,
+        agent: Agent,
         channel: Channel,
         limits: Limits,
-        exits: ExitRules,
         changed: Callable[["Worker"], None],
     ) -> None:
         self.record = record
@@ -93,7 +94,7 @@ class Worker:
         self.done = asyncio.Event()
         self._book = book
         self._limits = limits
-        self._exits = exits
+        self._agent = agent
         self._changed = changed
         folder = book.folder(record.id)
         known = book.evidence(record.id)
@@ -119,7 +120,9 @@ class Worker:
         """The status at this moment."""
         at = now()
         items = self._window.items
-        status = classify(items, at, started_at=self._started_at, limits=self._limits, exits=self._exits)
+        status = classify(
+            items, at, started_at=self._started_at, limits=self._limits, exits=self._agent.exits
+        )
         before = self.status
         same = (before.state, before.detail, before.failure) == (status.state, status.detail, status.failure)
         self.status = replace(status, since=before.since if same else at)
@@ -135,15 +138,26 @@ class Worker:
     async def follow(self, process: Process) -> None:
         """Read a process until it is closed; what was read before a restart is not counted again."""
         self.process = process
+        refused = asyncio.get_running_loop().create_task(self._hear_refusals(process))
         try:
             async for event in process:
                 if isinstance(event, Output):
                     await self._take(process, event)
                 elif isinstance(event, ProcessExited):
                     self._exited(event)
+            await refused
         except HoldfastError as exc:
             self.vanished(str(exc))
+        finally:
+            refused.cancel()
         self.end()
+
+    async def _hear_refusals(self, process: Process) -> None:
+        state = str(self._book.folder(self.record.id) / "state")
+        if process.denials is not None:
+            async for refusal in process.denials:
+                self.add(evidence_of(refusal, self._agent, self.record, state=state, at=now()))
+                self.judge()
 
     async def _take(self, process: Process, event: Output) -> None:
         taken = self.channel.feed(event.stream, event.data, now())

@@ -172,14 +172,16 @@ class Environment:
             raise
         return process
 
-    async def adopt(self, process_id: str, *, tty: bool = False) -> Process:
+    async def adopt(self, process_id: str, *, tty: bool = False, watch: bool = False) -> Process:
         """A process of this session that somebody else started, from the oldest output that is kept.
 
         Raises:
             InvalidRequest: there is none of that name, or not any more.
         """
-        process = Process(self._session, process_id, tty=tty)
+        process = Process(self._session, process_id, tty=tty, watch=watch)
         self._session.add_route(process)
+        if process.denials is not None:
+            process.denials.catch_up()
         try:
             params = ReadParams(process_id, None, None, 0)
             process.adopted(decode_page(await self._session.call_again("process/read", params)))

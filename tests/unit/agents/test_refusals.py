@@ -1,0 +1,65 @@
+"""Whose file was refused, and what would help."""
+
+from holdfast.agents.book import Record
+from holdfast.agents.catalog import CATALOG
+from holdfast.agents.evidence import Denied, Source
+from holdfast.agents.refusals import evidence_of
+from holdfast.wire.processes import Denied as Refusal
+
+REFUSAL = Refusal(
+    process_id="worker",
+    number=1,
+    access="create",
+    asked=".local",
+    path="/home/x/.local/share/opencode/opencode.db",
+    syscall="openat",
+    errno="EROFS",
+    predicted=True,
+    pid=7,
+    comm="opencode",
+    count=2,
+    at_ms=0,
+    rule="outside the writable roots /w",
+    grant="--allow-write /home/x/.local/share/opencode",
+)
+RECORD = Record(
+    id="opencode-1",
+    agent="opencode",
+    argv=[],
+    cwd="/w",
+    tty=False,
+    created_at=0,
+    home="/home/x",
+    relocated=False,
+)
+
+
+def denied(refusal: Refusal, record: Record = RECORD) -> Denied:
+    found = evidence_of(refusal, CATALOG["opencode"], record, state="/s", at=5.0)
+    assert found.source is Source.DENIAL
+    assert found.at == 5.0
+    assert isinstance(found.claim, Denied)
+    return found.claim
+
+
+def test_a_path_of_the_clis_state_is_called_what_it_is_with_the_variable_that_moves_it() -> None:
+    claim = denied(REFUSAL)
+    assert "database" in claim.role
+    assert claim.relocation == "XDG_DATA_HOME=/s/data"
+    assert (claim.count, claim.rule, claim.grant) == (2, REFUSAL.rule, REFUSAL.grant)
+
+
+def test_any_other_path_has_no_role() -> None:
+    claim = denied(Refusal(**{**_fields(REFUSAL), "path": "/etc/passwd"}))
+    assert (claim.role, claim.relocation) == ("", "")
+
+
+def test_what_is_relocated_already_is_not_suggested_again() -> None:
+    moved = Record(**{**_fields(RECORD), "relocated": True})
+    claim = denied(Refusal(**{**_fields(REFUSAL), "path": "/s/data/opencode/opencode.db"}), moved)
+    assert "database" in claim.role
+    assert claim.relocation == ""
+
+
+def _fields(struct: Refusal | Record) -> dict[str, object]:
+    return {name: getattr(struct, name) for name in struct.__struct_fields__}
