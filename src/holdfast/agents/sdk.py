@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.agents import background, book
+from holdfast.agents import background, book, tmux
 from holdfast.agents.control import Client
 from holdfast.agents.launching import Wish
 from holdfast.errors import ConnectionLost
@@ -77,6 +77,16 @@ class Worker:
         """
         answer = await self._workers.call("send", {"worker": self.id, "text": text, "keys": list(keys)})
         return str(answer["outcome"])
+
+    async def show_in_tmux(self) -> str:
+        """Let a person find it with `tmux attach -t holdfast-ID`; the id of the pane.
+
+        Raises:
+            NotFound: tmux is not installed.
+        """
+        pane = await tmux.show(self._workers.home, self.id)
+        self.report = await self._workers.call("shown", {"worker": self.id, "pane": pane})
+        return pane
 
     async def stop(self, *, grace_s: float | None = None) -> dict[str, Any]:
         """End it, gracefully if it takes the time; its last report."""

@@ -46,6 +46,11 @@ class Sent(msgspec.Struct):
     keys: list[str] = []
 
 
+class Pane(msgspec.Struct):
+    worker: str
+    pane: str
+
+
 class Size(msgspec.Struct):
     worker: str
     rows: int
@@ -68,11 +73,12 @@ class Service:
             "changes": Method(Listing, self._changes),
             "attach": Method(Named, self._attach),
             "input": Method(Typed, self._input),
+            "shown": Method(Pane, self._shown),
             "send": Method(Sent, self._send),
             "resize": Method(Size, self._resize),
         }
 
-    def _find(self, asked: Named | Tail | Stop | Typed | Sent | Size) -> Worker:
+    def _find(self, asked: Named | Tail | Stop | Typed | Sent | Pane | Size) -> Worker:
         return self._supervisor.find(asked.worker)
 
     async def _run(self, wish: Wish, _peer: Peer) -> object:
@@ -124,6 +130,12 @@ class Service:
     async def _input(self, asked: Typed, _peer: Peer) -> object:
         await self._find(asked).type(asked.data)
         return {}
+
+    async def _shown(self, asked: Pane, _peer: Peer) -> object:
+        worker = self._find(asked)
+        worker.record.pane = asked.pane
+        self._supervisor.book.write(worker.record)
+        return report(worker)
 
     async def _send(self, asked: Sent, _peer: Peer) -> object:
         worker = self._find(asked)

@@ -91,6 +91,7 @@ def _connected(
 @click.option("--id", "name", help="What it is called [default: made up].")
 @click.option("--model", help="As the agent calls it.")
 @click.option("--tty", is_flag=True, help="On a terminal of its own, to attach to.")
+@click.option("--tmux", is_flag=True, help="Likewise, and shown in a tmux session of its own.")
 @click.option("--network", type=click.Choice(["on", "off"]), default="on", show_default=True)
 @click.option(
     "--allow-write", "writable", type=click.Path(resolve_path=True), multiple=True, help="Also writable."
@@ -123,7 +124,7 @@ async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...],
         env=passed(options["names"]),
         id=options["name"],
         model=options["model"],
-        tty=options["tty"],
+        tty=options["tty"] or options["tmux"],
         unattended=not options["ask"],
         network=options["network"] == "on",
         writable=list(options["writable"]),
@@ -135,6 +136,8 @@ async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...],
         idle_limit_s=options["idle_s"],
         watch=not options["no_watch"],
     )
+    if options["tmux"]:
+        await started.show_in_tmux()
     if options["detach"]:
         _print(started.report, as_json=options["as_json"])
         return 0
@@ -160,6 +163,25 @@ async def list_command(workers: "Workers", ended: bool, as_json: bool) -> int:
         click.echo(json.dumps(reports))
     for report in reports if not as_json else ():
         _print(report, as_json=False)
+    return 0
+
+
+@worker.command(cls=OneLine)
+@click.option("--until-ended", is_flag=True, help="Stop when every worker has ended.")
+@_json_option
+@_home_option
+@_connected
+async def watch(workers: "Workers", until_ended: bool, as_json: bool) -> int:
+    """Show all workers as they change, those that want a person first. With --json a line for each change."""
+    if as_json:
+        for report in await workers.call("changes"):
+            click.echo(json.dumps(report))
+        async for report in workers.notes():
+            click.echo(json.dumps(report))
+        return 0
+    from holdfast.commands.worker_watch import watch as show
+
+    await show(workers, until_ended=until_ended)
     return 0
 
 

@@ -1,5 +1,7 @@
 """Whose file was refused, and what would help."""
 
+from msgspec.structs import replace
+
 from holdfast.agents.book import Record
 from holdfast.agents.catalog import CATALOG
 from holdfast.agents.evidence import Denied, Source
@@ -50,16 +52,12 @@ def test_a_path_of_the_clis_state_is_called_what_it_is_with_the_variable_that_mo
 
 
 def test_any_other_path_has_no_role() -> None:
-    claim = denied(Refusal(**{**_fields(REFUSAL), "path": "/etc/passwd"}))
+    claim = denied(replace(REFUSAL, path="/etc/passwd"))
     assert (claim.role, claim.relocation) == ("", "")
 
 
 def test_what_is_relocated_already_is_not_suggested_again() -> None:
-    moved = Record(**{**_fields(RECORD), "relocated": True})
-    claim = denied(Refusal(**{**_fields(REFUSAL), "path": "/s/data/opencode/opencode.db"}), moved)
+    moved = replace(RECORD, relocated=True)
+    claim = denied(replace(REFUSAL, path="/s/data/opencode/opencode.db"), moved)
     assert "database" in claim.role
     assert claim.relocation == ""
-
-
-def _fields(struct: Refusal | Record) -> dict[str, object]:
-    return {name: getattr(struct, name) for name in struct.__struct_fields__}
