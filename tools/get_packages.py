@@ -6,7 +6,8 @@ import subprocess
 import sys
 from typing import Final
 
-PACKAGES: Final = {"zsh": "zsh", "bwrap": "bubblewrap", "less": "less", "node": "nodejs"}  # program -> Debian package
+# program -> Debian package
+PACKAGES: Final = {"zsh": "zsh", "bwrap": "bubblewrap", "less": "less", "node": "nodejs"}
 
 
 def main() -> None:
