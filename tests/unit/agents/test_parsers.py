@@ -76,6 +76,7 @@ FAILURES = {
 }
 # What the CLI does not say: the classifier needs another witness there, or the exit.
 SILENT = {
+    ("aider", "read-only-home"),  # works; its complaint about a version file is no error
     ("claude", "read-only-home"),  # works, and saves nothing
     ("hermes", "truncated"),  # four times half an answer, taken for one
     ("opencode", "500"),  # not a word in 90 s

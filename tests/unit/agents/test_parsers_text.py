@@ -45,6 +45,16 @@ def test_not_every_line_after_an_error_belongs_to_it() -> None:
     assert told == [False] * MAX_CONTINUED + [True]
 
 
+def test_an_attempt_without_a_cause_has_that_of_the_error_above_it() -> None:
+    parser = TextLines(SIGNS, progress=False)
+    parser.feed("Error: 429 slow", 0.0)
+    (told,) = parser.feed("again 1/2 in 3s", 0.0)
+    assert told.claim == Retrying(1, 2, Failure.RATE_LIMIT, 429, 3.0)
+    parser.feed("", 0.0)
+    (told,) = parser.feed("again 2/2 in 3s", 0.0)
+    assert told.claim == Retrying(2, 2, None, None, 3.0)
+
+
 def test_an_attempt_says_what_it_knows() -> None:
     attempts = Attempts(SIGNS)
     assert attempts.read("again 2/5 in 3s (status 401 x)", 10.0) == Retrying(2, 5, Failure.AUTH, 401, 13.0)
