@@ -45,6 +45,7 @@ class Record(msgspec.Struct, kw_only=True):
     created_at: float
     home: str = "/"  # of the user whose CLI it is
     relocated: bool = True  # the CLI's state is below ours
+    began_at: float = 0.0  # the same on the clock of its evidence
     network: bool = True
     writable: list[str] = []
     environment: list[str] = []
@@ -60,7 +61,8 @@ class Record(msgspec.Struct, kw_only=True):
     session_id: str | None = None
     pid: int | None = None
     phase: Phase = "prepared"
-    ended_by: str | None = None  # killed or timeout, when that was our doing
+    ended_by: str | None = None  # killed, timeout or another failure, when that was our doing
+    ended_why: str = ""
     backend: str | None = None  # who confines it
     weakened: list[str] = []  # what of that came out weaker than asked
     schema: int = 1

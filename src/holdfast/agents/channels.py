@@ -5,7 +5,7 @@ from typing import Final
 from holdfast.agents import escapes, procwatch, queries, signs
 from holdfast.agents.agent import Agent
 from holdfast.agents.book import Record
-from holdfast.agents.evidence import MAX_SEEN, Evidence, Source
+from holdfast.agents.evidence import MAX_SEEN, Evidence, Idle, Source
 from holdfast.agents.parsers import Parser, parser_of, text_parser_of
 from holdfast.agents.screen import Screen
 from holdfast.agents.worker import Channel, Input, Taken, now
@@ -39,11 +39,33 @@ class _Lines:
         return found
 
 
+class _Kernel:
+    """What /proc says, and that it does not say it any more."""
+
+    _SOURCES: Final = (Source.SYSCALL, Source.TTY, Source.CHILDREN)
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._said = set(self._SOURCES)  # who followed it before may have been told anything
+
+    def look(self, at: float, *, full_screen: bool) -> list[Evidence]:
+        if self._record.pid is None:
+            return []
+        seen = procwatch.look(self._record.pid)
+        if seen.main is None:
+            return []
+        found = procwatch.evidence(seen, at, full_screen=full_screen)
+        says = {item.source for item in found}
+        gone = [Evidence(source, at, Idle()) for source in self._SOURCES if source in self._said - says]
+        self._said = says
+        return [*found, *gone]
+
+
 class LineChannel:
     """A run without a terminal: events on stdout, words on stderr."""
 
     def __init__(self, agent: Agent, record: Record, secrets: tuple[str, ...]) -> None:
-        self._record = record
+        self._kernel = _Kernel(record)
         self._streams = {
             "stdout": _Lines(parser_of(agent, secrets)),
             "stderr": _Lines(text_parser_of(agent, secrets)),
@@ -53,9 +75,7 @@ class LineChannel:
         return Taken(self._streams[stream].feed(data, at), data)
 
     def look(self, at: float) -> list[Evidence]:
-        if self._record.pid is None:
-            return []
-        return procwatch.evidence(procwatch.look(self._record.pid), at, full_screen=False)
+        return self._kernel.look(at, full_screen=False)
 
     def input(self, at: float) -> Input | None:
         return None
@@ -73,6 +93,7 @@ class TerminalChannel:
     def __init__(self, agent: Agent, record: Record) -> None:
         self._agent = agent
         self._record = record
+        self._kernel = _Kernel(record)
         self._reader = escapes.Reader()
         self._screen = Screen(record.rows, record.cols)
 
@@ -98,10 +119,7 @@ class TerminalChannel:
         seen = self._screen.look(at)
         shown = (signs.read_screen(seen.lines, self._agent, at), signs.read_stability(seen.changed_at, at))
         found = [item for item in shown if item is not None]
-        if self._record.pid is not None:
-            at_work = procwatch.look(self._record.pid)
-            found += procwatch.evidence(at_work, at, full_screen=self._reader.alternate)
-        return found
+        return [*found, *self._kernel.look(at, full_screen=self._reader.alternate)]
 
     def input(self, at: float) -> Input | None:
         seen = self._screen.look(at)

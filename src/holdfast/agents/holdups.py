@@ -217,4 +217,11 @@ def _is_connect(item: Evidence) -> bool:
 
 
 def _is_network(item: Evidence) -> bool:
-    return isinstance(item.claim, Trouble | Retrying) and item.claim.failure is Failure.NETWORK
+    """Does it complain of the network? An attempt after no answer at all is as good as one that says so."""
+    match item.claim:
+        case Retrying(failure=None, http=None):
+            return True
+        case Trouble(failure=failure) | Retrying(failure=failure):
+            return failure is Failure.NETWORK
+        case _:
+            return False

@@ -13,9 +13,12 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from holdfast.agents.agent import Agent, StatePath, relocation_of, state_paths
+from holdfast.agents.evidence import Denied, Failure
+from holdfast.agents.evidence import Trouble as Told
 from holdfast.client.environment import Environment
 from holdfast.client.policy import Policy
 from holdfast.errors import HoldfastError
+from holdfast.sandbox.policy import Access, Bound, Network, Where, bind
 
 LIMIT_S: Final = 10.0  # for all of it; a name server that does not answer takes the most
 _CONNECT_S: Final = 3.0
@@ -91,6 +94,7 @@ class Trouble:
     errno: str
     consequence: str
     remedy: str
+    claim: Denied | Told | None = None  # what a classifier can use of it
 
     def words(self) -> str:
         return f"{self.what}: {self.errno}; {self.consequence}" + (f"; {self.remedy}" if self.remedy else "")
@@ -110,6 +114,8 @@ async def preflight(
     home = variables.get("HOME", "/")
     kept = _distinct(state_paths(agent, home=home, work=cwd, environment=variables))
     provider = _provider(base)
+    if not kept and provider is None:
+        return []
     asked = {"paths": [path for path, _ in kept], "provider": provider, "connect_s": _CONNECT_S}
     try:
         result = await environment.run(
@@ -122,13 +128,14 @@ async def preflight(
         answer = json.loads(result.stdout)
     except (HoldfastError, TimeoutError, ValueError) as exc:
         return [Trouble("nothing could be tried in the sandbox", str(exc) or "no answer", "nobody knows", "")]
+    bound = bind(policy.wish, Where(cwd, (cwd,), variables.get("TMPDIR")))
     found = [
-        _of_path(agent, path, one, told, state)
+        _of_path(agent, path, one, told, state, bound)
         for (path, one), told in zip(kept, answer["paths"], strict=True)
         if told is not None
     ]
     if provider is not None and (told := answer["provider"]) is not None:
-        found.append(_of_provider(provider, told))
+        found.append(_of_provider(provider, told, bound))
     return found
 
 
@@ -136,19 +143,33 @@ def _distinct(kept: list[tuple[str, StatePath]]) -> list[tuple[str, StatePath]]:
     """One path for each directory that would be tried; what comes first matters most."""
     found: dict[str, tuple[str, StatePath]] = {}
     for path, one in kept:
-        plain = path.split("*", 1)[0].rsplit("/", 1)[0] if "*" in path else path
+        plain = path.split("*", 1)[0].rstrip("/")
         found.setdefault(os.path.dirname(plain), (plain, one))
     return list(found.values())
 
 
-def _of_path(agent: Agent, path: str, kept: StatePath, told: Mapping[str, str], state: str) -> Trouble:
+def _of_path(
+    agent: Agent, path: str, kept: StatePath, told: Mapping[str, str], state: str, bound: Bound
+) -> Trouble:
     moved = relocation_of(agent, kept, state=state)
-    remedy = f"set {moved}" if moved else f"--allow-write {told['at']}"
+    decision = bound.explain(told["at"], Access.WRITE)
+    remedy = f"set {moved}" if moved else decision.grant or f"--allow-write {told['at']}"
     what = f"{kept.role} ({path}): cannot {told['step']} in {told['at']}"
-    return Trouble(what, told["errno"], kept.without, remedy)
+    denied = Denied(
+        access="create" if told["step"] == "create" else "write",
+        path=path,
+        errno=told["errno"],
+        syscall="",
+        predicted=True,
+        rule=decision.why,
+        grant=decision.grant or "",
+        relocation=moved,
+        role=kept.role,
+    )
+    return Trouble(what, told["errno"], kept.without, remedy, None if decision.allowed else denied)
 
 
-def _of_provider(provider: tuple[str, int], told: Mapping[str, str]) -> Trouble:
+def _of_provider(provider: tuple[str, int], told: Mapping[str, str], bound: Bound) -> Trouble:
     host, port = provider
     name = told["step"] == "name"
     what = (
@@ -156,8 +177,13 @@ def _of_provider(provider: tuple[str, int], told: Mapping[str, str]) -> Trouble:
         if name
         else f"its provider at {host}:{port} is not reached"
     )
-    remedy = "is the network off, or the address wrong?"
-    return Trouble(what, told["errno"], "it will retry, some CLIs for minutes and without a word", remedy)
+    consequence = "it will retry, some CLIs for minutes and without a word"
+    if bound.network is Network.ON:
+        remedy = "is the address wrong, or this machine's network?"
+        return Trouble(what, told["errno"], consequence, remedy, Told(Failure.NETWORK))
+    grant = "--network on"
+    denied = Denied("connect", f"{host}:{port}", told["errno"], "", True, "the network is off", grant)
+    return Trouble(what, told["errno"], consequence, grant, denied)
 
 
 def _provider(base: str | None) -> tuple[str, int] | None:

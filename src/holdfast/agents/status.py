@@ -14,14 +14,17 @@ from holdfast.agents.digest import LIFE_ONLY, Digest
 from holdfast.agents.evidence import (
     Evidence,
     Exited,
+    Failure,
     Idle,
     Obstructed,
     Progress,
     Requested,
+    Result,
     Retrying,
     Source,
     State,
     Status,
+    Trouble,
     Vanished,
     Wants,
     Work,
@@ -49,11 +52,14 @@ _NO_CONTRADICTION: Final = LIFE_ONLY | {Source.SOCKET, Source.TEXT}
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds for one worker. `wall_s` and `idle_s` end it; the limit of its start only changes its state."""
+    """Bounds for one worker. `wall_s` and `idle_s` end it; the others only change its state."""
 
     start_s: float = START_S
     wall_s: float | None = None
     idle_s: float | None = None
+    quiet_s: float = QUIET_S
+    provider_quiet_s: float = PROVIDER_QUIET_S
+    one_turn: bool = False  # a run of one prompt: its result is its end, not a wait for the next one
 
 
 class _Look(Digest):
@@ -78,7 +84,7 @@ class _Look(Digest):
 
     def quiet(self) -> bool:
         """Has nothing shown for too long that work goes on?"""
-        allowed = QUIET_S if self.in_flight() is None else PROVIDER_QUIET_S
+        allowed = self.limits.quiet_s if self.in_flight() is None else self.limits.provider_quiet_s
         return self.now - self.progress_at > allowed and not self.command_runs()
 
     def last_work(self) -> Work:
@@ -91,6 +97,8 @@ class _Look(Digest):
         """The report that it rests, since when, and for how long it must do so before it is believed."""
         voice = self.voice()
         if voice is None or not holdups.rests(voice):
+            return None
+        if self.limits.one_turn and isinstance(voice.claim, Result):
             return None
         index = self.live[0]
         begin = self.since(index)
@@ -127,7 +135,7 @@ def _retrying(look: _Look) -> Status | None:
     if item is None or not isinstance(item.claim, Retrying):
         return None
     claim = item.claim
-    if look.now - max(item.at, claim.next_at or item.at) > QUIET_S:
+    if look.now - max(item.at, claim.next_at or item.at) > look.limits.quiet_s:
         return None
     if any(
         i > index and look.items[i].source not in LIFE_ONLY and holdups.rests(look.items[i])
@@ -135,8 +143,16 @@ def _retrying(look: _Look) -> Status | None:
     ):
         return None
     same = _attempts_like(look, claim)
+    if claim.failure is None and claim.http is None:
+        claim = replace(claim, failure=_told(look))
     about = _retry_words(claim, look.now)
     return Status(State.RUNNING, RETRYING, about, claim.failure, since=same[-1].at, evidence=same)
+
+
+def _told(look: _Look) -> Failure | None:
+    """The trouble of which something was said since the last output: an attempt without a cause has that."""
+    item = look.items[look.newest(Trouble)] if look.newest(Trouble) > look.output else None
+    return item.claim.failure if item is not None and isinstance(item.claim, Trouble) else None
 
 
 def _attempts_like(look: _Look, claim: Retrying) -> tuple[Evidence, ...]:
@@ -191,12 +207,12 @@ def _hold(look: _Look) -> Status | None:
 
 def _silent_provider(look: _Look) -> Status | None:
     begin = look.in_flight()
-    if begin is None or look.now - begin <= PROVIDER_QUIET_S or look.command_runs():
+    if begin is None or look.now - begin <= look.limits.provider_quiet_s or look.command_runs():
         return None
     heard = f"{look.age(look.received):.0f} s ago" if look.received >= 0 else "never"
     about = f"request sent {look.now - begin:.0f} s ago, no answer; last received {heard}"
     index = max(look.reports.get(Source.SOCKET, -1), look.newest(Requested))
-    since = begin + PROVIDER_QUIET_S
+    since = begin + look.limits.provider_quiet_s
     return Status(State.STALLED, Work.NETWORK, about, since=since, evidence=(look.items[index],))
 
 
@@ -222,7 +238,8 @@ def _progress(look: _Look) -> Status | None:
 def _quiet(look: _Look) -> Status | None:
     about = f"no sign of work for {look.now - look.progress_at:.0f} s"
     shown = holdups.shown(look) or tuple(look.items[-1:])
-    return Status(State.STALLED, look.last_work(), about, since=look.progress_at + QUIET_S, evidence=shown)
+    since = look.progress_at + look.limits.quiet_s
+    return Status(State.STALLED, look.last_work(), about, since=since, evidence=shown)
 
 
 Rule: TypeAlias = Callable[[_Look], Status | None]

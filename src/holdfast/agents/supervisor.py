@@ -11,13 +11,14 @@ import logging
 import os
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from holdfast.agents import background, channels
 from holdfast.agents.book import Book, Record, new_id
 from holdfast.agents.catalog import CATALOG
-from holdfast.agents.evidence import Evidence, Exited, Failure, Source
+from holdfast.agents.evidence import MAX_SEEN, Evidence, Source
 from holdfast.agents.launching import Ready, Wish, prepare
 from holdfast.agents.preflight import preflight
 from holdfast.agents.status import Limits
@@ -31,14 +32,16 @@ log = logging.getLogger(__name__)
 TICK_S: Final = 0.5  # how often a worker is looked at: a decision prompt is to be seen within 2 s
 RESUME_S: Final = 10.0  # how long the exec server may take to notice that our predecessor is gone
 MAX_ALIVE: Final = 200  # workers at once; more is a runaway caller
+_CUT_SHORT: Final = "the supervisor died before it could start it"
 PROCESS: Final = "worker"  # each worker has a session of its own, and in it this one process
 
 
 class Supervisor:
     """All workers of one home."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, limits: Limits = Limits()) -> None:  # noqa: B008 - nobody changes it
         self.book = Book(home)
+        self._limits = limits
         self.workers: dict[str, Worker] = {}
         self._environments: dict[str, Environment] = {}
         self._hearers: set[Callable[[Worker], None]] = set()
@@ -105,6 +108,7 @@ class Supervisor:
             created_at=time.time(),
             home=wish.env.get("HOME", "/"),
             relocated=wish.relocate,
+            began_at=now(),
             network=wish.network,
             writable=wish.writable,
             environment=sorted(ready.environment),
@@ -120,8 +124,7 @@ class Supervisor:
         try:
             await self._start(worker, ready)
         except HoldfastError as exc:
-            worker.add(Evidence(Source.EXIT, now(), Exited(None, None, Failure.LAUNCH), str(exc)))
-            worker.end()
+            worker.not_started(str(exc))
             raise
         return worker
 
@@ -143,6 +146,9 @@ class Supervisor:
         )
         record.preflight = [trouble.words() for trouble in troubles]
         self.book.write(record)
+        for trouble in reversed(troubles):  # what matters most comes first there, and last among evidence
+            if trouble.claim is not None:
+                worker.add(Evidence(Source.DENIAL, now(), trouble.claim, trouble.words()[:MAX_SEEN]))
         process = await environment.start(
             ready.argv,
             cwd=record.cwd,
@@ -173,8 +179,7 @@ class Supervisor:
     async def _take_over(self, record: Record) -> None:
         worker = self.workers[record.id] = self._worker(record)
         if record.session_id is None:
-            worker.add(Evidence(Source.EXIT, now(), Exited(None, None, Failure.LAUNCH), "never started"))
-            worker.end()
+            worker.not_started(_CUT_SHORT)
             return
         try:
             environment = await self._resumed(record.session_id)
@@ -185,8 +190,10 @@ class Supervisor:
         try:
             process = await environment.adopt(PROCESS, tty=record.tty, watch=record.watch)
         except HoldfastError as exc:
-            started = record.phase == "started"
-            worker.vanished(f"its process is gone: {exc}" if started else "it was never started")
+            if record.phase == "started":
+                worker.vanished(f"its process is gone: {exc}")
+            else:
+                worker.not_started(_CUT_SHORT)
             await self._forget(worker, environment)
             return
         record.phase = "started"
@@ -205,7 +212,13 @@ class Supervisor:
 
     def _worker(self, record: Record, secrets: tuple[str, ...] = ()) -> Worker:
         agent = CATALOG[record.agent]
-        limits = Limits(agent.start_limit_s, record.wall_limit_s, record.idle_limit_s)
+        limits = replace(
+            self._limits,
+            start_s=agent.start_limit_s,
+            wall_s=record.wall_limit_s,
+            idle_s=record.idle_limit_s,
+            one_turn=not record.tty,
+        )
         channel = channels.channel_of(agent, record, secrets)
         return Worker(record, self.book, agent, channel, limits, self._changed)
 

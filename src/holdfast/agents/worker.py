@@ -7,6 +7,7 @@ worker says is written to its log before anything is concluded from it.
 import asyncio
 import contextlib
 import logging
+import re
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,7 +16,7 @@ from typing import Final, NamedTuple, Protocol
 from holdfast.agents import keys, policy
 from holdfast.agents.agent import Agent
 from holdfast.agents.book import MAX_EVIDENCE_BYTES, MAX_OUTPUT_BYTES, Book, Log, Record
-from holdfast.agents.evidence import Evidence, Exited, Failure, Source, State, Status, Vanished
+from holdfast.agents.evidence import MAX_SEEN, Evidence, Exited, Failure, Source, State, Status, Vanished
 from holdfast.agents.journal import Entry, encode
 from holdfast.agents.refusals import evidence_of
 from holdfast.agents.status import Limits, classify
@@ -31,6 +32,11 @@ GRACE_S: Final = 5.0  # between asking a worker to end and ending it
 SAME_S: Final = 1.0  # the same claim again within this time is not written down again
 _SIGNALS: Final = frozenset({1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 14, 15, 24, 25, 31})  # that end a process
 _NO_CODE: Final = -1  # of a command whose launcher died
+
+
+def _steady(about: str) -> str:
+    """Without the seconds that pass: "next in 3 s" is no news after "next in 4 s"."""
+    return re.sub(r"\d+ s\b", "", about)
 
 
 def now() -> float:
@@ -102,7 +108,7 @@ class Worker:
         self._read_until = max((entry.seq for entry in known), default=0)
         self._journal = Log(folder / "evidence.jsonl", MAX_EVIDENCE_BYTES)
         self._output = Log(folder / "output.log", MAX_OUTPUT_BYTES)
-        self._started_at = known[0].item.at if known else now()
+        self._started_at = record.began_at or now()
         self._written_at = 0.0
         self._news = asyncio.Event()
         self._stopping: asyncio.Task[None] | None = None
@@ -126,7 +132,7 @@ class Worker:
         before = self.status
         same = (before.state, before.detail, before.failure) == (status.state, status.detail, status.failure)
         self.status = replace(status, since=before.since if same else at)
-        if not same or before.about != status.about or before.flags != status.flags:
+        if not same or _steady(before.about) != _steady(status.about) or before.flags != status.flags:
             self._changed(self)
         return self.status
 
@@ -139,6 +145,8 @@ class Worker:
         """Read a process until it is closed; what was read before a restart is not counted again."""
         self.process = process
         refused = asyncio.get_running_loop().create_task(self._hear_refusals(process))
+        if self.record.ended_by:  # whoever wanted that was killed before it was done
+            self._end(process, GRACE_S)
         try:
             async for event in process:
                 if isinstance(event, Output):
@@ -182,9 +190,13 @@ class Worker:
             self.vanished("the process that owned it died")
             return
         code = None if killed else event.code
-        self.add(
-            Evidence(Source.EXIT, now(), Exited(code, killed, cause), f"exit code {event.code}"), event.seq
-        )
+        seen = self.record.ended_why or f"exit code {event.code}"
+        self.add(Evidence(Source.EXIT, now(), Exited(code, killed, cause), seen[:MAX_SEEN]), event.seq)
+
+    def not_started(self, why: str) -> None:
+        """It never ran."""
+        self.add(Evidence(Source.EXIT, now(), Exited(None, None, Failure.LAUNCH), why[:MAX_SEEN]))
+        self.end()
 
     def vanished(self, why: str) -> None:
         """Nobody will ever say how it ended."""
@@ -216,14 +228,17 @@ class Worker:
         act = policy.decide(status, now(), started_at=self._started_at, limits=self._limits)
         if act is not None and self._stopping is None:
             log.info("worker ended by policy", extra={"agent": self.record.agent})
-            self.stop(act.failure)
+            self.stop(act.failure, act.why)
 
-    def stop(self, cause: Failure = Failure.KILLED, *, grace_s: float = GRACE_S) -> None:
+    def stop(self, cause: Failure = Failure.KILLED, why: str = "", *, grace_s: float = GRACE_S) -> None:
         """Ask it to end, then end it and everything below it."""
         if self._stopping is None and self.process is not None and not self.done.is_set():
-            self.record.ended_by = cause.value
+            self.record.ended_by, self.record.ended_why = cause.value, why
             self._book.write(self.record)
-            self._stopping = asyncio.get_running_loop().create_task(self._stop(self.process, grace_s))
+            self._end(self.process, grace_s)
+
+    def _end(self, process: Process, grace_s: float) -> None:
+        self._stopping = asyncio.get_running_loop().create_task(self._stop(process, grace_s))
 
     async def _stop(self, process: Process, grace_s: float) -> None:
         with contextlib.suppress(HoldfastError, TimeoutError):

@@ -1,0 +1,143 @@
+"""A supervisor with its exec server in a place of its own, and workers sent to a scripted model.
+
+The place is not below /tmp: that is writable in every sandbox, and a home there would never be refused.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.agents import background
+from holdfast.agents.evidence import Status
+from holdfast.agents.launching import Wish
+from holdfast.agents.status import Limits
+from holdfast.agents.supervisor import Supervisor
+from holdfast.agents.worker import Worker
+from tests.support.agent_clis import link_clis
+from tests.support.model import Model, scripted_model
+
+MODEL: Final = "scripted-model"
+KEY: Final = "scripted-key-0123456789"
+PROMPT: Final = "Do what the script says."
+GONE_S: Final = 10.0
+_PLACE: Final = "/var/tmp"  # see above
+
+
+class Bench:
+    """Where one worker works: a repository, and the home of whoever started it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.work, self.home = folder / "work", folder / "home"
+        for made in (self.work, self.home):
+            made.mkdir(parents=True)
+        subprocess.run(["git", "init", "-q", str(self.work)], check=True, timeout=30)
+
+
+class Arena:
+    """Starts workers, and tells what became of them."""
+
+    def __init__(self, place: Path, model: Model, supervisor: Supervisor) -> None:
+        self.model = model
+        self.supervisor = supervisor
+        self._place = place
+        self._path = link_clis(place / "bin")
+        self._count = 0
+
+    def bench(self) -> Bench:
+        self._count += 1
+        return Bench(self._place / str(self._count))
+
+    async def run(self, agent: str, bench: Bench, *, scenario: str = "hello", **more: Any) -> Worker:
+        """Start a worker that asks the model of this scenario; `more` are members of the wish."""
+        asked: dict[str, Any] = {"prompt": PROMPT, "base": self.model.url(scenario), **more}
+        wish = Wish(
+            agent=agent,
+            cwd=str(bench.work),
+            env={"PATH": self._path, "HOME": str(bench.home), "LANG": "C.UTF-8"},
+            model=MODEL,
+            key=KEY,
+            **asked,
+        )
+        return await self.supervisor.run(wish)
+
+    async def until(self, worker: Worker, *, ended: bool, state: str = "", limit_s: float) -> Status:
+        """Its status once it is in this state or has ended; the last one seen when that takes too long."""
+        met = asyncio.Event()
+
+        def look(changed: Worker) -> None:
+            if changed is worker and (worker.done.is_set() or (not ended and _is(worker.status, state))):
+                met.set()
+
+        forget = self.supervisor.hear(look)
+        done = asyncio.get_running_loop().create_task(worker.done.wait())
+        done.add_done_callback(lambda _: met.set())
+        look(worker)
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(limit_s):
+                    await met.wait()
+        finally:
+            forget()
+            done.cancel()
+        return worker.status
+
+    async def end(self, worker: Worker) -> None:
+        if not worker.done.is_set():
+            worker.stop(grace_s=0.0)
+            async with asyncio.timeout(GONE_S):
+                await worker.done.wait()
+
+
+def _is(status: Status, wanted: str) -> bool:
+    return wanted in (status.state.value, f"{status.state.value}({status.detail})")
+
+
+@asynccontextmanager
+async def arena(limits: Limits | None = None) -> AsyncIterator[Arena]:
+    place = Path(tempfile.mkdtemp(prefix="arena-", dir=_PLACE))
+    try:
+        async with scripted_model() as model:
+            supervisor = Supervisor(place / "h", limits or Limits())
+            await supervisor.open()
+            try:
+                made = Arena(place, model, supervisor)
+                yield made
+                for worker in supervisor.alive:
+                    await made.end(worker)
+            finally:
+                await supervisor.aclose()
+                await end_exec_server(place / "h")
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+async def end_exec_server(home: Path) -> None:
+    """End the exec server of this home and everything it owns."""
+    await end_listener(Path(background.exec_address(home).removeprefix("unix://")), signal.SIGTERM)
+
+
+async def end_listener(path: Path, signum: signal.Signals) -> None:
+    """Signal whoever listens on this socket, as the kernel knows it, and wait until it is gone."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as sock:
+        sock.connect(str(path))
+        pid, _, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        handle = os.pidfd_open(pid)
+        try:
+            signal.pidfd_send_signal(handle, signum)
+            gone = asyncio.Event()
+            asyncio.get_running_loop().add_reader(handle, gone.set)
+            async with asyncio.timeout(GONE_S):
+                await gone.wait()
+        finally:
+            asyncio.get_running_loop().remove_reader(handle)
+            os.close(handle)
