@@ -133,11 +133,13 @@ class TerminalChannel:
         )
 
     def shown(self) -> str:
-        return "\n".join(self._screen.look(now()).lines)
+        seen = self._screen.look(now())
+        return "\r\n".join(seen.lines).rstrip() + f"\x1b[{seen.row};{seen.column}H"
 
     def resize(self, rows: int, cols: int) -> None:
-        self._record.rows, self._record.cols = rows, cols
-        self._screen = Screen(rows, cols)  # a full-screen program draws itself anew
+        if (rows, cols) != (self._record.rows, self._record.cols):
+            self._record.rows, self._record.cols = rows, cols
+            self._screen = Screen(rows, cols)  # a full-screen program draws itself anew
 
     def _view(self, at: float) -> queries.View:
         seen = self._screen.look(at)

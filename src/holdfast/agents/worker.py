@@ -74,7 +74,7 @@ class Channel(Protocol):
         """None where nothing can be typed."""
 
     def shown(self) -> str:
-        """Its screen, for somebody who begins to watch."""
+        """Its screen as a terminal draws it, for somebody who begins to look at it."""
 
     def resize(self, rows: int, cols: int) -> None:
         """Its terminal has another size now."""
