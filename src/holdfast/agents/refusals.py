@@ -1,9 +1,33 @@
 """A call that the watcher saw refused, as evidence: whose file it is, and what would help. Pure module."""
 
+from collections import Counter
+from collections.abc import Iterable
+
 from holdfast.agents.agent import Agent, launch, relocation_of, state_of
 from holdfast.agents.book import Record
 from holdfast.agents.evidence import MAX_SEEN, Denied, Evidence, Source
 from holdfast.wire.processes import Denied as Refusal
+
+
+class Tally:
+    """How many refusals of each kind are known: the watcher tells totals, evidence stands for what is new."""
+
+    def __init__(self, known: Iterable[Evidence]) -> None:
+        self._counts: Counter[tuple[str, str, str, str]] = Counter()
+        for item in known:
+            if isinstance(item.claim, Denied):
+                self._counts[_key(item.claim)] += item.claim.count
+
+    def fresh(self, refusal: Refusal) -> int:
+        """How many of these are new."""
+        key = _key(refusal)
+        more = max(0, refusal.count - self._counts[key])
+        self._counts[key] += more
+        return more
+
+
+def _key(denied: Denied | Refusal) -> tuple[str, str, str, str]:
+    return (denied.syscall, denied.access, denied.errno, denied.path)
 
 
 def evidence_of(refusal: Refusal, agent: Agent, record: Record, *, state: str, at: float) -> Evidence:

@@ -13,12 +13,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, NamedTuple, Protocol
 
+import msgspec
+
 from holdfast.agents import keys, policy
 from holdfast.agents.agent import Agent
 from holdfast.agents.book import MAX_EVIDENCE_BYTES, MAX_OUTPUT_BYTES, Book, Log, Record
 from holdfast.agents.evidence import MAX_SEEN, Evidence, Exited, Failure, Source, State, Status, Vanished
 from holdfast.agents.journal import Entry, encode
-from holdfast.agents.refusals import evidence_of
+from holdfast.agents.refusals import Tally, evidence_of
 from holdfast.agents.status import Limits, classify
 from holdfast.agents.window import Window
 from holdfast.client.ordering import Exited as ProcessExited
@@ -110,6 +112,7 @@ class Worker:
         self._output = Log(folder / "output.log", MAX_OUTPUT_BYTES)
         self._started_at = record.began_at or now()
         self._written_at = 0.0
+        self._tally = Tally(entry.item for entry in known)
         self._news = asyncio.Event()
         self._stopping: asyncio.Task[None] | None = None
 
@@ -164,8 +167,11 @@ class Worker:
         state = str(self._book.folder(self.record.id) / "state")
         if process.denials is not None:
             async for refusal in process.denials:
-                self.add(evidence_of(refusal, self._agent, self.record, state=state, at=now()))
-                self.judge()
+                fresh = self._tally.fresh(refusal)
+                if fresh:
+                    more = msgspec.structs.replace(refusal, count=fresh)
+                    self.add(evidence_of(more, self._agent, self.record, state=state, at=now()))
+                    self.judge()
 
     async def _take(self, process: Process, event: Output) -> None:
         taken = self.channel.feed(event.stream, event.data, now())

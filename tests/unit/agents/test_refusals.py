@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from holdfast.agents.book import Record
 from holdfast.agents.catalog import CATALOG
 from holdfast.agents.evidence import Denied, Source
-from holdfast.agents.refusals import evidence_of
+from holdfast.agents.refusals import Tally, evidence_of
 from holdfast.wire.processes import Denied as Refusal
 
 REFUSAL = Refusal(
@@ -61,3 +61,12 @@ def test_what_is_relocated_already_is_not_suggested_again() -> None:
     claim = denied(replace(REFUSAL, path="/s/data/opencode/opencode.db"), moved)
     assert "database" in claim.role
     assert claim.relocation == ""
+
+
+def test_totals_become_what_is_new_also_for_whoever_takes_over() -> None:
+    first = Tally(())
+    assert [first.fresh(replace(REFUSAL, count=count)) for count in (1, 3, 3, 7)] == [1, 2, 0, 4]
+    item = evidence_of(replace(REFUSAL, count=7), CATALOG["opencode"], RECORD, state="/s", at=1.0)
+    second = Tally([item])
+    assert [second.fresh(replace(REFUSAL, count=count)) for count in (7, 8)] == [0, 1]
+    assert second.fresh(replace(REFUSAL, path="/other", count=2)) == 2
