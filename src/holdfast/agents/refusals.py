@@ -2,9 +2,9 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from holdfast.agents.agent import Agent, launch, relocation_of, state_of
-from holdfast.agents.book import Record
 from holdfast.agents.evidence import MAX_SEEN, Denied, Evidence, Source
 from holdfast.wire.processes import Denied as Refusal
 
@@ -30,11 +30,23 @@ def _key(denied: Denied | Refusal) -> tuple[str, str, str, str]:
     return (denied.syscall, denied.access, denied.errno, denied.path)
 
 
-def evidence_of(refusal: Refusal, agent: Agent, record: Record, *, state: str, at: float) -> Evidence:
+@dataclass(frozen=True, slots=True)
+class Whose:
+    """Where a worker's own things are: its user's home, its work tree, the state directory we gave it."""
+
+    agent: Agent
+    home: str
+    work: str
+    state: str
+    relocated: bool
+
+
+def evidence_of(refusal: Refusal, whose: Whose, at: float) -> Evidence:
     """With the role of the path in the CLI's state, and the variable that would move it, if there is one."""
-    moved = launch(agent, state=state).environment if record.relocated else {}
-    kept = state_of(agent, refusal.path, home=record.home, work=record.cwd, environment=moved)
-    relocation = relocation_of(agent, kept, state=state) if kept is not None and not record.relocated else ""
+    agent, state = whose.agent, whose.state
+    moved = launch(agent, state=state).environment if whose.relocated else {}
+    kept = state_of(agent, refusal.path, home=whose.home, work=whose.work, environment=moved)
+    relocation = relocation_of(agent, kept, state=state) if kept is not None and not whose.relocated else ""
     denied = Denied(
         access=refusal.access,
         path=refusal.path,

@@ -20,7 +20,7 @@ from holdfast.agents.agent import Agent
 from holdfast.agents.book import MAX_EVIDENCE_BYTES, MAX_OUTPUT_BYTES, Book, Log, Record
 from holdfast.agents.evidence import MAX_SEEN, Evidence, Exited, Failure, Source, State, Status, Vanished
 from holdfast.agents.journal import Entry, encode
-from holdfast.agents.refusals import Tally, evidence_of
+from holdfast.agents.refusals import Tally, Whose, evidence_of
 from holdfast.agents.status import Limits, classify
 from holdfast.agents.window import Window
 from holdfast.client.ordering import Exited as ProcessExited
@@ -164,14 +164,16 @@ class Worker:
         self.end()
 
     async def _hear_refusals(self, process: Process) -> None:
-        state = str(self._book.folder(self.record.id) / "state")
-        if process.denials is not None:
-            async for refusal in process.denials:
-                fresh = self._tally.fresh(refusal)
-                if fresh:
-                    more = msgspec.structs.replace(refusal, count=fresh)
-                    self.add(evidence_of(more, self._agent, self.record, state=state, at=now()))
-                    self.judge()
+        if process.denials is None:
+            return
+        record, state = self.record, str(self._book.folder(self.record.id) / "state")
+        whose = Whose(self._agent, record.home, record.cwd, state, record.relocated)
+        async for refusal in process.denials:
+            fresh = self._tally.fresh(refusal)
+            if fresh:
+                more = msgspec.structs.replace(refusal, count=fresh)
+                self.add(evidence_of(more, whose, now()))
+                self.judge()
 
     async def _take(self, process: Process, event: Output) -> None:
         taken = self.channel.feed(event.stream, event.data, now())

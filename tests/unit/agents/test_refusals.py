@@ -1,11 +1,12 @@
 """Whose file was refused, and what would help."""
 
+import dataclasses
+
 from msgspec.structs import replace
 
-from holdfast.agents.book import Record
 from holdfast.agents.catalog import CATALOG
 from holdfast.agents.evidence import Denied, Source
-from holdfast.agents.refusals import Tally, evidence_of
+from holdfast.agents.refusals import Tally, Whose, evidence_of
 from holdfast.wire.processes import Denied as Refusal
 
 REFUSAL = Refusal(
@@ -24,20 +25,11 @@ REFUSAL = Refusal(
     rule="outside the writable roots /w",
     grant="--allow-write /home/x/.local/share/opencode",
 )
-RECORD = Record(
-    id="opencode-1",
-    agent="opencode",
-    argv=[],
-    cwd="/w",
-    tty=False,
-    created_at=0,
-    home="/home/x",
-    relocated=False,
-)
+WHOSE = Whose(CATALOG["opencode"], home="/home/x", work="/w", state="/s", relocated=False)
 
 
-def denied(refusal: Refusal, record: Record = RECORD) -> Denied:
-    found = evidence_of(refusal, CATALOG["opencode"], record, state="/s", at=5.0)
+def denied(refusal: Refusal, whose: Whose = WHOSE) -> Denied:
+    found = evidence_of(refusal, whose, 5.0)
     assert found.source is Source.DENIAL
     assert found.at == 5.0
     assert isinstance(found.claim, Denied)
@@ -57,7 +49,7 @@ def test_any_other_path_has_no_role() -> None:
 
 
 def test_what_is_relocated_already_is_not_suggested_again() -> None:
-    moved = replace(RECORD, relocated=True)
+    moved = dataclasses.replace(WHOSE, relocated=True)
     claim = denied(replace(REFUSAL, path="/s/data/opencode/opencode.db"), moved)
     assert "database" in claim.role
     assert claim.relocation == ""
@@ -66,7 +58,7 @@ def test_what_is_relocated_already_is_not_suggested_again() -> None:
 def test_totals_become_what_is_new_also_for_whoever_takes_over() -> None:
     first = Tally(())
     assert [first.fresh(replace(REFUSAL, count=count)) for count in (1, 3, 3, 7)] == [1, 2, 0, 4]
-    item = evidence_of(replace(REFUSAL, count=7), CATALOG["opencode"], RECORD, state="/s", at=1.0)
+    item = evidence_of(replace(REFUSAL, count=7), WHOSE, 1.0)
     second = Tally([item])
     assert [second.fresh(replace(REFUSAL, count=count)) for count in (7, 8)] == [0, 1]
     assert second.fresh(replace(REFUSAL, path="/other", count=2)) == 2
