@@ -218,6 +218,7 @@ def test_the_same_item_twice_says_the_same(items: list[Evidence], step: float, t
 def test_a_state_does_not_come_back_while_a_watcher_repeats_itself(
     items: list[Evidence], beat: float
 ) -> None:
+    assume(not isinstance(items[-1].claim, COUNTED))  # each one is news
     seen = []
     for _ in range(40):
         seen.append(look(items, items[-1].at))
