@@ -416,13 +416,14 @@ async def test_a_call_that_a_dead_watcher_had_received_is_answered_by_its_succes
             await asyncio.to_thread(receive_and_die, heard, memory)
             assert not ended.done()
             with subprocess.Popen(watching._ARGV, stdin=there.fileno(), env={}) as successor:  # noqa: ASYNC220
-                scene = foresight.encode(foresight.scene_of(view, alone=False, degraded=False))
-                socket.send_fds(here, [scene], (heard, root, memory))
-                async with asyncio.timeout(WAIT_S):
-                    assert (await ended).code == 1
-                    said = json.loads(await asyncio.to_thread(here.recv, 4096))
-                here.shutdown(socket.SHUT_RDWR)
-                successor.wait(WAIT_S)
+                try:
+                    scene = foresight.encode(foresight.scene_of(view, alone=False, degraded=False))
+                    socket.send_fds(here, [scene], (heard, root, memory))
+                    async with asyncio.timeout(WAIT_S):
+                        assert (await ended).code == 1
+                        said = json.loads(await asyncio.to_thread(here.recv, 4096))
+                finally:
+                    successor.kill()
             assert (said["path"], said["errno"]) == (str(top / "outside/d"), "EROFS")
             for fd in (heard, root):
                 os.close(fd)
