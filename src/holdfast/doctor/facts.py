@@ -2,12 +2,12 @@
 
 import asyncio
 import contextlib
+import errno
 import os
 import re
 import resource
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +22,8 @@ from holdfast.server.executor import Executor
 VERSION_S: Final = 1.2  # for `--version`; some CLIs start a whole runtime for it
 _MAX_VERSION: Final = 4096  # bytes of its answer
 _NUMBER: Final = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
+_TEMPORARY: Final = "/tmp"  # noqa: S108 - it is only looked at
+_DENIED: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 _TMUX: Final = Agent("tmux", ("tmux", "-V"))
 
 
@@ -35,7 +37,7 @@ async def gather(environ: Mapping[str, str] = os.environ) -> Facts:
     tmux, *agents = (program.result() for program in programs)
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     most, _ = resource.getrlimit(resource.RLIMIT_NPROC)
-    temporary = environ.get("TMPDIR") or tempfile.gettempdir()
+    temporary = _place(environ.get("TMPDIR") or _TEMPORARY)
     return Facts(
         host=host.result(),
         trials=trials.result(),
@@ -43,7 +45,7 @@ async def gather(environ: Mapping[str, str] = os.environ) -> Facts:
         agents=tuple(agent for agent in agents if agent is not None),
         codex_home=environ.get("CODEX_HOME") or os.path.join(home, ".codex"),
         temporary=temporary,
-        disks=tuple(_disks(home, temporary)),
+        disks=tuple(_disks(home, temporary.path)),
         open_files=soft,
         processes=None if most == resource.RLIM_INFINITY else most,
         encoding=sys.getfilesystemencoding(),
@@ -76,10 +78,21 @@ async def _installed(agent: Agent, home: str, environ: Mapping[str, str]) -> Ins
 
 def _place(path: str) -> Place:
     """Whether it can be written; a directory that does not exist yet is created in the nearest one above."""
-    above = path
+    whole = above = os.path.abspath(path)
     while not os.path.isdir(above):
         above = os.path.dirname(above)
-    return Place(path, above == path, os.access(above, os.W_OK | os.X_OK))
+    return Place(path, above == whole, _writable(above))
+
+
+def _writable(folder: str) -> bool:
+    """Tried with a file that never has a name: a sandbox around us refuses what the permissions allow."""
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return False
+    try:
+        os.close(os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    except OSError as exc:
+        return exc.errno not in _DENIED  # not every file system has such files
+    return True
 
 
 async def _version(argv: tuple[str, ...], environ: Mapping[str, str]) -> str | None:

@@ -32,7 +32,7 @@ HEALTHY = Facts(
     tmux=Installed("tmux", "/usr/bin/tmux", "3.3a"),
     agents=(),
     codex_home="/home/me/.codex",
-    temporary="/tmp",
+    temporary=Place("/tmp", True, True),
     disks=(Disk("/home/me", 50 << 30, 10**6),),
     open_files=4096,
     processes=None,
@@ -91,6 +91,8 @@ def test_what_came_out_weaker_is_said_of_the_one_that_is_used() -> None:
         ({"encoding": "ascii"}, "locale", Severity.DEGRADED),
         ({"now": 0.0}, "clock", Severity.BROKEN),
         ({"tmux": None}, "tool.tmux", Severity.NOTE),
+        ({"temporary": Place("/tmp", True, False)}, "temporary", Severity.BROKEN),
+        ({"temporary": Place("/tmp", False, True)}, "temporary", Severity.BROKEN),
     ],
 )
 def test_each_shortage_is_a_finding_with_something_to_type(
@@ -136,4 +138,4 @@ def test_a_stage_that_the_host_refuses_is_named_with_its_errno() -> None:
 def test_a_report_has_plain_values() -> None:
     one = found(HEALTHY, "disk").report()
     assert one["severity"] == "ok"
-    assert set(one) == {"id", "severity", "title", "evidence", "remedy"}
+    assert set(one) == {"id", "severity", "title", "evidence", "remedy", "fingerprint"}
