@@ -49,3 +49,4 @@ class Facts:
     processes: int | None  # None: no limit
     encoding: str
     now: float
+    unlaunched: str = ""  # why no way to confine could be tried through our own launcher

@@ -74,7 +74,7 @@ def _sandbox(facts: Facts) -> Iterator[Finding]:
             "sandbox.none",
             Severity.BROKEN,
             "no sandbox works here: confined commands are refused",
-            why(strongest),
+            facts.unlaunched or why(strongest),
             _remedy(_cause(strongest)),
             _id(_cause(strongest)),
         )
