@@ -1,8 +1,8 @@
 """A host that refuses, and the doctor: the cause is named, what is lost decides, and repaired it is good.
 
 The faults are those of `test_setup_failures`. A place has a `codex` in it that only says its version: what
-the real one does under the same faults is shown in `tests/interop/test_doctor_assert_faults.py`. AppArmor's own
-refusals cannot be made here, no kernel of ours has it; they are known by their texts alone.
+the real one does under the same faults is shown in `tests/interop/test_doctor_assert_faults.py`. AppArmor's
+own refusals cannot be made here, no kernel of ours has it; they are known by their texts alone.
 """
 
 import contextlib
