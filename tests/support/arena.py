@@ -30,7 +30,11 @@ MODEL: Final = "scripted-model"
 KEY: Final = "scripted-key-0123456789"
 PROMPT: Final = "Do what the script says."
 GONE_S: Final = 10.0
-_PLACE: Final = "/var/tmp"  # see above
+PLACE: Final = "/var/tmp"  # see above
+
+
+# What its owner has to set up once in the home, where the state is not relocated and so not made for it.
+_SETTINGS: Final = {".gemini/settings.json": '{"security":{"auth":{"selectedType":"gemini-api-key"}}}'}
 
 
 class Bench:
@@ -40,6 +44,9 @@ class Bench:
         self.work, self.home = folder / "work", folder / "home"
         for made in (self.work, self.home):
             made.mkdir(parents=True)
+        for path, text in _SETTINGS.items():
+            (self.home / path).parent.mkdir()
+            (self.home / path).write_text(text, "utf-8")
         subprocess.run(["git", "init", "-q", str(self.work)], check=True, timeout=30)
 
 
@@ -104,7 +111,7 @@ def _is(status: Status, wanted: str) -> bool:
 
 @asynccontextmanager
 async def arena(limits: Limits | None = None) -> AsyncIterator[Arena]:
-    place = Path(tempfile.mkdtemp(prefix="arena-", dir=_PLACE))
+    place = Path(tempfile.mkdtemp(prefix="arena-", dir=PLACE))
     try:
         async with scripted_model() as model:
             supervisor = Supervisor(place / "h", limits or Limits())

@@ -117,7 +117,7 @@ async def _play(
     kind = "text/event-stream" if asked.stream else "application/json"
     pieces = said.pieces if asked.stream else [json.dumps(said.whole).encode()[:40]]
     writer.write(_opening(200, kind, "transfer-encoding: chunked"))
-    for piece in pieces[: len(pieces) // 2 + 1] if cut else pieces:
+    for piece in pieces[: len(pieces) // 2 or 1] if cut else pieces:
         writer.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
         await writer.drain()
     if scenario == "stall":

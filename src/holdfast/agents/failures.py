@@ -110,6 +110,8 @@ _AFTER_STATUS: Final = (
         connection to the api was lost
         (?:currently )?experiencing high demand
         empty or malformed response
+        JSON parse error
+        unexpected end of JSON
         without a finish reason
         empty response
         overloaded

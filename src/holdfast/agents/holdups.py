@@ -163,6 +163,12 @@ def cut_off(digest: Digest) -> Status | None:
     return _denial(digest, refused[-1], digest.items[max(complaints)], since=digest.items[refused[0]].at)
 
 
+def unreachable(digest: Digest) -> Status | None:
+    """For one that shows nothing: a connection that was refused since it last got on."""
+    refused = [i for i in digest.of(Denied) if i > digest.advance and _is_connect(digest.items[i])]
+    return _denial(digest, refused[-1], since=digest.items[refused[0]].at) if refused else None
+
+
 def obstructed(digest: Digest) -> Status | None:
     """A lock that somebody else holds, or a sandbox without a network, seen later than any sign of work."""
     for index in digest.live:

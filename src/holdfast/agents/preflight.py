@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from holdfast.agents.agent import Agent, StatePath, relocation_of, state_paths
+from holdfast.agents.agent import RETRIES, Agent, StatePath, relocation_of, state_paths
 from holdfast.agents.evidence import Denied, Failure
 from holdfast.agents.evidence import Trouble as Told
+from holdfast.agents.holdups import DENIALS
 from holdfast.client.environment import Environment
 from holdfast.client.policy import Policy
 from holdfast.errors import HoldfastError
@@ -165,6 +166,7 @@ def _of_path(
         grant=decision.grant or "",
         relocation=moved,
         role=kept.role,
+        count=DENIALS if kept.without == RETRIES else 1,  # it will try again and again, without a word
     )
     return Trouble(what, told["errno"], kept.without, remedy, None if decision.allowed else denied)
 

@@ -2,10 +2,13 @@
 
 from typing import Any, Final
 
-from holdfast.agents.evidence import Evidence, Result, Usage
+import msgspec
+
+from holdfast.agents.evidence import Denied, Evidence, Result, Usage
 from holdfast.agents.worker import Worker, now
 
 SCHEMA_VERSION: Final = 1
+MAX_DENIALS: Final = 20  # in one report, which is sent with every change
 
 
 def report(worker: Worker) -> dict[str, Any]:
@@ -25,9 +28,11 @@ def report(worker: Worker) -> dict[str, Any]:
         "forSeconds": round(max(0.0, at - status.since), 1),
         "evidence": [_shown(item, at) for item in status.evidence],
         "contradictions": list(status.contradictions),
+        "denials": _denials(worker.evidence()),
         "usage": _usage(worker.evidence()),
         "cwd": record.cwd,
         "argv": record.argv,
+        "environment": record.environment,
         "tty": record.tty,
         "preflight": record.preflight,
         "unwatched": record.unwatched,
@@ -46,6 +51,15 @@ def _shown(item: Evidence, at: float) -> dict[str, Any]:
         "secondsAgo": round(max(0.0, at - item.at), 1),
         "seen": item.seen,
     }
+
+
+def _denials(items: list[Evidence]) -> list[dict[str, Any]]:
+    """What the sandbox refused, the newest first, each path and access once."""
+    found: dict[tuple[str, str], Denied] = {}
+    for item in reversed(items):
+        if isinstance(item.claim, Denied):
+            found.setdefault((item.claim.path, item.claim.access), item.claim)
+    return [msgspec.to_builtins(denied) for denied in list(found.values())[:MAX_DENIALS]]
 
 
 def _usage(items: list[Evidence]) -> dict[str, Any] | None:

@@ -236,10 +236,15 @@ def _progress(look: _Look) -> Status | None:
 
 
 def _quiet(look: _Look) -> Status | None:
+    if (unreachable := holdups.unreachable(look)) is not None:
+        return unreachable
     about = f"no sign of work for {look.now - look.progress_at:.0f} s"
     shown = holdups.shown(look) or tuple(look.items[-1:])
-    since = look.progress_at + look.limits.quiet_s
-    return Status(State.STALLED, look.last_work(), about, since=since, evidence=shown)
+    since, work = look.progress_at + look.limits.quiet_s, look.last_work()
+    if _told(look) is Failure.NETWORK:
+        trouble = look.items[look.newest(Trouble)]
+        about, work, shown = f"{about}; {trouble.seen}", Work.NETWORK, (trouble, *shown)
+    return Status(State.STALLED, work, about, since=since, evidence=shown)
 
 
 Rule: TypeAlias = Callable[[_Look], Status | None]

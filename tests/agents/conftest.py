@@ -1,0 +1,41 @@
+"""One supervisor, one exec server and one scripted model for a module of tests; asyncio only."""
+
+import json
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from holdfast.agents.status import Limits
+from tests.support.arena import Arena, arena
+from tools.get_agents import PINS
+
+# A stall shows within seconds and not after minutes: how it is told is tested, not how long it takes.
+QUICK: Final = Limits(quiet_s=5.0, provider_quiet_s=5.0)
+RECORD: Final = "HOLDFAST_RECORD_AGENTS"  # a file: what was seen of every case goes there
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def stage() -> AsyncIterator[Arena]:
+    async with arena(QUICK) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def results() -> Iterator[dict[str, Any]]:
+    """By agent and fault; written down when that is asked for."""
+    found: dict[str, Any] = {}
+    yield found
+    if (path := os.environ.get(RECORD)) and found:
+        told = {
+            name: {"version": pin.version, "faults": dict(sorted(found.get(name, {}).items()))}
+            for name, pin in PINS.items()
+        }
+        Path(path).write_text(json.dumps(told, indent=1, sort_keys=True) + "\n", "utf-8")

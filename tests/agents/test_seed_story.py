@@ -1,0 +1,79 @@
+"""A supervisor that is told why: OpenCode with a read-only home, what would help, and the run that has it.
+
+All of it is real, the process of the supervisor, its exec server, the sandbox and the CLI; only the model is not.
+"""
+
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from holdfast.agents import background
+from holdfast.agents.sdk import Workers
+from tests.support.agent_clis import link_clis, requires_cli
+from tests.support.arena import KEY, MODEL, PLACE, PROMPT, Bench, end_exec_server, end_listener
+from tests.support.model import CONTENT, MADE, scripted_model
+
+LIMIT_S: Final = 200
+
+
+@pytest.fixture
+async def place() -> AsyncIterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="story-", dir=PLACE))
+    try:
+        yield folder
+    finally:
+        await end_listener(background.supervisor_socket(folder / "h"), signal.SIGTERM)
+        await end_exec_server(folder / "h")
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.timeout(LIMIT_S)
+async def test_the_denied_path_is_named_and_what_is_suggested_helps(place: Path) -> None:
+    requires_cli("opencode")
+    bench, path = Bench(place / "project"), link_clis(place / "bin")
+    async with scripted_model() as model, Workers.connect(place / "h") as workers:
+
+        async def run(name: str, **more: Any) -> dict[str, Any]:
+            wish = {"model": MODEL, "base": model.url("write"), "key": KEY, "prompt": PROMPT, "id": name}
+            env = {"HOME": str(bench.home), "PATH": path, "LANG": "C.UTF-8"}
+            worker = await workers.run("opencode", cwd=str(bench.work), env=env, **wish, **more)
+            return await worker.wait()
+
+        before = time.monotonic()
+        refused = await run("first", relocate=False)
+        assert (refused["state"], refused["failure"]) == ("failed", "sandbox")
+        assert time.monotonic() - before < LIMIT_S / 2, (
+            "that it is refused is told in seconds, not in minutes"
+        )
+        [denial] = refused["denials"][:1]
+        assert denial["path"] == f"{bench.home}/.local/share/opencode/opencode.db"
+        assert (denial["access"], denial["errno"]) == ("create", "EROFS")
+        assert "outside the writable roots" in denial["rule"]
+        assert denial["grant"] == f"--allow-write {bench.home}"
+        variable, _, where = denial["relocation"].partition("=")
+        assert variable == "XDG_DATA_HOME"
+        assert where.startswith(str(place / "h"))
+        assert denial["path"] in refused["about"]
+        assert not list(bench.home.glob(".local*"))
+
+        done = await run("second", relocate=True)
+        assert (done["state"], done["flags"]) == ("completed", [])
+        assert done["denials"] == []
+        assert variable in done["environment"]
+    assert _diff(bench.work) == [f"+{CONTENT}"]
+
+
+def _diff(work: Path) -> list[str]:
+    """What there is to review: the lines that came in, of the one file that was made."""
+    git = ["git", "-C", str(work)]
+    subprocess.run([*git, "add", "--intent-to-add", "."], check=True, timeout=30)
+    said = subprocess.run([*git, "diff"], check=True, timeout=30, capture_output=True, text=True).stdout
+    assert [line for line in said.splitlines() if line.startswith("+++")] == [f"+++ b/{MADE}"]
+    return [line for line in said.splitlines() if line.startswith("+") and not line.startswith("+++")]
