@@ -6,6 +6,7 @@
         record.json      what was asked and what became of it, replaced whole
         evidence.jsonl   the newest evidence; the file before it is evidence.jsonl.1
         output.log       what it said, as it said it; likewise
+        equivalence.json what differs for it from the host
         state/           where the CLI keeps its own state
 
 A record is on disk before its worker is started. No value of an environment variable is ever in it.
@@ -123,15 +124,18 @@ class Book:
 
     def write(self, record: Record) -> None:
         """Replace a record; either the old one or the new one is there, whatever happens."""
-        folder = self.folder(record.id)
-        data = msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
-        fd, temporary = tempfile.mkstemp(dir=folder, prefix=".record-")
+        self.keep(record.id, "record.json", msgspec.json.encode(record))
+
+    def keep(self, worker: str, name: str, data: bytes) -> None:
+        """Replace a JSON file of a worker, likewise."""
+        folder = self.folder(worker)
+        fd, temporary = tempfile.mkstemp(dir=folder, prefix=".new-")
         try:
             with os.fdopen(fd, "wb") as file:
-                file.write(data)
+                file.write(msgspec.json.format(data, indent=1) + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, folder / "record.json")
+            os.replace(temporary, folder / name)
         except BaseException:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary)

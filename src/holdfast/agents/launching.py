@@ -46,6 +46,7 @@ class Ready:
 
     argv: tuple[str, ...]
     shown: tuple[str, ...]
+    inherited: dict[str, str] = field(repr=False)  # what it would have had without us
     environment: dict[str, str] = field(repr=False)
     policy: Policy
     tty: bool
@@ -88,6 +89,7 @@ def prepare(wish: Wish, *, state: str) -> Ready:
     return Ready(
         argv=argv,
         shown=tuple(_PROMPT if word == wish.prompt else word for word in argv),
+        inherited=wish.env,
         environment=environment,
         policy=_policy(wish, state),
         tty=tty,

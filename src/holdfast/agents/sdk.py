@@ -64,6 +64,14 @@ class Worker:
                         return
         raise ConnectionLost("the supervisor is gone", remedy="connect again; the worker is not affected")
 
+    async def equivalence(self) -> dict[str, Any]:
+        """Whether it is where its CLI would be without us, as `holdfast worker equivalence --json` prints it.
+
+        Waits until that has been found out, some seconds after the start.
+        """
+        answer: dict[str, Any] = await self._workers.call("equivalence", {"worker": self.id}, timeout_s=None)
+        return answer
+
     async def wait(self) -> dict[str, Any]:
         """Its last report."""
         self.report = await self._workers.call("wait", {"worker": self.id}, timeout_s=None)

@@ -67,6 +67,7 @@ class Service:
             "list": Method(Listing, self._list),
             "status": Method(Named, self._status),
             "why": Method(Named, self._why),
+            "equivalence": Method(Named, self._equivalence),
             "logs": Method(Tail, self._logs),
             "wait": Method(Named, self._wait),
             "stop": Method(Stop, self._stop),
@@ -94,6 +95,9 @@ class Service:
     async def _why(self, asked: Named, _peer: Peer) -> object:
         worker = self._find(asked)
         return {**report(worker), "why": why(worker.status, now())}
+
+    async def _equivalence(self, asked: Named, _peer: Peer) -> object:
+        return await self._supervisor.surroundings.report(self._find(asked).record)
 
     async def _logs(self, asked: Tail, _peer: Peer) -> object:
         folder = self._supervisor.book.folder(self._find(asked).record.id)

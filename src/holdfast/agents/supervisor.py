@@ -22,6 +22,7 @@ from holdfast.agents.evidence import MAX_SEEN, Evidence, Source
 from holdfast.agents.launching import Ready, Wish, prepare
 from holdfast.agents.preflight import preflight
 from holdfast.agents.status import Limits
+from holdfast.agents.surroundings import Surroundings
 from holdfast.agents.worker import Worker, now
 from holdfast.client.environment import Environment
 from holdfast.client.process import Process
@@ -41,6 +42,7 @@ class Supervisor:
 
     def __init__(self, home: Path, limits: Limits = Limits()) -> None:  # noqa: B008 - nobody changes it
         self.book = Book(home)
+        self.surroundings = Surroundings(self.book)
         self._limits = limits
         self.workers: dict[str, Worker] = {}
         self._environments: dict[str, Environment] = {}
@@ -56,6 +58,7 @@ class Supervisor:
 
     async def aclose(self) -> None:
         """Leave the workers to whoever comes next."""
+        await self.surroundings.aclose()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -165,6 +168,7 @@ class Supervisor:
         if process.enforcement is not None:
             record.backend = process.enforcement.backend
             record.weakened = [*process.enforcement.missing, *process.enforcement.weakened]
+        self.surroundings.begin(record, ready, environment)
         self.book.write(record)
         if record.tty:
             await process.resize(record.rows, record.cols)
@@ -224,6 +228,7 @@ class Supervisor:
 
     async def _follow(self, worker: Worker, environment: Environment, process: Process) -> None:
         await worker.follow(process)
+        await self.surroundings.settled(worker.record.id)
         await self._forget(worker, environment)
 
     async def _forget(self, worker: Worker, environment: Environment) -> None:

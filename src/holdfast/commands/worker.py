@@ -216,6 +216,24 @@ async def why(workers: "Workers", id: str, as_json: bool) -> int:
 @_json_option
 @_home_option
 @_connected
+async def equivalence(workers: "Workers", id: str, as_json: bool) -> int:
+    """Say whether a worker is where it would be without a sandbox, and what differs for it.
+
+    Exit code 0: yes; 1: no; 2: it cannot be told.
+    """
+    from holdfast.agents.equivalence import EXITS, lines, report_of
+
+    answer = await (await workers.find(id)).equivalence()
+    for line in [json.dumps(answer)] if as_json else map(printable, lines(report_of(answer))):
+        click.echo(line)
+    return EXITS[answer["hostEquivalent"]]
+
+
+@worker.command(cls=OneLine)
+@click.argument("id")
+@_json_option
+@_home_option
+@_connected
 async def wait(workers: "Workers", id: str, as_json: bool) -> int:
     """Wait until a worker has ended."""
     report = await (await workers.find(id)).wait()
