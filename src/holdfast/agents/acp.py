@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast.agents.agent import RetrySign
 from holdfast.agents.evidence import (
+    Answered,
     Claim,
     Failure,
     Option,
@@ -47,6 +48,7 @@ from holdfast.errors import InvalidRequest, UsageError
 
 VERSION: Final = 1
 MAX_OPTIONS: Final = 16  # answers that one request offers; agents offer three or four
+MAX_ASKED: Final = 256  # questions open at once; of more it is not noticed that somebody else answered
 MAX_ID: Final = 200  # characters of an id that is to be sent back unchanged
 MAX_QUESTION: Final = 2000  # a person decides by it, so it is longer than what is shown of other things
 
@@ -110,6 +112,7 @@ class AcpEvents(JsonEvents):
         super().__init__(retries, secrets=secrets)
         self._errand = errand
         self._session = ""
+        self._asked: dict[str, str] = {}  # the call of a tool → the request that is about it
         self._cost: float | None = None
         self._saying = bytearray()
         self._last = False
@@ -147,6 +150,8 @@ class AcpEvents(JsonEvents):
         if self._errand is not None and self._errand.unattended and once is not None:
             self._saying += answer(wants, once)
             return [Working(Work.TOOL)]
+        if len(self._asked) < MAX_ASKED:
+            self._asked[text_at(event, "params", "toolCall", "toolCallId")] = request
         return [wants]
 
     def _question(self, call: object) -> str:
@@ -183,17 +188,23 @@ class AcpEvents(JsonEvents):
             case "pending" | "in_progress":
                 return [Working(Work.TOOL)]
             case "completed":
-                code = int_at(update, "rawOutput", "metadata", "exit") or int_at(
-                    update, "rawOutput", "exitCode"
-                )
-                return [Progress(Work.TOOL), *([ToolFailed(self.say(what), code)] if code else [])]
+                found = ("rawOutput", "metadata", "exit"), ("rawOutput", "exitCode")
+                code = next(filter(None, (int_at(update, *place) for place in found)), None)
+                failed = [ToolFailed(self.say(what), code)] if code else []
+                return [*self._settled(update), Progress(Work.TOOL), *failed]
             case "failed":
                 told = [text_at(part, "content", "text") for part in list_at(update, "content")]
-                return [ToolFailed(self.say(": ".join(filter(None, [what, *told]))))]
+                said = self.say(": ".join(filter(None, [what, *told])))
+                return [*self._settled(update), ToolFailed(said)]
             case "":
                 return []
             case status:
                 return self.drift(self.say(f"tool {status}"))
+
+    def _settled(self, update: object) -> list[Claim]:
+        """A tool that has ended was allowed or denied, whoever did that."""
+        request = self._asked.pop(text_at(update, "toolCallId"), None)
+        return [] if request is None else [Answered(request)]
 
     # --- the errand
 

@@ -1,4 +1,4 @@
-"""Approve or deny what a worker asks: a structured request by its options, a dialog on a screen by its keys."""
+"""Approve or deny what a worker asks: a structured request by its options, a dialog by its keys."""
 
 from holdfast.agents import acp
 from holdfast.agents.agent import Agent
