@@ -4,6 +4,7 @@
       exec.sock supervisor.sock supervisor.lock *.log
       workers/ID/
         record.json      what was asked and what became of it, replaced whole
+        errand.json      the prompt of one that is led over ACP, for whoever takes it over
         evidence.jsonl   the newest evidence; the file before it is evidence.jsonl.1
         output.log       what it said, as it said it; likewise
         equivalence.json what differs for it from the host
@@ -24,6 +25,7 @@ from typing import Final, Literal
 import msgspec
 
 from holdfast.agents import journal
+from holdfast.agents.acp import Errand
 from holdfast.agents.journal import Entry
 from holdfast.errors import NotFound, OperationFailed, UsageError
 
@@ -44,6 +46,7 @@ class Record(msgspec.Struct, kw_only=True):
     cwd: str
     tty: bool
     created_at: float
+    acp: bool = False  # led over the Agent Client Protocol
     home: str = "/"  # of the user whose CLI it is
     relocated: bool = True  # the CLI's state is below ours
     began_at: float = 0.0  # the same on the clock of its evidence
@@ -151,6 +154,19 @@ class Book:
             return msgspec.json.decode(data, type=Record)
         except msgspec.MsgspecError as exc:
             raise OperationFailed(f"the record of {worker} is damaged: {exc}") from None
+
+    def add_errand(self, worker: str, errand: Errand) -> None:
+        path = self.folder(worker) / "errand.json"
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(msgspec.json.encode(errand))
+
+    def errand(self, worker: str) -> Errand | None:
+        """None when there is none that can be read."""
+        try:
+            return msgspec.json.decode((self.folder(worker) / "errand.json").read_bytes(), type=Errand)
+        except (OSError, msgspec.MsgspecError):
+            return None
 
     def __iter__(self) -> Iterator[Record]:
         """Every worker whose record can be read, the oldest first."""

@@ -31,6 +31,7 @@ OPENCODE = Agent(
     interactive=("{model}",),
     model_options=("-m", "{model}"),
     unattended=("--auto",),
+    asking_environment={"OPENCODE_PERMISSION": '{"*":"ask"}'},
     prompt_by=PromptBy.STDIN,
     stdin=Stdin.WAITS,
     channel=Channel.JSON,

@@ -39,9 +39,9 @@ def redact(text: str, secrets: Sequence[str] = ()) -> str:
     return _IN_ADDRESS.sub(rf"\1{MASK}@", text)
 
 
-def shown(text: str, secrets: Sequence[str] = ()) -> str:
-    """One redacted line of at most `MAX_SEEN` characters, with nothing in it that a terminal would obey."""
+def shown(text: str, secrets: Sequence[str] = (), *, limit: int = MAX_SEEN) -> str:
+    """One redacted line of at most `limit` characters, with nothing in it that a terminal would obey."""
     # A key must not escape by lying across the cut: mask first, cut after.
-    line = redact(_CONTROL.sub(" ", text[: MAX_LOOKED_AT + MAX_SEEN]), secrets).strip()
+    line = redact(_CONTROL.sub(" ", text[: MAX_LOOKED_AT + limit]), secrets).strip()
     line = " ".join(line.split())
-    return line if len(line) <= MAX_SEEN else line[: MAX_SEEN - 1] + "…"
+    return line if len(line) <= limit else line[: limit - 1] + "…"

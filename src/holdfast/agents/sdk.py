@@ -86,6 +86,25 @@ class Worker:
         answer = await self._workers.call("send", {"worker": self.id, "text": text, "keys": list(keys)})
         return str(answer["outcome"])
 
+    async def approve(self, option: str | None = None, *, request: str | None = None) -> dict[str, Any]:
+        """Allow what it asks: with this option, or just this once; what was answered.
+
+        `request` is the question that is meant, from `report["asks"]`.
+
+        Raises:
+            InvalidRequest: nothing is asked, or something else, or nobody knows how to answer it.
+            UsageError: that option is not offered.
+        """
+        return await self._answer({"option": option, "request": request})
+
+    async def deny(self, option: str | None = None, *, request: str | None = None) -> dict[str, Any]:
+        """Likewise, deny it."""
+        return await self._answer({"option": option, "request": request, "deny": True})
+
+    async def _answer(self, params: dict[str, Any]) -> dict[str, Any]:
+        given: dict[str, Any] = await self._workers.call("approve", {"worker": self.id, **params})
+        return given
+
     async def show_in_tmux(self) -> str:
         """Let a person find it with `tmux attach -t holdfast-ID`; the id of the pane.
 

@@ -6,10 +6,12 @@ from typing import Final
 import msgspec
 
 from holdfast.agents import book
+from holdfast.agents.answering import answer
+from holdfast.agents.catalog import CATALOG
 from holdfast.agents.control import Method, Peer
 from holdfast.agents.evidence import Failure
 from holdfast.agents.launching import Wish
-from holdfast.agents.report import report
+from holdfast.agents.report import SCHEMA_VERSION, report
 from holdfast.agents.supervisor import Supervisor
 from holdfast.agents.why import why
 from holdfast.agents.worker import GRACE_S, Worker, now
@@ -46,6 +48,13 @@ class Sent(msgspec.Struct):
     keys: list[str] = []
 
 
+class Answer(msgspec.Struct):
+    worker: str
+    option: str | None = None
+    deny: bool = False
+    request: str | None = None  # the question that is meant, if another one may be open by now
+
+
 class Pane(msgspec.Struct):
     worker: str
     pane: str
@@ -76,10 +85,11 @@ class Service:
             "input": Method(Typed, self._input),
             "shown": Method(Pane, self._shown),
             "send": Method(Sent, self._send),
+            "approve": Method(Answer, self._approve),
             "resize": Method(Size, self._resize),
         }
 
-    def _find(self, asked: Named | Tail | Stop | Typed | Sent | Pane | Size) -> Worker:
+    def _find(self, asked: Named | Tail | Stop | Typed | Sent | Answer | Pane | Size) -> Worker:
         return self._supervisor.find(asked.worker)
 
     async def _run(self, wish: Wish, _peer: Peer) -> object:
@@ -147,6 +157,12 @@ class Service:
         for name in asked.keys:
             await worker.press(name)
         return {"worker": asked.worker, "outcome": outcome}
+
+    async def _approve(self, asked: Answer, _peer: Peer) -> object:
+        worker = self._find(asked)
+        agent = CATALOG[worker.record.agent]
+        given = await answer(worker, agent, option=asked.option, deny=asked.deny, request=asked.request)
+        return {"schemaVersion": SCHEMA_VERSION, "id": asked.worker, **given}
 
     async def _resize(self, asked: Size, _peer: Peer) -> object:
         await self._find(asked).resize(asked.rows, asked.cols)

@@ -108,6 +108,7 @@ class Supervisor:
             argv=list(ready.shown),
             cwd=wish.cwd,
             tty=ready.tty,
+            acp=wish.acp,
             created_at=time.time(),
             home=wish.env.get("HOME", "/"),
             relocated=wish.relocate,
@@ -123,6 +124,8 @@ class Supervisor:
             process_id=PROCESS,
         )
         self.book.add(record)
+        if ready.errand is not None:
+            self.book.add_errand(worker_id, ready.errand)
         worker = self.workers[worker_id] = self._worker(record, ready.secrets)
         try:
             await self._start(worker, ready)
@@ -158,7 +161,7 @@ class Supervisor:
             env=ready.environment,
             policy=ready.policy,
             tty=ready.tty,
-            stdin=ready.stdin is not None,
+            stdin=ready.stdin is not None or record.acp,
             process_id=PROCESS,
             watch=record.watch,
         )
@@ -223,7 +226,8 @@ class Supervisor:
             idle_s=record.idle_limit_s,
             one_turn=not record.tty,
         )
-        channel = channels.channel_of(agent, record, secrets)
+        errand = self.book.errand(record.id) if record.acp else None
+        channel = channels.channel_of(agent, record, secrets, errand)
         return Worker(record, self.book, agent, channel, limits, self._changed)
 
     async def _follow(self, worker: Worker, environment: Environment, process: Process) -> None:

@@ -18,7 +18,19 @@ import msgspec
 from holdfast.agents import keys, policy
 from holdfast.agents.agent import Agent
 from holdfast.agents.book import MAX_EVIDENCE_BYTES, MAX_OUTPUT_BYTES, Book, Log, Record
-from holdfast.agents.evidence import MAX_SEEN, Evidence, Exited, Failure, Source, State, Status, Vanished
+from holdfast.agents.digest import Digest
+from holdfast.agents.evidence import (
+    MAX_SEEN,
+    Evidence,
+    Exited,
+    Failure,
+    Source,
+    State,
+    Status,
+    Vanished,
+    Wants,
+)
+from holdfast.agents.holdups import open_requests
 from holdfast.agents.journal import Entry, encode
 from holdfast.agents.refusals import Tally, Whose, evidence_of
 from holdfast.agents.status import Limits, classify
@@ -46,11 +58,15 @@ def now() -> float:
 
 
 class Taken(NamedTuple):
-    """What came of some output: evidence, what a person's terminal may see of it, what ours must answer."""
+    """What came of some output: evidence, what a person's terminal may see of it, what it is answered.
+
+    `last` says that nothing more will ever be said to it.
+    """
 
     evidence: list[Evidence]
     forward: bytes
     replies: bytes = b""
+    last: bool = False
 
 
 class Input(NamedTuple):
@@ -65,6 +81,9 @@ class Input(NamedTuple):
 
 class Channel(Protocol):
     """How one kind of worker is understood."""
+
+    def opening(self) -> bytes:
+        """What it is told before it says anything."""
 
     def feed(self, stream: str, data: bytes, at: float) -> Taken:
         """Output, as it comes."""
@@ -142,11 +161,20 @@ class Worker:
     def evidence(self) -> list[Evidence]:
         return list(self._window.items)
 
+    def asked(self) -> list[Wants]:
+        """Structured requests without an answer, the oldest first."""
+        if self.done.is_set() or not self.record.acp:
+            return []
+        found = open_requests(Digest(self._window.items, now(), self._started_at))
+        return [item.claim for item in found if isinstance(item.claim, Wants)]
+
     # --- life
 
     async def follow(self, process: Process) -> None:
         """Read a process until it is closed; what was read before a restart is not counted again."""
         self.process = process
+        if not self._read_until:
+            await self._reply(process, 0, self.channel.opening())
         refused = asyncio.get_running_loop().create_task(self._hear_refusals(process))
         if self.record.ended_by:  # whoever wanted that was killed before it was done
             self._end(process, GRACE_S)
@@ -177,18 +205,25 @@ class Worker:
 
     async def _take(self, process: Process, event: Output) -> None:
         taken = self.channel.feed(event.stream, event.data, now())
-        if event.seq <= self._read_until:
-            return
-        self._output.append(event.data)
-        for item in taken.evidence:
-            self.add(item, event.seq)
-        for view in list(self.viewers):
-            view(taken.forward)
-        if taken.replies:
-            with contextlib.suppress(HoldfastError):  # it has ended meanwhile
-                await process.write(taken.replies)
+        if event.seq < self._read_until:
+            return  # what came after it was read, so it was answered
+        if event.seq > self._read_until:
+            self._output.append(event.data)
+            for item in taken.evidence:
+                self.add(item, event.seq)
+            for view in list(self.viewers):
+                view(taken.forward)
+        await self._reply(process, event.seq, taken.replies, last=taken.last)
         self._news.set()
         self.judge()
+
+    async def _reply(self, process: Process, seq: int, data: bytes, *, last: bool = False) -> None:
+        """Answer an output event; doing it again does nothing, since a write is known by its id."""
+        with contextlib.suppress(HoldfastError):  # it has ended meanwhile
+            if data:
+                await process.write(data, write_id=f"reply-{seq}")
+            if last:
+                await process.close_stdin()
 
     def _exited(self, event: ProcessExited) -> None:
         number = event.code - 128

@@ -203,15 +203,19 @@ class Process:
 
     # --- writing and ending
 
-    async def write(self, data: bytes) -> None:
+    async def write(self, data: bytes, *, write_id: str | None = None) -> None:
         """Feed standard input, in the order of the calls and each byte once, whatever happens to the link.
+
+        A `write_id` of your own makes the write happen once over several owners of the process: the server
+        remembers the last 4096 ids.
 
         Raises:
             InvalidRequest: it has no standard input, or not any more.
         """
         async with self._writing:
             for at in range(0, len(data), WRITE_BYTES):
-                params = WriteParams(self.process_id, data[at : at + WRITE_BYTES], next(self._write_ids))
+                name = next(self._write_ids) if write_id is None else f"{write_id}+{at}"
+                params = WriteParams(self.process_id, data[at : at + WRITE_BYTES], name)
                 self._check_written(await self._session.call_again("process/write", params))
 
     async def close_stdin(self) -> None:

@@ -92,6 +92,7 @@ def _connected(
 @click.option("--model", help="As the agent calls it.")
 @click.option("--tty", is_flag=True, help="On a terminal of its own, to attach to.")
 @click.option("--tmux", is_flag=True, help="Likewise, and shown in a tmux session of its own.")
+@click.option("--acp", is_flag=True, help="Led over the Agent Client Protocol: its questions are structured.")
 @click.option("--network", type=click.Choice(["on", "off"]), default="on", show_default=True)
 @click.option(
     "--allow-write", "writable", type=click.Path(resolve_path=True), multiple=True, help="Also writable."
@@ -125,6 +126,7 @@ async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...],
         id=options["name"],
         model=options["model"],
         tty=options["tty"] or options["tmux"],
+        acp=options["acp"],
         unattended=not options["ask"],
         network=options["network"] == "on",
         writable=list(options["writable"]),
@@ -267,6 +269,27 @@ async def send(workers: "Workers", id: str, text: str | None, keys: tuple[str, .
     outcome = await (await workers.find(id)).send(text or "", keys)
     click.echo(json.dumps({"schemaVersion": 1, "id": id, "outcome": outcome}) if as_json else outcome)
     return 0 if outcome in ("submitted", "pressed") else 1
+
+
+@worker.command(cls=OneLine)
+@click.argument("id")
+@click.option(
+    "--option", metavar="OPTION", help="The answer, by its id; else what allows or denies just this once."
+)
+@click.option("--deny", is_flag=True, help="Deny it.")
+@click.option("--request", metavar="REQUEST", help="Only if this is what it asks.")
+@_json_option
+@_home_option
+@_connected
+async def approve(
+    workers: "Workers", id: str, option: str | None, deny: bool, request: str | None, as_json: bool
+) -> int:
+    """Allow, or deny, what a worker asks; `worker status --json` shows the question and its options."""
+    found = await workers.find(id)
+    given = await (found.deny if deny else found.approve)(option, request=request)
+    words = f"{'denied' if given['denied'] else 'allowed'}: {printable(given['question'])}"
+    click.echo(json.dumps(given) if as_json else words)
+    return 0
 
 
 @worker.command(cls=OneLine)
