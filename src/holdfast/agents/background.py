@@ -8,6 +8,7 @@ get only names that carry no secret.
 import asyncio
 import fcntl
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -30,6 +31,16 @@ T = TypeVar("T")
 
 def exec_address(home: Path) -> str:
     return f"unix://{home / 'exec.sock'}"
+
+
+def listens(home: Path) -> bool:
+    """Whether there is an exec server, however slow."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        try:
+            sock.connect(str(home / "exec.sock"))
+        except OSError:
+            return False
+    return True
 
 
 def supervisor_socket(home: Path) -> Path:

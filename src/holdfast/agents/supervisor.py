@@ -26,12 +26,12 @@ from holdfast.agents.surroundings import Surroundings
 from holdfast.agents.worker import Worker, now
 from holdfast.client.environment import Environment
 from holdfast.client.process import Process
-from holdfast.errors import HoldfastError, InvalidRequest, NotFound, SessionAttached
+from holdfast.errors import HoldfastError, InvalidRequest, NotFound, SessionAttached, Unreachable
 
 log = logging.getLogger(__name__)
 
 TICK_S: Final = 0.5  # how often a worker is looked at: a decision prompt is to be seen within 2 s
-RESUME_S: Final = 10.0  # how long the exec server may take to notice that our predecessor is gone
+RESUME_S: Final = 60.0  # how long the exec server may take to notice that our predecessor is gone
 MAX_ALIVE: Final = 200  # workers at once; more is a runaway caller
 _CUT_SHORT: Final = "the supervisor died before it could start it"
 PROCESS: Final = "worker"  # each worker has a session of its own, and in it this one process
@@ -207,13 +207,16 @@ class Supervisor:
         self._spawn(self._follow(worker, environment, process))
 
     async def _resumed(self, session_id: str) -> Environment:
+        """The session again. One that is slow is not gone: only who does not listen any more is."""
         address = background.exec_address(self.book.home)
-        async with asyncio.timeout(RESUME_S):
-            while True:
-                try:
-                    return await Environment.open(address, resume=session_id)
-                except SessionAttached:
-                    await asyncio.sleep(0.02)
+        deadline = now() + RESUME_S
+        while True:
+            try:
+                return await Environment.open(address, resume=session_id)
+            except (SessionAttached, Unreachable):
+                if now() > deadline or not background.listens(self.book.home):
+                    raise
+                await asyncio.sleep(0.02)
 
     # --- following
 
