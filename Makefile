@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 RUN    := $(VENV)/bin
 
-.PHONY: help run test check lint types unit bench docs pins clean
+.PHONY: help run test check lint types unit agents bench docs pins clean
 help:                             ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 10
 
@@ -20,6 +20,10 @@ types: $(VENV)/test
 	$(RUN)/mypy src tests tools bench examples
 unit: $(VENV)/test
 	$(RUN)/pytest tests/unit tests/property -q -n auto
+
+agents: $(VENV)/test tools-for-tests  ## every fault with every agent CLI, in some 20 minutes; writes docs/reference/agents.md
+	HOLDFAST_RECORD_AGENTS=tests/agents/results.json $(RUN)/pytest tests/agents -n 0 -m "matrix or not matrix"
+	$(RUN)/python -m tools.reference
 
 bench: $(VENV)/bench tools-for-tests  ## side by side with the real codex; writes bench/results/
 	$(RUN)/python -m bench

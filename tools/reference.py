@@ -25,6 +25,7 @@ from holdfast.sandbox.guarantee import BACKENDS, Row
 from holdfast.sandbox.guarantees import GUARANTEES
 from holdfast.wire.methods import METHODS, Method
 from holdfast.wire.paths import PathUri
+from tools.agent_pages import faults_page
 from tools.doctor_pages import exit_codes_page, findings_page, fingerprints_page
 from tools.markdown import page, table
 
@@ -333,6 +334,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "limits.md": limits_page,
     "sandbox.md": sandbox_page,
     "agent-configuration.md": agents_page,
+    "agents.md": faults_page,
     "fingerprints.md": fingerprints_page,
     "findings.md": findings_page,
     "exit-codes.md": lambda: exit_codes_page(commands(cli, "holdfast")),

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 
 from holdfast.agents.status import Limits
+from tests.agents.cases import FAULTS
 from tests.support.arena import Arena, arena
 from tools.get_agents import PINS
 
@@ -30,12 +31,19 @@ async def stage() -> AsyncIterator[Arena]:
 
 @pytest.fixture(scope="session")
 def results() -> Iterator[dict[str, Any]]:
-    """By agent and fault; written down when that is asked for."""
+    """By agent and fault; written down when that is asked for, over what was recorded before."""
     found: dict[str, Any] = {}
     yield found
     if (path := os.environ.get(RECORD)) and found:
-        told = {
-            name: {"version": pin.version, "faults": dict(sorted(found.get(name, {}).items()))}
+        recorded = Path(path)
+        before = json.loads(recorded.read_text("utf-8"))["agents"] if recorded.exists() else {}
+        agents = {
+            name: {
+                "version": pin.version,
+                "told": dict(sorted((before.get(name, {}).get("told", {}) | found.get(name, {})).items())),
+            }
             for name, pin in PINS.items()
         }
-        Path(path).write_text(json.dumps(told, indent=1, sort_keys=True) + "\n", "utf-8")
+        faults = {name: fault.words for name, fault in FAULTS.items()}
+        told = {"faults": faults | {"decision": "it asks for an approval, on its terminal"}, "agents": agents}
+        recorded.write_text(json.dumps(told, indent=1) + "\n", "utf-8")

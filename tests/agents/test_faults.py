@@ -51,12 +51,12 @@ async def test_a_fault_is_told_as_it_is(
         await stage.end(await _run_once(stage, cli, bench))
     if fault.stdin_open:
         monkeypatch.setattr(Process, "close_stdin", _leave_open)
+    began = time.monotonic()
     async with _running(stage, cli, bench, fault) as worker:
         if fault.kill:
             await stage.until(worker, ended=False, state="running", limit_s=LIMIT_S)
             assert worker.record.pid is not None
             os.kill(worker.record.pid, signal.SIGKILL)
-        began = time.monotonic()
         status = await stage.until(
             worker, ended=expected.state in ENDED, state=_wanted(expected), limit_s=LIMIT_S
         )

@@ -1,6 +1,6 @@
 """A supervisor that is told why: OpenCode with a read-only home, what would help, and the run that has it.
 
-All of it is real, the process of the supervisor, its exec server, the sandbox and the CLI; only the model is not.
+The process of the supervisor, its exec server, the sandbox and the CLI are real; only the model is scripted.
 """
 
 import shutil

@@ -27,7 +27,7 @@ WITHIN_S: Final = 20.0  # a supervisor, an exec server and a sandbox are started
 # Not below /tmp, where the exec server puts what is its own and every sandbox may write.
 PLACE: Final = "/var/tmp"
 SLEEP: Final = "until [ -e go ]; do sleep 0.05; done"
-WORK: Final = "until [ -e go ]; do echo work; sleep 0.05; done"
+WORK: Final = "n=0; until [ -e go ]; do n=$((n+1)); echo $n; sleep 0.05; done"
 
 # What a worker does, on a terminal or not, and how that must be called before and after.
 STATES: Final[dict[str, tuple[str, bool, str]]] = {
@@ -127,7 +127,7 @@ async def test_a_worker_that_ended_meanwhile_has_its_verdict_and_all_its_output(
         async with asyncio.timeout(WITHIN_S):
             assert shown(await worker.wait()) == "failed(crash)"
     lines = (place.home / "workers" / "w" / "output.log").read_text("utf-8").splitlines()
-    assert lines.count("the end") == 1
+    assert lines == [*map(str, range(1, len(lines))), "the end"], "nothing is missing, nothing is there twice"
     assert place.starts() == 1
 
 

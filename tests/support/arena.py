@@ -12,7 +12,7 @@ import socket
 import struct
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -79,20 +79,24 @@ class Arena:
 
     async def until(self, worker: Worker, *, ended: bool, state: str = "", limit_s: float) -> Status:
         """Its status once it is in this state or has ended; the last one seen when that takes too long."""
-        met = asyncio.Event()
+        return await self.when(worker, lambda status: not ended and _is(status, state), limit_s=limit_s)
+
+    async def when(self, worker: Worker, met: Callable[[Status], bool], *, limit_s: float) -> Status:
+        """Likewise, for whatever can be asked of a status."""
+        seen = asyncio.Event()
 
         def look(changed: Worker) -> None:
-            if changed is worker and (worker.done.is_set() or (not ended and _is(worker.status, state))):
-                met.set()
+            if changed is worker and (worker.done.is_set() or met(worker.status)):
+                seen.set()
 
         forget = self.supervisor.hear(look)
         done = asyncio.get_running_loop().create_task(worker.done.wait())
-        done.add_done_callback(lambda _: met.set())
+        done.add_done_callback(lambda _: seen.set())
         look(worker)
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(limit_s):
-                    await met.wait()
+                    await seen.wait()
         finally:
             forget()
             done.cancel()

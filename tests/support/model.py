@@ -1,8 +1,8 @@
 """A model provider on loopback that behaves as its address says: `…/s/hello`, `…/s/401`, `…/s/hang` …
 
 It speaks the four protocols of tests/support/model_wires.py, so every agent CLI can be sent to it. `write`
-asks for a shell command that makes the file MADE, through whatever shell tool the CLI offers. What came in is
-in `requests`, keys not.
+asks for a shell command that makes the file MADE, through whatever shell tool the CLI offers; `ask` wants it
+to be approved, where the model has a say in that. What came in is in `requests`, keys not.
 """
 
 import asyncio
@@ -18,7 +18,9 @@ from tests.support.model_wires import WIRES, Asked, Call, Json, Said, example
 MADE: Final = "made-by-the-model.txt"
 CONTENT: Final = "written by the model"
 ANSWER: Final = "This is what the scripted model says, and all of it."
-SCENARIOS: Final = frozenset({"hello", "write", "401", "404", "429", "500", "hang", "stall", "truncate"})
+SCENARIOS: Final = frozenset(
+    {"hello", "write", "ask", "401", "404", "429", "500", "hang", "stall", "truncate"}
+)
 
 _SHELLS: Final = {  # tool → the argument that is the command
     "exec_command": "cmd",
@@ -101,10 +103,12 @@ def _turn(scenario: str, asked: Asked) -> str | Call:
     if asked.schema is not None:
         return json.dumps(example(asked.schema))
     tool = next((name for name in _SHELLS if name in asked.tools), None)
-    if scenario != "write" or tool is None or asked.rounds:
+    if scenario not in ("write", "ask") or tool is None or asked.rounds:
         return ANSWER
-    command = {_SHELLS[tool]: f"echo '{CONTENT}' > {MADE}"}
-    return Call(tool, {**example(asked.tools[tool]), **command})
+    arguments = {**example(asked.tools[tool]), _SHELLS[tool]: f"echo '{CONTENT}' > {MADE}"}
+    if scenario == "ask" and "sandbox_permissions" in asked.tools[tool].get("properties", {}):
+        arguments |= {"sandbox_permissions": "require_escalated", "justification": "May I?"}
+    return Call(tool, arguments)
 
 
 async def _play(

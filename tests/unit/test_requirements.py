@@ -20,7 +20,7 @@ STATUSES: Final = {"tested", "client", "sandbox", "windows", "differs"}
 SOURCES: Final = {"protocol D", "issue", "reference"}
 CHECKLIST_LINES: Final = 152  # of the protocol's acceptance checklist; none may get lost
 COMPARISONS: Final = ("tests/interop/test_same_answers.py", "tests/interop/test_client_suite.py")
-PROMISED_FOLDERS: Final = ("tests/integration", "tests/interop", "tests/fault")
+PROMISED_FOLDERS: Final = ("tests/integration", "tests/interop", "tests/fault", "tests/agents")
 
 
 class Requirement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -136,6 +136,7 @@ class Agent:
     interactive: tuple[str, ...] = ()
     model_options: tuple[str, ...] = ()
     unattended: tuple[str, ...] = ()  # lets it act without asking: the sandbox around it is the boundary
+    attended: tuple[str, ...] = ()  # makes it ask first, where that is not what it does anyway
     unattended_environment: Mapping[str, str] = field(default_factory=dict)
     asking_environment: Mapping[str, str] = field(default_factory=dict)  # lets it ask where it would not
     prompt_by: PromptBy = PromptBy.ARGUMENT
@@ -206,7 +207,7 @@ def launch(
         if item == "{model}":
             arguments += [fill(part, called) for part in agent.model_options] if model else []
         elif item == "{unattended}":
-            arguments += agent.unattended if unattended else ()
+            arguments += agent.unattended if unattended else agent.attended
         else:
             arguments.append(fill(item, words))
     environment = dict(agent.environment)

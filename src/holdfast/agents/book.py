@@ -8,6 +8,7 @@
         evidence.jsonl   the newest evidence; the file before it is evidence.jsonl.1
         output.log       what it said, as it said it; likewise
         equivalence.json what differs for it from the host
+        read             the number of the last output event that is in there
         state/           where the CLI keeps its own state
 
 A record is on disk before its worker is started. No value of an environment variable is ever in it.
@@ -17,6 +18,7 @@ import contextlib
 import os
 import re
 import secrets
+import struct
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -209,6 +211,23 @@ class Log:
 
     def _opened(self) -> int:
         return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+
+class Mark:
+    """A number in a file, written in place: whoever is killed leaves the old one or the new one."""
+
+    _FORMAT: Final = struct.Struct("<Q")
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        found = os.pread(self._fd, self._FORMAT.size, 0)
+        self.value: int = self._FORMAT.unpack(found)[0] if len(found) == self._FORMAT.size else 0
+
+    def set(self, value: int) -> None:
+        os.pwrite(self._fd, self._FORMAT.pack(value), 0)
+
+    def close(self) -> None:
+        os.close(self._fd)
 
 
 def tail(path: Path, max_bytes: int) -> bytes:

@@ -155,7 +155,9 @@ class TerminalChannel:
         seen = self._screen.look(at)
         shown = (signs.read_screen(seen.lines, self._agent, at), signs.read_stability(seen.changed_at, at))
         found = [item for item in shown if item is not None]
-        return [*found, *self._kernel.look(at, full_screen=self._reader.alternate)]
+        # One that shows when it is busy reads the keyboard all the time, on whichever screen it draws.
+        full_screen = self._reader.alternate or bool(self._agent.busy)
+        return [*found, *self._kernel.look(at, full_screen=full_screen)]
 
     def input(self, at: float) -> Input | None:
         seen = self._screen.look(at)

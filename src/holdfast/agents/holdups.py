@@ -196,9 +196,17 @@ def proof(digest: Digest) -> Status | None:
 
 
 def wants(digest: Digest) -> Status | None:
-    """The strongest report that stands is a question."""
+    """The strongest report that stands is a question; or it says that it rests, and its screen says why."""
     voice = digest.voice()
-    return waiting(digest, voice, digest.since(digest.live[0])) if voice is not None and asks(voice) else None
+    if voice is None:
+        return None
+    if asks(voice):
+        return waiting(digest, voice, digest.since(digest.live[0]))
+    for index in digest.live if rests(voice) else ():
+        item = digest.items[index]
+        if item.source is Source.SCREEN and asks(item):
+            return waiting(digest, item, digest.since(index))
+    return None
 
 
 def _waits_by_its_own_word(digest: Digest) -> bool:

@@ -30,6 +30,7 @@ CLAUDE = Agent(
     interactive=("{unattended}", "{model}"),
     model_options=("--model", "{model}"),
     unattended=("--permission-mode", "bypassPermissions"),
+    attended=("--permission-mode", "default"),  # a terminal begins in a mode in which the model decides
     unattended_environment={"IS_SANDBOX": "1"},  # root may not bypass without it
     prompt_by=PromptBy.STDIN,
     stdin=Stdin.IGNORES,  # it warns after 3 s and goes on

@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.agents import keys, policy
 from holdfast.agents.agent import Agent
-from holdfast.agents.book import MAX_EVIDENCE_BYTES, MAX_OUTPUT_BYTES, Book, Log, Record
+from holdfast.agents.book import MAX_EVIDENCE_BYTES, MAX_OUTPUT_BYTES, Book, Log, Mark, Record
 from holdfast.agents.digest import Digest
 from holdfast.agents.evidence import (
     MAX_SEEN,
@@ -43,6 +43,8 @@ from holdfast.errors import HoldfastError, InvalidRequest
 log = logging.getLogger(__name__)
 
 GRACE_S: Final = 5.0  # between asking a worker to end and ending it
+DRAWN_S: Final = 0.3  # a dialog that is being drawn changes sooner
+DRAWN_WITHIN_S: Final = 2.0  # one that never stands still, such as a clock, is not waited for longer
 SAME_S: Final = 1.0  # the same claim again within this time is not written down again
 _SIGNALS: Final = frozenset({1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 14, 15, 24, 25, 31})  # that end a process
 _NO_CODE: Final = -1  # of a command whose launcher died
@@ -126,7 +128,8 @@ class Worker:
         folder = book.folder(record.id)
         known = book.evidence(record.id)
         self._window = Window(entry.item for entry in known)
-        self._read_until = max((entry.seq for entry in known), default=0)
+        self._read = Mark(folder / "read")
+        self._read_until = max([self._read.value, *(entry.seq for entry in known)])
         self._journal = Log(folder / "evidence.jsonl", MAX_EVIDENCE_BYTES)
         self._output = Log(folder / "output.log", MAX_OUTPUT_BYTES)
         self._started_at = record.began_at or now()
@@ -211,6 +214,7 @@ class Worker:
             self._output.append(event.data)
             for item in taken.evidence:
                 self.add(item, event.seq)
+            self._read.set(event.seq)
             for view in list(self.viewers):
                 view(taken.forward)
         await self._reply(process, event.seq, taken.replies, last=taken.last)
@@ -233,7 +237,7 @@ class Worker:
             self.vanished("the process that owned it died")
             return
         code = None if killed else event.code
-        seen = self.record.ended_why or f"exit code {event.code}"
+        seen = self.record.ended_why if cause else f"exit code {event.code}"
         self.add(Evidence(Source.EXIT, now(), Exited(code, killed, cause), seen[:MAX_SEEN]), event.seq)
 
     def not_started(self, why: str) -> None:
@@ -260,6 +264,7 @@ class Worker:
         self.done.set()
         self._journal.close()
         self._output.close()
+        self._read.close()
 
     def tick(self) -> None:
         """Look, judge, and do what the policy says."""
@@ -315,7 +320,17 @@ class Worker:
         process, seen = self._terminal()
         self.tick()
         keys.refuse_key(name, self.status, screen=seen.screen, password=seen.password)
+        if self.status.state is State.WAITING:
+            await self._drawn()
+            keys.refuse_key(name, self.status, screen=self._terminal()[1].screen, password=seen.password)
         await process.write(keys.KEYS[name])
+
+    async def _drawn(self) -> None:
+        """A worker may say that it asks before it shows what: a key pressed until then is lost, or worse."""
+        until, before = now() + DRAWN_WITHIN_S, b""
+        while now() < until and before != (digest := self._terminal()[1].digest):
+            before = digest
+            await asyncio.sleep(DRAWN_S)
 
     async def send(self, text: str) -> str:
         """Type a text and submit it, where it is safe; whether it was seen to be taken.

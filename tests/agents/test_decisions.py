@@ -1,0 +1,77 @@
+"""The real CLIs on their terminals: through the dialogs of a first start, to a decision, and past it."""
+
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+from holdfast.agents.evidence import State, Status
+from holdfast.agents.worker import Worker
+from tests.support.agent_clis import CLIS, requires_cli
+from tests.support.arena import PROMPT, Arena
+from tests.support.model import CONTENT, MADE
+
+LIMIT_S: Final = 60.0
+MAX_DIALOGS: Final = 8  # before its first prompt
+QUICK: Final = {"codex", "claude"}
+# How a dialog is answered so that it goes on, where that is not the choice it begins with.
+ANSWERS: Final = {
+    ("claude", "trust"): ("down", "enter"),  # begins with: no, exit
+    ("claude", "login"): ("up", "enter"),  # begins with: do not use this key
+}
+
+
+def cases() -> list[Any]:
+    return [pytest.param(cli, marks=[] if cli in QUICK else pytest.mark.matrix) for cli in CLIS]
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("cli", cases())
+async def test_a_decision_is_seen_and_can_be_made(stage: Arena, cli: str, results: dict[str, Any]) -> None:
+    requires_cli(cli)
+    bench = stage.bench()
+    began = time.monotonic()
+    worker = await stage.run(cli, bench, scenario="ask", prompt=None, tty=True, unattended=False)
+    try:
+        status = await _decision(stage, cli, worker)
+        results.setdefault(cli, {})["decision"] = {
+            "state": status.state.value,
+            "detail": status.detail,
+            "failure": None,
+            "flags": [],
+            "rule": status.rule,
+            "seconds": round(time.monotonic() - began, 1),
+        }
+        assert (status.state, status.detail) == (State.WAITING, "decision"), worker.channel.shown()
+        assert not (bench.work / MADE).exists()
+        await worker.press("enter")
+        status = await stage.when(worker, lambda now: _waits(now, "prompt"), limit_s=LIMIT_S)
+        assert _waits(status, "prompt"), worker.channel.shown()
+        assert (bench.work / MADE).read_text("utf-8").strip() == CONTENT
+    finally:
+        await stage.end(worker)
+
+
+async def _decision(stage: Arena, cli: str, worker: Worker) -> Status:
+    """Answer what it asks first, give it its prompt, and wait for the decision that follows."""
+    for _ in range(MAX_DIALOGS):
+        status = await stage.until(worker, ended=False, state="waiting", limit_s=LIMIT_S)
+        if status.state is not State.WAITING or status.detail == "decision":
+            return status
+        if status.detail == "prompt":
+            if await worker.send(PROMPT) != "submitted":
+                await worker.press("enter")
+            return await stage.when(worker, lambda now: _waits(now, "decision"), limit_s=LIMIT_S)
+        for key in ANSWERS.get((cli, status.detail), ("enter",)):
+            await worker.press(key)
+        await stage.when(worker, _other_than(status), limit_s=LIMIT_S)
+    raise AssertionError(f"it asks again and again:\n{worker.channel.shown()}")
+
+
+def _other_than(before: Status) -> Callable[[Status], bool]:
+    return lambda now: now.about != before.about
+
+
+def _waits(status: Status, want: str) -> bool:
+    return status.state is State.WAITING and status.detail == want
