@@ -124,20 +124,20 @@ async def _idle_share() -> list[float]:
                 raise Failed(f"not watched: {worker.report['unwatched']}")
             await worker.equivalence()  # the probes of their starts are over
         pids = [_listener(path) for path in (supervisor_socket(stage.home), stage.home / "exec.sock")]
-        before, began = sum(map(_cpu_s, pids)), time.perf_counter()
+        before, began = _cpu_s(pids), time.perf_counter()
         await asyncio.sleep(IDLE_S)
-        spent, took = sum(map(_cpu_s, pids)) - before, time.perf_counter() - began
+        spent, took = _cpu_s(pids) - before, time.perf_counter() - began
         if len(await stage.workers.list()) != IDLE_WORKERS:
             raise Failed("not all workers are there any more")
         return [100 * spent / took]
 
 
-def _cpu_s(root: int) -> float:
-    """CPU time of a process and all below it: launcher, watchers, and the workers, which only sleep."""
+def _cpu_s(roots: list[int]) -> float:
+    """CPU time of these and all below them: launcher, watchers, and the workers, which only sleep."""
     ticks = 0
-    for member in tree(root):
+    for pid in {member.pid for root in roots for member in tree(root)}:
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            fields = Path(f"/proc/{member.pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+            fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
             ticks += int(fields[11]) + int(fields[12])
     return ticks / os.sysconf("SC_CLK_TCK")
 
