@@ -128,7 +128,8 @@ class Process:
         self._withheld: list[Event] | None = None
         self._collectors: list[_Collector] = []
         self._waiters: list[asyncio.Future[None]] = []
-        self._write_ids = (f"{secrets.token_hex(4)}-{number}" for number in itertools.count(1))
+        own = secrets.token_hex(4)  # whoever adopts the process later begins to count anew
+        self._write_ids = (f"{own}-{number}" for number in itertools.count(1))
         self._writing = asyncio.Lock()
 
     # --- reading
