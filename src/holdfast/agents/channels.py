@@ -128,6 +128,7 @@ class TerminalChannel:
         self._record = record
         self._kernel = _Kernel(record)
         self._reader = escapes.Reader()
+        self._titled = False
         self._screen = Screen(record.rows, record.cols)
 
     def opening(self) -> bytes:
@@ -147,9 +148,17 @@ class TerminalChannel:
                     said = f"{event.phase.value} {event.message}".strip()
                     found.append(Evidence(Source.ESCAPE, at, claim, said[:MAX_SEEN]) if claim else None)
                 case escapes.Titled():
-                    found.append(signs.read_title(event.title, self._agent, at))
+                    found.append(self._title(event.title, at))
         replies = queries.answers(asked, self._view(at)) if asked else b""
         return Taken([item for item in found if item is not None], seen.forward, replies)
+
+    def _title(self, title: str, at: float) -> Evidence | None:
+        """What the title says; one that said something and now says nothing means that this is over."""
+        said = signs.read_title(title, self._agent, at)
+        if said is None and self._titled:
+            said = Evidence(Source.TITLE, at, Idle(), title[:MAX_SEEN])
+        self._titled = said is not None and not isinstance(said.claim, Idle)
+        return said
 
     def look(self, at: float) -> list[Evidence]:
         seen = self._screen.look(at)

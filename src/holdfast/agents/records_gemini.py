@@ -95,6 +95,7 @@ QWEN = Agent(
     interactive=("{unattended}", "{model}"),
     model_options=("-m", "{model}"),
     unattended=("--approval-mode", "yolo"),
+    attended=("--approval-mode", "default"),  # a terminal begins in a mode in which the model decides
     prompt_by=PromptBy.STDIN,
     channel=Channel.JSON,
     acp=("--acp", "{unattended}", "{model}"),
