@@ -1,10 +1,11 @@
 """Is a worker where its CLI would be without us? What was observed as a report. Pure module.
 
-What the kernel holds on the process itself decides; that the surroundings differ makes it a no as well.
-How it was started (its variables, its terminal, its session) is told and decides nothing: that was asked for.
+What the kernel holds on the process itself decides, and whose it is. Files and network are told and decide
+nothing: where nothing is held on the process, they differ because they changed meanwhile. How it was started
+(its variables, its terminal, its session) decides nothing either: that was asked for.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,7 +15,6 @@ from holdfast.agents.agent import Agent, StatePath
 from holdfast.doctor.consequences import OTHER_PROVIDER, PROVIDER_OUT_OF_REACH, RELOCATED
 from holdfast.doctor.equivalence import (
     MAX_LINE,
-    MAX_NAMES,
     SCHEMA_VERSION,
     Answer,
     Circumstances,
@@ -28,7 +28,7 @@ from holdfast.doctor.equivalence import (
 
 CONFINEMENT: Final = "confinement"
 ITSELF: Final = "the process itself"
-_DECIDING: Final = ("files", "network", "identity", CONFINEMENT)
+_DECIDING: Final = ("identity", CONFINEMENT)
 _SEARCHED: Final = frozenset({"HOME", "PATH"})  # every CLI finds something by these
 _TO_A_PROVIDER: Final = frozenset({"interfaces", "families", "default route", "name servers"})
 EXITS: Final = {"yes": 0, "no": 1, "unknown": 2}
@@ -109,19 +109,11 @@ def report_of(answer: object) -> Report:
 def _answer(found: Comparison) -> tuple[Answer, str]:
     deciding = [row for row in found.rows if row.group in _DECIDING]
     if differing := [row for row in deciding if row.differs]:
-        held = [row.field for row in differing if row.group == CONFINEMENT]
-        if held:
-            return Answer.NO, f"not as on the host: {', '.join(held)}"
-        return Answer.NO, f"only its surroundings differ: {_names([row.field for row in differing])}"
+        return Answer.NO, f"not as on the host: {', '.join(row.field for row in differing)}"
     unseen = [row.field for row in deciding if row.group == CONFINEMENT and row.verdict is Verdict.UNKNOWN]
     if unseen:
         return Answer.UNKNOWN, f"could not be seen: {', '.join(unseen)}"
     return Answer.YES, "namespaces, privileges and filters of the process are those of the host"
-
-
-def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    return ", ".join(names[:MAX_NAMES]) + more
 
 
 def _difference(row: Row, case: Case) -> Difference:

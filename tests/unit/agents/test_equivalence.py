@@ -119,8 +119,13 @@ def test_how_it_was_started_decides_nothing() -> None:
     assert judge(HOST, other, HELD, case()).host_equivalent == Answer.YES
 
 
-def test_other_files_are_another_place_whatever_the_process_says() -> None:
-    assert judge(HOST, seen(files={"/dev/shm": ("read",)}), HELD, case()).host_equivalent == Answer.NO
+def test_files_and_network_that_changed_meanwhile_decide_nothing() -> None:
+    other = seen(files={"/dev/shm": ("read",)}, network={"default route": False})
+    assert judge(HOST, other, HELD, case()).host_equivalent == Answer.YES
+
+
+def test_somebody_else_is_somewhere_else() -> None:
+    assert judge(HOST, seen(identity={"user": "1 other"}), HELD, case()).host_equivalent == Answer.NO
 
 
 # --- what matters
