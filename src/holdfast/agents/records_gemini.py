@@ -8,6 +8,7 @@ from holdfast.agents.agent import (
     Agent,
     BusySign,
     Channel,
+    Dialog,
     Package,
     PromptBy,
     Provider,
@@ -20,6 +21,9 @@ from holdfast.agents.evidence import Failure, Idle, Want, Wants, Work, Working
 from holdfast.agents.verdict import ExitRules
 
 _LIST = re.compile(r"^[ │]*[●\u203a] 1\. (?:Allow|Yes)", re.MULTILINE)
+_ONCE = re.compile(
+    r"^[ │]*[●\u203a] 1\. (?:Allow once|Yes, allow once) *(?:│| █|$)", re.MULTILINE
+)  # is selected
 
 GEMINI = Agent(
     name="gemini",
@@ -42,6 +46,7 @@ GEMINI = Agent(
         WantSign(re.compile(r"Do you trust (?:the files in )?this folder"), Want.TRUST),
         WantSign(re.compile(r"How would you like to authenticate"), Want.LOGIN),
     ),
+    dialogs=(Dialog(_ONCE, ("enter",), ("escape",)),),
     busy=(BusySign(re.compile(r"\besc to cancel\b", re.IGNORECASE), Work.THINKING),),
     titles=(
         ("◇", Idle()),
@@ -108,6 +113,7 @@ QWEN = Agent(
         WantSign(_LIST, Want.DECISION),
         WantSign(re.compile(r"How would you like to authenticate|Select Authentication Method"), Want.LOGIN),
     ),
+    dialogs=(Dialog(_ONCE, ("enter",), ("escape",)),),
     busy=(BusySign(re.compile(r"\besc to cancel\b", re.IGNORECASE), Work.THINKING),),
     titles=(
         ("◐", Working(Work.THINKING)),

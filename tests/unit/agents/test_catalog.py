@@ -1,12 +1,14 @@
 """The records: complete, without contradiction, and good for a start."""
 
 import re
+from pathlib import Path
 
 import pytest
 
 from holdfast.agents.agent import Agent, Channel, PromptBy, launch, relocation_of, state_of
 from holdfast.agents.catalog import BORROWED, CATALOG, MARKERS, without_outer_agent
 from holdfast.agents.evidence import Idle, Want, Wants, Working
+from holdfast.agents.keys import KEYS
 
 AGENTS = list(CATALOG.values())
 each = pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.name)
@@ -98,6 +100,36 @@ SCREENS = [  # the bottoms of real screens
 def test_a_screen_that_wants_something_is_recognised(name: str, want: Want, screen: str) -> None:
     wanted = [sign.want for sign in CATALOG[name].wants if sign.pattern.search(screen)]
     assert wanted[0] is want
+
+
+FOLDER = Path(__file__).parent / "screens"
+
+
+@pytest.mark.parametrize("name", ["codex", "claude", "gemini", "qwen"])
+def test_the_keys_of_a_dialog_are_for_that_dialog_alone(name: str) -> None:
+    """On a recorded screen, while what allows just this once is selected, and on no other screen."""
+    (dialog,) = CATALOG[name].dialogs
+    assert {*dialog.approve, *dialog.deny} <= set(KEYS)
+    for path in FOLDER.glob(f"{name}-*.txt"):
+        screen = path.read_text("utf-8")
+        assert bool(dialog.pattern.search(screen)) is path.name.endswith("-approval.txt"), path.name
+        moved = re.sub("[\u276f\u203a●] 1", "  1", screen)
+        assert not dialog.pattern.search(moved)
+
+
+def test_a_dialog_that_does_not_show_what_is_selected_has_no_keys() -> None:
+    assert not CATALOG["opencode"].dialogs
+
+
+def test_an_acp_server_is_told_its_model_in_one_way() -> None:
+    for agent in AGENTS:
+        if agent.acp is not None:
+            start = launch(agent, state="/s", prompt="PROMPT", model="m", base="http://h", acp=True)
+            assert "PROMPT" not in (*start.arguments, start.stdin)
+            assert (start.model is None) is ("{model}" in agent.acp)
+    assert (
+        launch(CATALOG["opencode"], state="/s", prompt="x", model="m", base="h", acp=True).model == "other/m"
+    )
 
 
 BUSY = [
