@@ -20,6 +20,8 @@ from bench.measures import (
 from bench.overhead import launch_overhead
 from bench.sdk import client_run, client_stream
 from bench.servers import Side
+from bench.supervised import decision_latency, denial_latency, exit_latency, idle_workers
+from bench.watched import watch_ratio, watch_run
 
 
 class Bar(NamedTuple):
@@ -70,6 +72,24 @@ MEASURES: Final = (
     Measure("confined-write", "confined write of 4 KiB", "ms", confined_write, (lower(0.01),)),
     Measure("confined-read", "confined read of 8 MiB", "ms", confined_read, (lower(0.5),)),
     Measure("launch", "view over bare spawn", "ms", launch_overhead, (lower(6, None),), ours_only=True),
+    Measure("watch", "watched over unwatched writing", "x", watch_ratio, (lower(2, None),), ours_only=True),
+    Measure(
+        "watch-run", "watched over unwatched codex exec", "x", watch_run, (lower(1.1, None),), ours_only=True
+    ),
+    Measure(
+        "idle-workers",
+        "50 idle watched workers",
+        "% of a core",
+        idle_workers,
+        (lower(20, None),),
+        warms=False,
+        ours_only=True,
+    ),
+    Measure("exit-told", "exit → told", "ms", exit_latency, (lower(500, None),), ours_only=True),
+    Measure("decision-told", "question → told", "ms", decision_latency, (lower(2000, None),), ours_only=True),
+    Measure(
+        "denial-told", "third refusal → told", "ms", denial_latency, (lower(3000, None),), ours_only=True
+    ),
     Measure(
         "client-run", "env.run", "ms", client_run, (lower(1.15, Side.RAW),), raw=start_true, ours_only=True
     ),

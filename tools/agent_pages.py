@@ -24,8 +24,9 @@ def faults_page() -> str:
     ]
     return page(
         "What is said of agent CLIs that meet a fault",
-        "Recorded by `make agents` with the real CLIs, a scripted provider on loopback, the supervisor, its exec\n"
-        "server and its sandbox. One that is `running`, `waiting`, `blocked` or `stalled` is alive, and was ended then.\n"
+        "Recorded by `make agents` with the real CLIs, a scripted provider on loopback, the supervisor, its\n"
+        "exec server and sandbox. One that is `running`, `waiting`, `blocked` or `stalled` lives, and was\n"
+        "ended then.\n"
         "A stall is told after 5 s there, and after minutes otherwise.",
         "## What is said",
         table(head, said),

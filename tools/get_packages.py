@@ -6,7 +6,14 @@ import subprocess
 import sys
 from typing import Final
 
-PACKAGES: Final = {"zsh": "zsh", "bwrap": "bubblewrap", "less": "less", "node": "nodejs"}  # program -> Debian package
+PACKAGES: Final = {
+    "zsh": "zsh",
+    "bwrap": "bubblewrap",
+    "less": "less",
+    "node": "nodejs",
+    "socat": "socat",
+    "tmux": "tmux",
+}  # program -> Debian package
 
 
 def main() -> None:

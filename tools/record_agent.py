@@ -56,6 +56,7 @@ CASES: Final = {
     "500": Case("500"),
     "truncated": Case("truncate"),
     "refused": Case("touch", unattended=False),  # one command, which makes a file
+    "outside": Case("outside", unattended=False),  # the same, beside the work tree
     "read-only-home": Case("hello", read_only_home=True),
 }
 
@@ -67,6 +68,7 @@ def record(name: str, binary: str, provider: str, case: str) -> None:
             name, binary, f"{provider.rstrip('/')}/s/{CASES[case].scenario}", case, Path(folder)
         )
         names = [(f"{folder}/{part}", f"/{part}") for part in ("home", "state", "work")]
+        names.append((folder, "/beside"))
         # Some names are made from paths: claude calls a folder of transcripts so.
         names += [
             (f"{folder}/work".replace("/", "-"), "-work"),
@@ -158,7 +160,9 @@ def _run(
         process.stdin.close()
     while (code := process.poll()) is None:
         first = next((line["at"] for line in lines if line["from"] == "stdout"), None)
-        if time.monotonic() - began > (START_LIMIT_S if first is None else first + LIMIT_S):
+        if time.monotonic() - began > (
+            START_LIMIT_S if first is None or agent.parser == "text" else first + LIMIT_S
+        ):
             break
         time.sleep(0.05)
     with contextlib.suppress(ProcessLookupError):

@@ -314,13 +314,13 @@ def agents_page() -> str:
             "nothing is launched" if row.mode is Mode.NONE else f"`{row.mode}`",
             row.severity.value,
             row.reason,
-            "; ".join(row.remedies),
+            "; ".join(remedy.format(agent="AGENT") for remedy in row.remedies),
         )
         for row in MATRIX
     ]
     return page(
         "Agent configuration",
-        "How `holdfast config codex` decides. The first row of which all conditions hold decides. A probe\n"
+        "How `holdfast config AGENT` decides. The first row of which all conditions hold decides. A probe\n"
         "that could not be made, or a version that is not known, never matches a row that allows more. The\n"
         "boundary is what the operator declared, never what was found.",
         table(("row", "if", "mode", "severity", "reason", "what to do"), rows),

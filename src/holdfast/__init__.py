@@ -9,6 +9,7 @@ What is exported is loaded when it is first used: the launcher imports this pack
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from holdfast.agents.sdk import Workers as Workers
     from holdfast.client.environment import Environment as Environment
     from holdfast.client.environment import connect as connect
     from holdfast.client.environments import Environments as Environments
@@ -54,6 +55,7 @@ _EXPORTS = {
     "TokenRefused": "errors",
     "Unreachable": "errors",
     "UsageError": "errors",
+    "Workers": "agents.sdk",
     "connect": "client.environment",
 }
 

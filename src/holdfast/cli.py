@@ -5,6 +5,7 @@ import functools
 import json
 import sys
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -14,6 +15,7 @@ from holdfast import __version__
 from holdfast.commands.config import config
 from holdfast.commands.cp import cp
 from holdfast.commands.doctor import doctor
+from holdfast.commands.duration import duration
 from holdfast.commands.limits import Limits, backend_option, choice_of, degraded_option, limited
 from holdfast.commands.oneline import OneLine, fail
 from holdfast.commands.worker import worker
@@ -82,6 +84,14 @@ cli.add_command(worker)
 @click.option(
     "--hint/--no-hint", default=None, help="Say on standard error what to type next [default: on a terminal]."
 )
+@click.option(
+    "--keep",
+    "keep_s",
+    metavar="DURATION",
+    type=duration,
+    help="Keep sessions that nobody holds, and what ended in them, for so long (90s, 30m, 12h, 7d) instead "
+    "of 30 s. Whoever may connect and knows a session's id may resume it.",
+)
 @backend_option
 @degraded_option
 @click.option("--metrics", is_flag=True, help="Serve Prometheus metrics on /metrics of a ws:// listener.")
@@ -104,6 +114,7 @@ def serve(
     ws_audience: str | None,
     skew_s: int,
     hint: bool | None,
+    keep_s: float | None,
     backend: str,
     degraded: bool,
     metrics: bool,
@@ -133,7 +144,8 @@ def serve(
             audience=ws_audience,
             skew_s=skew_s,
         )
-        options = Options(parse(listen), slots, authenticator, metrics, choice_of(backend, degraded=degraded))
+        choice = choice_of(backend, degraded=degraded)
+        options = Options(parse(listen), slots, authenticator, metrics, choice, keep_s)
         _run(run(options, announce=functools.partial(_announce, hint=hint)))
     except HoldfastError as exc:
         fail(exc)
@@ -147,6 +159,11 @@ def serve(
     metavar="NAME|URL",
     help="Run on another machine: an environment of environments.toml, or the address of a server. "
     "Directories and paths are those of that machine.",
+)
+@click.option(
+    "--watch",
+    is_flag=True,
+    help="Watch its calls: a denial is then named exactly, and --json has all of them.",
 )
 @click.option("--print-plan", is_flag=True, help="Print what would be done and by whom; run nothing.")
 @click.option(
@@ -166,6 +183,7 @@ def serve(
 def exec_(
     limits: Limits,
     where: str | None,
+    watch: bool,
     print_plan: bool,
     explain: tuple[str, ...],
     as_json: bool,
@@ -181,12 +199,12 @@ def exec_(
 
     told: outcome.Ending | outcome.Planned | outcome.Explained
     try:
-        wish = limits.wish()
+        wish = replace(limits.wish(), watch=watch)
         if where is not None:
             from holdfast import remoterun
 
             remoterun.refuse_local_options(
-                limits.local() | {"--print-plan": print_plan, "--explain": bool(explain)}
+                limits.local() | {"--watch": watch, "--print-plan": print_plan, "--explain": bool(explain)}
             )
             told = remoterun.execute(where, wish, command)
         elif print_plan:

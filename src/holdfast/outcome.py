@@ -1,5 +1,6 @@
 """What `holdfast exec` has to say, as lines for people and as a tree for machines. Pure module."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Final
 
@@ -7,7 +8,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError, SandboxUnavailable, UsageError
 from holdfast.sandbox.policy import Decision
-from holdfast.wire.processes import DenialReport, EnforcementReport, Usage
+from holdfast.wire.processes import DenialReport, Denied, EnforcementReport, Usage, WatchReport
 
 SCHEMA_VERSION: Final = 1
 CERTAIN: Final = 0.6  # below this confidence a denial is worded as a guess
@@ -34,6 +35,8 @@ class Ending:
     usage: Usage | None = None
     failure: Failure | None = None
     unexplained: bool = False  # another server says that its sandbox denied something, and not what
+    watch: WatchReport | None = None
+    denials: Sequence[Denied] = ()
 
     def lines(self) -> list[str]:
         """What a person should know besides the command's own output."""
@@ -43,6 +46,8 @@ class Ending:
             lines.append(f"holdfast: {self.failure.message}")
             if self.failure.remedy:
                 lines.append(f"  try: {self.failure.remedy}")
+        if self.watch is not None and not self.watch.on:
+            lines.append(f"holdfast: not watched: {self.watch.why}")
         if self.denial is not None:
             lines += _told(self.denial)
         elif self.unexplained:
@@ -58,7 +63,11 @@ class Ending:
             "denial": msgspec.to_builtins(self.denial),
             "usage": msgspec.to_builtins(self.usage),
             "error": None if failure is None else asdict(failure),
+            **({} if self.watch is None else self._watched()),
         }
+
+    def _watched(self) -> dict[str, object]:
+        return {"watch": msgspec.to_builtins(self.watch), "denials": msgspec.to_builtins(list(self.denials))}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """One command in a sandbox, for the person at the keyboard: what `holdfast exec` does."""
 
 import asyncio
+import contextlib
 import enum
 import errno
 import os
@@ -28,15 +29,16 @@ from holdfast.sandbox.paths import absolute, join, parent
 from holdfast.sandbox.planner import settle
 from holdfast.sandbox.policy import Access, Bound, Network, Policy, bind
 from holdfast.sandbox.resolve import locate, look, trace
-from holdfast.sandbox.select import ANY, Choice, Enforcement
+from holdfast.sandbox.select import ANY, Choice
 from holdfast.server.childenv import scrubbed
 from holdfast.server.confine import loopback_ports
 from holdfast.server.executor import Executor
 from holdfast.server.launch import LOST_CODE, Command, Exit, StartFailed
 from holdfast.server.sandboxes import Sandbox, plan_of
-from holdfast.server.verdict import MAX_TAIL, denial_report, judge_of
+from holdfast.server.verdict import MAX_TAIL, denial_report, enforcement_report, judge_of, proven
+from holdfast.server.watching import Watch, begin
 from holdfast.streams import Streams, Tail, occupy_standard_descriptors, opened
-from holdfast.wire.processes import DenialReport, EnforcementReport, Usage
+from holdfast.wire.processes import DenialReport, Usage, WatchReport
 
 GRACE_S: Final = 5.0  # from SIGTERM to SIGKILL: a build tool removes its temporary files in less
 _OWNER: Final = 1
@@ -63,6 +65,7 @@ class Wish:
     cwd: str | None = None
     choice: Choice = ANY
     loopback_ports: Sequence[int] = ()
+    watch: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,7 @@ def execute(wish: Wish, argv: Sequence[str]) -> Ending:
     try:
         if not argv or not argv[0]:
             raise UsageError("no command given: holdfast exec [OPTIONS] -- COMMAND")
-        return asyncio.run(_execute(scene_of(wish, os.environ), argv))
+        return asyncio.run(_execute(scene_of(wish, os.environ), argv, watch=wish.watch))
     except HoldfastError as exc:
         return failed(exc)
     except OSError as exc:
@@ -226,7 +229,7 @@ async def _plan(scene: Scene) -> Planned:
     return Planned(made.describe(), enforcement_report(sandbox.enforcement))
 
 
-async def _execute(scene: Scene, argv: Sequence[str]) -> Ending:
+async def _execute(scene: Scene, argv: Sequence[str], *, watch: bool) -> Ending:
     executor = Executor(scene.environ, choice=scene.choice)
     executor.open()
     try:
@@ -235,8 +238,9 @@ async def _execute(scene: Scene, argv: Sequence[str]) -> Ending:
         )
         command = Command(tuple(argv), argv[0], scene.cwd, scene.environ)
         tail = Tail(MAX_TAIL)
+        running = _Run(executor, sandbox)
         try:
-            end = await _Run(executor, sandbox).run(command, tail)
+            end = await running.run(command, tail, watch=watch)
         except StartFailed as exc:
             return _not_started(exc, command, sandbox)
     finally:
@@ -244,9 +248,13 @@ async def _execute(scene: Scene, argv: Sequence[str]) -> Ending:
     if end.code == LOST_CODE:
         raise OperationFailed("the launcher died, and the command with it")
     judge = judge_of(sandbox, scene.cwd)
-    denial = None if judge is None else judge(end.code, tail.read()).denial
+    denial = denial_report(None if judge is None else judge(end.code, tail.read()).denial)
+    seen = running.watch.denials.read(0) if running.watch else []
+    if end.code != 0:
+        denial = proven(denial, seen)
     usage = Usage(end.user_ms, end.system_ms, end.peak_rss_bytes)
-    return Ending(end.code, enforcement_report(sandbox.enforcement), denial_report(denial), usage)
+    held = enforcement_report(sandbox.enforcement)
+    return Ending(end.code, held, denial, usage, watch=running.watched, denials=seen)
 
 
 class _Run:
@@ -260,12 +268,18 @@ class _Run:
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._id: int | None = None
         self._early: list[int] = []
+        self.watch: Watch | None = None
+        self.watched: WatchReport | None = None
 
-    async def run(self, command: Command, tail: Tail) -> Exit:
+    async def run(self, command: Command, tail: Tail, *, watch: bool) -> Exit:
         for signum in (*_PASSED_ON, *_ENDING):
             self._loop.add_signal_handler(signum, self.signal, signum)
         with opened() as streams:
             self._loop.add_signal_handler(signal.SIGWINCH, streams.resize)
+            if watch:
+                self.watch, self.watched = await begin(
+                    self._launcher, _OWNER, self._sandbox, command.program, lambda _: None
+                )
             await self._start(command, streams)
             outputs = streams.join(tail, lambda: self.signal(signal.SIGHUP))
             end = await self._exited
@@ -277,18 +291,28 @@ class _Run:
         return end
 
     async def _start(self, command: Command, streams: Streams) -> None:
-        started = await self._launcher.start(
-            command,
-            owner=_OWNER,
-            streams=streams.theirs,
-            tty=streams.tty,
-            state=None,
-            on_exit=self._exited.set_result,
-            confinement=self._sandbox.confinement,
-        )
+        with self.watch.channel() if self.watch else contextlib.nullcontext() as channel:
+            started = await self._launcher.start(
+                command,
+                owner=_OWNER,
+                streams=streams.theirs,
+                tty=streams.tty,
+                state=None,
+                on_exit=self._ended,
+                confinement=self._sandbox.confinement,
+                watch=channel,
+            )
         self._id = started.id
+        if self.watch is not None:
+            self.watched = await self.watch.report()
         for signum in self._early:
             self.signal(signum)
+
+    def _ended(self, end: Exit) -> None:
+        if self.watch is None:
+            self._exited.set_result(end)
+        else:
+            self.watch.finish(lambda: self._exited.set_result(end))
 
     def signal(self, signum: int) -> None:
         """Pass a signal on to the command; after its end, stop waiting for whoever reads its output."""
@@ -320,8 +344,3 @@ def _not_started(exc: StartFailed, command: Command, sandbox: Sandbox) -> Ending
             grant, evidence = decision.grant, os.strerror(exc.errno)
             denial = DenialReport("filesystem", real, None, "read", decision.why, grant, 1.0, evidence)
     return Ending(code, enforcement_report(sandbox.enforcement), denial, failure=failure)
-
-
-def enforcement_report(held: Enforcement) -> EnforcementReport:
-    missing, weakened, remedies = (list(told) for told in (held.missing, held.weakened, held.remedies))
-    return EnforcementReport(held.backend.value, missing, weakened, remedies, held.fingerprint)

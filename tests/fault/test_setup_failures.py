@@ -158,6 +158,10 @@ ROWS: Final = (
         "no pivot_root", Fault(calls=refused("pivot_root", errno.EPERM)), None, Tier.NAMESPACES,
         "mount.eperm",
     ),
+    Row(
+        "pivot_root EINVAL", Fault(calls=refused("pivot_root", errno.EINVAL)), None, Tier.NAMESPACES,
+        "mount.rootfs",
+    ),
     _without_new_mounts(errno.ENOSYS, "mount.enosys", *NEW_MOUNT_CALLS),
     _without_new_mounts(errno.EPERM, "mount.eperm", *NEW_MOUNT_CALLS),
     _without_new_mounts(errno.ENOENT, "mount.source", "move_mount"),

@@ -92,7 +92,7 @@ async def report(env: Environment, _: Path) -> object:
     return done.usage is not None, done.denial, backend
 
 
-@shows(True, True, [Exited, Closed], [7], b"one\n", b"two\n")
+@shows(True, True, Closed, [7], b"one\n", b"two\n")
 async def events(env: Environment, _: Path) -> object:
     process = await env.start(sh("echo one; echo two >&2; exit 7"))
     first = [event async for event in process]
@@ -103,7 +103,7 @@ async def events(env: Environment, _: Path) -> object:
     return (
         [event.seq for event in first] == list(range(1, len(first) + 1)),
         [event async for event in process] == first,
-        [type(event) for event in first[-2:]],
+        type(first[-1]),  # the exit may overtake output, which a busy machine shows
         [event.code for event in first if isinstance(event, Exited)],
         said["stdout"],
         said["stderr"],

@@ -134,6 +134,18 @@ def test_a_value_of_the_launch_line_is_seen(bench: Bench) -> None:
     assert found["sandbox_workspace_write.network_access"]["found"] is True
 
 
+def test_a_mode_of_the_launch_line_is_seen_above_every_override(bench: Bench) -> None:
+    bench.done("apply")
+    assert bench.done("check", "-s", "workspace-write")["differences"] == []
+    found = bench.differing("-c", 'sandbox_mode="read-only"', "-s", "danger-full-access")
+    assert found["sandbox_mode"] == {
+        "key": ["sandbox_mode"],
+        "decided": "workspace-write",
+        "found": "danger-full-access",
+        "origin": "-s",
+    }
+
+
 @pytest.mark.parametrize("old", [False, True])
 def test_a_file_that_codex_refuses_is_not_written(bench: Bench, old: bool) -> None:
     """Also by one that has no option to print its start."""

@@ -33,8 +33,9 @@ CODEX_SAYS: Final = {
 AS_ROOT: Final = [row for row in ROWS if 0 in row.users]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def codex() -> Iterator[Bench]:
+    """One for all: nothing in it is changed, and what was proven in it need not be proven again."""
     with assertion.bench(requires_codex()) as made:
         made.configure(GOOD)
         yield made

@@ -1,10 +1,11 @@
-"""A supervisor that is killed at one point of a start: python -m tests.support.dying_supervisor POINT HOME
+"""A supervisor that is killed at one point: python -m tests.support.dying_supervisor POINT HOME [N]
 
 The n-th call of the named function is the point, counted over the life of the process; `before` it is made,
 or `after` it has its answer. Everything else is the supervisor that `holdfast worker supervise` runs.
 """
 
 import asyncio
+import itertools
 import os
 import signal
 import sys
@@ -14,6 +15,7 @@ from typing import Any, Final
 
 from holdfast.agents import background, book, serving, supervisor
 from holdfast.client.environment import Environment
+from holdfast.client.process import Process
 
 POINTS: Final = {  # what is called, and whether it gets its answer
     "before-record": (book.Book, "add", False),
@@ -24,14 +26,19 @@ POINTS: Final = {  # what is called, and whether it gets its answer
     "before-start": (Environment, "start", False),
     "after-start": (Environment, "start", True),
 }
+WRITES: Final = {"before-write": (Process, "write", False), "after-write": (Process, "write", True)}
 
 
 def _die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _deadly(call: Callable[..., Any], *, after: bool) -> Callable[..., Any]:
+def _deadly(call: Callable[..., Any], *, after: bool, number: int) -> Callable[..., Any]:
+    calls = itertools.count(1)
+
     def plain(*args: Any, **kwargs: Any) -> Any:
+        if next(calls) != number:
+            return call(*args, **kwargs)
         if not after:
             _die()
         answer = call(*args, **kwargs)
@@ -49,8 +56,9 @@ def _deadly(call: Callable[..., Any], *, after: bool) -> Callable[..., Any]:
 
 
 def main() -> None:
-    owner, name, after = POINTS[sys.argv[1]]
-    setattr(owner, name, _deadly(getattr(owner, name), after=after))
+    owner, name, after = (POINTS | WRITES)[sys.argv[1]]
+    number = int(sys.argv[3]) if len(sys.argv) > 3 else 1
+    setattr(owner, name, _deadly(getattr(owner, name), after=after, number=number))
     asyncio.run(serving.serve(Path(sys.argv[2])))
 
 

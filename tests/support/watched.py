@@ -64,7 +64,7 @@ CASES: Final = {
     "input()": Case((*_PY, "input('? ')"), "python"),
     "password": Case((*_PY, "import getpass; getpass.getpass()"), "python"),
     "cat": Case(("cat",), "cat"),
-    "pager": Case(("less", "/etc/passwd"), "less"),
+    "pager": Case(("less", _SETUID), "less"),
     "readline in node": Case(("node", "-e", _QUESTION), "node"),
     "child reads, parent waits": Case((*_PY, _WAITING_PARENT), "cat"),
     "select": Case((*_PY, "import select; select.select([0], [], [])"), "python"),

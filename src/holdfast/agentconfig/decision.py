@@ -12,6 +12,21 @@ Version: TypeAlias = tuple[int, int, int]
 _VERSION: Final = re.compile(r"(?<![\d.])(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?![\d.])")
 
 
+class Agent(enum.StrEnum):
+    """Whom the decision is for; the value is the name of the program."""
+
+    CODEX = "codex"
+    CLAUDE = "claude"
+    OPENCODE = "opencode"
+
+
+OLDEST: Final[dict[Agent, Version]] = {
+    Agent.CODEX: (0, 131, 0),  # strict configuration, permission profiles under their final names
+    Agent.CLAUDE: (2, 1, 0),  # older ones were not tried
+    Agent.OPENCODE: (1, 1, 1),  # before it, rules about tools had another form
+}
+
+
 class Boundary(enum.StrEnum):
     """What surrounds the agent, as the operator declared it; nothing here is ever found out."""
 
@@ -70,7 +85,7 @@ class Facts:
     """The host. Of what was tried, True is "works", False "fails" and None "not known"."""
 
     os: str  # "linux", "darwin", "windows", "wsl1", or another name
-    version: Version | None  # of Codex
+    version: Version | None  # of the agent
     userns: bool | None = None
     netns: bool | None = None
     proc: bool | None = None
@@ -82,6 +97,7 @@ class Facts:
     admin: Admin = Admin()
     home: str = ""  # where the configuration is
     temporary: tuple[str, ...] = ()  # directories that every mode but read-only can write
+    agent: Agent = Agent.CODEX
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,12 @@ class Effective:
                 return found
         return next((told for name, told in self.origins.items() if name.startswith(".".join(key) + ".")), "")
 
+    def typed(self, mode: str) -> "Effective":
+        """The same with `-s` on the launch line, which no file and no `-c` outranks, in either vocabulary."""
+        values = {key: value for key, value in self.values.items() if key != ("default_permissions",)}
+        origins = {name: told for name, told in self.origins.items() if name != "default_permissions"}
+        return Effective({**values, ("sandbox_mode",): mode}, {**origins, "sandbox_mode": "-s"})
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:

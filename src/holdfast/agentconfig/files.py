@@ -31,7 +31,7 @@ BACKUPS_KEPT: Final = 3  # enough to go back; each may hold a token
 _LOOK_AGAIN_S: Final = 0.02
 _DIGEST_CHARS: Final = 12
 _MODE: Final = 0o600  # the file may hold tokens
-_BACKUP: Final = re.compile(rf"{re.escape(NAME)}\.[0-9a-f]{{{_DIGEST_CHARS}}}\.bak")
+_BACKUP: Final = re.compile(rf"\.[0-9a-f]{{{_DIGEST_CHARS}}}\.bak")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +48,14 @@ class Edited:
         return self.before != self.after
 
 
-def read(home: Path, *, follow: bool) -> str:
+def read(home: Path, *, follow: bool, name: str = NAME) -> str:
     """The text of the file, or none; `follow` as for `edit`.
 
     Raises:
         NotFound: there is no such home.
         InvalidRequest: it is no file of the home, too large, or not text.
     """
-    with _opened(home, follow=follow) as (folder, where):
+    with _opened(home / name, follow=follow) as (folder, where):
         return _text(_bytes(folder, where.name), where)
 
 
@@ -65,6 +65,7 @@ def edit(
     *,
     follow: bool,
     validate: Callable[[str], None] = lambda _text: None,
+    name: str = NAME,
     wait_s: float = LOCK_WAIT_S,
 ) -> Edited:
     """Put `change` of the file's text in its place, with mode 0600; what is the same is not written.
@@ -78,7 +79,7 @@ def edit(
         InvalidRequest: it is no file of the home, too large, or not text.
         OperationFailed: another writer does not end, or the file system refuses.
     """
-    with _opened(home, follow=follow) as (folder, where), _locked(folder, where, wait_s):
+    with _opened(home / name, follow=follow) as (folder, where), _locked(folder, where, wait_s):
         for _ in range(MAX_TRIES):
             seen = _bytes(folder, where.name)
             before = _text(seen, where)
@@ -88,7 +89,8 @@ def edit(
                     _restrict(folder, where.name)
                 return Edited(where, before, after)
             validate(after)
-            backup = _keep(folder, where, seen) if seen and _is_users(before) else None
+            users = name != NAME or _is_users(before)
+            backup = _keep(folder, where, name, seen) if seen and users else None
             if _put(folder, where, after.encode(), seen):
                 return Edited(where, before, after, backup)
     raise OperationFailed(
@@ -97,10 +99,29 @@ def edit(
     )
 
 
+def delete(home: Path, name: str, allowed: Callable[[str], None], *, follow: bool) -> Edited:
+    """Take a file away that is wholly ours, unless `allowed` raises at what is in it.
+
+    Raises:
+        As `edit`.
+    """
+    with _opened(home / name, follow=follow) as (folder, where), _locked(folder, where, LOCK_WAIT_S):
+        seen = _bytes(folder, where.name)
+        before = _text(seen, where)
+        if seen is not None:
+            allowed(before)
+            try:
+                os.unlink(where.name, dir_fd=folder)
+                os.fsync(folder)
+            except OSError as exc:
+                raise _refused(where, exc) from None
+        return Edited(where, before, "")
+
+
 @contextlib.contextmanager
-def _opened(home: Path, *, follow: bool) -> Iterator[tuple[int, Path]]:
+def _opened(file: Path, *, follow: bool) -> Iterator[tuple[int, Path]]:
     """The directory of the file, open, and the file's path."""
-    where = Path(os.path.realpath(home / NAME)) if follow else home / NAME
+    where = Path(os.path.realpath(file)) if follow else file
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW)
     try:
         folder = os.open(where.parent, flags)
@@ -193,15 +214,15 @@ def _restrict(folder: int, name: str) -> None:
         os.close(file)
 
 
-def _keep(folder: int, where: Path, data: bytes) -> Path:
+def _keep(folder: int, where: Path, file: str, data: bytes) -> Path:
     """A copy under the name of its content, and of the older ones the newest."""
-    name = f"{NAME}.{hashlib.sha256(data).hexdigest()[:_DIGEST_CHARS]}.bak"
+    name = f"{file}.{hashlib.sha256(data).hexdigest()[:_DIGEST_CHARS]}.bak"
     temporary = _written(folder, where, data)
     now = time.time_ns()  # finer than the time that the file system notes by itself
     try:
         os.utime(temporary, ns=(now, now), dir_fd=folder)
         os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-        kept = [entry for entry in os.listdir(folder) if _BACKUP.fullmatch(entry) and entry != name]
+        kept = [entry for entry in os.listdir(folder) if _is_backup(entry, file) and entry != name]
         kept.sort(key=lambda entry: os.stat(entry, dir_fd=folder, follow_symlinks=False).st_mtime_ns)
         for entry in kept[: max(0, len(kept) - BACKUPS_KEPT + 1)]:
             os.unlink(entry, dir_fd=folder)
@@ -210,6 +231,10 @@ def _keep(folder: int, where: Path, data: bytes) -> Path:
             os.unlink(temporary, dir_fd=folder)
         raise _refused(where, exc) from None
     return where.parent / name
+
+
+def _is_backup(entry: str, file: str) -> bool:
+    return entry.startswith(file) and _BACKUP.fullmatch(entry, len(file)) is not None
 
 
 def _put(folder: int, where: Path, data: bytes, seen: bytes | None) -> bool:
@@ -230,7 +255,7 @@ def _put(folder: int, where: Path, data: bytes, seen: bytes | None) -> bool:
 
 def _written(folder: int, where: Path, data: bytes) -> str:
     """The name of a new file with this content, which is on the disk."""
-    name = f".{NAME}.{secrets.token_hex(8)}.tmp"
+    name = f".{where.name}.{secrets.token_hex(8)}.tmp"
     try:
         file = os.open(
             name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _MODE, dir_fd=folder

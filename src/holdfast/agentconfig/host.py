@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from holdfast.agentconfig.decision import Admin, Boundary, Facts, Version
+from holdfast.agentconfig.decision import Admin, Agent, Boundary, Facts, Version
 from holdfast.agentconfig.document import scan
 from holdfast.sandbox import probes
 from holdfast.sandbox.hostfacts import HostFacts
@@ -29,9 +29,10 @@ def gather(
     admin: Admin,
     boundary: Boundary,
     trusted: bool,
+    agent: Agent = Agent.CODEX,
     environ: Mapping[str, str] = os.environ,
 ) -> Facts:
-    """Everything the matrix wants to know; `text` is the configuration as it is."""
+    """Everything the matrix wants to know; `text` is the configuration of Codex as it is."""
     system = _system(environ)
     found = asyncio.run(probes.probe(environ, stage_s=PROBE_S)) if system == "linux" else None
     temporary = dict.fromkeys(os.path.realpath(path) for path in ("/tmp", environ.get("TMPDIR") or "/tmp"))  # noqa: S108
@@ -49,6 +50,7 @@ def gather(
         admin=admin,
         home=os.path.realpath(home),
         temporary=tuple(temporary),
+        agent=agent,
     )
 
 

@@ -11,30 +11,35 @@ from typing import Final, NamedTuple
 
 from holdfast.agentconfig import recipe
 from holdfast.agentconfig.decision import (
+    OLDEST,
+    Agent,
     Boundary,
     Decision,
     Facts,
     Mode,
     Network,
     Severity,
-    Version,
     Wish,
     Writes,
 )
 from holdfast.agentconfig.settings import Settings
 
-OLDEST: Final[Version] = (0, 131, 0)  # strict configuration, permission profiles under their final names
 PROC_TEXT_CHANGED: Final = (0, 12)  # from this bubblewrap on Codex does not know the error and does not retry
 
-_ASSERT: Final = "see what is in force before the first task: holdfast config codex check"
+_ASSERT: Final = "see what is in force before the first task: holdfast config {agent} check"
+_CONFINE: Final = (
+    "confine the whole agent, by what really denies: holdfast exec --network on --allow-write "
+    "~/.local/share/opencode --allow-write ~/.local/state/opencode --allow-write ~/.cache/opencode "
+    "-- opencode run ..."
+)
 _DECLARE: Final = (
     "or run the agent in a container or virtual machine without host mounts and without the socket of a "
     "container daemon, and declare it: --boundary container"
 )
 _HOST: Final = "holdfast doctor says what stands in the way of user namespaces, and what to type"
 _BROKER: Final = (
-    "the worker can write anything into the board's directory, also what other workers wrote; a broker that "
-    "takes single actions from it would let it change its own card only"
+    "the worker can write anything into the board's directory, its database too: it can change the tasks of "
+    "others; a broker that takes single actions from it would let it change its own card only"
 )
 _READABLE: Final = (
     "commands can read everything that this user can read, and with network it can leave: no secret is safe "
@@ -44,7 +49,9 @@ _ONLY_OUTER: Final = (
     "nothing but the boundary that was declared protects anything: no host mounts, no daemon's socket, a "
     "user and an egress policy of its own"
 )
-_PROXY: Final = "traffic goes through a local proxy of Codex: a program that ignores proxy variables has none"
+_PROXY: Final = (
+    "traffic goes through a local proxy of the agent: a program that ignores proxy variables has none"
+)
 _HOOKS: Final = "hooks and configuration of the repository stay read-only: your own git would run them"
 
 
@@ -81,18 +88,28 @@ def inside(path: str, root: str) -> bool:
 def _exposed(case: Case) -> bool:
     """Can a command write the configuration? Codex itself guards `.codex` directly below a root."""
     home = case.facts.home
-    roots = (*case.wish.writable, case.wish.workspace, *case.facts.temporary)
-    return any(root and inside(home, root) and home != f"{root.rstrip('/')}/.codex" for root in roots)
+    roots = [root for root in (*case.wish.writable, case.wish.workspace, *case.facts.temporary) if root]
+    if case.facts.agent is Agent.CODEX:
+        roots = [root for root in roots if home != f"{root.rstrip('/')}/.codex"]
+    return any(inside(home, root) for root in roots)
 
 
 def _blocked(case: Case) -> bool:
     facts = case.facts
-    silent = facts.proc is False and facts.bubblewrap is not None and facts.bubblewrap >= PROC_TEXT_CHANGED
-    return facts.os not in ("linux", "darwin", "windows") or facts.nested or (_linux(case) and silent)
+    if facts.agent is Agent.OPENCODE:
+        return False
+    newer = facts.bubblewrap is not None and facts.bubblewrap >= PROC_TEXT_CHANGED
+    silent = facts.proc is False and newer and facts.agent is Agent.CODEX
+    return facts.os not in ("linux", "darwin", "windows") or facts.nested or (_namespaced(case) and silent)
 
 
-def _linux(case: Case) -> bool:
-    return case.facts.os == "linux"
+def _namespaced(case: Case) -> bool:
+    """Is the agent's sandbox made of namespaces? OpenCode has none at all."""
+    return case.facts.os == "linux" and case.facts.agent is not Agent.OPENCODE
+
+
+def _windows(case: Case) -> bool:
+    return case.facts.os == "windows" and case.facts.agent is Agent.CODEX
 
 
 def _allows(mode: Mode) -> Callable[[Case], bool]:
@@ -113,8 +130,12 @@ def _writes(wanted: Writes) -> Condition:
 
 
 TOO_OLD: Final = Condition(
-    "Codex before 0.131", lambda case: case.facts.version is not None and case.facts.version < OLDEST
+    "older than " + ", ".join(f"{agent} {'.'.join(map(str, version))}" for agent, version in OLDEST.items()),
+    lambda case: case.facts.version is not None and case.facts.version < OLDEST[case.facts.agent],
 )
+CODEX: Final = Condition("codex", lambda case: case.facts.agent is Agent.CODEX)
+CLAUDE: Final = Condition("claude", lambda case: case.facts.agent is Agent.CLAUDE)
+UNCONFINED: Final = Condition("opencode", lambda case: case.facts.agent is Agent.OPENCODE)
 EXPOSED: Final = Condition("home in a writable directory", _exposed)
 ENCLOSED: Final = Condition(
     "boundary container or vm", lambda case: case.facts.boundary in (Boundary.CONTAINER, Boundary.VM)
@@ -133,35 +154,35 @@ PROFILES_FORCED: Final = Condition(
 )
 UNSUPPORTED: Final = Condition("no sandbox in this place (WSL 1, nested, another system)", _blocked)
 NO_USERNS: Final = Condition(
-    "Linux, user namespaces fail", lambda case: _linux(case) and case.facts.userns is False
+    "Linux, user namespaces fail", lambda case: _namespaced(case) and case.facts.userns is False
 )
 NO_NETNS: Final = Condition(
-    "Linux, network namespaces fail", lambda case: _linux(case) and case.facts.netns is False
+    "Linux, network namespaces fail", lambda case: _namespaced(case) and case.facts.netns is False
 )
 WINDOWS_OFF: Final = Condition(
-    "Windows, no sandbox set", lambda case: case.facts.os == "windows" and case.facts.windows_sandbox is None
+    "Windows, no sandbox set", lambda case: _windows(case) and case.facts.windows_sandbox is None
 )
 WINDOWS_ODD: Final = Condition(
     "Windows, unknown sandbox set",
-    lambda case: (
-        case.facts.os == "windows" and case.facts.windows_sandbox not in (None, "elevated", "unelevated")
-    ),
+    lambda case: _windows(case) and case.facts.windows_sandbox not in (None, "elevated", "unelevated"),
 )
 UNSEEN: Final = Condition(
     "version or probes not known",
     lambda case: (
-        case.facts.version is None or (_linux(case) and None in (case.facts.userns, case.facts.netns))
+        case.facts.version is None
+        or (_namespaced(case) and None in (case.facts.userns, case.facts.netns))
+        or (case.facts.agent is Agent.CLAUDE and case.facts.os == "windows")
     ),
 )
 
-_UPGRADE: Final = ("install a newer Codex: npm install -g @openai/codex",)
+_UPGRADE: Final = ("install a newer one with the package manager that installed it",)
 _FORCED: Final = "no sandbox of the agent can work here; the boundary that was declared is all there is"
 _REFUSED_HERE: Final = "no sandbox of the agent can work here, and no container or vm is declared around it"
 
 MATRIX: Final = (
     Row(
         "too-old", (TOO_OLD,), Mode.NONE, Severity.REFUSED,
-        "before 0.131 Codex checks no configuration strictly and has no permission profiles", _UPGRADE,
+        "a version this old does not have, or does not check, the settings that are needed", _UPGRADE,
     ),
     Row(
         "home-exposed", (EXPOSED,), Mode.NONE, Severity.REFUSED,
@@ -188,7 +209,7 @@ MATRIX: Final = (
         "the administrator does not allow what was asked for", ("ask for read-only in requirements.toml",),
     ),
     Row(
-        "nothing-online", (_writes(Writes.NOTHING), _network(Network.FULL, Network.HOSTS)), Mode.NONE,
+        "nothing-online", (CODEX, _writes(Writes.NOTHING), _network(Network.FULL, Network.HOSTS)), Mode.NONE,
         Severity.REFUSED, "Codex has no network in read-only mode, whatever the file says",
         ("use --network none, or --writes workspace",),
     ),
@@ -220,6 +241,10 @@ MATRIX: Final = (
         (_HOST, "or use --network full, where a boundary of yours limits the network"),
     ),
     Row(
+        "no-netns-proxied", (NO_NETNS, CLAUDE), Mode.NONE, Severity.REFUSED,
+        "the sandbox of Claude Code always needs a network namespace, and this host gives none", (_HOST,),
+    ),
+    Row(
         "profiles-forced-offline", (PROFILES_FORCED,), Mode.WORKSPACE, Severity.DEGRADED,
         "the administrator's profile decides what can be written, not this file", (_ASSERT,),
     ),
@@ -232,6 +257,16 @@ MATRIX: Final = (
         "admin-forbids", (NO_WORKSPACE,), Mode.NONE, Severity.REFUSED,
         "the administrator allows no mode that does what was asked for",
         ("ask for workspace-write in requirements.toml, or use --network none",),
+    ),
+    Row(
+        "nothing-unconfined", (_writes(Writes.NOTHING), UNCONFINED), Mode.READ_ONLY, Severity.DEGRADED,
+        "OpenCode has no sandbox: its rules allow no change and no command, and nothing else enforces that",
+        (_CONFINE, _ASSERT),
+    ),
+    Row(
+        "unconfined", (UNCONFINED,), Mode.WORKSPACE, Severity.DEGRADED,
+        "OpenCode has no sandbox: its rules are about tools, and a command does all that this user can do",
+        (_CONFINE, _ASSERT),
     ),
     Row(
         "nothing-unseen", (_writes(Writes.NOTHING), UNSEEN), Mode.READ_ONLY, Severity.DEGRADED,
@@ -271,15 +306,16 @@ def decide(facts: Facts, wish: Wish) -> Decision:
     row = next(row for row in MATRIX if all(condition.holds(case) for condition in row.when))
     if row.mode is Mode.NONE:
         return Decision(row.id, row.mode, row.severity, Settings(()), (), row.reason, row.remedies, row.notes)
-    decided = recipe.write(row.mode, facts, wish)
+    codex = facts.agent is Agent.CODEX
+    decided = recipe.write(row.mode, facts, wish) if codex else Settings(())
     return Decision(
         row.id,
         row.mode,
         row.severity,
         decided,
-        recipe.flags(row.mode, decided),
+        recipe.flags(row.mode, decided) if codex else (),
         row.reason,
-        row.remedies,
+        tuple(remedy.format(agent=facts.agent) for remedy in row.remedies),
         (*row.notes, *_notes(row.mode, facts, wish)),
     )
 
@@ -291,8 +327,10 @@ def _notes(mode: Mode, facts: Facts, wish: Wish) -> list[str]:
     if wish.network is not Network.NONE or mode is Mode.FULL:
         notes.append(_READABLE)
     if facts.trusted:
-        notes.append("the repository is trusted: its own .codex/config.toml is above this file")
-    if _linux(Case(facts, wish)) and facts.proc is False and mode is not Mode.FULL:
+        notes.append(
+            "the repository is trusted: what it brings for the agent counts too, and may be above this file"
+        )
+    if _namespaced(Case(facts, wish)) and facts.proc is False and mode is not Mode.FULL:
         notes.append("no /proc of its own can be mounted here: commands see the processes of the host")
     if recipe.approval(facts) != "never":
         notes.append("the administrator wants somebody to be asked, and nobody is there to answer")

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,12 @@ from holdfast.agentconfig.conflict import Conflict
 from holdfast.agentconfig.decision import Admin, Boundary, Decision, Network, Severity, Wish, Writes
 from holdfast.agentconfig.settings import Settings
 from holdfast.errors import InvalidRequest, NotFound, SandboxUnavailable, UsageError
+
+UNSEEN: Final = (
+    "that a command is really confined: holdfast doctor assert runs some",
+    "what requirements of an administrator make of a value at the start of a thread; they were read, and "
+    "the decision is one that they allow",
+)
 
 _HOST: Final = re.compile(r"(?:\*{1,2}\.)?(?!-)[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})*")
 
@@ -43,6 +50,7 @@ class Plan:
     conflicts: tuple[Conflict, ...]
     layers: tuple[str, ...]  # files of the repository that would be above this one if it were trusted
     binary: Path | None
+    launch: str = ""  # the line with which all this is in force
 
     def diff(self) -> list[str]:
         """Unified, without line ends and without secrets; empty if nothing changes."""
@@ -61,6 +69,7 @@ class Plan:
                 for each in self.conflicts
             ],
             "projectLayers": list(self.layers),
+            "launch": self.launch,
         }
 
 
@@ -72,7 +81,7 @@ def plan(order: Order) -> Plan:
         UsageError: the wish makes no sense, or the file is not TOML.
     """
     found = project.look(order.cwd)
-    wish = _wish(order, found)
+    wish = wished(order, found)
     text = files.read(order.home, follow=not order.task)
     binary = _binary()
     facts = host.gather(
@@ -81,14 +90,24 @@ def plan(order: Order) -> Plan:
         version=codex.version(binary) if binary else None,
         admin=codex.requirements(binary) if binary else Admin(),
         boundary=order.boundary,
-        trusted=_is_trusted(order, found),
+        trusted=is_trusted(order, found),
     )
     decision = matrix.decide(facts, wish)
     path = order.home / files.NAME
     if decision.severity is Severity.REFUSED:
         return Plan(path, decision, text, text, decision.settings, (), found.layers, binary)
     applied = _applied(text, decision, order)
-    return Plan(path, decision, text, applied.text, applied.settings, applied.conflicts, found.layers, binary)
+    return Plan(
+        path,
+        decision,
+        text,
+        applied.text,
+        applied.settings,
+        applied.conflicts,
+        found.layers,
+        binary,
+        _launch(decision),
+    )
 
 
 def apply(order: Order) -> Plan:
@@ -102,10 +121,7 @@ def apply(order: Order) -> Plan:
     """
     planned = plan(order)
     decision, binary = planned.decision, planned.binary
-    if decision.severity is Severity.REFUSED:
-        raise SandboxUnavailable(
-            f"refused ({decision.row}): {decision.reason}", remedy="; ".join(decision.remedies) or None
-        )
+    ensure_allowed(decision)
 
     def validate(text: str) -> None:
         if binary is not None:
@@ -127,11 +143,16 @@ def apply(order: Order) -> Plan:
         applied.conflicts,
         planned.layers,
         binary,
+        planned.launch,
     )
 
 
-def check(order: Order, overrides: Sequence[str] = ()) -> tuple[Plan, list[effective.Difference]]:
+def check(
+    order: Order, overrides: Sequence[str] = (), sandbox: str | None = None
+) -> tuple[Plan, list[effective.Difference]]:
     """Where the values in force, read back from the real Codex, are not those of the decision.
+
+    `overrides` and `sandbox` are what its launch line will have after -c and -s.
 
     Raises:
         NotFound: also if there is no Codex.
@@ -141,12 +162,9 @@ def check(order: Order, overrides: Sequence[str] = ()) -> tuple[Plan, list[effec
     binary = codex.find()
     planned = plan(order)
     decision = planned.decision
-    if decision.severity is Severity.REFUSED:
-        raise SandboxUnavailable(
-            f"refused ({decision.row}): {decision.reason}", remedy="; ".join(decision.remedies) or None
-        )
+    ensure_allowed(decision)
     now = codex.effective(binary, order.home, order.cwd, overrides)
-    return planned, effective.differences(planned.settings, now)
+    return planned, effective.differences(planned.settings, now if sandbox is None else now.typed(sandbox))
 
 
 def remove(order: Order) -> files.Edited:
@@ -160,8 +178,24 @@ def remove(order: Order) -> files.Edited:
     return files.edit(order.home, lambda text: block.remove(text).text, follow=not order.task)
 
 
+def ensure_allowed(decision: Decision) -> None:
+    """Stop here if the decision is to refuse.
+
+    Raises:
+        SandboxUnavailable: it is.
+    """
+    if decision.severity is Severity.REFUSED:
+        raise SandboxUnavailable(
+            f"refused ({decision.row}): {decision.reason}", remedy="; ".join(decision.remedies) or None
+        )
+
+
 def _applied(text: str, decision: Decision, order: Order) -> block.Applied:
     return block.apply(text, decision.settings, config_dir=os.path.realpath(order.home))
+
+
+def _launch(decision: Decision) -> str:
+    return f"codex exec {shlex.join(decision.flags)}"
 
 
 def _binary() -> Path | None:
@@ -171,7 +205,12 @@ def _binary() -> Path | None:
         return None
 
 
-def _wish(order: Order, found: project.Project) -> Wish:
+def wished(order: Order, found: project.Project) -> Wish:
+    """The wish, with absolute paths.
+
+    Raises:
+        NotFound, UsageError: as `plan`.
+    """
     if not order.cwd.is_dir():
         raise NotFound(f"{order.cwd} is not a directory", remedy="name the task's directory with --cwd")
     network, hosts = _network(order.network)
@@ -207,12 +246,13 @@ def _network(words: tuple[str, ...]) -> tuple[Network, tuple[str, ...]]:
 
 
 def _directory(path: Path, option: str) -> str:
-    """Codex ignores a root that is not there without a word, so it must be."""
+    """An agent ignores a root that is not there without a word, so it must be."""
     if not path.is_dir():
         raise NotFound(f"{option}: {path} is not a directory", remedy=f"mkdir -p {str(path)!r}")
     return os.path.realpath(path)
 
 
-def _is_trusted(order: Order, found: project.Project) -> bool:
+def is_trusted(order: Order, found: project.Project) -> bool:
+    """Did the operator name the repository?"""
     named = {os.path.realpath(path) for path in order.trusted}
     return bool(named & {os.path.realpath(name) for name in found.names})

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 MAX_POINTER_BYTES: Final = 16 * 1024  # a path and a word; more is no pointer of git's
+CODEX_LAYERS: Final = (".codex/config.toml",)
 _MAX_LEVELS: Final = 256  # of directories above; a path has no more
 
 
@@ -21,8 +22,11 @@ class Project:
     layers: tuple[str, ...] = ()  # configuration files that the repository brings
 
 
-def look(cwd: Path) -> Project:
-    """What this directory is part of; one that is not there is a project of its own."""
+def look(cwd: Path, brings: tuple[str, ...] = CODEX_LAYERS) -> Project:
+    """What this directory is part of; one that is not there is a project of its own.
+
+    `brings` are the names of files for the agent, below the directory or one above it in the repository.
+    """
     named = Path(os.path.abspath(cwd))
     real = Path(os.path.realpath(cwd))
     names = [str(named), str(real)]
@@ -37,7 +41,7 @@ def look(cwd: Path) -> Project:
         above = above[: above.index(root) + 1]
     else:
         above = above[:1]
-    layers = [str(folder / ".codex" / "config.toml") for folder in reversed(above)]
+    layers = [str(folder / name) for folder in reversed(above) for name in brings]
     return Project(
         tuple(dict.fromkeys(names)),
         tuple(dict.fromkeys(git)),

@@ -74,6 +74,15 @@ class WantSign:
 
 
 @dataclass(frozen=True, slots=True)
+class Dialog:
+    """A question on the screen whose keys are known: they answer it just this once."""
+
+    pattern: re.Pattern[str]
+    approve: tuple[str, ...]
+    deny: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class BusySign:
     """A pattern on the bottom of the screen that means: it is at work."""
 
@@ -133,11 +142,13 @@ class Agent:
     prompt_by: PromptBy = PromptBy.ARGUMENT
     stdin: Stdin = Stdin.IGNORES
     channel: Channel = Channel.NONE
-    acp: tuple[str, ...] | None = None  # arguments of its ACP server
+    acp: tuple[str, ...] | None = None  # arguments of its ACP server; without {model}, ACP chooses the model
     parser: str = "text"  # of stdout in a headless run; stderr is always text
+    stderr_is_work: bool = False  # a line there means progress, as it does for a compiler
     ready: tuple[re.Pattern[str], ...] = ()  # on the screen: it takes input
     wants: tuple[WantSign, ...] = ()
     busy: tuple[BusySign, ...] = ()
+    dialogs: tuple[Dialog, ...] = ()
     titles: tuple[tuple[str, Claim], ...] = ()  # prefix of the window title, the first that fits
     reports_status: bool = False  # speaks OSC 7501
     retries: tuple[RetrySign, ...] = ()
@@ -152,11 +163,15 @@ class Agent:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A start: arguments without the binary, what to write to stdin before closing it, variables to set."""
+    """A start: arguments without the binary, what to write to stdin before closing it, variables to set.
+
+    `model` is what is left to be chosen over ACP.
+    """
 
     arguments: tuple[str, ...]
     stdin: str | None
     environment: Mapping[str, str]
+    model: str | None = None
 
 
 def fill(template: str, words: Mapping[str, str]) -> str:
@@ -172,8 +187,9 @@ def launch(
     model: str | None = None,
     unattended: bool = False,
     base: str | None = None,
+    acp: bool = False,
 ) -> Launch:
-    """A headless run of `prompt`, or without one the interactive program.
+    """A headless run of `prompt`, or without one the interactive program; with `acp` the ACP server.
 
     `state` is the worker's private directory; None leaves its state in the home. `base` is another provider's
     address; its key is not in here, but in what `provider_secrets` returns.
@@ -181,9 +197,10 @@ def launch(
     words = {"state": state or "", "model": model or "", "prompt": prompt or "", "base": base or ""}
     provider = agent.provider if base is not None else None
     called = words | ({"model": fill(provider.model, words)} if provider is not None else {})
-    template = agent.interactive if prompt is None else agent.headless
-    by_stdin = prompt is not None and agent.prompt_by is PromptBy.STDIN
-    arguments = [*agent.subcommand] if prompt is not None else []
+    headless = prompt is not None and not acp
+    template = (agent.acp or ()) if acp else agent.headless if headless else agent.interactive
+    by_stdin = headless and agent.prompt_by is PromptBy.STDIN
+    arguments = [*agent.subcommand] if headless else []
     arguments += [fill(item, words) for item in (provider.arguments if provider else ())]
     arguments += [fill(item, words) for item in agent.relocation_arguments if state is not None]
     for item in template:
@@ -199,7 +216,8 @@ def launch(
     environment |= agent.unattended_environment if unattended else agent.asking_environment
     if provider is not None:
         environment |= {k: fill(v, words) for k, v in provider.environment.items() if "{key}" not in v}
-    return Launch(tuple(arguments), prompt if by_stdin else None, environment)
+    over_acp = called["model"] if acp and model and "{model}" not in template else None
+    return Launch(tuple(arguments), prompt if by_stdin else None, environment, over_acp)
 
 
 def provider_secrets(agent: Agent, key: str) -> dict[str, str]:

@@ -53,7 +53,7 @@ async def _view(workers: Workers, worker: str, left: asyncio.Event) -> dict[str,
         raise InvalidRequest(f"{worker} has no terminal", remedy=f"holdfast worker logs {worker}")
     loop = asyncio.get_running_loop()
     writer = Writer(loop)
-    await writer.write(STDOUT, _CLEAR + report["shown"].replace("\n", "\r\n").encode())
+    await writer.write(STDOUT, _CLEAR + report["shown"].encode())
     if report["state"] in ENDED:
         return report
 

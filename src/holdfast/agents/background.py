@@ -8,6 +8,7 @@ get only names that carry no secret.
 import asyncio
 import fcntl
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -32,6 +33,16 @@ def exec_address(home: Path) -> str:
     return f"unix://{home / 'exec.sock'}"
 
 
+def listens(home: Path) -> bool:
+    """Whether there is an exec server, however slow."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        try:
+            sock.connect(str(home / "exec.sock"))
+        except OSError:
+            return False
+    return True
+
+
 def supervisor_socket(home: Path) -> Path:
     return home / "supervisor.sock"
 
@@ -51,7 +62,7 @@ async def supervisor(home: Path) -> Client:
 async def exec_server(home: Path, connect: Callable[[str], Awaitable[T]]) -> T:
     """What `connect` makes of the address of the exec server, which is started if there is none."""
     address = exec_address(home)
-    argv = [sys.executable, "-m", "holdfast", "serve", "--listen", address, "--no-hint"]
+    argv = [sys.executable, "-m", "holdfast", "serve", "--listen", address, "--keep", KEEP, "--no-hint"]
     return await _reached(lambda: connect(address), argv, home / "exec.log")
 
 

@@ -4,8 +4,10 @@
       exec.sock supervisor.sock supervisor.lock *.log
       workers/ID/
         record.json      what was asked and what became of it, replaced whole
+        errand.json      the prompt of one that is led over ACP, for whoever takes it over
         evidence.jsonl   the newest evidence; the file before it is evidence.jsonl.1
         output.log       what it said, as it said it; likewise
+        equivalence.json what differs for it from the host
         read             the number of the last output event that is in there
         state/           where the CLI keeps its own state
 
@@ -25,6 +27,7 @@ from typing import Final, Literal
 import msgspec
 
 from holdfast.agents import journal
+from holdfast.agents.acp import Errand
 from holdfast.agents.journal import Entry
 from holdfast.errors import NotFound, OperationFailed, UsageError
 
@@ -45,6 +48,9 @@ class Record(msgspec.Struct, kw_only=True):
     cwd: str
     tty: bool
     created_at: float
+    acp: bool = False  # led over the Agent Client Protocol
+    home: str = "/"  # of the user whose CLI it is
+    relocated: bool = True  # the CLI's state is below ours
     began_at: float = 0.0  # the same on the clock of its evidence
     network: bool = True
     writable: list[str] = []
@@ -54,6 +60,7 @@ class Record(msgspec.Struct, kw_only=True):
     rows: int = 40
     cols: int = 120
     watch: bool = True
+    unwatched: str | None = None  # why the sandbox's refusals are not seen, if they are not
     preflight: list[str] = []  # what was seen to go wrong before it was started
     pane: str | None = None  # of tmux, where somebody looks at it
     process_id: str = ""
@@ -122,15 +129,18 @@ class Book:
 
     def write(self, record: Record) -> None:
         """Replace a record; either the old one or the new one is there, whatever happens."""
-        folder = self.folder(record.id)
-        data = msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
-        fd, temporary = tempfile.mkstemp(dir=folder, prefix=".record-")
+        self.keep(record.id, "record.json", msgspec.json.encode(record))
+
+    def keep(self, worker: str, name: str, data: bytes) -> None:
+        """Replace a JSON file of a worker, likewise."""
+        folder = self.folder(worker)
+        fd, temporary = tempfile.mkstemp(dir=folder, prefix=".new-")
         try:
             with os.fdopen(fd, "wb") as file:
-                file.write(data)
+                file.write(msgspec.json.format(data, indent=1) + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(temporary, folder / "record.json")
+            os.replace(temporary, folder / name)
         except BaseException:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary)
@@ -146,6 +156,19 @@ class Book:
             return msgspec.json.decode(data, type=Record)
         except msgspec.MsgspecError as exc:
             raise OperationFailed(f"the record of {worker} is damaged: {exc}") from None
+
+    def add_errand(self, worker: str, errand: Errand) -> None:
+        path = self.folder(worker) / "errand.json"
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with os.fdopen(fd, "wb") as file:
+            file.write(msgspec.json.encode(errand))
+
+    def errand(self, worker: str) -> Errand | None:
+        """None when there is none that can be read."""
+        try:
+            return msgspec.json.decode((self.folder(worker) / "errand.json").read_bytes(), type=Errand)
+        except (OSError, msgspec.MsgspecError):
+            return None
 
     def __iter__(self) -> Iterator[Record]:
         """Every worker whose record can be read, the oldest first."""

@@ -2,10 +2,11 @@
 
 from typing import Final
 
-from holdfast.agents import escapes, procwatch, queries, signs
+from holdfast.agents import acp, escapes, procwatch, queries, signs
+from holdfast.agents.acp import Errand
 from holdfast.agents.agent import Agent
 from holdfast.agents.book import Record
-from holdfast.agents.evidence import MAX_SEEN, Evidence, Idle, Source
+from holdfast.agents.evidence import MAX_SEEN, Evidence, Idle, Source, Want, Wants
 from holdfast.agents.parsers import Parser, parser_of, text_parser_of
 from holdfast.agents.screen import Screen
 from holdfast.agents.worker import Channel, Input, Taken, now
@@ -13,8 +14,12 @@ from holdfast.agents.worker import Channel, Input, Taken, now
 MAX_LINE: Final = 32 << 20  # bytes of one event: a whole thread in one line has been seen
 
 
-def channel_of(agent: Agent, record: Record, secrets: tuple[str, ...] = ()) -> Channel:
+def channel_of(
+    agent: Agent, record: Record, secrets: tuple[str, ...] = (), errand: Errand | None = None
+) -> Channel:
     """The one that suits; `secrets` never appear in what it says."""
+    if record.acp:
+        return AcpChannel(agent, record, secrets, errand)
     if record.tty:
         return TerminalChannel(agent, record)
     return LineChannel(agent, record, secrets)
@@ -71,6 +76,9 @@ class LineChannel:
             "stderr": _Lines(text_parser_of(agent, secrets)),
         }
 
+    def opening(self) -> bytes:
+        return b""
+
     def feed(self, stream: str, data: bytes, at: float) -> Taken:
         return Taken(self._streams[stream].feed(data, at), data)
 
@@ -87,6 +95,31 @@ class LineChannel:
         pass
 
 
+class AcpChannel(LineChannel):
+    """A run led over the Agent Client Protocol: requests both ways on its pipes, words on stderr."""
+
+    def __init__(self, agent: Agent, record: Record, secrets: tuple[str, ...], errand: Errand | None) -> None:
+        super().__init__(agent, record, secrets)
+        self._events = acp.AcpEvents(errand, agent.retries, secrets=secrets)
+        self._streams["stdout"] = _Lines(self._events)
+
+    def opening(self) -> bytes:
+        return acp.opening()
+
+    def feed(self, stream: str, data: bytes, at: float) -> Taken:
+        taken = super().feed(stream, data, at)
+        said = self._events.said()
+        return taken._replace(replies=said.data, last=said.last)
+
+    def look(self, at: float) -> list[Evidence]:
+        found = super().look(at)  # that it reads its stdin is how it works
+        return [item for item in found if not _wants(item, Want.STDIN_EOF)]
+
+
+def _wants(item: Evidence, want: Want) -> bool:
+    return isinstance(item.claim, Wants) and item.claim.want is want
+
+
 class TerminalChannel:
     """A program on a terminal: what it reports, what its screen shows, what it waits for."""
 
@@ -97,6 +130,9 @@ class TerminalChannel:
         self._reader = escapes.Reader()
         self._titled = False
         self._screen = Screen(record.rows, record.cols)
+
+    def opening(self) -> bytes:
+        return b""
 
     def feed(self, stream: str, data: bytes, at: float) -> Taken:
         found: list[Evidence | None] = []
@@ -144,11 +180,13 @@ class TerminalChannel:
         )
 
     def shown(self) -> str:
-        return "\n".join(self._screen.look(now()).lines)
+        seen = self._screen.look(now())
+        return "\r\n".join(seen.lines).rstrip() + f"\x1b[{seen.row};{seen.column}H"
 
     def resize(self, rows: int, cols: int) -> None:
-        self._record.rows, self._record.cols = rows, cols
-        self._screen = Screen(rows, cols)  # a full-screen program draws itself anew
+        if (rows, cols) != (self._record.rows, self._record.cols):
+            self._record.rows, self._record.cols = rows, cols
+            self._screen = Screen(rows, cols)  # a full-screen program draws itself anew
 
     def _view(self, at: float) -> queries.View:
         seen = self._screen.look(at)

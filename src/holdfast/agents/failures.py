@@ -146,7 +146,7 @@ _AFTER_STATUS: Final = (
         api key not valid
         authentication_(?:error|failed)
         AuthenticationError
-        failed to authenticate
+        (?:failed|not able) to authenticate
         authentication failed
         please run /login
         UNAUTHENTICATED\b
@@ -193,8 +193,10 @@ _ERROR_LINE: Final = re.compile(
     r"|An unexpected critical error"
     r"|Attempt \d+ failed|Request rejected \(|There's an issue with the selected model"
     r"|Prompt is too long|Connection to the API was lost|API returned an empty or malformed response"
-    r"|Could not connect to |Cannot connect to API|Authentication failed|The API provider(?:'s servers| has) "
+    r"|Could not connect to |Cannot connect to API|Authentication failed"
+    r"|The API provider(?:'s servers| has| is) "
     r"|Empty response received from LLM|HTTP [45]\d\d: |Connection error\.$|Non-retryable error"
+    r"|(?:Failed to [^:\n]{1,200}|[A-Z][a-z]+(?: [a-z]+){1,4} failed): (?:Error: )?(?=E[A-Z]{3,12}: )"
     r"|! permission requested: |initialize failed: |Failed to extract bundled package: |Invalid API key"
     r")"
 )

@@ -73,25 +73,31 @@ def stopped(digest: Digest) -> Status | None:
 
 
 def request(digest: Digest) -> Status | None:
-    """A structured request without an answer. Other tools may go on meanwhile; the model does not."""
-    open_: dict[str, tuple[int, Evidence]] = {}
-    for index in digest.of(Wants):
-        item = digest.items[index]
-        if item.source is Source.PROTOCOL and isinstance(item.claim, Wants) and item.claim.request:
-            open_.setdefault(item.claim.request, (index, item))
-    if not open_:
-        return None
-    for index in digest.of(Answered):
-        claim = digest.items[index].claim
-        if isinstance(claim, Answered) and open_.get(claim.request, (index,))[0] < index:
-            del open_[claim.request]
-    resumed = _model_went_on(digest)
-    unanswered = [item for index, item in open_.values() if index > resumed]
+    """A structured request without an answer."""
+    unanswered = open_requests(digest)
     if not unanswered:
         return None
     status = waiting(digest, unanswered[0], unanswered[0].at)
     more = len(unanswered) - 1
     return replace(status, about=f"{status.about} (and {more} more)") if more else status
+
+
+def open_requests(digest: Digest) -> list[Evidence]:
+    """Structured requests without an answer, the oldest first.
+
+    Other tools may go on meanwhile; the model does not.
+    """
+    open_: dict[str, tuple[int, Evidence]] = {}
+    for index in digest.of(Wants):
+        item = digest.items[index]
+        if item.source is Source.PROTOCOL and isinstance(item.claim, Wants) and item.claim.request:
+            open_.setdefault(item.claim.request, (index, item))
+    for index in digest.of(Answered):
+        claim = digest.items[index].claim
+        if isinstance(claim, Answered) and open_.get(claim.request, (index,))[0] < index:
+            del open_[claim.request]
+    resumed = _model_went_on(digest) if open_ else -1
+    return [item for index, item in open_.values() if index > resumed]
 
 
 def _model_went_on(digest: Digest) -> int:
@@ -190,7 +196,7 @@ def proof(digest: Digest) -> Status | None:
 
 
 def wants(digest: Digest) -> Status | None:
-    """The strongest report that stands is a question; or it says that it rests, and its screen says what for."""
+    """The strongest report that stands is a question; or it says that it rests, and its screen says why."""
     voice = digest.voice()
     if voice is None:
         return None

@@ -183,8 +183,11 @@ class Delivery:
         self._at = 0.0  # of the last write
         self._before = b""  # what was seen before it
 
-    def step(self, now: float, seen: bytes) -> Step:
-        """`seen` is any digest of what the worker shows: its screen, title and status."""
+    def step(self, now: float, seen: bytes, *, unread: int = 0) -> Step:
+        """`seen` is any digest of what the worker shows: its screen, title and status.
+
+        `unread` is what its terminal holds that nobody took: the terminal itself shows what is typed.
+        """
         match self._state:
             case "text":
                 return self._write("shown", self._data, now, seen)
@@ -195,7 +198,7 @@ class Delivery:
                 until = ENTER_AFTER_S if seen != self._before else SHOWN_WITHIN_S
                 return WaitFor(self._at + until)
             case _:
-                if seen != self._before:
+                if seen != self._before and not unread:
                     return Outcome.SUBMITTED
                 late = self._at + CHANGED_WITHIN_S
                 return Outcome.TYPED if now >= late else WaitFor(late)

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast.agents.acp import Errand
 from holdfast.agents.agent import MAX_ARGUMENT, Agent, launch, provider_files, provider_secrets
 from holdfast.agents.catalog import CATALOG
 from holdfast.client.policy import Policy
@@ -26,6 +27,7 @@ class Wish(msgspec.Struct, kw_only=True):
     prompt: str | None = None  # without one: the interactive program
     model: str | None = None
     tty: bool = False
+    acp: bool = False  # led over the Agent Client Protocol: its questions are structured
     unattended: bool = True
     network: bool = True
     writable: list[str] = []
@@ -46,6 +48,7 @@ class Ready:
 
     argv: tuple[str, ...]
     shown: tuple[str, ...]
+    inherited: dict[str, str] = field(repr=False)  # what it would have had without us
     environment: dict[str, str] = field(repr=False)
     policy: Policy
     tty: bool
@@ -54,6 +57,7 @@ class Ready:
     stdin: bytes | None = field(repr=False)
     files: dict[str, str] = field(repr=False)
     secrets: tuple[str, ...] = field(repr=False)
+    errand: Errand | None = field(default=None, repr=False)
 
 
 def prepare(wish: Wish, *, state: str) -> Ready:
@@ -73,8 +77,17 @@ def prepare(wish: Wish, *, state: str) -> Ready:
             f"the prompt is longer than {MAX_ARGUMENT} bytes", remedy="put it into a file to read"
         )
     made = launch(
-        agent, state=state, prompt=wish.prompt, model=wish.model, unattended=wish.unattended, base=wish.base
+        agent,
+        state=state,
+        prompt=wish.prompt,
+        model=wish.model,
+        unattended=wish.unattended,
+        base=wish.base,
+        acp=wish.acp,
     )
+    errand = None
+    if wish.acp:
+        errand = Errand(wish.cwd, _acp_prompt(agent, wish), made.model, wish.unattended)
     secrets = provider_secrets(agent, wish.key) if wish.key else {}
     moved = () if wish.relocate else agent.relocation
     chosen = {name: value for name, value in made.environment.items() if name not in moved}
@@ -88,6 +101,7 @@ def prepare(wish: Wish, *, state: str) -> Ready:
     return Ready(
         argv=argv,
         shown=tuple(_PROMPT if word == wish.prompt else word for word in argv),
+        inherited=wish.env,
         environment=environment,
         policy=_policy(wish, state),
         tty=tty,
@@ -96,7 +110,17 @@ def prepare(wish: Wish, *, state: str) -> Ready:
         stdin=None if made.stdin is None else made.stdin.encode(),
         files={f"{state}/{path}": text for path, text in files.items()},
         secrets=tuple(secrets.values()),
+        errand=errand,
     )
+
+
+def _acp_prompt(agent: Agent, wish: Wish) -> str:
+    if agent.acp is None:
+        known = ", ".join(sorted(name for name, one in CATALOG.items() if one.acp is not None))
+        raise UsageError(f"{agent.name} does not speak ACP", remedy=f"one of: {known}; or leave --acp out")
+    if wish.tty or wish.prompt is None:
+        raise UsageError("a worker that is led over ACP has a prompt, and no terminal")
+    return wish.prompt
 
 
 def _binary(agent: Agent, wish: Wish) -> str:

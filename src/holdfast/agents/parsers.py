@@ -38,5 +38,5 @@ def parser_of(agent: Agent, secrets: Sequence[str] = ()) -> Parser:
 
 
 def text_parser_of(agent: Agent, secrets: Sequence[str] = ()) -> Parser:
-    """For stderr: notices, attempts and errors, and no sign of work."""
-    return TextLines(agent.retries, secrets=secrets, progress=agent.parser == "text")
+    """For stderr: notices, attempts and errors, and only where the record says so signs of work."""
+    return TextLines(agent.retries, secrets=secrets, progress=agent.stderr_is_work)

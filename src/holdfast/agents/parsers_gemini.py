@@ -9,7 +9,6 @@ from holdfast.agents.evidence import (
     Ready,
     Result,
     ToolFailed,
-    Trouble,
     Usage,
     Work,
     Working,
@@ -19,7 +18,7 @@ from holdfast.agents.parsers_json import Event, Handler, JsonEvents, count_at, t
 
 
 class GeminiEvents(JsonEvents):
-    _cut: Trouble | None = None  # an error that nothing followed: its "success" is none
+    _cut = ""  # the last error, if nothing followed it: a "success" after it is none
 
     def handlers(self) -> Mapping[str, Handler]:
         return {
@@ -34,11 +33,11 @@ class GeminiEvents(JsonEvents):
     def _message(self, event: Event, at: float) -> Sequence[Claim]:
         if text_at(event, "role") == "user":
             return [Working(Work.THINKING)]
-        self._cut = None
+        self._cut = ""
         return [Progress(Work.STREAMING)]
 
     def _call(self, event: Event, at: float) -> Sequence[Claim]:
-        self._cut = None
+        self._cut = ""
         return [Progress(Work.STREAMING), Working(Work.TOOL)]
 
     def _tool(self, event: Event, at: float) -> Sequence[Claim]:
@@ -52,10 +51,11 @@ class GeminiEvents(JsonEvents):
         return [*claims, Working(Work.THINKING)]
 
     def _error(self, event: Event, at: float) -> Sequence[Claim]:
-        trouble = of_message(text_at(event, "message"))
+        message = text_at(event, "message")
+        trouble = of_message(message)
         if trouble is None:
             return []
-        self._cut = trouble if text_at(event, "severity") == "error" else None
+        self._cut = message if text_at(event, "severity") == "error" else ""
         return [trouble]
 
     def _result(self, event: Event, at: float) -> Sequence[Claim]:
@@ -65,8 +65,7 @@ class GeminiEvents(JsonEvents):
             output_tokens=count_at(stats, "output_tokens"),
             cached_tokens=count_at(stats, "cached"),
         )
-        message = text_at(event, "error", "message") or text_at(event, "error", "type")
-        if text_at(event, "status") == "success" and self._cut is None:
+        if text_at(event, "status") == "success" and not self._cut:
             return [Result(ok=True, usage=usage, refused=tuple(self.refused))]
-        bad = self.failed(message, failure=self._cut.failure if self._cut and not message else None)
+        bad = self.failed(text_at(event, "error", "message") or self._cut or text_at(event, "error", "type"))
         return [Result(False, bad.failure, bad.message, bad.http, usage, bad.refused)]

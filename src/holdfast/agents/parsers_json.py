@@ -26,17 +26,21 @@ Handler: TypeAlias = Callable[[Event, float], Sequence[Claim]]
 
 
 class JsonEvents:
-    """Feeds each event to the handler of its `type`. A subclass gives `handlers`."""
+    """Feeds each event to the handler of its kind. A subclass gives `handlers`."""
 
     def __init__(self, retries: Sequence[RetrySign] = (), *, secrets: Sequence[str] = ()) -> None:
         self.unknown: Counter[str] = Counter()
         self.attempts = Attempts(retries)
         self.refused: list[str] = []
-        self._secrets = tuple(secrets)
+        self.secrets = tuple(secrets)
         self._text = TextLines(retries, secrets=secrets, progress=False)
 
     def handlers(self) -> Mapping[str, Handler]:
         raise NotImplementedError
+
+    def kind(self, event: Event) -> str:
+        """By which its handler is found."""
+        return text_at(event, "type")
 
     def feed(self, line: str, at: float) -> list[Evidence]:
         """The evidence in one line; never raises, whatever the line is."""
@@ -50,7 +54,7 @@ class JsonEvents:
             return [*self._text.feed(line, at), *self._drifted("not JSON", line, at)]
         if not isinstance(event, dict):
             return self._drifted("not JSON", line, at)
-        kind = text_at(event, "type")
+        kind = self.kind(event)
         handler = self.handlers().get(kind)
         if handler is None:
             return self._drifted(f"event {kind or 'without a type'}", line, at)
@@ -62,7 +66,7 @@ class JsonEvents:
 
     def say(self, text: str) -> str:
         """A text of the worker, fit for a claim."""
-        return shown(text, self._secrets)
+        return shown(text, self.secrets)
 
     def drift(self, what: str) -> list[Claim]:
         """For a handler that meets something unknown inside a known event."""

@@ -1,12 +1,24 @@
 """`opencode run --format json` → evidence. Pure module.
 
 There is no event for the end. A step that finishes with `stop` is the end of a turn, and so is an `error`; a
-step that finishes for another reason goes on, or the provider's stream died.
+step that finishes with `tool-calls` goes on, unless a tool was refused: then the program ends there, with 0.
 """
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.agents.evidence import Claim, Failure, Progress, Ready, Result, ToolFailed, Usage, Work, Working
+from holdfast.agents.evidence import (
+    Claim,
+    Failure,
+    Progress,
+    Ready,
+    Result,
+    Retrying,
+    ToolFailed,
+    Trouble,
+    Usage,
+    Work,
+    Working,
+)
 from holdfast.agents.failures import of_message
 from holdfast.agents.parsers_json import (
     Event,
@@ -18,18 +30,14 @@ from holdfast.agents.parsers_json import (
     text_at,
 )
 
-_UNFINISHED = {
-    "length": Failure.CONTEXT,
-    "content-filter": Failure.REFUSAL,
-    "error": Failure.PROVIDER,
-    "unknown": Failure.PROVIDER,
-    "other": Failure.PROVIDER,
-}
+_UNFINISHED = {"length": Failure.CONTEXT, "content-filter": Failure.REFUSAL}
+_CUT = {"error", "other", "unknown"}  # the provider's stream died; the same step is tried again, for ever
 
 
 class OpencodeEvents(JsonEvents):
     _usage = Usage(cost_usd=0.0)
     _started = False
+    _stopped = ""  # what a tool said that was refused in this step
 
     def handlers(self) -> Mapping[str, Handler]:
         return {
@@ -42,7 +50,7 @@ class OpencodeEvents(JsonEvents):
         }
 
     def _step(self, event: Event, at: float) -> Sequence[Claim]:
-        first, self._started = not self._started, True
+        first, self._started, self._stopped = not self._started, True, ""
         return [*([Ready()] if first else []), Working(Work.THINKING)]
 
     def _tool(self, event: Event, at: float) -> Sequence[Claim]:
@@ -54,6 +62,7 @@ class OpencodeEvents(JsonEvents):
         trouble = of_message(error)
         if trouble is not None and trouble.failure is Failure.PERMISSION:
             self.refused.append(self.say(tool))
+            self._stopped = error
         return [Progress(Work.TOOL), ToolFailed(self.say(f"{tool}: {error}" if error else tool), code)]
 
     def _finished(self, event: Event, at: float) -> Sequence[Claim]:
@@ -72,10 +81,15 @@ class OpencodeEvents(JsonEvents):
         )
         if reason == "stop":
             return [Result(ok=True, usage=self._usage, refused=tuple(self.refused))]
+        if reason == "tool-calls" and self._stopped:
+            return [self.failed(self._stopped, failure=Failure.PERMISSION)]
         if reason == "tool-calls":
             return [Progress(Work.STREAMING), Working(Work.THINKING)]
         if reason in _UNFINISHED:
             return [self.failed(f"the step ended with: {reason}", failure=_UNFINISHED[reason])]
+        if reason in _CUT:
+            attempt = self.attempts.another()
+            return [Trouble(Failure.PROVIDER), Retrying(attempt, None, Failure.PROVIDER)]
         return self.drift(f"step_finish {reason}")
 
     def _error(self, event: Event, at: float) -> Sequence[Claim]:

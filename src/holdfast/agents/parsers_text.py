@@ -1,11 +1,14 @@
 """Lines for people → evidence: attempts, and errors that a line reports. Pure module."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from holdfast.agents.agent import RetrySign
-from holdfast.agents.evidence import Claim, Evidence, Progress, Ready, Retrying, Source, Work
+from holdfast.agents.evidence import Claim, Evidence, Progress, Ready, Retrying, Source, Trouble, Work
 from holdfast.agents.failures import MAX_MESSAGE, of_line, of_message, of_status
 from holdfast.agents.redaction import shown
+
+MAX_CONTINUED = 8  # lines after an error that belong to it, up to an empty one: errors are wrapped
 
 
 class Attempts:
@@ -55,19 +58,28 @@ class TextLines:
         self._secrets = tuple(secrets)
         self._progress = progress
         self._ready = not progress
+        self._continued = 0
+        self._last: Trouble | None = None
 
     def feed(self, line: str, at: float) -> list[Evidence]:
         seen = shown(line, self._secrets)
         if not seen:
+            self._continued = 0
             return []
         claims: list[Claim] = []
         if not self._ready:
             self._ready = True
             claims.append(Ready())
         if (retrying := self._attempts.read(line, at)) is not None:
+            if retrying.failure is None and self._continued and self._last is not None:
+                retrying = replace(retrying, failure=self._last.failure, http=self._last.http)
+            self._continued = MAX_CONTINUED
             claims.append(retrying)
         elif (trouble := of_line(line)) is not None:
+            self._continued, self._last = MAX_CONTINUED, trouble
             claims.append(trouble)
+        elif self._continued:
+            self._continued -= 1
         elif self._progress:
             self._attempts.progress()
             claims.append(Progress(Work.STREAMING))

@@ -82,11 +82,19 @@ class Look(NamedTuple):
 
     @property
     def commands(self) -> tuple[Process, ...]:
-        """What the worker runs in sessions of their own: agent CLIs do that with every command."""
-        if self.main is None:
+        """What the worker runs in sessions of their own, as agent CLIs do with every command.
+
+        Not what has the worker's own name: codex keeps two of itself in sessions of their own.
+        """
+        main = self.main
+        if main is None:
             return ()
-        below = self.processes[self.processes.index(self.main) + 1 :]
-        return tuple(p for p in below if p.session != self.main.session and p.state not in "ZX")
+        below = self.processes[self.processes.index(main) + 1 :]
+        return tuple(
+            process
+            for process in below
+            if process.session != main.session and process.name != main.name and process.state not in "ZX"
+        )
 
     @property
     def stopped(self) -> tuple[Process, ...]:
@@ -132,7 +140,7 @@ def evidence(seen: Look, at: float, *, full_screen: bool) -> list[Evidence]:
         found.append(Evidence(Source.SYSCALL, at, stopped, f"state {seen.main.state}"))
     for waiter in seen.waiting:
         name = waiter.process.name
-        want = _want(waiter, seen, full_screen=full_screen)
+        want = _want(waiter, seen.terminal, full_screen=full_screen)
         if want is not None:
             what = "the terminal" if waiter.on_terminal else "its stdin, a pipe that is still open"
             found.append(Evidence(Source.SYSCALL, at, Wants(want), f"{name} waits for {what}"))
@@ -143,18 +151,17 @@ def evidence(seen: Look, at: float, *, full_screen: bool) -> list[Evidence]:
     return found
 
 
-def _want(waiter: Waiter, seen: Look, *, full_screen: bool) -> Want | None:
+def _want(waiter: Waiter, terminal: Terminal | None, *, full_screen: bool) -> Want | None:
     if not waiter.on_terminal:
         return Want.STDIN_EOF
     if waiter.process.name in _PAGERS:
         return Want.PAGER
     if waiter.process.name in _EDITORS:
         return Want.EDITOR
-    is_line = seen.terminal is not None and seen.terminal.canonical
-    # By name: some start themselves a second time, and it is the second that reads.
-    if is_line or not full_screen or waiter.process.name != (seen.main.name if seen.main else ""):
-        return Want.PROMPT
-    return None
+    if terminal is not None and terminal.password:
+        return None  # said already, and by more than this
+    is_line = terminal is not None and terminal.canonical
+    return Want.PROMPT if is_line or not full_screen else None
 
 
 def _tree(leader: int) -> list[Process]:

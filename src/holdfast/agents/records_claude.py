@@ -8,6 +8,7 @@ from holdfast.agents.agent import (
     Agent,
     BusySign,
     Channel,
+    Dialog,
     Package,
     PromptBy,
     Provider,
@@ -45,6 +46,11 @@ CLAUDE = Agent(
         WantSign(re.compile(r"Select login method|Do you want to use this API key"), Want.LOGIN),
         WantSign(re.compile(r"Choose the text style"), Want.QUESTION),
         WantSign(re.compile(r"Enter to select .* Esc to cancel"), Want.QUESTION),
+    ),
+    dialogs=(
+        Dialog(
+            re.compile(r"Do you want to proceed\?\n \u276f 1\. Yes *$", re.MULTILINE), ("enter",), ("escape",)
+        ),
     ),
     busy=(BusySign(re.compile(r"\besc to interrupt\b", re.IGNORECASE), Work.THINKING),),
     titles=(("◐", Working(Work.THINKING)), ("◑", Working(Work.THINKING))),  # "✳" is idle and waiting alike

@@ -8,6 +8,7 @@ from holdfast.agents.agent import (
     Agent,
     BusySign,
     Channel,
+    Dialog,
     Package,
     PromptBy,
     Provider,
@@ -43,6 +44,7 @@ CODEX = Agent(
         WantSign(re.compile(r"Trust this folder\?|Do you trust the contents of this directory"), Want.TRUST),
         WantSign(re.compile(r"Sign in with ChatGPT"), Want.LOGIN),
     ),
+    dialogs=(Dialog(re.compile(r"^\u203a 1\. Yes, proceed \(y\)", re.MULTILINE), ("y",), ("escape",)),),
     busy=(
         BusySign(re.compile(r"\besc to interrupt\b", re.IGNORECASE), Work.THINKING),
         BusySign(re.compile(r"^[•◦]\s+Running ", re.MULTILINE), Work.TOOL),

@@ -8,6 +8,7 @@ from holdfast.agents.agent import (
     Agent,
     BusySign,
     Channel,
+    Dialog,
     Package,
     PromptBy,
     Provider,
@@ -19,7 +20,10 @@ from holdfast.agents.agent import (
 from holdfast.agents.evidence import Failure, Idle, Want, Wants, Work, Working
 from holdfast.agents.verdict import ExitRules
 
-_LIST = re.compile(r"^[ │]*● 1\. (?:Allow|Yes)", re.MULTILINE)
+_LIST = re.compile(r"^[ │]*[●\u203a] 1\. (?:Allow|Yes)", re.MULTILINE)
+_ONCE = re.compile(
+    r"^[ │]*[●\u203a] 1\. (?:Allow once|Yes, allow once) *(?:│| █|$)", re.MULTILINE
+)  # is selected
 
 GEMINI = Agent(
     name="gemini",
@@ -32,7 +36,7 @@ GEMINI = Agent(
     unattended=("--approval-mode", "yolo"),
     prompt_by=PromptBy.STDIN,
     channel=Channel.JSON,
-    acp=("--acp",),
+    acp=("--acp", "--skip-trust", "{unattended}", "{model}"),
     parser="gemini",
     ready=(re.compile(r"Type your message or @path"),),
     wants=(
@@ -42,6 +46,7 @@ GEMINI = Agent(
         WantSign(re.compile(r"Do you trust (?:the files in )?this folder"), Want.TRUST),
         WantSign(re.compile(r"How would you like to authenticate"), Want.LOGIN),
     ),
+    dialogs=(Dialog(_ONCE, ("enter",), ("escape",)),),
     busy=(BusySign(re.compile(r"\besc to cancel\b", re.IGNORECASE), Work.THINKING),),
     titles=(
         ("◇", Idle()),
@@ -52,7 +57,7 @@ GEMINI = Agent(
         RetrySign(
             re.compile(
                 r"^Attempt (?P<attempt>\d+) failed(?: with status (?P<http>\d{3}))?"
-                r"(?:: (?P<cause>.*?))?(?:\.* Retrying after (?P<in_ms>[\d.]+)ms.*|\.* Retrying with backoff.*)?$"
+                r"(?:: (?P<cause>.*?))?(?:\.* Retrying (?:after (?P<in_ms>[\d.]+)ms|with backoff).*)?$"
             )
         ),
     ),
@@ -98,7 +103,7 @@ QWEN = Agent(
     attended=("--approval-mode", "default"),  # a terminal begins in a mode in which the model decides
     prompt_by=PromptBy.STDIN,
     channel=Channel.JSON,
-    acp=("--acp",),
+    acp=("--acp", "{unattended}", "{model}"),
     parser="qwen",
     ready=(re.compile(r"Type your message or @path"),),
     wants=(
@@ -108,8 +113,14 @@ QWEN = Agent(
         WantSign(_LIST, Want.DECISION),
         WantSign(re.compile(r"How would you like to authenticate|Select Authentication Method"), Want.LOGIN),
     ),
+    dialogs=(Dialog(_ONCE, ("enter",), ("escape",)),),
     busy=(BusySign(re.compile(r"\besc to cancel\b", re.IGNORECASE), Work.THINKING),),
-    titles=(("◐", Working(Work.THINKING)), ("◑", Working(Work.THINKING)), ("✳", Wants(Want.DECISION))),
+    titles=(
+        ("◐", Working(Work.THINKING)),
+        ("◑", Working(Work.THINKING)),
+        ("✳", Wants(Want.DECISION)),
+        ("Qwen - ", Idle()),
+    ),
     retries=(
         RetrySign(re.compile(r"Retrying in (?P<in_s>\d+)\s*s\w* \(attempt (?P<attempt>\d+)/(?P<of>\d+)\)")),
     ),

@@ -16,13 +16,16 @@ from holdfast.agents.agent import (
 from holdfast.agents.evidence import Failure, Want
 from holdfast.agents.verdict import ExitRules
 
+# Without these it edits .gitignore, and says much of itself before it begins.
+_AIDER_QUIET = ("--no-gitignore", "--no-check-update", "--no-show-model-warnings", "--no-show-release-notes")
+
 AIDER = Agent(
     name="aider",
     binary="aider",
     package=Package("pypi", "aider-chat"),
     versions=Versions((0, 80), (1, 0), "0.86.2"),
-    headless=("{model}", "{unattended}", "--no-pretty", "--no-check-update", "--message", "{prompt}"),
-    interactive=("{model}", "--no-check-update"),
+    headless=("{model}", "{unattended}", "--no-pretty", *_AIDER_QUIET, "--message", "{prompt}"),
+    interactive=("{model}", *_AIDER_QUIET),
     model_options=("--model", "{model}"),
     unattended=("--yes-always",),
     ready=(re.compile(r"^(?:\w+ )?> ?$", re.MULTILINE),),
@@ -33,7 +36,7 @@ AIDER = Agent(
         StatePath("{work}/.aider.tags.cache.v4", "aider's cache of names", NOT_SAVED),
         StatePath("{work}/.git/config*", "the repository's settings, which aider edits", CANNOT_START),
     ),
-    environment={"AIDER_ANALYTICS": "false", "AIDER_CHECK_UPDATE": "false", "NO_COLOR": "1"},
+    environment={"AIDER_ANALYTICS": "false", "NO_COLOR": "1"},
     exits=ExitRules(zero_means_success=False),
     provider=Provider(
         wire="chat",
@@ -80,5 +83,6 @@ SHELL = Agent(
     package=None,
     versions=None,
     headless=("-c", "{prompt}"),
+    stderr_is_work=True,
     exits=ExitRules(zero_means_success=True, codes={126: Failure.LAUNCH, 127: Failure.LAUNCH}),
 )

@@ -22,7 +22,7 @@ _SECRETS: Final = (
 )
 _NAMED: Final = re.compile(
     r"(?i)(\b(?:[\w-]*(?:api[_-]?key|access[_-]?key|token|secret|passwo?rd)|authorization|[?&]key)"
-    r"[\"']?\s*[=:]\s*[\"']?(?:bearer\s+|basic\s+)?)(?!\d{1,9}\b|\*{3}|null\b|true\b|false\b)[^\s\"',;&)}\]]{6,}"
+    r"[\"']?\s*[=:]\s*[\"']?(?:bearer\s+|basic\s+)?)(?!\d{1,9}\b|\*{3}|(?:null|true|false|bearer|basic)\b)[^\s\"',;&)}\]]{6,}"
 )
 _BEARER: Final = re.compile(r"(?i)\b(bearer\s+)(?!\*{3})[\w.~+/=-]{8,}")
 _IN_ADDRESS: Final = re.compile(r"(://)[^/\s:@]{1,200}:[^/\s@]{1,200}@")
@@ -39,9 +39,9 @@ def redact(text: str, secrets: Sequence[str] = ()) -> str:
     return _IN_ADDRESS.sub(rf"\1{MASK}@", text)
 
 
-def shown(text: str, secrets: Sequence[str] = ()) -> str:
-    """One redacted line of at most `MAX_SEEN` characters, with nothing in it that a terminal would obey."""
+def shown(text: str, secrets: Sequence[str] = (), *, limit: int = MAX_SEEN) -> str:
+    """One redacted line of at most `limit` characters, with nothing in it that a terminal would obey."""
     # A key must not escape by lying across the cut: mask first, cut after.
-    line = redact(_CONTROL.sub(" ", text[: MAX_LOOKED_AT + MAX_SEEN]), secrets).strip()
+    line = redact(_CONTROL.sub(" ", text[: MAX_LOOKED_AT + limit]), secrets).strip()
     line = " ".join(line.split())
-    return line if len(line) <= MAX_SEEN else line[: MAX_SEEN - 1] + "…"
+    return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -34,13 +34,24 @@ def report(worker: Worker) -> dict[str, Any]:
         "argv": record.argv,
         "environment": record.environment,
         "tty": record.tty,
+        "acp": record.acp,
+        "asks": _asked(worker),
         "preflight": record.preflight,
+        "unwatched": record.unwatched,
         "pane": record.pane,
         "pid": record.pid,
         "createdAt": record.created_at,
         "backend": record.backend,
         "weakened": record.weakened,
     }
+
+
+def _asked(worker: Worker) -> dict[str, Any] | None:
+    """The structured request that `approve` would answer."""
+    for wants in worker.asked()[:1]:
+        options = [{"id": option.id, "kind": option.kind, "name": option.name} for option in wants.options]
+        return {"request": wants.request, "question": wants.question, "options": options}
+    return None
 
 
 def _shown(item: Evidence, at: float) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.agents import background, book
+from holdfast.agents import background, book, tmux
 from holdfast.agents.control import Client
 from holdfast.agents.launching import Wish
 from holdfast.errors import ConnectionLost
@@ -64,6 +64,14 @@ class Worker:
                         return
         raise ConnectionLost("the supervisor is gone", remedy="connect again; the worker is not affected")
 
+    async def equivalence(self) -> dict[str, Any]:
+        """Whether it is where its CLI would be without us, as `holdfast worker equivalence --json` prints it.
+
+        Waits until that has been found out, some seconds after the start.
+        """
+        answer: dict[str, Any] = await self._workers.call("equivalence", {"worker": self.id}, timeout_s=None)
+        return answer
+
     async def wait(self) -> dict[str, Any]:
         """Its last report."""
         self.report = await self._workers.call("wait", {"worker": self.id}, timeout_s=None)
@@ -77,6 +85,35 @@ class Worker:
         """
         answer = await self._workers.call("send", {"worker": self.id, "text": text, "keys": list(keys)})
         return str(answer["outcome"])
+
+    async def approve(self, option: str | None = None, *, request: str | None = None) -> dict[str, Any]:
+        """Allow what it asks: with this option, or just this once; what was answered.
+
+        `request` is the question that is meant, from `report["asks"]`.
+
+        Raises:
+            InvalidRequest: nothing is asked, or something else, or nobody knows how to answer it.
+            UsageError: that option is not offered.
+        """
+        return await self._answer({"option": option, "request": request})
+
+    async def deny(self, option: str | None = None, *, request: str | None = None) -> dict[str, Any]:
+        """Likewise, deny it."""
+        return await self._answer({"option": option, "request": request, "deny": True})
+
+    async def _answer(self, params: dict[str, Any]) -> dict[str, Any]:
+        given: dict[str, Any] = await self._workers.call("approve", {"worker": self.id, **params})
+        return given
+
+    async def show_in_tmux(self) -> str:
+        """Let a person find it with `tmux attach -t holdfast-ID`; the id of the pane.
+
+        Raises:
+            NotFound: tmux is not installed.
+        """
+        pane = await tmux.show(self._workers.home, self.id)
+        self.report = await self._workers.call("shown", {"worker": self.id, "pane": pane})
+        return pane
 
     async def stop(self, *, grace_s: float | None = None) -> dict[str, Any]:
         """End it, gracefully if it takes the time; its last report."""

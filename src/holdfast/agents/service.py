@@ -6,10 +6,12 @@ from typing import Final
 import msgspec
 
 from holdfast.agents import book
+from holdfast.agents.answering import answer
+from holdfast.agents.catalog import CATALOG
 from holdfast.agents.control import Method, Peer
 from holdfast.agents.evidence import Failure
 from holdfast.agents.launching import Wish
-from holdfast.agents.report import report
+from holdfast.agents.report import SCHEMA_VERSION, report
 from holdfast.agents.supervisor import Supervisor
 from holdfast.agents.why import why
 from holdfast.agents.worker import GRACE_S, Worker, now
@@ -46,6 +48,18 @@ class Sent(msgspec.Struct):
     keys: list[str] = []
 
 
+class Answer(msgspec.Struct):
+    worker: str
+    option: str | None = None
+    deny: bool = False
+    request: str | None = None  # the question that is meant, if another one may be open by now
+
+
+class Pane(msgspec.Struct):
+    worker: str
+    pane: str
+
+
 class Size(msgspec.Struct):
     worker: str
     rows: int
@@ -62,17 +76,20 @@ class Service:
             "list": Method(Listing, self._list),
             "status": Method(Named, self._status),
             "why": Method(Named, self._why),
+            "equivalence": Method(Named, self._equivalence),
             "logs": Method(Tail, self._logs),
             "wait": Method(Named, self._wait),
             "stop": Method(Stop, self._stop),
             "changes": Method(Listing, self._changes),
             "attach": Method(Named, self._attach),
             "input": Method(Typed, self._input),
+            "shown": Method(Pane, self._shown),
             "send": Method(Sent, self._send),
+            "approve": Method(Answer, self._approve),
             "resize": Method(Size, self._resize),
         }
 
-    def _find(self, asked: Named | Tail | Stop | Typed | Sent | Size) -> Worker:
+    def _find(self, asked: Named | Tail | Stop | Typed | Sent | Answer | Pane | Size) -> Worker:
         return self._supervisor.find(asked.worker)
 
     async def _run(self, wish: Wish, _peer: Peer) -> object:
@@ -88,6 +105,9 @@ class Service:
     async def _why(self, asked: Named, _peer: Peer) -> object:
         worker = self._find(asked)
         return {**report(worker), "why": why(worker.status, now())}
+
+    async def _equivalence(self, asked: Named, _peer: Peer) -> object:
+        return await self._supervisor.surroundings.report(self._find(asked).record)
 
     async def _logs(self, asked: Tail, _peer: Peer) -> object:
         folder = self._supervisor.book.folder(self._find(asked).record.id)
@@ -125,12 +145,24 @@ class Service:
         await self._find(asked).type(asked.data)
         return {}
 
+    async def _shown(self, asked: Pane, _peer: Peer) -> object:
+        worker = self._find(asked)
+        worker.record.pane = asked.pane
+        self._supervisor.book.write(worker.record)
+        return report(worker)
+
     async def _send(self, asked: Sent, _peer: Peer) -> object:
         worker = self._find(asked)
         outcome = await worker.send(asked.text) if asked.text else "pressed"
         for name in asked.keys:
             await worker.press(name)
         return {"worker": asked.worker, "outcome": outcome}
+
+    async def _approve(self, asked: Answer, _peer: Peer) -> object:
+        worker = self._find(asked)
+        agent = CATALOG[worker.record.agent]
+        given = await answer(worker, agent, option=asked.option, deny=asked.deny, request=asked.request)
+        return {"schemaVersion": SCHEMA_VERSION, "id": asked.worker, **given}
 
     async def _resize(self, asked: Size, _peer: Peer) -> object:
         await self._find(asked).resize(asked.rows, asked.cols)

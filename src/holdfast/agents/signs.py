@@ -85,9 +85,7 @@ def read_screen(lines: Sequence[str], signs: Signs, at: float) -> Evidence | Non
             return Evidence(Source.SCREEN, at, Working(busy.work), _line_of(text, found))
     for pattern in _UNKNOWN_DIALOG:
         if (found := pattern.search(text)) is not None:
-            return Evidence(
-                Source.SCREEN, at, Wants(Want.DECISION), f"unknown dialog: {_line_of(text, found)}"
-            )
+            return Evidence(Source.SCREEN, at, Wants(Want.DECISION), f"{_UNKNOWN}: {_line_of(text, found)}")
     for pattern in signs.ready:
         if (found := pattern.search(text)) is not None:
             return Evidence(Source.SCREEN, at, Wants(Want.PROMPT), _line_of(text, found))

@@ -22,15 +22,16 @@ from holdfast.agents.evidence import MAX_SEEN, Evidence, Source
 from holdfast.agents.launching import Ready, Wish, prepare
 from holdfast.agents.preflight import preflight
 from holdfast.agents.status import Limits
+from holdfast.agents.surroundings import Surroundings
 from holdfast.agents.worker import Worker, now
 from holdfast.client.environment import Environment
 from holdfast.client.process import Process
-from holdfast.errors import HoldfastError, InvalidRequest, NotFound, SessionAttached
+from holdfast.errors import HoldfastError, InvalidRequest, NotFound, SessionAttached, Unreachable
 
 log = logging.getLogger(__name__)
 
 TICK_S: Final = 0.5  # how often a worker is looked at: a decision prompt is to be seen within 2 s
-RESUME_S: Final = 10.0  # how long the exec server may take to notice that our predecessor is gone
+RESUME_S: Final = 60.0  # how long the exec server may take to notice that our predecessor is gone
 MAX_ALIVE: Final = 200  # workers at once; more is a runaway caller
 _CUT_SHORT: Final = "the supervisor died before it could start it"
 PROCESS: Final = "worker"  # each worker has a session of its own, and in it this one process
@@ -41,6 +42,7 @@ class Supervisor:
 
     def __init__(self, home: Path, limits: Limits = Limits()) -> None:  # noqa: B008 - nobody changes it
         self.book = Book(home)
+        self.surroundings = Surroundings(self.book)
         self._limits = limits
         self.workers: dict[str, Worker] = {}
         self._environments: dict[str, Environment] = {}
@@ -56,6 +58,7 @@ class Supervisor:
 
     async def aclose(self) -> None:
         """Leave the workers to whoever comes next."""
+        await self.surroundings.aclose()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -105,7 +108,10 @@ class Supervisor:
             argv=list(ready.shown),
             cwd=wish.cwd,
             tty=ready.tty,
+            acp=wish.acp,
             created_at=time.time(),
+            home=wish.env.get("HOME", "/"),
+            relocated=wish.relocate,
             began_at=now(),
             network=wish.network,
             writable=wish.writable,
@@ -118,6 +124,8 @@ class Supervisor:
             process_id=PROCESS,
         )
         self.book.add(record)
+        if ready.errand is not None:
+            self.book.add_errand(worker_id, ready.errand)
         worker = self.workers[worker_id] = self._worker(record, ready.secrets)
         try:
             await self._start(worker, ready)
@@ -153,13 +161,17 @@ class Supervisor:
             env=ready.environment,
             policy=ready.policy,
             tty=ready.tty,
-            stdin=ready.stdin is not None,
+            stdin=ready.stdin is not None or record.acp,
             process_id=PROCESS,
+            watch=record.watch,
         )
         record.pid, record.phase = process.pid, "started"
+        if process.watch is not None and not process.watch.on:
+            record.unwatched = process.watch.why
         if process.enforcement is not None:
             record.backend = process.enforcement.backend
             record.weakened = [*process.enforcement.missing, *process.enforcement.weakened]
+        self.surroundings.begin(record, ready, environment)
         self.book.write(record)
         if record.tty:
             await process.resize(record.rows, record.cols)
@@ -183,7 +195,7 @@ class Supervisor:
             return
         self._environments[record.id] = environment
         try:
-            process = await environment.adopt(PROCESS, tty=record.tty)
+            process = await environment.adopt(PROCESS, tty=record.tty, watch=record.watch)
         except HoldfastError as exc:
             if record.phase == "started":
                 worker.vanished(f"its process is gone: {exc}")
@@ -195,13 +207,16 @@ class Supervisor:
         self._spawn(self._follow(worker, environment, process))
 
     async def _resumed(self, session_id: str) -> Environment:
+        """The session again. One that is slow is not gone: only who does not listen any more is."""
         address = background.exec_address(self.book.home)
-        async with asyncio.timeout(RESUME_S):
-            while True:
-                try:
-                    return await Environment.open(address, resume=session_id)
-                except SessionAttached:
-                    await asyncio.sleep(0.02)
+        deadline = now() + RESUME_S
+        while True:
+            try:
+                return await Environment.open(address, resume=session_id)
+            except (SessionAttached, Unreachable):
+                if now() > deadline or not background.listens(self.book.home):
+                    raise
+                await asyncio.sleep(0.02)
 
     # --- following
 
@@ -214,11 +229,13 @@ class Supervisor:
             idle_s=record.idle_limit_s,
             one_turn=not record.tty,
         )
-        channel = channels.channel_of(agent, record, secrets)
-        return Worker(record, self.book, channel, limits, agent.exits, self._changed)
+        errand = self.book.errand(record.id) if record.acp else None
+        channel = channels.channel_of(agent, record, secrets, errand)
+        return Worker(record, self.book, agent, channel, limits, self._changed)
 
     async def _follow(self, worker: Worker, environment: Environment, process: Process) -> None:
         await worker.follow(process)
+        await self.surroundings.settled(worker.record.id)
         await self._forget(worker, environment)
 
     async def _forget(self, worker: Worker, environment: Environment) -> None:

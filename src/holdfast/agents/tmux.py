@@ -4,7 +4,9 @@ import asyncio
 import os
 import shlex
 import shutil
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -42,21 +44,27 @@ async def _tmux(socket: str | None, *words: str) -> str:
             "tmux is not installed", remedy="install tmux, or use --tty and `holdfast worker attach`"
         )
     argv = [program, *(("-L", socket) if socket else ()), *words]
+    return await asyncio.to_thread(_answer, argv)
+
+
+def _answer(argv: list[str]) -> str:
     env = {name: value for name, value in os.environ.items() if name not in _UNNESTED}
-    process = await asyncio.create_subprocess_exec(
-        *argv,
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env=env,
-    )
-    try:
-        async with asyncio.timeout(ANSWER_S):
-            said, complaint = await process.communicate()
-    except TimeoutError:
-        process.kill()
-        await process.wait()
-        raise OperationFailed("tmux does not answer") from None
-    if process.returncode:
-        raise OperationFailed(f"tmux: {complaint.decode('utf-8', 'replace').strip()}")
-    return said.decode().strip()
+    # Into files: the server that this may start holds on to what it inherits, and a pipe would never end.
+    with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as complaint:
+        try:
+            code = subprocess.run(  # noqa: S603 - tmux, with our own words
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=complaint,
+                env=env,
+                timeout=ANSWER_S,
+                check=False,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            raise OperationFailed("tmux does not answer") from None
+        for file in (said, complaint):
+            file.seek(0)
+        if code:
+            raise OperationFailed(f"tmux: {complaint.read().decode('utf-8', 'replace').strip()}")
+        return said.read().decode().strip()

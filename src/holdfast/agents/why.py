@@ -159,8 +159,8 @@ def claim_words(claim: Claim) -> str:
             return f"tool failed: {what}" + (f" (exit code {code})" if code is not None else "")
         case Trouble(failure=failure, http=http):
             return "error" + _cause(failure, http)
-        case Drift():
-            return "said something unknown"
+        case Drift(what=what, count=count):
+            return f"said what we do not know: {what}" + (f" ({count} times)" if count > 1 else "")
         case Exited(code=code, signal=signal):
             return f"ended by signal {signal}" if signal is not None else f"exit code {code}"
         case Vanished(why=reason):

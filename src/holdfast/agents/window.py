@@ -1,7 +1,7 @@
 """What is kept of a worker's evidence: bounded, without losing what decides. Pure module.
 
 A terminal that is looked at twice a second would push a request of a minute ago out of any plain ring. So a
-source that says the same again keeps its first and its latest item, and when there are too many, the
+source that says the same again keeps its first and its latest items, and when there are too many, the
 commonest kind gives way first.
 """
 
@@ -13,6 +13,7 @@ from holdfast.agents.evidence import Denied, Evidence, Progress, Requested, Sour
 
 MAX_ITEMS: Final = 200  # classify looks at all of them, for every worker, twice a second
 
+_KEPT: Final = 3  # of the same again: the first for its age, two more because a sign needs two looks to go
 _COUNTED: Final = (Denied, Requested)  # each one counts, also when it is the same again
 
 _Kind: TypeAlias = tuple[Source, type, Work | None]
@@ -29,11 +30,11 @@ class Window:
 
     def add(self, item: Evidence) -> bool:
         """Take it in; true if its source says something else than before."""
-        said = [index for index, kept in enumerate(self.items) if kept.source is item.source][-2:]
-        same = [index for index in said if self.items[index].claim == item.claim]
-        news = not said or same[-1:] != said[-1:]
-        if not isinstance(item.claim, _COUNTED) and len(same) == 2:
-            del self.items[same[-1]]
+        said = [index for index, kept in enumerate(self.items) if kept.source is item.source][-_KEPT:]
+        news = not said or self.items[said[-1]].claim != item.claim
+        again = len(said) == _KEPT and all(self.items[index].claim == item.claim for index in said)
+        if again and not isinstance(item.claim, _COUNTED):
+            del self.items[said[1]]
         self.items.append(item)
         if len(self.items) > self._max_items:
             self._give_way()

@@ -13,12 +13,27 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, NamedTuple, Protocol
 
+import msgspec
+
 from holdfast.agents import keys, policy
+from holdfast.agents.agent import Agent
 from holdfast.agents.book import MAX_EVIDENCE_BYTES, MAX_OUTPUT_BYTES, Book, Log, Mark, Record
-from holdfast.agents.evidence import MAX_SEEN, Evidence, Exited, Failure, Source, State, Status, Vanished
+from holdfast.agents.digest import Digest
+from holdfast.agents.evidence import (
+    MAX_SEEN,
+    Evidence,
+    Exited,
+    Failure,
+    Source,
+    State,
+    Status,
+    Vanished,
+    Wants,
+)
+from holdfast.agents.holdups import open_requests
 from holdfast.agents.journal import Entry, encode
+from holdfast.agents.refusals import Tally, Whose, evidence_of
 from holdfast.agents.status import Limits, classify
-from holdfast.agents.verdict import ExitRules
 from holdfast.agents.window import Window
 from holdfast.client.ordering import Exited as ProcessExited
 from holdfast.client.ordering import Output
@@ -45,11 +60,15 @@ def now() -> float:
 
 
 class Taken(NamedTuple):
-    """What came of some output: evidence, what a person's terminal may see of it, what ours must answer."""
+    """What came of some output: evidence, what a person's terminal may see of it, what it is answered.
+
+    `last` says that nothing more will ever be said to it.
+    """
 
     evidence: list[Evidence]
     forward: bytes
     replies: bytes = b""
+    last: bool = False
 
 
 class Input(NamedTuple):
@@ -65,6 +84,9 @@ class Input(NamedTuple):
 class Channel(Protocol):
     """How one kind of worker is understood."""
 
+    def opening(self) -> bytes:
+        """What it is told before it says anything."""
+
     def feed(self, stream: str, data: bytes, at: float) -> Taken:
         """Output, as it comes."""
 
@@ -75,7 +97,7 @@ class Channel(Protocol):
         """None where nothing can be typed."""
 
     def shown(self) -> str:
-        """Its screen, for somebody who begins to watch."""
+        """Its screen as a terminal draws it, for somebody who begins to look at it."""
 
     def resize(self, rows: int, cols: int) -> None:
         """Its terminal has another size now."""
@@ -88,9 +110,9 @@ class Worker:
         self,
         record: Record,
         book: Book,
+        agent: Agent,
         channel: Channel,
         limits: Limits,
-        exits: ExitRules,
         changed: Callable[["Worker"], None],
     ) -> None:
         self.record = record
@@ -101,7 +123,7 @@ class Worker:
         self.done = asyncio.Event()
         self._book = book
         self._limits = limits
-        self._exits = exits
+        self._agent = agent
         self._changed = changed
         folder = book.folder(record.id)
         known = book.evidence(record.id)
@@ -112,6 +134,7 @@ class Worker:
         self._output = Log(folder / "output.log", MAX_OUTPUT_BYTES)
         self._started_at = record.began_at or now()
         self._written_at = 0.0
+        self._tally = Tally(entry.item for entry in known)
         self._news = asyncio.Event()
         self._stopping: asyncio.Task[None] | None = None
 
@@ -128,7 +151,9 @@ class Worker:
         """The status at this moment."""
         at = now()
         items = self._window.items
-        status = classify(items, at, started_at=self._started_at, limits=self._limits, exits=self._exits)
+        status = classify(
+            items, at, started_at=self._started_at, limits=self._limits, exits=self._agent.exits
+        )
         before = self.status
         same = (before.state, before.detail, before.failure) == (status.state, status.detail, status.failure)
         self.status = replace(status, since=before.since if same else at)
@@ -139,11 +164,21 @@ class Worker:
     def evidence(self) -> list[Evidence]:
         return list(self._window.items)
 
+    def asked(self) -> list[Wants]:
+        """Structured requests without an answer, the oldest first."""
+        if self.done.is_set() or not self.record.acp:
+            return []
+        found = open_requests(Digest(self._window.items, now(), self._started_at))
+        return [item.claim for item in found if isinstance(item.claim, Wants)]
+
     # --- life
 
     async def follow(self, process: Process) -> None:
         """Read a process until it is closed; what was read before a restart is not counted again."""
         self.process = process
+        if not self._read_until:
+            await self._reply(process, 0, self.channel.opening())
+        refused = asyncio.get_running_loop().create_task(self._hear_refusals(process))
         if self.record.ended_by:  # whoever wanted that was killed before it was done
             self._end(process, GRACE_S)
         try:
@@ -152,25 +187,47 @@ class Worker:
                     await self._take(process, event)
                 elif isinstance(event, ProcessExited):
                     self._exited(event)
+            await refused
         except HoldfastError as exc:
             self.vanished(str(exc))
+        finally:
+            refused.cancel()
         self.end()
+
+    async def _hear_refusals(self, process: Process) -> None:
+        if process.denials is None:
+            return
+        record, state = self.record, str(self._book.folder(self.record.id) / "state")
+        whose = Whose(self._agent, record.home, record.cwd, state, record.relocated)
+        async for refusal in process.denials:
+            fresh = self._tally.fresh(refusal)
+            if fresh:
+                more = msgspec.structs.replace(refusal, count=fresh)
+                self.add(evidence_of(more, whose, now()))
+                self.judge()
 
     async def _take(self, process: Process, event: Output) -> None:
         taken = self.channel.feed(event.stream, event.data, now())
-        if event.seq <= self._read_until:
-            return
-        self._output.append(event.data)
-        for item in taken.evidence:
-            self.add(item, event.seq)
-        self._read.set(event.seq)
-        for view in list(self.viewers):
-            view(taken.forward)
-        if taken.replies:
-            with contextlib.suppress(HoldfastError):  # it has ended meanwhile
-                await process.write(taken.replies)
+        if event.seq < self._read_until:
+            return  # what came after it was read, so it was answered
+        if event.seq > self._read_until:
+            self._output.append(event.data)
+            for item in taken.evidence:
+                self.add(item, event.seq)
+            self._read.set(event.seq)
+            for view in list(self.viewers):
+                view(taken.forward)
+        await self._reply(process, event.seq, taken.replies, last=taken.last)
         self._news.set()
         self.judge()
+
+    async def _reply(self, process: Process, seq: int, data: bytes, *, last: bool = False) -> None:
+        """Answer an output event; doing it again does nothing, since a write is known by its id."""
+        with contextlib.suppress(HoldfastError):  # it has ended meanwhile
+            if data:
+                await process.write(data, write_id=f"reply-{seq}")
+            if last:
+                await process.close_stdin()
 
     def _exited(self, event: ProcessExited) -> None:
         number = event.code - 128

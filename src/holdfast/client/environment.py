@@ -130,13 +130,15 @@ class Environment:
         arg0: str | None = None,
         more_env: Mapping[str, str] | None = None,
         process_id: str | None = None,
+        watch: bool = False,
     ) -> Process:
         """Start a command.
 
         `cwd` is a path of the other machine, by default its own working directory. Without `env` the
         command inherits PATH, HOME, the locale and the like from the server; with it, it gets exactly
         that. `more_env` comes on top of either. `stdin` keeps its standard input open for `write`; a `tty`
-        always has one. A `process_id` of one's own is what `adopt` finds it by.
+        always has one. A `process_id` of one's own is what `adopt` finds it by. With `watch` the process's
+        `denials` are what its sandbox refuses, as it happens; its `watch` says whether that is so or why not.
 
         Raises:
             OperationFailed: the program could not be started.
@@ -154,27 +156,32 @@ class Environment:
             arg0=arg0,
             env_policy=_CORE if env is None else None,
             sandbox=policy.context(to_native(where.uri)) if policy is not None and policy.confines else None,
+            watch=watch,
         )
-        process = Process(self._session, params.process_id, tty=tty)
+        process = Process(self._session, params.process_id, tty=tty, watch=watch)
         self._session.add_route(process)
         try:
             process.started(await self._session.call("process/start", params))
         except (ConnectionLost, RemoteProtocolError, asyncio.CancelledError):
             self._session.abandon(params.process_id)  # it may run, and nobody would know
             raise
-        except BaseException:
+        except BaseException as exc:
             self._session.remove_route(params.process_id)
+            if isinstance(exc, HoldfastError):
+                process.fail(exc)
             raise
         return process
 
-    async def adopt(self, process_id: str, *, tty: bool = False) -> Process:
+    async def adopt(self, process_id: str, *, tty: bool = False, watch: bool = False) -> Process:
         """A process of this session that somebody else started, from the oldest output that is kept.
 
         Raises:
             InvalidRequest: there is none of that name, or not any more.
         """
-        process = Process(self._session, process_id, tty=tty)
+        process = Process(self._session, process_id, tty=tty, watch=watch)
         self._session.add_route(process)
+        if process.denials is not None:
+            process.denials.catch_up()
         try:
             params = ReadParams(process_id, None, None, 0)
             process.adopted(decode_page(await self._session.call_again("process/read", params)))

@@ -19,6 +19,7 @@ import msgspec
 
 from holdfast.client.answer import typed
 from holdfast.client.backlog import Backlog, Ends, Reader
+from holdfast.client.denials import Denials
 from holdfast.client.ordering import Closed, Event, Exited, Lost, Ordering, Output, Page, last_before
 from holdfast.client.pushed import Pushed, decode_page
 from holdfast.client.session import Session
@@ -36,6 +37,7 @@ from holdfast.wire.processes import (
     ResizeParams,
     SignalParams,
     Usage,
+    WatchReport,
     WriteParams,
 )
 from holdfast.wire.rpc import JsonValue
@@ -66,6 +68,7 @@ class _Started(msgspec.Struct, rename="camel"):
     sandbox_type: str | None = None
     enforcement: EnforcementReport | None = None
     pid: int | None = None
+    watch: WatchReport | None = None
 
 
 class _Written(msgspec.Struct):
@@ -107,8 +110,10 @@ class _Collector:
 class Process:
     """Made by `Environment.start`. Iterate over it for events, over `stdout` and `stderr` for bytes."""
 
-    def __init__(self, session: Session, process_id: str, *, tty: bool) -> None:
+    def __init__(self, session: Session, process_id: str, *, tty: bool, watch: bool = False) -> None:
         self.process_id = process_id
+        self.watch: WatchReport | None = WatchReport(False, "this server cannot watch") if watch else None
+        self.denials: Denials | None = Denials(session, process_id) if watch else None
         self.recoverable = False
         self.sandbox_type: str | None = None
         self.enforcement: EnforcementReport | None = None
@@ -123,7 +128,8 @@ class Process:
         self._withheld: list[Event] | None = None
         self._collectors: list[_Collector] = []
         self._waiters: list[asyncio.Future[None]] = []
-        self._write_ids = (f"{secrets.token_hex(4)}-{number}" for number in itertools.count(1))
+        own = secrets.token_hex(4)  # whoever adopts the process later begins to count anew
+        self._write_ids = (f"{own}-{number}" for number in itertools.count(1))
         self._writing = asyncio.Lock()
 
     # --- reading
@@ -198,15 +204,19 @@ class Process:
 
     # --- writing and ending
 
-    async def write(self, data: bytes) -> None:
+    async def write(self, data: bytes, *, write_id: str | None = None) -> None:
         """Feed standard input, in the order of the calls and each byte once, whatever happens to the link.
+
+        A `write_id` of your own makes the write happen once over several owners of the process: the server
+        remembers the last 4096 ids.
 
         Raises:
             InvalidRequest: it has no standard input, or not any more.
         """
         async with self._writing:
             for at in range(0, len(data), WRITE_BYTES):
-                params = WriteParams(self.process_id, data[at : at + WRITE_BYTES], next(self._write_ids))
+                name = next(self._write_ids) if write_id is None else f"{write_id}+{at}"
+                params = WriteParams(self.process_id, data[at : at + WRITE_BYTES], name)
                 self._check_written(await self._session.call_again("process/write", params))
 
     async def close_stdin(self) -> None:
@@ -275,6 +285,7 @@ class Process:
         """The answer to its start."""
         start = typed(answer, _Started)
         self.sandbox_type, self.enforcement, self.pid = start.sandbox_type, start.enforcement, start.pid
+        self.watch = start.watch or self.watch
         self.recoverable = not self._closed
 
     def adopted(self, page: Page) -> None:
@@ -306,12 +317,15 @@ class Process:
             ready = self._ordering.catch_up(page)
         except Lost as exc:
             raise OutputLost(str(exc)) from None
+        if self.denials is not None:
+            self.denials.catch_up()
         if ready:
             self._publish(ready)
 
     def fail(self, error: HoldfastError) -> None:
         if not self._closed and self._failure is None:
             self._failure = error
+            self._end_denials()
             self._wake()
 
     def _publish(self, events: list[Event]) -> None:
@@ -336,7 +350,12 @@ class Process:
         if isinstance(event, Closed):
             self._closed = True
             self.recoverable = False
+            self._end_denials()
             self._session.remove_route(self.process_id)
+
+    def _end_denials(self) -> None:
+        if self.denials is not None:
+            self.denials.close()
 
     async def _ask_verdict(self, event: Exited) -> None:
         """An older server does not say with the exit whether the sandbox was the reason; a page does."""

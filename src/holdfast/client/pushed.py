@@ -22,7 +22,7 @@ _SHORTCUT: Final = re.compile(
     rb'\{"processId":"([A-Za-z0-9_.-]{1,256})","seq":([0-9]{1,18}),"stream":"(stdout|stderr|pty)","chunk":"'
 )
 _TAIL: Final = b'"}}'
-_PREFIX: Final = b'{"method":"process/'
+_KNOWN: Final = re.compile(rb'\{"method":"process/(?:output|exited|closed)"')
 
 
 Stream: TypeAlias = Literal["stdout", "stderr", "pty"]
@@ -106,7 +106,7 @@ def decode_pushed(message: bytes | memoryview) -> Pushed | None:
         else:
             process_id, seq, stream = found.groups()
             return Pushed(bytes(process_id).decode(), Output(int(seq), bytes(stream).decode(), data))
-    if message[: len(_PREFIX)] != _PREFIX:
+    if _KNOWN.match(message) is None:
         return None
     try:
         note = _notes.decode(message)

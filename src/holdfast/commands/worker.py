@@ -91,6 +91,8 @@ def _connected(
 @click.option("--id", "name", help="What it is called [default: made up].")
 @click.option("--model", help="As the agent calls it.")
 @click.option("--tty", is_flag=True, help="On a terminal of its own, to attach to.")
+@click.option("--tmux", is_flag=True, help="Likewise, and shown in a tmux session of its own.")
+@click.option("--acp", is_flag=True, help="Led over the Agent Client Protocol: its questions are structured.")
 @click.option("--network", type=click.Choice(["on", "off"]), default="on", show_default=True)
 @click.option(
     "--allow-write", "writable", type=click.Path(resolve_path=True), multiple=True, help="Also writable."
@@ -123,7 +125,8 @@ async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...],
         env=passed(options["names"]),
         id=options["name"],
         model=options["model"],
-        tty=options["tty"],
+        tty=options["tty"] or options["tmux"],
+        acp=options["acp"],
         unattended=not options["ask"],
         network=options["network"] == "on",
         writable=list(options["writable"]),
@@ -135,6 +138,8 @@ async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...],
         idle_limit_s=options["idle_s"],
         watch=not options["no_watch"],
     )
+    if options["tmux"]:
+        await started.show_in_tmux()
     if options["detach"]:
         _print(started.report, as_json=options["as_json"])
         return 0
@@ -164,6 +169,25 @@ async def list_command(workers: "Workers", ended: bool, as_json: bool) -> int:
 
 
 @worker.command(cls=OneLine)
+@click.option("--until-ended", is_flag=True, help="Stop when every worker has ended.")
+@_json_option
+@_home_option
+@_connected
+async def watch(workers: "Workers", until_ended: bool, as_json: bool) -> int:
+    """Show all workers as they change, those that want a person first. With --json a line for each change."""
+    if as_json:
+        for report in await workers.call("changes"):
+            click.echo(json.dumps(report))
+        async for report in workers.notes():
+            click.echo(json.dumps(report))
+        return 0
+    from holdfast.commands.worker_watch import watch as show
+
+    await show(workers, until_ended=until_ended)
+    return 0
+
+
+@worker.command(cls=OneLine)
 @click.argument("id")
 @_json_option
 @_home_option
@@ -187,6 +211,24 @@ async def why(workers: "Workers", id: str, as_json: bool) -> int:
     for line in answer["why"] if not as_json else ():
         click.echo(printable(line))
     return 0
+
+
+@worker.command(cls=OneLine)
+@click.argument("id")
+@_json_option
+@_home_option
+@_connected
+async def equivalence(workers: "Workers", id: str, as_json: bool) -> int:
+    """Say whether a worker is where it would be without a sandbox, and what differs for it.
+
+    Exit code 0: yes; 1: no; 2: it cannot be told.
+    """
+    from holdfast.agents.equivalence import EXITS, lines, report_of
+
+    answer = await (await workers.find(id)).equivalence()
+    for line in [json.dumps(answer)] if as_json else map(printable, lines(report_of(answer))):
+        click.echo(line)
+    return EXITS[answer["hostEquivalent"]]
 
 
 @worker.command(cls=OneLine)
@@ -227,6 +269,27 @@ async def send(workers: "Workers", id: str, text: str | None, keys: tuple[str, .
     outcome = await (await workers.find(id)).send(text or "", keys)
     click.echo(json.dumps({"schemaVersion": 1, "id": id, "outcome": outcome}) if as_json else outcome)
     return 0 if outcome in ("submitted", "pressed") else 1
+
+
+@worker.command(cls=OneLine)
+@click.argument("id")
+@click.option(
+    "--option", metavar="OPTION", help="The answer, by its id; else what allows or denies just this once."
+)
+@click.option("--deny", is_flag=True, help="Deny it.")
+@click.option("--request", metavar="REQUEST", help="Only if this is what it asks.")
+@_json_option
+@_home_option
+@_connected
+async def approve(
+    workers: "Workers", id: str, option: str | None, deny: bool, request: str | None, as_json: bool
+) -> int:
+    """Allow, or deny, what a worker asks; `worker status --json` shows the question and its options."""
+    found = await workers.find(id)
+    given = await (found.deny if deny else found.approve)(option, request=request)
+    words = f"{'denied' if given['denied'] else 'allowed'}: {printable(given['question'])}"
+    click.echo(json.dumps(given) if as_json else words)
+    return 0
 
 
 @worker.command(cls=OneLine)

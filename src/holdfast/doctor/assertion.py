@@ -62,6 +62,7 @@ class Step:
     seconds: float = 0.0
     exit_code: int | None = None
     facts: Mapping[str, object] = field(default_factory=dict)
+    enforcement: Mapping[str, object] | None = None  # what confined it, where that is told
 
     def report(self) -> dict[str, object]:
         """Plain values, for JSON."""
@@ -72,6 +73,7 @@ class Step:
             "seconds": round(self.seconds, 3),
             "exitCode": self.exit_code,
             "facts": dict(self.facts),
+            "enforcement": self.enforcement,
         }
 
 
@@ -212,7 +214,8 @@ class _Inquiry:
         judged = [Judged(str(Kind.RUNS), ran.route, Word.YES, got, evidence, "holdfast doctor")]
         judged += (self._judge(claim, ran.route, answers.get(claim)) for claim in self.claimed)
         self.said += (one.evidence for one in judged[1:] if not one.holds and one.wanted is Word.YES)
-        return ran, Step(ran.route, status, "", ran.seconds, ran.exit_code, facts), tuple(judged)
+        step = Step(ran.route, status, _confined(ran), ran.seconds, ran.exit_code, facts, ran.enforcement)
+        return ran, step, tuple(judged)
 
     def causes(self, judged: Sequence[Judged]) -> tuple[Mapping[str, object], ...]:
         """What is known about what was said."""
@@ -234,6 +237,14 @@ class _Inquiry:
 def _explained(text: str) -> tuple[Mapping[str, object], ...]:
     found = explanation.report(explanation.explain(text))["explanations"]
     return tuple(found) if isinstance(found, list) else ()
+
+
+def _confined(ran: Run) -> str:
+    """By what, and why by nothing stronger."""
+    if ran.enforcement is None:
+        return ""
+    cause = ran.enforcement.get("fingerprint")
+    return f"backend {ran.enforcement.get('backend')}{f' [{cause}]' if cause else ''}"
 
 
 def _short(text: str) -> str:

@@ -15,12 +15,12 @@ import secrets
 import signal
 import socket
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeAlias
 
 import msgspec
 
@@ -39,16 +39,21 @@ from holdfast.doctor.equivalence import (
 )
 from holdfast.errors import UsageError
 from holdfast.outcome import NOT_EXECUTABLE, NOT_FOUND
-from holdfast.run import Scene, Wish, enforcement_report, scene_of
+from holdfast.run import Scene, Wish, scene_of
 from holdfast.sandbox.paths import absolute
 from holdfast.server.executor import Executor
 from holdfast.server.launch import Command, Confinement, Launcher, StartFailed
+from holdfast.server.verdict import enforcement_report
 from holdfast.wire.processes import EnforcementReport
 
 TIMEOUT_S: Final = 60.0  # for the command, on either side
 MAX_OUTPUT: Final = 1 << 20  # bytes of each stream in which the first difference is looked for
 PROBE_S: Final = 20.0  # it takes a tenth of a second, on a busy machine a few
 MIN_SECRET: Final = 6  # characters: a shorter value is in too many other words
+Told: TypeAlias = Callable[
+    [tuple[str, ...]], Awaitable[str]
+]  # what a command prints; nothing if it cannot run
+
 _SOURCE: Final = Path(circumstances.__file__).read_text("utf-8")
 _PYTHONS: Final = ("/usr/bin/python3", "/usr/local/bin/python3")  # where the one that runs us is not shown
 _STATE: Final = (".cache", ".config", ".local/share", ".local/state")
@@ -77,7 +82,7 @@ def run(wish: Wish, argv: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> Com
     scene = scene_of(wish, os.environ)
     environ = dict(os.environ) if wish.cwd is None else {**os.environ, "PWD": scene.cwd}
     named = [absolute(path, os.getcwd()) for path in (*wish.allow_write, *wish.deny)]
-    return asyncio.run(_run(scene, environ, tuple(argv), _paths(scene.cwd, environ, named), timeout_s))
+    return asyncio.run(_run(scene, environ, tuple(argv), places(scene.cwd, environ, named), timeout_s))
 
 
 async def _run(
@@ -104,7 +109,7 @@ async def _run(
     return Compared(found, enforcement_report(sandbox.enforcement))
 
 
-def _paths(cwd: str, environ: Mapping[str, str], named: Iterable[str]) -> list[str]:
+def places(cwd: str, environ: Mapping[str, str], named: Iterable[str]) -> list[str]:
     """Where programs write, as far as it exists; and what the options name."""
     home = environ.get("HOME", "")
     places = [cwd, os.path.join(cwd, ".git"), home, *(os.path.join(home, name) for name in _STATE)]
@@ -156,11 +161,15 @@ class Landmarks:
     ) -> None:
         self._open.close()
 
-    def question(self, paths: list[str], variables: Iterable[str]) -> str:
-        """What a probe is asked, once for all sides: digests are compared, and their key is forgotten."""
+    def question(self, paths: list[str], variables: Iterable[str], *, quiet: bool = False) -> str:
+        """What a probe is asked, once for all sides: digests are compared, and their key is forgotten.
+
+        With `quiet` nobody who is at work in those directories can see it trying.
+        """
         return json.dumps(
             {
                 "paths": paths,
+                "quiet": quiet,
                 "port": self._tcp.getsockname()[1],
                 "abstract": self._name,
                 "observer": os.getpid(),
@@ -170,30 +179,40 @@ class Landmarks:
         )
 
 
+async def look(told: Told, question: str) -> Circumstances:
+    """What surrounds the commands that run this way; less where the probe cannot run."""
+    seen: dict[str, dict[str, Value]] = {}
+    program = f"{_SOURCE}\nmain({question!r})\n"
+    for python in (sys.executable, *_PYTHONS):
+        found = _parsed(await told((python, "-I", "-S", "-B", "-c", program)))
+        if found is not None:
+            seen = found
+            break
+    status = await told(("cat", "/proc/self/status"))
+    for group, fields in of_status(status).items() if status else ():
+        seen.setdefault(group, {}).update(fields)
+    return seen
+
+
 class Side:
-    """One way to run commands."""
+    """One way to run commands, on a terminal of their own or not."""
 
     def __init__(
-        self, launcher: Launcher, confinement: Confinement | None, cwd: str, environ: dict[str, str]
+        self,
+        launcher: Launcher,
+        confinement: Confinement | None,
+        cwd: str,
+        environ: dict[str, str],
+        *,
+        tty: bool = False,
     ) -> None:
-        self._launcher, self._confinement = launcher, confinement
+        self._launcher, self._confinement, self._tty = launcher, confinement, tty
         self._cwd, self._environ = cwd, environ
         self._started = 0
 
     async def look(self, question: str) -> Circumstances:
         """What surrounds a command here; less where the probe cannot run."""
-        seen: dict[str, dict[str, Value]] = {}
-        program = f"{_SOURCE}\nmain({question!r})\n"
-        for python in (sys.executable, *_PYTHONS):
-            told = await self._told((python, "-I", "-S", "-B", "-c", program))
-            found = _parsed(told)
-            if found is not None:
-                seen = found
-                break
-        status = await self._told(("cat", "/proc/self/status"))
-        for group, fields in of_status(status).items() if status else ():
-            seen.setdefault(group, {}).update(fields)
-        return seen
+        return await look(self._told, question)
 
     async def run(self, argv: tuple[str, ...], timeout_s: float) -> Ran:
         try:
@@ -223,4 +242,5 @@ class Side:
             confinement=self._confinement,
             limit_s=limit_s,
             keep=MAX_OUTPUT,
+            tty=self._tty,
         )

@@ -42,3 +42,8 @@ CONSEQUENCES: Final[Mapping[tuple[str, str], str]] = {
     ("confinement", "seccomp"): "some system calls are refused: debuggers and nested sandboxes fail",
     ("confinement", "sees the processes outside"): "ps, kill and debuggers do not reach them",
 }
+
+# For an agent CLI, where its own record knows better than the group.
+RELOCATED: Final = "its state is the worker's own: logins, settings and history in the home are not used"
+OTHER_PROVIDER: Final = "it talks to another provider than it would without us"
+PROVIDER_OUT_OF_REACH: Final = "its provider may be out of reach"

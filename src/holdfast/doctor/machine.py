@@ -9,7 +9,7 @@ from holdfast.sandbox.select import Trial, Way
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A directory where an agent keeps its state."""
+    """A directory for an agent's state, or for temporary files."""
 
     path: str
     exists: bool
@@ -43,9 +43,10 @@ class Facts:
     tmux: Installed | None
     agents: tuple[Installed, ...]
     codex_home: str
-    temporary: str
+    temporary: Place
     disks: tuple[Disk, ...]
     open_files: int
     processes: int | None  # None: no limit
     encoding: str
     now: float
+    unlaunched: str = ""  # why no way to confine could be tried through our own launcher

@@ -67,6 +67,7 @@ class Run:
     warnings: tuple[str, ...] = ()
     effective: Mapping[Key, object] = field(default_factory=dict)
     fingerprint: str | None = None  # of what went wrong, where it need not be guessed
+    enforcement: Mapping[str, object] | None = None  # what confined it, where that is told
 
 
 @contextlib.contextmanager
@@ -200,12 +201,13 @@ def holdfast_exec(cwd: Path, flags: Sequence[str], questions: Questions, environ
     own = [sys.executable, "-P", "-m", "holdfast", "exec", "--json", *flags, "--", *questions.argv()]
     ended = child.run(own, cwd=cwd, environ=environ, seconds=RUN_S + questions.seconds)
     took = time.monotonic() - began
-    said, fingerprint = ended.err, None
+    said, fingerprint, held = ended.err, None, None
     with contextlib.suppress(ValueError, TypeError, KeyError, IndexError):
-        error = json.loads(ended.err.splitlines()[-1])["error"]
+        told = json.loads(ended.err.splitlines()[-1])
+        held, error = told["enforcement"], told["error"]
         said, fingerprint = str(error["message"]), error["fingerprint"]
     ran = Run(OURS, took, ended.code is not None, ended.out, said[-MAX_TEXT:], ended.code)
-    return replace(ran, fingerprint=fingerprint)
+    return replace(ran, fingerprint=fingerprint, enforcement=held)
 
 
 def _flags(launch: Launch) -> list[str]:

@@ -8,8 +8,9 @@ from typing import Final
 
 from holdfast.doctor.machine import Facts
 from holdfast.sandbox import fingerprints
+from holdfast.sandbox.fingerprints import Fingerprint
 from holdfast.sandbox.paths import within
-from holdfast.sandbox.select import BACKENDS, WEAKNESSES, Trial, Way
+from holdfast.sandbox.select import BACKENDS, CAUSED, WEAKNESSES, Trial, Way
 
 SCHEMA_VERSION: Final = 1
 LOW_DISK_BYTES: Final = 1 << 30  # one build of an ordinary project
@@ -30,13 +31,14 @@ class Severity(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One answer. `remedy` can be pasted or followed as it is."""
+    """One answer. `remedy` can be pasted or followed as it is; `fingerprint` is a cause that is known."""
 
     id: str
     severity: Severity
     title: str
     evidence: str = ""
     remedy: str | None = None
+    fingerprint: str | None = None
 
     def report(self) -> dict[str, object]:
         """Plain values, for JSON."""
@@ -66,35 +68,59 @@ def exit_code(found: list[Finding]) -> int:
 def _sandbox(facts: Facts) -> Iterator[Finding]:
     works = [way for way in Way if way in facts.trials and facts.trials[way].works]
     if not works:
+        refused = [facts.trials[way] for way in Way if way in facts.trials]
+        strongest = next((trial for trial in refused if _cause(trial)), Trial())
         yield Finding(
             "sandbox.none",
             Severity.BROKEN,
             "no sandbox works here: confined commands are refused",
-            remedy=_first_remedy(facts),
+            facts.unlaunched or why(strongest),
+            _remedy(_cause(strongest)),
+            _id(_cause(strongest)),
         )
     weaker = not works or BACKENDS[works[0]] is not BACKENDS[Way.USER_NAMESPACE]
     for way, trial in facts.trials.items():
         if trial.works:
-            yield from _working(way, trial, used=way is works[0])
+            yield from _working(way, facts, used=way is works[0])
         else:
-            known = fingerprints.by_errno(trial.stage, trial.errno)
+            known = _cause(trial)
             yield Finding(
                 f"sandbox.{way.name.lower()}",
                 Severity.DEGRADED if weaker and way is Way.USER_NAMESPACE else Severity.NOTE,
                 f"{BACKENDS[way]} ({way}) does not work",
                 why(trial),
-                known.remedy if known else None,
+                _remedy(known),
+                _id(known),
             )
 
 
 def why(trial: Trial) -> str:
     """Where a way to confine failed, with which errno, and the cause if it is known."""
-    known = fingerprints.by_errno(trial.stage, trial.errno)
-    cause = f", {known.cause}" if known else ""
-    return f"{trial.stage}: {errno.errorcode.get(trial.errno, str(trial.errno))}{cause}"
+    return _why(trial.stage, trial.errno, _cause(trial))
 
 
-def _working(way: Way, trial: Trial, *, used: bool) -> Iterator[Finding]:
+def _why(stage: str, code: int, known: Fingerprint | None) -> str:
+    stage, told, _ = stage.partition(":")  # after it is what bubblewrap told, which seldom names an errno
+    name = "" if told and code == errno.EIO else errno.errorcode.get(code, "")
+    return ", ".join(
+        filter(None, (f"{stage}: {name}".rstrip(" :"), f"{known.cause} [{known.id}]" if known else ""))
+    )
+
+
+def _cause(trial: Trial) -> Fingerprint | None:
+    return fingerprints.by_errno(trial.stage, trial.errno)
+
+
+def _remedy(known: Fingerprint | None) -> str | None:
+    return None if known is None else known.remedy
+
+
+def _id(known: Fingerprint | None) -> str | None:
+    return None if known is None else known.id
+
+
+def _working(way: Way, facts: Facts, *, used: bool) -> Iterator[Finding]:
+    trial = facts.trials[way]
     yield Finding(
         f"sandbox.{way.name.lower()}",
         Severity.OK,
@@ -103,12 +129,26 @@ def _working(way: Way, trial: Trial, *, used: bool) -> Iterator[Finding]:
     )
     if used:
         for word in trial.weakened:
-            yield Finding(f"sandbox.weakened.{word}", Severity.DEGRADED, WEAKNESSES.get(word, word))
+            code = _errno_of(word, facts)
+            # Without an errno of its own Landlock is not missing: this way has no place for it.
+            known = (
+                fingerprints.by_errno(word, 0 if word in CAUSED else code) if word in CAUSED or code else None
+            )
+            yield Finding(
+                f"sandbox.weakened.{word}",
+                Severity.DEGRADED,
+                WEAKNESSES.get(word, word),
+                _why(word, code, known) if known else "",
+                _remedy(known),
+                _id(known),
+            )
 
 
-def _first_remedy(facts: Facts) -> str | None:
-    known = (fingerprints.by_errno(trial.stage, trial.errno) for trial in facts.trials.values())
-    return next((found.remedy for found in known if found is not None), None)
+def _errno_of(stage: str, facts: Facts) -> int:
+    """What a stage alone was refused with; 0 if it was not, or not tried in time."""
+    tried = [(trial.stage, trial.errno) for trial in facts.trials.values()]
+    tried += [(fact.stage, fact.errno) for fact in facts.host.facts]
+    return next((code for name, code in tried if name == stage and code), 0)
 
 
 def _host(facts: Facts) -> Iterator[Finding]:
@@ -124,6 +164,7 @@ def _host(facts: Facts) -> Iterator[Finding]:
                 f"this host does not allow: {fact.name}",
                 f"{fact.stage}: {said['errno'] or fact.errno}",
                 str(said["remedy"]) if said["remedy"] else None,
+                str(said["fingerprint"]) if said["fingerprint"] else None,
             )
     if host.container is not None:
         yield Finding("host.container", Severity.OK, f"inside a container ({host.container})")
@@ -162,14 +203,31 @@ def _agents(facts: Facts) -> Iterator[Finding]:
                     "not writable" if place.exists else "cannot be created",
                     f"sudo chown -R $(id -u) {place.path}" if place.exists else f"mkdir -p {place.path}",
                 )
-        if agent.name == "codex" and within(facts.codex_home, facts.temporary):
-            yield Finding(
-                "agent.codex.home",
-                Severity.BROKEN,
-                "Codex's home is below the directory for temporary files: its sandbox may not start",
-                f"CODEX_HOME={facts.codex_home}",
-                "export CODEX_HOME=$HOME/.codex",
-            )
+        if agent.name == "codex":
+            yield from _codex(facts)
+
+
+def _codex(facts: Facts) -> Iterator[Finding]:
+    if within(facts.codex_home, facts.temporary.path):
+        yield Finding(
+            "agent.codex.home",
+            Severity.BROKEN,
+            "Codex's home is below the directory for temporary files: its sandbox may not start",
+            f"CODEX_HOME={facts.codex_home}",
+            "export CODEX_HOME=$HOME/.codex",
+        )
+    bwrap = facts.trials.get(Way.BWRAP, Trial())
+    known = _cause(bwrap)
+    # It brings a bubblewrap of its own: what is wrong with that of the host does not stop it.
+    if not bwrap.works and known is not None and not known.id.startswith("bwrap."):
+        yield Finding(
+            "agent.codex.sandbox",
+            Severity.DEGRADED,
+            "Codex's own sandbox does not start here: its commands fail unless it runs without one",
+            why(bwrap),
+            known.remedy,
+            known.id,
+        )
 
 
 def _tools(facts: Facts) -> Iterator[Finding]:
@@ -185,6 +243,14 @@ def _tools(facts: Facts) -> Iterator[Finding]:
 
 
 def _resources(facts: Facts) -> Iterator[Finding]:
+    if not (facts.temporary.exists and facts.temporary.writable):
+        yield Finding(
+            "temporary",
+            Severity.BROKEN,
+            f"no temporary files can be made in {facts.temporary.path}",
+            "not writable" if facts.temporary.exists else "does not exist",
+            "mkdir -p ~/tmp && export TMPDIR=~/tmp",
+        )
     for disk in facts.disks:
         free = f"{disk.free_bytes / (1 << 30):.1f} GiB free at {disk.path}"
         few = disk.free_files is not None and disk.free_files < LOW_FILES

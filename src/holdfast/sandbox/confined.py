@@ -23,10 +23,10 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, NoReturn
 
-from holdfast.sandbox import kernel, loopback
+from holdfast.sandbox import kernel, listener, loopback
 from holdfast.sandbox.kernel import SetupFailed, Stage
 from holdfast.sandbox.namespaces import drop, fork, isolate, own_mounts
-from holdfast.sandbox.orders import HAS_STATE, STATE_FD, TTY, Request
+from holdfast.sandbox.orders import HAS_STATE, STATE_FD, TTY, WATCH, Request
 from holdfast.sandbox.plan import Base, Plan
 from holdfast.sandbox.view import CONSOLE, build_view
 
@@ -95,6 +95,11 @@ def command_of(request: Request, fds: Sequence[int]) -> Command:
     return Command(request.program, request.argv, env, (*streams, *state), tty)
 
 
+def watch_of(request: Request, fds: Sequence[int]) -> int:
+    """The socket of an order on which whoever watches waits for a listener; -1 if nobody does."""
+    return fds[-1] if request.flags & WATCH else -1
+
+
 class Kind(NamedTuple):
     """What a process around a command must have before anything is known of its files."""
 
@@ -102,12 +107,15 @@ class Kind(NamedTuple):
     network_off: bool
 
 
-def start(kind: Kind, plan: Plan, command: Command, *, status_fd: int, listeners_fd: int = -1) -> int:
+def start(
+    kind: Kind, plan: Plan, command: Command, *, status_fd: int, listeners_fd: int = -1, watch_fd: int = -1
+) -> int:
     """Fork a process that ends as the confined command does; its pid.
 
     When the command could not be started, a report on `status_fd`, which must be close-on-exec, says
     why. A plan that lets ports through needs `listeners_fd`, a socket on which the listening sockets
-    are sent before the command is started. The caller must have one thread.
+    are sent before the command is started; what `listener.py` makes goes to `watch_fd`. The caller must
+    have one thread.
 
     Raises:
         SetupFailed: not even the process could be made.
@@ -121,7 +129,7 @@ def start(kind: Kind, plan: Plan, command: Command, *, status_fd: int, listeners
         if _nobody_reads(status_fd):
             os._exit(NOT_STARTED)  # the launcher died before it could take us along
         weakened = isolate(uid=uid, gid=gid, userns=kind.userns, network_off=kind.network_off)
-        run(plan, command, weakened, status_fd, listeners_fd)
+        run(plan, command, weakened, status_fd, listeners_fd, watch_fd)
     except BaseException as exc:  # whatever it is, it must not return into the launcher's loop
         report_failure(status_fd, exc)
         os._exit(NOT_STARTED)
@@ -136,7 +144,12 @@ def lead() -> None:
 
 
 def run(
-    plan: Plan, command: Command, weakened: tuple[str, ...], status_fd: int, listeners_fd: int
+    plan: Plan,
+    command: Command,
+    weakened: tuple[str, ...],
+    status_fd: int,
+    listeners_fd: int,
+    watch_fd: int = -1,
 ) -> NoReturn:
     """Be init: what is left of the way to the command, and then its end. `weakened` is known so far."""
     own_mounts()
@@ -148,6 +161,8 @@ def run(
     # when it is done through /proc.
     with Stage("processes"):
         kernel.forbid_inspection()
+    if watch_fd >= 0:
+        listener.hand_out(watch_fd, network_off=plan.network_off)
     with Stage("exec", os.fsdecode(command.program)):
         kernel.close_on_exec_from(3)
         in_view = command.tty is not None and plan.base is not Base.UNTOUCHED

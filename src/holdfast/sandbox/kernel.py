@@ -58,6 +58,10 @@ _PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
 _SECCOMP_MODE_FILTER: Final = 2
 _CAPABILITY_VERSION_3: Final = 0x20080522
 _MAX_CAPABILITY: Final = 63  # two words of capabilities; the kernel knows 41 of them
+_SECCOMP: Final = {"x86_64": 317, "aarch64": 277}.get(os.uname().machine)  # asm/unistd.h
+_SECCOMP_SET_MODE_FILTER: Final = 1
+_NEW_LISTENER: Final = 1 << 3
+_WAIT_KILLABLE_RECV: Final = 1 << 5  # Linux 5.19: a call that was told of is not broken off by signals
 _INSTRUCTION: Final = 8  # bytes of one struct sock_filter
 
 
@@ -146,6 +150,7 @@ _prctl = _named("prctl", c_int, c_ulong, c_ulong, c_ulong, c_ulong)
 _prctl_filter = _named("prctl", c_int, c_ulong, c_void_p)
 _capset = _named("capset", c_void_p, c_void_p)
 _clone = None if _CLONE is None else numbered(_CLONE, c_ulong, c_ulong, c_ulong, c_ulong, c_ulong)
+_seccomp = None if _SECCOMP is None else numbered(_SECCOMP, c_uint, c_uint, c_void_p)
 _open_tree = numbered(428, c_int, c_char_p, c_uint)
 _move_mount = numbered(429, c_int, c_char_p, c_int, c_char_p, c_uint)
 _fsopen = numbered(430, c_char_p, c_uint)
@@ -274,3 +279,19 @@ def install_filter(program: bytes) -> None:
     """Filter our system calls, and those of all descendants, with this BPF program."""
     prog = _FilterProgram(len(program) // _INSTRUCTION, program)
     _prctl_filter(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(prog))
+
+
+def install_listener(program: bytes) -> int:
+    """Filter our system calls, and hear of those that the program wants to be told of.
+
+    The descriptor that is returned must be served: calls wait for an answer, and fail once it is closed.
+    """
+    if _seccomp is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    prog = _FilterProgram(len(program) // _INSTRUCTION, program)
+    try:
+        return _seccomp(_SECCOMP_SET_MODE_FILTER, _NEW_LISTENER | _WAIT_KILLABLE_RECV, ctypes.byref(prog))
+    except OSError as exc:
+        if exc.errno != errno.EINVAL:
+            raise
+        return _seccomp(_SECCOMP_SET_MODE_FILTER, _NEW_LISTENER, ctypes.byref(prog))

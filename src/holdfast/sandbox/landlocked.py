@@ -20,7 +20,7 @@ import signal
 import time
 from typing import Final, NoReturn
 
-from holdfast.sandbox import kernel, landlock, seccomp
+from holdfast.sandbox import kernel, landlock, listener, seccomp
 from holdfast.sandbox.confined import (
     FORWARDED,
     NOT_STARTED,
@@ -48,7 +48,9 @@ _FILTERS: Final = {  # by whether the network is off; made once, before the fork
 }
 
 
-def run(plan: Plan, command: Command, *, parent: int, status_fd: int, degraded: bool) -> NoReturn:
+def run(
+    plan: Plan, command: Command, *, parent: int, status_fd: int, degraded: bool, watch_fd: int = -1
+) -> NoReturn:
     """Be the confined command. To be called right after a fork, in the child of `parent`.
 
     Ends with the command's own status, or when it could not be started with a report on
@@ -63,11 +65,13 @@ def run(plan: Plan, command: Command, *, parent: int, status_fd: int, degraded: 
             if os.getppid() != parent:
                 os._exit(NOT_STARTED)
             status_fd = fcntl.fcntl(status_fd, fcntl.F_DUPFD_CLOEXEC, _FREE_FD)
+            if watch_fd >= 0:
+                watch_fd = fcntl.fcntl(watch_fd, fcntl.F_DUPFD_CLOEXEC, _FREE_FD)
             kernel.forbid_inspection()  # until exec; nobody may steer the keeper by its memory
             keeper = os.getpid()
             pid = os.fork()
         if pid == 0:
-            _be_command(plan, command, keeper=keeper, degraded=degraded)
+            _be_command(plan, command, keeper=keeper, degraded=degraded, watch_fd=watch_fd)
         kernel.close_from(0)  # an end of a pipe held here never ends
         code = os.waitstatus_to_exitcode(_await(pid))
         _end_descendants()
@@ -106,7 +110,7 @@ def _end_descendants() -> None:
         signal.sigtimedwait({signal.SIGCHLD}, _LOOK_AGAIN_S)
 
 
-def _be_command(plan: Plan, command: Command, *, keeper: int, degraded: bool) -> NoReturn:
+def _be_command(plan: Plan, command: Command, *, keeper: int, degraded: bool, watch_fd: int) -> NoReturn:
     os.setsid()
     for signum in _ALL_SIGNALS:
         signal.signal(signum, signal.SIG_DFL)  # what is ignored would be ignored by the command too
@@ -126,6 +130,8 @@ def _be_command(plan: Plan, command: Command, *, keeper: int, degraded: bool) ->
         raise SetupFailed("seccomp", errno.ENOSYS)
     with Stage("seccomp"):
         kernel.install_filter(_FILTERS[plan.network_off])
+    if watch_fd >= 0:
+        listener.hand_out(watch_fd, network_off=plan.network_off)
     with Stage("exec", os.fsdecode(command.program)):
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         _become(command)

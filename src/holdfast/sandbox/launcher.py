@@ -228,7 +228,8 @@ class Launcher:
             else:
                 return spare.pid
         command = confined.command_of(request, fds)
-        return confined.start(kind, view, command, status_fd=report, listeners_fd=listeners)
+        watch = confined.watch_of(request, fds)
+        return confined.start(kind, view, command, status_fd=report, listeners_fd=listeners, watch_fd=watch)
 
     def _confined_otherwise(self, view: plan.Plan, request: Request, fds: list[int], report: int) -> int:
         """The same with bubblewrap or with Landlock alone."""
@@ -239,8 +240,8 @@ class Launcher:
         signal.set_wakeup_fd(-1)
         if request.flags & BWRAP:
             bwrapped.run(view, command, parent=self._pid, status_fd=report, tool=os.fsdecode(request.tool))
-        degraded = bool(request.flags & DEGRADED)
-        landlocked.run(view, command, parent=self._pid, status_fd=report, degraded=degraded)
+        degraded, watch = bool(request.flags & DEGRADED), confined.watch_of(request, fds)
+        landlocked.run(view, command, parent=self._pid, status_fd=report, degraded=degraded, watch_fd=watch)
 
     def _make_spare(self) -> None:
         """Only of a kind that has just worked, so a host that refuses is not asked again and again."""

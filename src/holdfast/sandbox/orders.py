@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 START, SIGNAL, END_OWNER = 1, 2, 3
 STARTED, EXITED = 1, 2
 
-TTY, HAS_STATE, IN_MEMFD, USER_NAMESPACE, BWRAP, LANDLOCK, DEGRADED = (1 << bit for bit in range(7))
+TTY, HAS_STATE, IN_MEMFD, USER_NAMESPACE, BWRAP, LANDLOCK, DEGRADED, WATCH = (1 << bit for bit in range(8))
 
 _REQUEST: Final = struct.Struct(
     "<BIIBiIIII"
@@ -22,12 +22,12 @@ _EVENT: Final = struct.Struct("<BIIiiQQQ64s")  # op id pid errno status, user an
 
 STATE_FD: Final = 9  # where a command finds the descriptor that restores its shell state
 MAX_INLINE: Final = 64 * 1024  # below the default socket buffer; larger requests travel in a memfd
-MAX_FDS: Final = 7  # stdin, stdout, stderr, shell state; status and listeners of a spare; memfd
+MAX_FDS: Final = 8  # stdin, stdout, stderr, shell state, watch; status and listeners of a spare; memfd
 MAX_PAYLOAD: Final = 8 * 1024 * 1024  # more than the kernel takes as arguments and environment
 
 
 class Request(NamedTuple):
-    """One order. A start comes with stdin, stdout, stderr, and the shell state if any."""
+    """One order. A start comes with stdin, stdout, stderr, shell state and watch socket if any."""
 
     op: int
     id: int = 0

@@ -153,17 +153,42 @@ ALWAYS_REFUSED: Final = (
 Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, operand
 
 
-def _ret(action: int) -> list[Instruction]:
+def ret(action: int) -> list[Instruction]:
     return [(_RETURN, 0, 0, action)]
 
 
-def _when(number: int, body: list[Instruction]) -> list[Instruction]:
+def when(number: int, body: list[Instruction]) -> list[Instruction]:
     """For this call only: a body that ends in a return, or with the number loaded, as it must be before."""
     return [(_IF_EQUAL, 0, len(body), number), *body]
 
 
-def _load_arg(index: int) -> list[Instruction]:
+def when_any_bit(bits: int, body: list[Instruction]) -> list[Instruction]:
+    """The same if the loaded word has one of these bits."""
+    return [(_IF_ANY_BIT, 0, len(body), bits), *body]
+
+
+def load_number() -> list[Instruction]:
+    return [(_LOAD, 0, 0, _NR)]
+
+
+def load_arg(index: int) -> list[Instruction]:
     return [(_LOAD, 0, 0, _ARGS + 8 * index)]
+
+
+def native_only(architecture: Architecture) -> list[Instruction]:
+    """Every program's beginning: what speaks other numbers is stopped; then the call's number is loaded."""
+    code: list[Instruction] = [
+        (_LOAD, 0, 0, _ARCH),
+        (_IF_EQUAL, 1, 0, architecture.audit),
+        *ret(KILL),
+        (_LOAD, 0, 0, _NR),
+    ]
+    return [*code, (_IF_AT_LEAST, 0, 1, _X32_BIT), *ret(REFUSE)] if architecture.x32 else code
+
+
+def assemble(code: list[Instruction]) -> bytes:
+    """As the kernel takes it: an array of `struct sock_filter`."""
+    return b"".join(_INSTRUCTION.pack(*one) for one in code)
 
 
 def _allow_only(values: tuple[int, ...]) -> list[Instruction]:
@@ -171,51 +196,51 @@ def _allow_only(values: tuple[int, ...]) -> list[Instruction]:
     tests: list[Instruction] = [
         (_IF_EQUAL, len(values) - place, 0, value) for place, value in enumerate(values)
     ]
-    return [*tests, *_ret(REFUSE), *_ret(ALLOW)]
+    return [*tests, *ret(REFUSE), *ret(ALLOW)]
 
 
 def _refuse_only(values: tuple[int, ...]) -> list[Instruction]:
     tests: list[Instruction] = [
         (_IF_EQUAL, len(values) - place, 0, value) for place, value in enumerate(values)
     ]
-    return [*tests, *_ret(ALLOW), *_ret(REFUSE)]
+    return [*tests, *ret(ALLOW), *ret(REFUSE)]
 
 
 def _no_user_namespace() -> list[Instruction]:
-    return [*_load_arg(0), (_IF_ANY_BIT, 0, 1, _CLONE_NEWUSER), *_ret(REFUSE), *_ret(ALLOW)]
+    return [*load_arg(0), (_IF_ANY_BIT, 0, 1, _CLONE_NEWUSER), *ret(REFUSE), *ret(ALLOW)]
 
 
 def _pair(sockets: Sockets) -> list[Instruction]:
     if sockets is Sockets.LOOPBACK_AND_UNIX:
-        return [*_load_arg(0), *_allow_only((_AF_UNIX,))]
-    streams = [*_load_arg(1), (_IF_ANY_BIT, 0, 1, _CONNECTIONLESS), *_ret(REFUSE), *_ret(ALLOW)]
-    return [*_load_arg(0), *_when(_AF_UNIX, streams), *_ret(REFUSE)]
+        return [*load_arg(0), *_allow_only((_AF_UNIX,))]
+    streams = [*load_arg(1), (_IF_ANY_BIT, 0, 1, _CONNECTIONLESS), *ret(REFUSE), *ret(ALLOW)]
+    return [*load_arg(0), *when(_AF_UNIX, streams), *ret(REFUSE)]
 
 
 def _sockets(numbers: dict[str, int], sockets: Sockets) -> list[Instruction]:
     if sockets is Sockets.ALL:
         return []
-    pair = _when(numbers["socketpair"], _pair(sockets))
+    pair = when(numbers["socketpair"], _pair(sockets))
     if sockets is Sockets.NONE:
-        return [*_when(numbers["socket"], _ret(REFUSE)), *pair]
+        return [*when(numbers["socket"], ret(REFUSE)), *pair]
     families = (_AF_INET, _AF_INET6, *((_AF_UNIX,) if sockets is Sockets.LOOPBACK_AND_UNIX else ()))
     # Of netlink only routing: getifaddrs needs it, and what it shows is this namespace's.
-    routing = [*_load_arg(2), *_allow_only((_NETLINK_ROUTE,))]
-    body = [*_load_arg(0), *_when(_AF_NETLINK, routing), *_allow_only(families)]
-    return [*_when(numbers["socket"], body), *pair]
+    routing = [*load_arg(2), *_allow_only((_NETLINK_ROUTE,))]
+    body = [*load_arg(0), *when(_AF_NETLINK, routing), *_allow_only(families)]
+    return [*when(numbers["socket"], body), *pair]
 
 
 def _refusal(rule: CallRule) -> list[Instruction]:
     """What follows when the rule's call was made; falls through, with the number loaded, if it may be."""
-    refuse = _ret(_ERRNO | rule.errno)
+    refuse = ret(_ERRNO | rule.errno)
     code: list[Instruction] = []
     for place, values in rule.unless:
         tests = [(_IF_EQUAL, len(values) - nth, 0, value) for nth, value in enumerate(values)]
-        code += [*_load_arg(place), *tests, *refuse]
+        code += [*load_arg(place), *tests, *refuse]
     if rule.bits is not None:
-        code += [*_load_arg(rule.bits[0]), (_IF_ANY_BIT, 0, 1, rule.bits[1]), *refuse]
+        code += [*load_arg(rule.bits[0]), (_IF_ANY_BIT, 0, 1, rule.bits[1]), *refuse]
     if rule.value is not None:
-        code += [*_load_arg(rule.value[0]), (_IF_EQUAL, 0, 1, rule.value[1]), *refuse]
+        code += [*load_arg(rule.value[0]), (_IF_EQUAL, 0, 1, rule.value[1]), *refuse]
     return [*code, (_LOAD, 0, 0, _NR)] if code else refuse
 
 
@@ -227,25 +252,18 @@ def instructions(machine: str, sockets: Sockets, *, alone: bool = False) -> list
     """
     architecture = ARCHITECTURES[machine]
     numbers = architecture.numbers
-    code: list[Instruction] = [
-        (_LOAD, 0, 0, _ARCH),
-        (_IF_EQUAL, 1, 0, architecture.audit),
-        *_ret(KILL),
-        (_LOAD, 0, 0, _NR),
-    ]
-    if architecture.x32:
-        code += [(_IF_AT_LEAST, 0, 1, _X32_BIT), *_ret(REFUSE)]
+    code = native_only(architecture)
     for name in ALWAYS_REFUSED:
-        code += _when(numbers[name], _ret(REFUSE))
+        code += when(numbers[name], ret(REFUSE))
     for rule in ALONE if alone else ():
         if (number := rule.number(machine)) is not None:
-            code += _when(number, _refusal(rule))
-    code += _when(numbers["clone3"], _ret(ABSENT))
-    code += _when(numbers["clone"], _no_user_namespace())
-    code += _when(numbers["unshare"], _no_user_namespace())
-    code += _when(numbers["ioctl"], [*_load_arg(1), *_refuse_only((_TIOCSTI, _TIOCLINUX))])
+            code += when(number, _refusal(rule))
+    code += when(numbers["clone3"], ret(ABSENT))
+    code += when(numbers["clone"], _no_user_namespace())
+    code += when(numbers["unshare"], _no_user_namespace())
+    code += when(numbers["ioctl"], [*load_arg(1), *_refuse_only((_TIOCSTI, _TIOCLINUX))])
     code += _sockets(numbers, sockets)
-    return [*code, *_ret(ALLOW)]
+    return [*code, *ret(ALLOW)]
 
 
 @functools.cache  # made once in the launcher, inherited by every child it forks
@@ -255,4 +273,4 @@ def program(machine: str, sockets: Sockets, *, alone: bool = False) -> bytes:
     Raises:
         KeyError: we do not know the architecture's numbers.
     """
-    return b"".join(_INSTRUCTION.pack(*one) for one in instructions(machine, sockets, alone=alone))
+    return assemble(instructions(machine, sockets, alone=alone))

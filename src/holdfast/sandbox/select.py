@@ -118,7 +118,7 @@ WEAKNESSES: Final = {
     "proc": "the host's process list is visible: a fresh /proc could not be mounted",
     "loopback": "servers inside cannot be reached from inside: lo is down",
 }
-_CAUSED: Final = ("proc", "loopback")  # those that have one cause, whatever the errno
+CAUSED: Final = ("proc", "loopback")  # those that have one cause, whatever the errno
 
 
 def select(needs: frozenset[Need], trials: Mapping[Way, Trial]) -> Enforcement:
@@ -145,7 +145,7 @@ def _held(way: Way, trial: Trial, refused: list[Fingerprint | None]) -> Enforcem
     causes = [known for known in refused if known is not None]
     weaknesses = [
         known
-        for word in _CAUSED
+        for word in CAUSED
         if word in trial.weakened and (known := fingerprints.by_errno(word, 0)) is not None
     ]
     curable = weaknesses if BACKENDS[way] is Backend.NAMESPACES else [*causes, *weaknesses]

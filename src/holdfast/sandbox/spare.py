@@ -57,7 +57,8 @@ def _wait(kind: Kind, order_fd: int, *, uid: int, gid: int) -> NoReturn:
         view = plan.decode(request.plan)
         listeners_fd = fds.pop() if view.loopback_ports else -1
         status_fd = fds.pop()
-        confined.run(view, confined.command_of(request, fds), weakened, status_fd, listeners_fd)
+        watch_fd = confined.watch_of(request, fds)
+        confined.run(view, confined.command_of(request, fds), weakened, status_fd, listeners_fd, watch_fd)
     except BaseException as exc:  # whatever it is, it must not return into the launcher's loop
         confined.report_failure(status_fd, exc)
         os._exit(confined.NOT_STARTED)

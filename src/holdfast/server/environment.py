@@ -91,6 +91,7 @@ def environment_info(environ: Mapping[str, str]) -> EnvironmentInfo:
             holdfast_resize=True,
             holdfast_signals=True,
             holdfast_usage=True,
+            holdfast_watch=True,
         ),
         executor_version=EXECUTOR_VERSION,
         provider_id=_provider_id(),

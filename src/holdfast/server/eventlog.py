@@ -43,6 +43,11 @@ class EventLog:
         self.closed = False
 
     @property
+    def held_bytes(self) -> int:
+        """How much output is kept."""
+        return self._bytes
+
+    @property
     def exited(self) -> bool:
         return self.exit_code is not None
 

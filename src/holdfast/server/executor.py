@@ -21,6 +21,8 @@ from holdfast.wire.environment import EnvironmentInfo
 
 log = logging.getLogger(__name__)
 
+MAX_KEPT: Final = 256  # detached sessions with something to come back for; beyond it the oldest idle one ends
+MAX_KEPT_BYTES: Final = 512 * 1024 * 1024  # of output that those hold
 FILE_THREADS: Final = 4  # file calls that may block at once; more queue
 
 
@@ -36,6 +38,12 @@ class Clocks:
 
     detached_s: float = DETACHED_S
     closed_s: float = CLOSED_RETENTION_S
+    kept_s: float | None = None  # instead of `detached_s`, for a session with something to come back for
+
+    @classmethod
+    def keeping(cls, seconds: float | None) -> "Clocks":
+        """Sessions and what ended in them are kept for this long; None: as usual."""
+        return cls() if seconds is None else cls(closed_s=seconds, kept_s=seconds)
 
 
 _CLOCKS: Final = Clocks()
@@ -118,11 +126,25 @@ class Executor:
 
     def detach(self, session: Session, listener: Listener) -> None:
         """The connection is gone; the session waits for another for a while."""
-        if self.sessions.detach(session.session_id, listener, self._now()):
+        keep_s = self.clocks.kept_s if session.processes.any else None
+        if self.sessions.detach(session.session_id, listener, self._now(), keep_s=keep_s):
             session.listener = None
             session.processes.resume()
             log.info("session detached", extra={"session_id": session.session_id})
+            if keep_s is not None:
+                self._make_room()
             self._schedule()
+
+    def _make_room(self) -> None:
+        """End the oldest detached sessions until the rest is within bounds, those that run nothing first."""
+        kept = self.sessions.detached()
+        held = {session: session.processes.held_bytes() for session in kept}
+        for session in sorted(kept, key=lambda session: session.processes.live() > 0):
+            if len(held) <= MAX_KEPT and sum(held.values()) <= MAX_KEPT_BYTES:
+                return
+            log.warning("too many sessions are kept; one ends", extra={"session_id": session.session_id})
+            del held[session]
+            self.end(session)
 
     def end(self, session: Session) -> None:
         """End a session at once, with everything it runs."""

@@ -122,10 +122,12 @@ class Launcher:
         state: bytes | None,
         on_exit: Callable[[Exit], None],
         confinement: Confinement | None = None,
+        watch: socket.socket | None = None,
     ) -> Started:
         """Run `command` on these descriptors.
 
-        The descriptors stay the caller's to close. `on_exit` is called exactly once if this returns.
+        On `watch` a confined command hands its listener out. All stay the caller's to close. `on_exit` is
+        called exactly once if this returns.
 
         Raises:
             StartFailed: the program could not be executed; nothing runs.
@@ -138,7 +140,7 @@ class Launcher:
             orders.START,
             id_,
             owner,
-            flags=_flags(tty=tty, state=state, confinement=confinement),
+            flags=_flags(tty=tty, state=state, confinement=confinement) | (orders.WATCH if watch else 0),
             cwd=os.fsencode(command.cwd),
             program=os.fsencode(command.program),
             argv=tuple(os.fsencode(arg) for arg in command.argv),
@@ -148,16 +150,16 @@ class Launcher:
         )
         child = _Child(asyncio.get_running_loop().create_future(), on_exit)
         connection.children[id_] = child
-        passed = list(streams)
+        memfd: tuple[int, ...] = ()
         try:
-            if state is not None:
-                passed.append(_memfd(state))
-            orders.send_request(connection.sock, request, tuple(passed))
+            memfd = () if state is None else (_memfd(state),)
+            passed = (*streams, *memfd, *(() if watch is None else (watch.fileno(),)))
+            orders.send_request(connection.sock, request, passed)
         except OSError as exc:
             del connection.children[id_]
             raise StartFailed(exc.errno or errno.EIO) from None
         finally:
-            for fd in passed[3:]:
+            for fd in memfd:
                 os.close(fd)
         alarm = asyncio.get_running_loop().call_later(STUCK_S, self._replace, connection)
         try:

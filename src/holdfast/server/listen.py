@@ -20,7 +20,7 @@ from holdfast.server import peers
 from holdfast.server.address import Address, Stdio, UnixAddress, WebSocketAddress
 from holdfast.server.auth import Authenticator
 from holdfast.server.connection import Connection, Wire
-from holdfast.server.executor import Executor
+from holdfast.server.executor import Clocks, Executor
 from holdfast.server.lineedge import LineEdge
 from holdfast.server.linger import Linger
 from holdfast.server.metrics import NO_METRICS, Metrics, PrometheusMetrics
@@ -41,6 +41,7 @@ class Options:
     authenticator: Authenticator | None = None
     metrics: bool = False
     choice: Choice = ANY
+    keep_s: float | None = None  # how long sessions are kept that nobody holds; None: 30 s
 
 
 class Server:
@@ -197,6 +198,11 @@ def check_exposure(options: Options) -> None:
         StartupError: the combination is unsafe or makes no sense.
     """
     address = options.address
+    if isinstance(address, Stdio) and options.keep_s is not None:
+        raise StartupError(
+            "--keep does not apply to stdio, where the session ends with its only connection",
+            remedy="listen on unix:///path",
+        )
     if not isinstance(address, WebSocketAddress):
         if options.authenticator is not None:
             raise StartupError("--ws-auth only applies to a ws:// listener", remedy="drop --ws-auth")
@@ -278,7 +284,7 @@ async def serve(options: Options, announce: Callable[[str], None]) -> None:
     Raises:
         StartupError: it never began to serve.
     """
-    server = Server(options, Executor(choice=options.choice))
+    server = Server(options, Executor(clocks=Clocks.keeping(options.keep_s), choice=options.choice))
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, server.stop)

@@ -21,7 +21,8 @@ from holdfast.server.eventlog import EventLog
 from holdfast.server.launch import Exit
 from holdfast.server.stdin import Stdin
 from holdfast.server.verdict import Judge, Verdict, denial_report
-from holdfast.wire.processes import ProcessExited, Usage
+from holdfast.server.watching import Watch
+from holdfast.wire.processes import Denied, ProcessExited, Usage
 from holdfast.wire.rpc import notification
 
 READ_BYTES: Final = 64 * 1024  # one chunk: large enough for throughput, small against the 1 MiB window
@@ -38,6 +39,22 @@ def widen_pipe(fd: int) -> None:
         fcntl.fcntl(fd, _F_SETPIPE_SZ, PIPE_BYTES)
     except OSError:
         return
+
+
+def open_pipes(ours: list[int], theirs: list[int], *, stdin: bool) -> tuple[int, int, int]:
+    """Pipes for the streams; every descriptor is in one of the lists even when a later one fails."""
+    for _ in ("stdout", "stderr"):
+        read, write = os.pipe2(os.O_CLOEXEC)
+        ours.append(read)
+        theirs.append(write)
+    widen_pipe(ours[0])
+    if stdin:
+        read, write = os.pipe2(os.O_CLOEXEC)
+        ours.append(write)
+    else:
+        read = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    theirs.append(read)
+    return read, theirs[0], theirs[1]
 
 
 def set_window_size(fd: int, rows: int, cols: int) -> None:
@@ -68,11 +85,13 @@ class Process:
         self._extended = extended
         self._judge = judge
         self.verdict = Verdict()
+        self.watch: Watch | None = None
         self._streams: dict[int, str] = {}
         self._terminal = -1
         self._paused = False
         self._attached = False
         self._early_exit: Exit | None = None
+        self._early_denied: list[Denied] = []
         self._changed = asyncio.Event()
         self._id_json = _json.encode(process_id)
 
@@ -109,6 +128,8 @@ class Process:
         for fd in self._streams:
             os.set_blocking(fd, False)
         self._listen()
+        if self._early_denied:
+            asyncio.get_running_loop().call_soon(self._tell_early)
         if self._early_exit is not None:
             asyncio.get_running_loop().call_soon(self.exited, self._early_exit)
 
@@ -145,7 +166,25 @@ class Process:
         os.close(fd)
         self._close_if_over()
 
+    def denied(self, denied: Denied) -> None:
+        """The watcher has seen something."""
+        if self._attached:
+            self._push(notification("process/denied", denied))
+        else:
+            self._early_denied.append(denied)  # the answer to its start comes first
+
+    def _tell_early(self) -> None:
+        for denied in self._early_denied:
+            self.denied(denied)
+
     # --- the end
+
+    def ended(self, end: Exit) -> None:
+        """The launcher reaped it: what its watcher has seen is told first."""
+        if self.watch is None:
+            self.exited(end)
+        else:
+            self.watch.finish(lambda: self.exited(end))
 
     def exited(self, end: Exit) -> None:
         """The launcher reaped it. Output written before is numbered before the exit, unless paused."""
@@ -189,6 +228,8 @@ class Process:
         self._terminal = -1
         if self.stdin is not None:
             self.stdin.close()
+        if self.watch is not None:
+            self.watch.close()
         self._wake()
 
     @staticmethod

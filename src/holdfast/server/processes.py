@@ -5,6 +5,7 @@ recorded. A closed process stays readable for a while, within a bound on what al
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import Callable
@@ -18,13 +19,15 @@ from holdfast.sandbox.select import Backend, Enforcement
 from holdfast.server.capture import Capture
 from holdfast.server.childenv import final_env
 from holdfast.server.confine import managed_ports
-from holdfast.server.launch import Command, Confinement, Launcher, SetupFailed
-from holdfast.server.process import Process, set_window_size, widen_pipe
-from holdfast.server.sandboxes import Sandboxes
+from holdfast.server.launch import Command, Launcher, SetupFailed
+from holdfast.server.process import Process, open_pipes, set_window_size
+from holdfast.server.sandboxes import Sandbox, Sandboxes
 from holdfast.server.snapshot import ShellSnapshots
-from holdfast.server.verdict import judge_of
+from holdfast.server.verdict import enforcement_report, judge_of
+from holdfast.server.watching import begin
 from holdfast.wire.processes import (
-    EnforcementReport,
+    DenialsParams,
+    DenialsResult,
     ProcessParams,
     ReadChunk,
     ReadParams,
@@ -36,6 +39,7 @@ from holdfast.wire.processes import (
     StartResult,
     TerminateResult,
     Usage,
+    WatchReport,
     WriteParams,
     WriteResult,
 )
@@ -47,11 +51,19 @@ MAX_WAIT_S: Final = 24 * 3600.0  # a long poll beyond this is a day old; keeps t
 ROWS, COLS = 24, 80
 
 
+@dataclass(frozen=True, slots=True)
+class _Started:
+    """Our ends of its streams, and whether it is watched, if that was asked for."""
+
+    ours: list[int]
+    watch: WatchReport | None
+
+
 @dataclass(slots=True)
 class _Starting:
     """A start in progress; cancelling the task cancels the start."""
 
-    task: "asyncio.Task[list[int]]"
+    task: "asyncio.Task[_Started]"
     cancelled: bool = False
 
 
@@ -121,12 +133,10 @@ class Processes:
             extended=self._extended,
             judge=judge_of(sandbox, cwd),
         )
-        task = asyncio.ensure_future(
-            self._launch(process, command, params, prepared.state, sandbox.confinement)
-        )
+        task = asyncio.ensure_future(self._launch(process, command, params, prepared.state, sandbox))
         entry = self._entries[params.process_id] = _Starting(task)
         try:
-            ours = await task
+            started = await task
         except asyncio.CancelledError:
             self._take_back(process, task)
             if entry.cancelled:
@@ -138,6 +148,7 @@ class Processes:
         if entry.cancelled:
             self._take_back(process, task)
             raise InvalidRequest(f"process {params.process_id} start was cancelled")
+        ours = started.ours
         # From here to the return there is no await, so the response leaves before the first event.
         self._entries[params.process_id] = process
         if params.tty:
@@ -146,33 +157,22 @@ class Processes:
             process.attach_pipes(ours[0], ours[1], ours[2] if params.pipe_stdin else None)
         if self._paused:
             process.pause()
-        return self._started(process, sandbox.enforcement)
+        return self._started(process, sandbox.enforcement, started.watch)
 
-    def _take_back(self, process: Process, task: "asyncio.Task[list[int]]") -> None:
+    def _take_back(self, process: Process, task: "asyncio.Task[_Started]") -> None:
         """Undo a start, also one that has succeeded before its cancellation could reach it."""
         self._entries.pop(process.process_id, None)
         task.cancel()
         if task.done() and not task.cancelled() and task.exception() is None:
-            _close(task.result())
+            _close(task.result().ours)
+            process.discard()
             self._launcher.signal(process.launch_id, signal.SIGKILL)
 
-    def _started(self, process: Process, enforcement: Enforcement) -> StartResult:
-        process_id = process.process_id
+    def _started(self, process: Process, enforcement: Enforcement, watch: WatchReport | None) -> StartResult:
         kind: SandboxType = "none" if enforcement.backend is Backend.NONE else "linuxSeccomp"
         if not self._extended:
-            return StartResult(process_id, kind)
-        return StartResult(
-            process_id,
-            kind,
-            EnforcementReport(
-                enforcement.backend.value,
-                list(enforcement.missing),
-                list(enforcement.weakened),
-                list(enforcement.remedies),
-                enforcement.fingerprint,
-            ),
-            process.pid,
-        )
+            return StartResult(process.process_id, kind)
+        return StartResult(process.process_id, kind, enforcement_report(enforcement), process.pid, watch)
 
     async def _launch(
         self,
@@ -180,11 +180,12 @@ class Processes:
         command: Command,
         params: StartParams,
         state: bytes | None,
-        confinement: Confinement | None,
-    ) -> list[int]:
+        sandbox: Sandbox,
+    ) -> _Started:
         """Make the streams and order the start; returns our ends once the command runs."""
         ours: list[int] = []
         theirs: list[int] = []
+        report: WatchReport | None = None
         try:
             if params.tty:
                 master, slave = os.openpty()
@@ -192,42 +193,34 @@ class Processes:
                 set_window_size(slave, ROWS, COLS)
                 streams = (slave, slave, slave)
             else:
-                streams = self._pipes(ours, theirs, stdin=params.pipe_stdin)
-            started = await self._launcher.start(
-                command,
-                owner=self._owner,
-                streams=streams,
-                tty=params.tty,
-                state=state,
-                on_exit=process.exited,
-                confinement=confinement,
-            )
+                streams = open_pipes(ours, theirs, stdin=params.pipe_stdin)
+            if params.watch and self._extended:
+                process.watch, report = await begin(
+                    self._launcher, self._owner, sandbox, process.process_id, process.denied
+                )
+            with process.watch.channel() if process.watch else contextlib.nullcontext() as channel:
+                started = await self._launcher.start(
+                    command,
+                    owner=self._owner,
+                    streams=streams,
+                    tty=params.tty,
+                    state=state,
+                    on_exit=process.ended,
+                    confinement=sandbox.confinement,
+                    watch=channel,
+                )
             process.launch_id, process.pid = started.id, started.pid
-        except OSError as exc:
+            if process.watch is not None:
+                report = await process.watch.report()
+        except BaseException as exc:
             _close(ours)
-            raise OperationFailed(f"{exc.strerror} (os error {exc.errno})") from None
-        except BaseException:
-            _close(ours)
+            process.discard()
+            if isinstance(exc, OSError):
+                raise OperationFailed(f"{exc.strerror} (os error {exc.errno})") from None
             raise
         finally:
             _close(theirs)
-        return ours
-
-    @staticmethod
-    def _pipes(ours: list[int], theirs: list[int], *, stdin: bool) -> tuple[int, int, int]:
-        """Pipes for the streams; every descriptor is in one of the lists even when a later one fails."""
-        for _ in ("stdout", "stderr"):
-            read, write = os.pipe2(os.O_CLOEXEC)
-            ours.append(read)
-            theirs.append(write)
-        widen_pipe(ours[0])
-        if stdin:
-            read, write = os.pipe2(os.O_CLOEXEC)
-            ours.append(write)
-        else:
-            read = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-        theirs.append(read)
-        return read, theirs[0], theirs[1]
+        return _Started(ours, report)
 
     # --- the other methods
 
@@ -248,6 +241,14 @@ class Processes:
             sandbox_denied=page.denied,
             usage=UNSET if end is None else Usage(end.user_ms, end.system_ms, end.peak_rss_bytes),
         )
+
+    def denials(self, params: DenialsParams) -> DenialsResult:
+        """Ours: what its watcher has seen; of a process that is not watched, nothing."""
+        watch = self._find(params.process_id).watch
+        if watch is None:
+            return DenialsResult([], 0, 0)
+        log = watch.denials
+        return DenialsResult(log.read(params.after), log.dropped, log.unread)
 
     async def write(self, params: WriteParams) -> WriteResult:
         """Feed standard input; the answer says why not when it can not be fed."""
@@ -319,6 +320,15 @@ class Processes:
         return sum(
             1 for entry in self._entries.values() if isinstance(entry, _Starting) or not entry.log.exited
         )
+
+    @property
+    def any(self) -> bool:
+        """Is there anything to come back for?"""
+        return bool(self._entries)
+
+    def held_bytes(self) -> int:
+        """How much output of all of them is kept."""
+        return sum(entry.log.held_bytes for entry in self._entries.values() if isinstance(entry, Process))
 
     def pause(self) -> None:
         """The reader does not keep up: let the children wait."""

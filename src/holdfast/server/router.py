@@ -85,6 +85,7 @@ class Router:
             "process/terminate": lambda p: self._processes.terminate(p),
             "process/closeStdin": lambda p: self._processes.close_stdin(p),
             "process/resize": lambda p: self._processes.resize(p),
+            "process/denials": lambda p: self._processes.denials(p),
             "fs/readFile": self._read_file,
             "fs/writeFile": self._file_call("fs/writeFile", files.write_file, WRITE),
             "fs/createDirectory": self._file_call("fs/createDirectory", files.create_directory, WRITE),

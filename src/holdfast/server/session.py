@@ -57,13 +57,16 @@ class Sessions(Generic[T, C]):
         entry.owner = owner
         return entry.value
 
-    def detach(self, session_id: str, owner: C, now: float) -> bool:
-        """The connection is gone; False when the session was not its own any more."""
+    def detach(self, session_id: str, owner: C, now: float, *, keep_s: float | None = None) -> bool:
+        """The connection is gone; False when the session was not its own any more.
+
+        It waits for another connection, for `keep_s` if that is given.
+        """
         entry = self._entries.get(session_id)
         if entry is None or entry.owner is not owner:
             return False
         entry.owner = None
-        entry.expires = now + self._detached_s
+        entry.expires = now + (self._detached_s if keep_s is None else keep_s)
         return True
 
     def remove(self, session_id: str) -> T | None:
@@ -75,6 +78,11 @@ class Sessions(Generic[T, C]):
         """Forget and return the sessions whose time is over."""
         over = [key for key, entry in self._entries.items() if entry.owner is None and now >= entry.expires]
         return [self._entries.pop(key).value for key in over]
+
+    def detached(self) -> list[T]:
+        """Those that nobody holds, the one that ends next first."""
+        waiting = [entry for entry in self._entries.values() if entry.owner is None]
+        return [entry.value for entry in sorted(waiting, key=lambda entry: entry.expires)]
 
     def next_expiry(self) -> float | None:
         """When to call `expire` next; None while every session is attached."""

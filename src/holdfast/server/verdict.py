@@ -1,15 +1,16 @@
 """How a confined command's end is read: the protocol's guess, and our own with its reason."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from holdfast.sandbox.denials import Denial, Evidence, classify, sandbox_denied
 from holdfast.sandbox.policy import Network
+from holdfast.sandbox.select import Enforcement
 from holdfast.server.quarantine import denial_of, set_aside
 from holdfast.server.sandboxes import Sandbox
-from holdfast.wire.processes import DenialReport
+from holdfast.wire.processes import DenialReport, Denied, EnforcementReport
 
 MAX_TAIL: Final = 64 * 1024  # bytes at the end of the output that are read for a reason
 
@@ -67,4 +68,30 @@ def denial_report(denial: Denial | None) -> DenialReport | None:
         denial.grant,
         denial.confidence,
         denial.evidence,
+    )
+
+
+def enforcement_report(held: Enforcement) -> EnforcementReport:
+    """The wire's form of what holds."""
+    missing, weakened, remedies = (list(told) for told in (held.missing, held.weakened, held.remedies))
+    return EnforcementReport(held.backend.value, missing, weakened, remedies, held.fingerprint)
+
+
+def proven(denial: DenialReport | None, seen: Sequence[Denied]) -> DenialReport | None:
+    """A denial read from the output, by what a watcher saw: that one if it was seen, or else the last."""
+    mattered = [one for one in seen if one.access != "listen"]
+    if not mattered:
+        return denial
+    told = None if denial is None else denial.path or denial.host
+    one = next((one for one in reversed(mattered) if told and told in (one.path, one.asked)), mattered[-1])
+    network = one.access == "connect"
+    return DenialReport(
+        kind="network" if network else "filesystem",
+        path=None if network else one.path,
+        host=one.path if network else None,
+        access=None if network else "write",
+        rule=one.rule,
+        grant=one.grant,
+        confidence=1.0,
+        evidence=f"{one.comm or 'a process'} was refused {one.syscall} of {one.asked}: {one.errno}",
     )

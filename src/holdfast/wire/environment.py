@@ -36,6 +36,7 @@ class Capabilities(Result, frozen=True):
     holdfast_resize: bool = False
     holdfast_signals: bool = False
     holdfast_usage: bool = False
+    holdfast_watch: bool = False
 
 
 class EnvironmentInfo(Result, frozen=True, omit_defaults=True):

@@ -28,6 +28,7 @@ from holdfast.wire.files import (
 from holdfast.wire.http import HttpRequestParams
 from holdfast.wire.paths import PathUri
 from holdfast.wire.processes import (
+    DenialsParams,
     ProcessParams,
     ReadParams,
     ResizeParams,
@@ -72,6 +73,7 @@ _ROWS: Final = (
     Method("process/terminate", ProcessParams, "exec", control=True),
     Method("process/closeStdin", ProcessParams, "exec", ours=True),
     Method("process/resize", ResizeParams, "exec", control=True, ours=True),
+    Method("process/denials", DenialsParams, "exec", control=True, ours=True),
     Method("fs/readFile", LinkAwareParams, "filesystem"),
     Method("fs/open", OpenParams, "filesystem"),
     Method("fs/readBlock", ReadBlockParams, "filesystem"),

@@ -52,6 +52,7 @@ class StartParams(Params, frozen=True):
         None  # refused until there is a proxy, so its shape is not ours yet
     )
     metadata: StartMetadata | None = None
+    watch: bool = False  # ours: tell what the sandbox refuses, as it happens
 
 
 SandboxType: TypeAlias = Literal["none", "macosSeatbelt", "linuxSeccomp"]
@@ -67,11 +68,19 @@ class EnforcementReport(Result, frozen=True):
     fingerprint: str | None = None
 
 
+class WatchReport(Result, frozen=True):
+    """Ours: whether the sandbox's refusals are seen, or why not."""
+
+    on: bool
+    why: str | None = None
+
+
 class StartResult(Result, frozen=True, omit_defaults=True):
     process_id: str
     sandbox_type: SandboxType
     enforcement: EnforcementReport | None = None
     pid: int | None = None  # ours: the leader of what was started, as the server's host counts
+    watch: WatchReport | None = None
 
 
 class ReadParams(Params, frozen=True):
@@ -100,6 +109,41 @@ class DenialReport(Result, frozen=True):
     grant: str | None
     confidence: float
     evidence: str
+
+
+class Denied(Result, frozen=True):
+    """Ours: a call that the sandbox refuses, as the watcher foresaw it; `count` is of all that were alike.
+
+    `number` grows with everything that is told of one process: what is alike comes again, with a new one.
+    """
+
+    process_id: str
+    number: int
+    access: Literal["write", "create", "remove", "connect", "listen"]
+    asked: str  # as the program wrote it
+    path: str  # where that leads; of a connection the address
+    syscall: str
+    errno: str
+    predicted: bool
+    pid: int
+    comm: str
+    count: int
+    at_ms: int  # since 1970
+    rule: str | None
+    grant: str | None
+
+
+class DenialsParams(Params, frozen=True):
+    process_id: str
+    after: U64 = 0  # the number of the last one known
+
+
+class DenialsResult(Result, frozen=True):
+    """Ours: `dropped` were denied and found no room; nobody could read what `unread` calls were about."""
+
+    denials: list[Denied]
+    dropped: int
+    unread: int
 
 
 class ProcessExited(Result, frozen=True):

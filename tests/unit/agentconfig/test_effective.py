@@ -76,3 +76,12 @@ def test_the_origin_of_a_list_is_told_by_its_table_or_its_parts() -> None:
     assert Effective({}, {"a.b": "user"}).origin(("a", "b", "c")) == "user"
     assert Effective({}, {"a.b.0": "project"}).origin(("a", "b")) == "project"
     assert Effective({}, {}).origin(("a",)) == ""
+
+
+def test_a_mode_on_the_launch_line_is_above_everything() -> None:
+    now = Effective(as_decided(LEGACY), {"sandbox_mode": "user"})
+    assert differences(LEGACY, now.typed("workspace-write")) == []
+    [mode] = differences(LEGACY, now.typed("danger-full-access"))
+    assert (mode.found, mode.origin) == ("danger-full-access", "-s")
+    [profile, rival] = differences(PROFILE, Effective(as_decided(PROFILE), {}).typed("workspace-write"))
+    assert (profile.key, rival.key) == (("default_permissions",), ("sandbox_mode",))

@@ -1,9 +1,12 @@
 """The decision matrix, row by row."""
 
+from dataclasses import replace
+
 import pytest
 
 from holdfast.agentconfig.decision import (
     Admin,
+    Agent,
     Boundary,
     Decision,
     Facts,
@@ -42,6 +45,8 @@ def linux(
     return Facts("linux", version, userns, netns, proc, bubblewrap, boundary=boundary, admin=admin, home=home)
 
 
+CLAUDE = Facts("linux", (2, 1, 325), True, True, True, agent=Agent.CLAUDE)
+OPENCODE = Facts("linux", (1, 18, 33), agent=Agent.OPENCODE)
 CASES: list[tuple[str, Facts, Wish]] = [
     ("too-old", linux((0, 130, 9)), Wish()),
     ("too-old", linux((0, 130, 9), boundary=CONTAINER), EVERYTHING),
@@ -94,6 +99,19 @@ CASES: list[tuple[str, Facts, Wish]] = [
     ("workspace", linux(), Wish()),
     ("workspace", linux(proc=False, bubblewrap=(0, 11)), Wish()),
     ("workspace", Facts("darwin", NEW), FULL),
+    ("too-old", replace(CLAUDE, version=(2, 0, 9)), Wish()),
+    ("too-old", replace(OPENCODE, version=(1, 1, 0)), Wish()),
+    ("home-exposed", replace(CLAUDE, home="/w/.codex"), Wish(workspace="/w")),
+    ("no-userns", replace(CLAUDE, userns=False), FULL),
+    ("no-netns-proxied", replace(CLAUDE, netns=False), FULL),
+    ("nothing", CLAUDE, Wish(writes=Writes.NOTHING, network=Network.FULL)),
+    ("workspace", replace(CLAUDE, proc=False, bubblewrap=(0, 12)), Wish()),
+    ("workspace-unseen", Facts("windows", (2, 1, 325), agent=Agent.CLAUDE), Wish()),
+    ("nothing-unconfined", OPENCODE, Wish(writes=Writes.NOTHING)),
+    ("unconfined", OPENCODE, Wish()),
+    ("unconfined", replace(OPENCODE, os="wsl1", userns=False), HOSTS),
+    ("everything", OPENCODE, EVERYTHING),
+    ("everything-enclosed", replace(OPENCODE, boundary=CONTAINER), EVERYTHING),
 ]
 
 
@@ -127,6 +145,14 @@ def test_a_wish_for_everything_is_full_access_inside_the_boundary_only() -> None
     assert decision.settings.get("sandbox_mode") == "danger-full-access"
     assert decision.flags[:2] == ("-s", "danger-full-access")
     assert decision.notes
+
+
+def test_only_codex_is_told_keys_and_options_of_codex() -> None:
+    for facts in (CLAUDE, OPENCODE):
+        decision = decide(facts, Wish())
+        assert decision.settings.items == ()
+        assert decision.flags == ()
+        assert any(f"holdfast config {facts.agent} check" in remedy for remedy in decision.remedies)
 
 
 def board(wish: Wish) -> Decision:

@@ -176,11 +176,12 @@ def test_no_network_by_two_witnesses() -> None:
 
 def test_a_stopped_process_runs_again_by_any_progress_or_a_look() -> None:
     held: Row = (1, Source.CHILDREN, Obstructed(Obstacle.STOPPED))
-    for row, expected in [
+    cases: list[tuple[Row, bool]] = [
         ((2, Source.TITLE, Working(Work.THINKING)), True),
         ((2, Source.CHILDREN, Idle()), False),
         ((2, Source.PROTOCOL, Progress(Work.STREAMING)), False),
-    ]:
+    ]
+    for row, expected in cases:
         status = holdups.stopped(Digest(story(held, row), 3.0, 0.0))
         assert (status is not None) is expected
 

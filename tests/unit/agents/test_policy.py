@@ -1,6 +1,5 @@
 import pytest
 
-from holdfast.agents.evidence import Failure as F
 from holdfast.agents.evidence import (
     Exited,
     Progress,
@@ -14,6 +13,7 @@ from holdfast.agents.evidence import (
     Work,
     Working,
 )
+from holdfast.agents.evidence import Failure as F
 from holdfast.agents.policy import End, decide
 from holdfast.agents.status import STORM_REQUESTS, Limits, classify
 from tests.support.evidence import Row, story

@@ -1,5 +1,6 @@
-"""What a living worker is doing, as tables of evidence: first as recorded from real CLIs, then rule by rule."""
+"""What a living worker is doing, as tables of evidence: first what real CLIs do, then rule by rule."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import pytest
@@ -48,12 +49,13 @@ from tests.support.evidence import Row, refused, story
 LOCK = "/home/u/.gemini/projects.json.lock"
 DB = "/home/u/.local/share/opencode/opencode.db"
 
+READY: Row = (1, Source.PROTOCOL, Ready())
 THINKS = Working(Work.THINKING)
 IN_FLIGHT = Working(Work.NETWORK)
 
 
 class Story(NamedTuple):
-    rows: list[Row]
+    rows: Sequence[Row]
     now: float
     state: State
     detail: str
@@ -61,12 +63,12 @@ class Story(NamedTuple):
     start_s: float = START_S
 
 
-def look(rows: list[Row], now: float, *, start_s: float = START_S) -> Status:
+def look(rows: Sequence[Row], now: float, *, start_s: float = START_S) -> Status:
     return classify(story(*rows), now, started_at=0.0, limits=Limits(start_s=start_s))
 
 
-RECORDED = {
-    # 2.3: the environment fails
+REAL = {
+    # its environment fails
     "codex waits for the end of an open stdin and says nothing more": Story(
         [
             (0.4, Source.TEXT, Ready(), "Reading additional input from stdin..."),
@@ -107,12 +109,13 @@ RECORDED = {
         "denied-again",
     ),
     "claude writes nothing, and works": Story(
-        [(0.2, Source.DENIAL, refused("/home/u/.claude.json")), (0.6, Source.PROTOCOL, Ready())]
-        + [
+        [
+            (0.2, Source.DENIAL, refused("/home/u/.claude.json")),
+            (0.6, Source.PROTOCOL, Ready()),
             (0.7, Source.DENIAL, refused("/home/u/.claude.json")),
             (0.9, Source.PROTOCOL, Progress(Work.STREAMING)),
-        ]
-        + [(1.0, Source.DENIAL, refused("/home/u/.claude.json"))],
+            (1.0, Source.DENIAL, refused("/home/u/.claude.json")),
+        ],
         2,
         State.RUNNING,
         "streaming",
@@ -153,7 +156,7 @@ RECORDED = {
     "opencode needs 50 s on a cold host, as its record says": Story(
         [(1, Source.STABILITY, Working(Work.STREAMING))], 50, State.STARTING, "", "starting", start_s=60
     ),
-    # 2.4: the provider fails
+    # its provider fails
     "claude tries a wrong key again": Story(
         [
             (0.6, Source.PROTOCOL, Ready()),
@@ -198,7 +201,7 @@ RECORDED = {
         "silent-provider",
     ),
     "a spinner does not hide a silent provider": Story(
-        [(1, Source.PROTOCOL, Ready()), (2, Source.SOCKET, IN_FLIGHT)]
+        [READY, (2, Source.SOCKET, IN_FLIGHT)]
         + [(3.0 + at, Source.STABILITY, Working(Work.STREAMING)) for at in range(125)],
         130,
         State.STALLED,
@@ -219,7 +222,7 @@ RECORDED = {
         "retrying",
         "request-storm",
     ),
-    # 2.5: it wants a decision
+    # it wants a decision
     "codex's escape says that it is blocked on a permission": Story(
         [
             (5, Source.ESCAPE, THINKS),
@@ -272,14 +275,12 @@ RECORDED = {
 }
 
 
-@pytest.mark.parametrize("name", RECORDED)
-def test_recorded(name: str) -> None:
-    told = RECORDED[name]
+@pytest.mark.parametrize("name", REAL)
+def test_what_real_ones_do(name: str) -> None:
+    told = REAL[name]
     status = look(told.rows, told.now, start_s=told.start_s)
     assert (status.state, status.detail, status.rule) == (told.state, told.detail, told.rule)
 
-
-READY: Row = (1, Source.PROTOCOL, Ready())
 
 RULE_BY_RULE = {
     "an exit ends everything": Story(

@@ -405,7 +405,8 @@ def test_the_words_of_a_denial_hold_what_is_known() -> None:
         "its database",
     )
     assert denial_words(full) == (
-        "/h/d.db (its database): create refused with EROFS, rule home, grant --write /h or set XDG_DATA_HOME=/s"
+        "/h/d.db (its database): create refused with EROFS, rule home, "
+        "grant --write /h or set XDG_DATA_HOME=/s"
     )
 
 

@@ -3,6 +3,7 @@ import pytest
 from holdfast.agents.evidence import (
     Answered,
     Claim,
+    Drift,
     Exited,
     Idle,
     Obstacle,
@@ -112,6 +113,8 @@ CLAIMS: list[tuple[Claim, str]] = [
     (ToolFailed("sh", 2), "tool failed: sh (exit code 2)"),
     (ToolFailed("edit"), "tool failed: edit"),
     (Trouble(F.QUOTA), "error (quota)"),
+    (Drift("event x"), "said what we do not know: event x"),
+    (Drift("event x", 10), "said what we do not know: event x (10 times)"),
     (Exited(None, 9), "ended by signal 9"),
     (Exited(3), "exit code 3"),
     (Vanished("no server"), "gone: no server"),

@@ -32,7 +32,7 @@ HEALTHY = Facts(
     tmux=Installed("tmux", "/usr/bin/tmux", "3.3a"),
     agents=(),
     codex_home="/home/me/.codex",
-    temporary="/tmp",
+    temporary=Place("/tmp", True, True),
     disks=(Disk("/home/me", 50 << 30, 10**6),),
     open_files=4096,
     processes=None,
@@ -57,6 +57,61 @@ def test_a_machine_where_nothing_confines_is_broken_and_says_what_to_change() ->
     assert found(facts, "sandbox.none").severity is Severity.BROKEN
     assert found(facts, "sandbox.none").remedy
     assert exit_code(findings(facts)) == 2
+
+
+def test_where_nothing_can_be_started_bubblewraps_word_is_the_cause() -> None:
+    facts = replace(HEALTHY, trials={Way.BWRAP: Trial("bwrap:lo.newaddr", errno.EPERM)}, unlaunched="it died")
+    one = found(facts, "sandbox.none")
+    assert (one.severity, one.evidence, one.fingerprint) == (Severity.BROKEN, "it died", "lo.newaddr")
+    assert found(replace(facts, trials={}), "sandbox.none").fingerprint is None
+
+
+def test_a_cause_is_named_with_stage_errno_and_fingerprint() -> None:
+    one = found(replace(HEALTHY, trials={Way.USER_NAMESPACE: REFUSED}), "sandbox.user_namespace")
+    assert one.fingerprint == "userns.eperm"
+    assert one.evidence.startswith("userns: EPERM, ")
+    assert one.evidence.endswith("[userns.eperm]")
+
+
+def test_an_errno_that_bubblewrap_did_not_tell_is_not_invented() -> None:
+    refused = Trial("bwrap:userns.eperm", errno.EIO)
+    one = found(replace(HEALTHY, trials={Way.USER_NAMESPACE: WORKS, Way.BWRAP: refused}), "sandbox.bwrap")
+    assert one.evidence.startswith("bwrap, ")
+    assert (one.fingerprint, one.severity) == ("userns.eperm", Severity.NOTE)
+
+
+@pytest.mark.parametrize(
+    ("word", "others", "facts", "cause"),
+    [
+        ("proc", {}, (Fact("fresh proc", False, "proc", errno.EPERM),), "proc.masked"),
+        ("proc", {}, (), "proc.masked"),
+        ("loopback", {}, (), "lo.newaddr"),
+        ("landlock", {Way.LANDLOCK: Trial("landlock", errno.EOPNOTSUPP)}, (), "landlock.disabled"),
+        ("landlock", {Way.LANDLOCK: WORKS}, (), None),
+    ],
+)
+def test_what_is_weaker_has_its_cause(
+    word: str, others: dict[Way, Trial], facts: tuple[Fact, ...], cause: str | None
+) -> None:
+    trials = {Way.USER_NAMESPACE: Trial(weakened=(word,)), **others}
+    one = found(replace(HEALTHY, trials=trials, host=replace(HOST, facts=facts)), f"sandbox.weakened.{word}")
+    assert (one.fingerprint, bool(one.remedy), bool(one.evidence)) == (cause, bool(cause), bool(cause))
+    assert one.severity is Severity.DEGRADED
+    assert not facts or "EPERM" in one.evidence
+
+
+@pytest.mark.parametrize(
+    ("stage", "starts"), [("bwrap:mount.eperm", False), ("bwrap.missing", True), ("bwrap.option", True)]
+)
+def test_codex_fails_with_what_the_kernel_refuses_bubblewrap_and_not_for_want_of_the_hosts(
+    stage: str, starts: bool
+) -> None:
+    trials = {Way.USER_NAMESPACE: WORKS, Way.BWRAP: Trial(stage, errno.EPERM)}
+    facts = replace(HEALTHY, trials=trials, agents=(CODEX,))
+    assert exit_code(findings(facts)) == (0 if starts else 1)
+    if not starts:
+        assert found(facts, "agent.codex.sandbox").fingerprint == "mount.eperm"
+    assert exit_code(findings(replace(facts, agents=()))) == 0
 
 
 @pytest.mark.parametrize("second", [Way.BWRAP, Way.LANDLOCK])
@@ -91,6 +146,8 @@ def test_what_came_out_weaker_is_said_of_the_one_that_is_used() -> None:
         ({"encoding": "ascii"}, "locale", Severity.DEGRADED),
         ({"now": 0.0}, "clock", Severity.BROKEN),
         ({"tmux": None}, "tool.tmux", Severity.NOTE),
+        ({"temporary": Place("/tmp", True, False)}, "temporary", Severity.BROKEN),
+        ({"temporary": Place("/tmp", False, True)}, "temporary", Severity.BROKEN),
     ],
 )
 def test_each_shortage_is_a_finding_with_something_to_type(
@@ -136,4 +193,4 @@ def test_a_stage_that_the_host_refuses_is_named_with_its_errno() -> None:
 def test_a_report_has_plain_values() -> None:
     one = found(HEALTHY, "disk").report()
     assert one["severity"] == "ok"
-    assert set(one) == {"id", "severity", "title", "evidence", "remedy"}
+    assert set(one) == {"id", "severity", "title", "evidence", "remedy", "fingerprint"}

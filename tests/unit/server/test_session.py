@@ -136,3 +136,15 @@ def test_sessions_may_be_removed_while_iterating(sessions: Sessions[str, object]
 
 def test_a_detached_session_lives_thirty_seconds() -> None:
     assert DETACHED_S == 30.0
+
+
+def test_a_session_can_be_kept_longer_than_others() -> None:
+    sessions: Sessions[str, object] = Sessions()
+    for name in ("kept", "plain", "held"):
+        sessions.add(name, name, "owner")
+    sessions.detach("kept", "owner", T0, keep_s=1000 * DETACHED_S)
+    sessions.detach("plain", "owner", T0 + 1)
+    assert sessions.detached() == ["plain", "kept"]
+    assert sessions.expire(T0 + 2 * DETACHED_S) == ["plain"]
+    assert sessions.resume("kept", "other", T0 + 999 * DETACHED_S) == "kept"
+    assert sessions.detached() == []

@@ -65,7 +65,9 @@ MEMBERS: dict[str, dict[str, Member]] = {
         "managedNetwork": Member(OPT, {"loopbackPorts": [65535]}, {"loopbackPorts": [65536]}),
         "networkProxy": Member(OPT, {"proxy": {}}, "on"),
         "metadata": Member(OPT, {"threadId": None, "toolCallId": "c"}, {"threadId": 1}),
+        "watch": FLAG,
     },
+    "process/denials": {"processId": TEXT, "after": Member(DEFAULT, 2**64 - 1, "1")},
     "process/read": {
         "processId": TEXT,
         "afterSeq": OPTIONAL_NUMBER,
@@ -153,6 +155,7 @@ CONTROL = {
     "process/signal",
     "process/terminate",
     "fs/close",
+    "process/denials",
     "process/resize",
 }
 FAMILIES = {
@@ -196,6 +199,7 @@ def test_only_what_the_reference_lacks_is_ours() -> None:
     assert {name for name, method in METHODS.items() if method.ours} == {
         "process/closeStdin",
         "process/resize",
+        "process/denials",
     }
 
 

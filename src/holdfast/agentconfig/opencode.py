@@ -1,0 +1,124 @@
+"""The decision as rules of OpenCode, in a file of ours that a launch hands over. Pure module.
+
+OpenCode has no sandbox. It asks its rules before it uses a tool; what an allowed command then does,
+nobody looks at. Of the rules that match the last one counts, and layers are merged key by key, where a key
+that another layer has keeps its place there. So the rules are written for each agent too: those come last.
+"""
+
+from collections.abc import Mapping
+from typing import Final, TypeAlias
+
+from holdfast.agentconfig.decision import Decision, Mode, Network, Wish
+from holdfast.agentconfig.effective import Difference
+
+FILE: Final = "holdfast-opencode.json"
+LAYERS: Final = ("opencode.json", "opencode.jsonc", ".opencode")
+OWNED: Final = ("permission", "agent", "default_agent", "share", "autoupdate")
+AGENTS: Final = ("build", "general")  # the one that works, and the one it sends; others may do less
+UNSEEN: Final = (
+    "that a command is confined: it is not, OpenCode has no sandbox; holdfast exec is one",
+    "what an organisation's server says at the login, and plug-ins of your own: they run unconfined",
+)
+
+_ALLOW: Final = "allow"
+_DENY: Final = "deny"
+_READERS: Final = ("read", "glob", "grep", "list", "lsp", "todowrite", "todoread", "skill")
+_PLAIN: Final = ("share", "autoupdate", "default_agent")
+
+Rules: TypeAlias = Mapping[str, str | Mapping[str, str]]
+
+
+def render(mode: Mode, wish: Wish) -> dict[str, object]:
+    """Every setting that the mode needs; a rule allows or denies, since nobody is there to ask."""
+    rules = _rules(mode, wish)
+    return {
+        "permission": rules,
+        "agent": {name: {"permission": rules} for name in AGENTS},
+        "default_agent": AGENTS[0],
+        "share": "disabled",
+        "autoupdate": False,
+    }
+
+
+def environment(text: str, *, trusted: bool) -> dict[str, str]:
+    """Variables of a launch with which this text is above all but an administrator's layer."""
+    closed = {} if trusted else {"OPENCODE_DISABLE_PROJECT_CONFIG": "1"}
+    return {**closed, "OPENCODE_CONFIG_CONTENT": text}
+
+
+def notes(decision: Decision, wish: Wish) -> tuple[str, ...]:
+    """What the rules cannot say."""
+    found = []
+    if decision.mode is Mode.WORKSPACE and wish.network is not Network.FULL:
+        found.append("commands have the network of this user: the rules close the tools of OpenCode only")
+    if decision.mode is not Mode.FULL and wish.network is Network.HOSTS:
+        found.append("its web tool cannot be limited to hosts, and is closed")
+    return tuple(found)
+
+
+def differences(
+    decided: Mapping[str, object], config: Mapping[str, object], build: Mapping[str, object]
+) -> list[Difference]:
+    """Where the resolved configuration is not as decided, or the rules of its first agent do not end so."""
+    found = [
+        Difference((key,), decided[key], config.get(key), "")
+        for key in _PLAIN
+        if decided[key] != config.get(key)
+    ]
+    wanted = flat(decided["permission"])
+    for name in AGENTS:
+        told = flat(_below(config, "agent", name, "permission"))
+        last = told if name != AGENTS[0] or told != wanted else _tail(build.get("permission"), len(wanted))
+        if last != wanted:
+            found.append(Difference(("agent", name, "permission"), _lines(wanted), _lines(last), ""))
+    return found
+
+
+def flat(rules: object) -> list[tuple[str, str, str]]:
+    """Rules as OpenCode lists them: tool, pattern, action."""
+    found = []
+    for tool, rule in rules.items() if isinstance(rules, Mapping) else ():
+        patterns = rule.items() if isinstance(rule, Mapping) else (("*", rule),)
+        found += [(str(tool), str(pattern), str(action)) for pattern, action in patterns]
+    return found
+
+
+def _rules(mode: Mode, wish: Wish) -> Rules:
+    if mode is Mode.FULL:
+        return {"*": _ALLOW, "external_directory": _ALLOW, "question": _DENY}
+    change = _DENY if mode is Mode.READ_ONLY else _ALLOW
+    roots = () if mode is Mode.READ_ONLY else wish.writable
+    web = _ALLOW if wish.network is Network.FULL else _DENY
+    return {
+        "*": _DENY,
+        **dict.fromkeys(_READERS, _ALLOW),
+        "edit": change,
+        "bash": change,
+        "task": {"*": _DENY, "general": _ALLOW, "explore": _ALLOW},
+        "webfetch": web,
+        "websearch": web,
+        "external_directory": {"*": _DENY} | {f"{root.rstrip('/')}/*": _ALLOW for root in roots},
+    }
+
+
+def _tail(rules: object, length: int) -> list[tuple[str, str, str]]:
+    """The last rules of an agent, without the one that OpenCode adds for its own directory."""
+    listed = rules if isinstance(rules, list) else []
+    known = [
+        (str(rule.get("permission")), str(rule.get("pattern")), str(rule.get("action")))
+        for rule in listed
+        if isinstance(rule, Mapping)
+    ]
+    if known and known[-1][0] == "external_directory" and known[-1][1].endswith("/opencode/tool-output/*"):
+        known = known[:-1]
+    return known[-length:]
+
+
+def _below(tree: object, *names: str) -> object:
+    for name in names:
+        tree = tree.get(name) if isinstance(tree, Mapping) else None
+    return tree
+
+
+def _lines(rules: list[tuple[str, str, str]]) -> tuple[str, ...]:
+    return tuple(f"{tool} {pattern}: {action}" for tool, pattern, action in rules)

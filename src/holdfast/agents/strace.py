@@ -1,0 +1,194 @@
+"""Explain mode: what `strace` wrote, line by line, as denials with the rule that decided. Pure module.
+
+Slower than the watcher and exact: the errno is the one the program got, and refused reading is seen as
+well. It must stand around the sandbox, not in it: inside, nobody may trace. A call whose end is missing,
+because it was cut off or its other half never came, is left out.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from holdfast.agents.evidence import Denied
+from holdfast.errors import UsageError
+from holdfast.sandbox.foresight import access
+from holdfast.sandbox.notifyfilter import FILES, Aim, Call
+from holdfast.sandbox.paths import absolute
+from holdfast.sandbox.policy import Access, Bound, Network
+from holdfast.server.deniedlog import Rules, Seen
+
+MAX_UNFINISHED: Final = 4096  # calls under way at once, one per thread; more are not remembered
+MAX_LINE: Final = 64 * 1024  # characters of a line; two paths of 4096 bytes, each byte escaped
+REFUSALS: Final = frozenset({"EROFS", "EACCES", "EPERM", "ENETUNREACH", "ECONNREFUSED"})
+
+_CALLS: Final = {call.name: call for call in FILES}
+_LINE: Final = re.compile(r"(?:\[pid\s+(\d+)\]\s+|(\d+)\s+)?(.*)", re.DOTALL)
+_UNFINISHED: Final = re.compile(r"(\w+)\((.*?)\s*<unfinished \.\.\.>", re.DOTALL)
+_RESUMED: Final = re.compile(r"<\.\.\. (\w+) resumed>(.*)", re.DOTALL)
+_FAILED: Final = re.compile(r"(\w+)\((.*)\)\s+= -1 (E[A-Z0-9]+)\b.*", re.DOTALL)
+_STRING: Final = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_PART: Final = re.compile(r'"(?:[^"\\]|\\.)*"(?:\.\.\.)?|<[^>]*>|[\[({]|[\])}]|,|[^"<>\[\](){},]+', re.DOTALL)
+_DIRECTORY: Final = re.compile(r"(?:AT_FDCWD|\d+)<(.*)>", re.DOTALL)
+_ESCAPE: Final = re.compile(r"\\(x[0-9a-fA-F]{2}|[0-7]{1,3}|.)", re.DOTALL)
+_PLAIN: Final = {"n": 10, "t": 9, "r": 13, "v": 11, "f": 12, "a": 7, "b": 8, "e": 27}
+_HOST: Final = re.compile(
+    r'sin6?_port=htons\((\d+)\).*?(?:inet_addr\("([^"]+)"\)|inet_pton\(AF_INET6, "([^"]+)")', re.DOTALL
+)
+_LOOPBACK: Final = re.compile(r"127\.|0\.0\.0\.0$|::1?$|::ffff:127\.")
+_WRITING: Final = re.compile(r"O_(?:WRONLY|RDWR|CREAT|TRUNC)\b")
+
+
+def command_line(argv: Sequence[str], output: str, *, strace: str = "strace") -> list[str]:
+    """How to run a command so that its failed calls are written to the file `output`."""
+    options = (
+        "-f",
+        "--seccomp-bpf",
+        "-Z",
+        "-y",
+        "-s",
+        "4096",
+        "-e",
+        "trace=%file,%network",
+        "-e",
+        "signal=none",
+    )
+    return [strace, *options, "-o", output, "--", *argv]
+
+
+class Strace:
+    """Feed it lines; `cwd` is where the command starts, for calls that do not say where they are."""
+
+    def __init__(self, bound: Bound, exists: Callable[[str], bool], *, cwd: str) -> None:
+        self._bound = bound
+        self._rules = Rules(bound.explain, exists)
+        self._cwd = cwd
+        self._begun: dict[int, tuple[str, str]] = {}
+
+    def feed(self, line: str) -> Denied | None:
+        """The denial in this line, if it holds one or completes one."""
+        found = _LINE.match(line.rstrip("\n")[:MAX_LINE])
+        if found is None:
+            return None
+        pid, text = int(found[1] or found[2] or 0), found[3]
+        if (begun := _UNFINISHED.match(text)) is not None:
+            if len(self._begun) < MAX_UNFINISHED or pid in self._begun:
+                self._begun[pid] = (begun[1], begun[2])
+            return None
+        if (resumed := _RESUMED.match(text)) is not None:
+            name, args = self._begun.pop(pid, ("", ""))
+            if name != resumed[1]:
+                return None
+            text = f"{name}({args}{resumed[2]}"
+        failed = _FAILED.match(text)
+        if failed is None or failed[3] not in REFUSALS:
+            return None
+        return self._denied(pid, failed[1], split(failed[2]), failed[3])
+
+    def _denied(self, pid: int, name: str, args: list[str], errno: str) -> Denied | None:
+        if name == "socket":
+            return self._network(pid, name, args[0] if args else "", errno)
+        if name in ("connect", "sendto", "sendmsg", "bind") and (host := _HOST.search(",".join(args))):
+            address = host[2] or host[3]
+            whole = f"[{address}]:{host[1]}" if host[3] else f"{address}:{host[1]}"
+            return self._network(pid, name, whole, errno, loopback=_LOOPBACK.match(address) is not None)
+        if errno in ("ENETUNREACH", "ECONNREFUSED"):
+            return None
+        wanted, written, folder = _wanted(name, args)
+        if written is None:
+            return None
+        try:
+            path = absolute(written, folder or self._cwd)
+        except UsageError:
+            return None
+        if wanted == "create" and "O_CREAT" in ",".join(args) and self._rules.exists(path):
+            wanted = "write"
+        rule, grant = self._why(name, wanted, path, errno, pid)
+        return Denied(wanted, path, errno, name, predicted=False, rule=rule or "", grant=grant or "", pid=pid)
+
+    def _why(self, name: str, wanted: str, path: str, errno: str, pid: int) -> tuple[str | None, str | None]:
+        match wanted:
+            case "write" | "create" | "remove":
+                return self._rules.why(Seen(name, wanted, errno, path, path, pid, "", 1))
+            case _:
+                decision = self._bound.explain(path, Access.READ)
+                beyond = "the policy allows it; the host itself does not"
+                return beyond if decision.allowed else decision.why, decision.grant
+
+    def _network(
+        self, pid: int, name: str, address: str, errno: str, *, loopback: bool = False
+    ) -> Denied | None:
+        """Without a network; with one it is not the sandbox that refuses."""
+        if self._bound.network is not Network.OFF:
+            return None
+        rule = "the network is off"
+        if errno == "ECONNREFUSED":
+            if not loopback:
+                return None
+            rule = "the network is off: the loopback inside is not the host's"
+        return Denied(
+            "connect", address, errno, name, predicted=False, rule=rule, grant="--network on", pid=pid
+        )
+
+
+def split(args: str) -> list[str]:
+    """The arguments of a call: commas in strings, structures and paths do not count."""
+    parts, depth = [""], 0
+    for piece in _PART.findall(args):
+        if piece in ("(", "[", "{"):
+            depth += 1
+        elif piece in (")", "]", "}"):
+            depth -= 1
+        if piece == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += piece
+    return [part.strip() for part in parts]
+
+
+def _wanted(name: str, args: list[str]) -> tuple[str, str | None, str | None]:
+    """What was wanted of which path, and relative to what."""
+    call = _CALLS.get(name)
+    if call is None or (call.aims[0] is Aim.OPEN and not _WRITING.search(",".join(args))):
+        texts = [_text(arg) for arg in args]
+        at = next((place for place, text in enumerate(texts) if text is not None), None)
+        if at is None:
+            return "read", None, None
+        return "read", texts[at], _folder(args[at - 1]) if at else None
+    if call.aims[0] is Aim.BIND:
+        sun = re.search(r'sun_path=("(?:[^"\\]|\\.)*")', ",".join(args))
+        return "create", _text(sun[1]) if sun else None, None
+    return _of_table(call, args)
+
+
+def _of_table(call: Call, args: list[str]) -> tuple[str, str | None, str | None]:
+    aim, place = call.aims[-1], call.places[-1] if call.places else None
+    if place is None or place.path >= len(args):
+        return "write", None, None
+    folder = None if place.directory is None else _folder(args[place.directory])
+    creates = "O_CREAT" in ",".join(args)
+    return access(aim, exists=not creates), _text(args[place.path]), folder
+
+
+def _folder(arg: str) -> str | None:
+    found = _DIRECTORY.fullmatch(arg)
+    return None if found is None else _unescaped(found[1])
+
+
+def _text(arg: str) -> str | None:
+    found = _STRING.match(arg)
+    return None if found is None else _unescaped(found[1])
+
+
+def _unescaped(text: str) -> str:
+    """What strace escaped, byte by byte; bytes that are no text are shown as escapes again."""
+
+    def one(found: "re.Match[str]") -> str:
+        code = found[1]
+        if code[0] == "x" and len(code) == 3:
+            return chr(int(code[1:], 16))
+        if code[0] in "01234567":
+            return chr(int(code, 8) & 0xFF)
+        return chr(_PLAIN[code]) if code in _PLAIN else code
+
+    plain = text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("latin-1")
+    return _ESCAPE.sub(one, plain).encode("latin-1").decode("utf-8", "backslashreplace")

@@ -1,0 +1,96 @@
+"""`holdfast config claude` and `holdfast config opencode`: the same decision, in a file of our own."""
+
+import sys
+from typing import Any
+
+import click
+
+from holdfast.commands import config_wish
+from holdfast.errors import HoldfastError
+
+_EXITS = """
+Exit codes of all of these: 0 done; 1 what is in force differs (check); 2 the arguments make no sense; 65
+the file holds what is not ours, or the agent refuses it; 66 something named is not there; 71 it could not
+be written, or the agent does not answer; 125 no safe decision is possible here, or the agent does not
+start without its sandbox.
+"""
+
+
+def _group(name: str, text: str) -> click.Group:
+    group = click.Group(name, help=text + _EXITS)
+
+    @group.command()
+    @config_wish.options
+    def plan(as_json: bool, **wished: Any) -> None:
+        """Print the decision, its reason, the change and the line that starts the agent; write nothing."""
+        from holdfast.agentconfig import ownfile
+        from holdfast.agentconfig.decision import Agent, Severity
+
+        agent = Agent(name)
+        try:
+            planned = ownfile.plan(ownfile.CLIENTS[agent], config_wish.order(agent, **wished))
+        except HoldfastError as exc:
+            config_wish.fail(exc)
+        config_wish.show(planned, as_json=as_json, done="would change")
+        sys.exit(125 if planned.decision.severity is Severity.REFUSED else 0)
+
+    @group.command()
+    @config_wish.options
+    def apply(as_json: bool, **wished: Any) -> None:
+        """Decide, and write it into the file of our own; no other file is touched."""
+        from holdfast.agentconfig import ownfile
+        from holdfast.agentconfig.decision import Agent
+
+        agent = Agent(name)
+        try:
+            applied = ownfile.apply(ownfile.CLIENTS[agent], config_wish.order(agent, **wished))
+        except HoldfastError as exc:
+            config_wish.fail(exc)
+        config_wish.show(applied, as_json=as_json, done="changed")
+
+    @group.command()
+    @config_wish.options
+    def check(as_json: bool, **wished: Any) -> None:
+        """Ask the real agent for the values in force in such a launch, and compare them with the decision."""
+        from holdfast.agentconfig import ownfile
+        from holdfast.agentconfig.decision import Agent
+
+        agent = Agent(name)
+        client = ownfile.CLIENTS[agent]
+        try:
+            planned, found = ownfile.check(client, config_wish.order(agent, **wished))
+        except HoldfastError as exc:
+            config_wish.fail(exc)
+        config_wish.compared(planned, found, client.unseen, agent=agent, as_json=as_json)
+
+    @group.command()
+    @config_wish.options
+    def remove(as_json: bool, **wished: Any) -> None:
+        """Delete the file that apply wrote."""
+        from holdfast.agentconfig import ownfile
+        from holdfast.agentconfig.decision import Agent
+
+        agent = Agent(name)
+        try:
+            edited = ownfile.remove(ownfile.CLIENTS[agent], config_wish.order(agent, **wished))
+        except HoldfastError as exc:
+            config_wish.fail(exc)
+        config_wish.removed(edited, as_json=as_json)
+
+    return group
+
+
+claude = _group(
+    "claude",
+    """Claude Code: the same decision as settings, in force in a launch with --settings.
+
+It confines commands in its own sandbox, and its file tools by rules.
+""",
+)
+opencode = _group(
+    "opencode",
+    """OpenCode: the same decision as rules, in force in a launch with OPENCODE_CONFIG_CONTENT.
+
+It has no sandbox: a command that the rules allow does all that you can do. Run it under holdfast exec.
+""",
+)

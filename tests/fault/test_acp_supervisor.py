@@ -1,0 +1,159 @@
+"""An agent led over ACP by supervisors that are killed: nothing is said to it twice, and nothing left out."""
+
+import asyncio
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from holdfast import HoldfastError, InvalidRequest, UsageError
+from holdfast.agents import background
+from holdfast.agents.book import Book
+from holdfast.agents.sdk import Worker, Workers
+from tests.fault.test_supervisor_killed import WITHIN_S, Place, place, until
+from tests.support import acp_agent
+from tests.support.dying_supervisor import WRITES
+
+__all__ = ["place"]
+
+ONCE = {"initialize": 1, "session/new": 1, "session/prompt": 1, "answer": 1, "error": 1}
+
+
+@pytest.fixture
+def agent(place: Place) -> Place:
+    program = place.bin / "qwen"
+    program.write_text(f"#!/bin/sh\nexec {sys.executable} {acp_agent.__file__}\n", "utf-8")
+    program.chmod(0o755)
+    return place
+
+
+async def run(place: Place, workers: Workers, **more: Any) -> Worker:
+    wish: dict[str, Any] = {"agent": "qwen", "prompt": "touch it", "acp": True, "unattended": False, **more}
+    return await workers.run(cwd=str(place.work), id="w", env=_env(place), **wish)
+
+
+def _env(place: Place) -> dict[str, str]:
+    return {"PATH": f"{place.bin}:/usr/bin:/bin", "HOME": str(place.work)}
+
+
+def heard(place: Place) -> dict[str, int]:
+    lines = [json.loads(line) for line in (place.work / "heard").read_text("utf-8").splitlines()]
+    return Counter(line.get("method") or ("error" if "error" in line else "answer") for line in lines)
+
+
+def done(place: Place) -> str | None:
+    found = place.work / "done"
+    return found.read_text("utf-8") if found.exists() else None
+
+
+async def ended(worker: Worker) -> dict[str, Any]:
+    async with asyncio.timeout(WITHIN_S):
+        return await worker.wait()
+
+
+async def test_a_request_is_shown_with_its_options_and_answered_once(agent: Place) -> None:
+    async with Workers.connect(agent.home) as workers:
+        worker = await run(agent, workers)
+        asks = (await until(worker, "waiting(decision)"))["asks"]
+        assert (asks["question"], asks["request"]) == ("touch done", "7")
+        assert [(one["id"], one["kind"]) for one in asks["options"]] == [
+            (one["optionId"], one["kind"]) for one in acp_agent.OPTIONS
+        ]
+        assert (agent.home / "workers" / "w" / "errand.json").stat().st_mode & 0o777 == 0o600
+        with pytest.raises(InvalidRequest):
+            await worker.approve(request="8")
+        with pytest.raises(UsageError):
+            await worker.approve("for ever")
+        given = await worker.approve(request="7")
+        assert (given["option"], given["denied"]) == ("once", False)
+        assert (await ended(worker))["state"] == "completed"
+        with pytest.raises(InvalidRequest):
+            await worker.approve()
+    assert done(agent) == "once"
+    assert heard(agent) == ONCE
+
+
+async def test_a_permanent_option_is_taken_by_its_name_only(agent: Place) -> None:
+    async with Workers.connect(agent.home) as workers:
+        worker = await run(agent, workers)
+        await until(worker, "waiting(decision)")
+        assert (await worker.approve("always"))["kind"] == "allow_always"
+        assert (await ended(worker))["state"] == "completed"
+    assert done(agent) == "always"
+
+
+async def test_a_denial_is_the_reason_of_a_run_that_did_nothing_else(agent: Place) -> None:
+    async with Workers.connect(agent.home) as workers:
+        worker = await run(agent, workers)
+        await until(worker, "waiting(decision)")
+        assert (await worker.deny())["denied"] is True
+        last = await ended(worker)
+    assert (last["state"], last["failure"]) == ("failed", "permission")
+    assert done(agent) is None
+
+
+async def test_an_unattended_run_allows_single_calls_and_asks_nobody(agent: Place) -> None:
+    async with Workers.connect(agent.home) as workers:
+        worker = await run(agent, workers, unattended=True)
+        assert (await ended(worker))["state"] == "completed"
+    assert done(agent) == "once"
+
+
+async def test_a_run_without_a_structured_channel_cannot_be_answered(agent: Place) -> None:
+    async with Workers.connect(agent.home) as workers:
+        worker = await agent.run(workers, "until [ -e go ]; do sleep 0.05; done")
+        with pytest.raises(InvalidRequest):
+            await worker.approve()
+        with pytest.raises(UsageError):
+            await workers.run("shell", cwd=str(agent.work), prompt="true", env=_env(agent), acp=True)
+        agent.go()
+        await ended(worker)
+
+
+async def test_a_question_outlives_its_supervisor(agent: Place) -> None:
+    async with Workers.connect(agent.home) as workers:
+        before = await until(await run(agent, workers), "waiting(decision)")
+        await agent.kill_supervisor()
+    async with Workers.connect(agent.home) as workers:
+        worker = await workers.find("w")
+        after = await until(worker, "waiting(decision)")
+        assert after["asks"] == before["asks"]
+        await worker.approve()
+        assert (await ended(worker))["state"] == "completed"
+    assert heard(agent) == ONCE
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("point", list(WRITES))
+async def test_what_a_dead_supervisor_had_to_say_is_said_once(agent: Place, point: str, number: int) -> None:
+    """The writes: initialize, session/new, session/prompt, the refusal to offer files, the answer."""
+    argv = [sys.executable, "-m", "tests.support.dying_supervisor", point, str(agent.home), str(number)]
+    Book(agent.home).prepare()
+    dying = subprocess.Popen(argv)  # noqa: ASYNC220
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            while not background.supervisor_socket(agent.home).exists():
+                await asyncio.sleep(0.02)
+        with contextlib.suppress(HoldfastError):
+            async with Workers.connect(agent.home) as workers:
+                worker = await run(agent, workers)
+                if number == 5:
+                    await until(worker, "waiting(decision)")
+                    await worker.approve()
+        assert await asyncio.to_thread(dying.wait, WITHIN_S) == -signal.SIGKILL
+    finally:
+        dying.kill()
+        await asyncio.to_thread(dying.wait)
+    async with Workers.connect(agent.home) as workers:
+        worker = await workers.find("w")
+        if (point, number) != ("after-write", 5):
+            await until(worker, "waiting(decision)")
+            await worker.approve()
+        assert (await ended(worker))["state"] == "completed"
+    assert done(agent) == "once"
+    assert heard(agent) == ONCE

@@ -1,0 +1,95 @@
+"""Text typed into real programs on real terminals: it arrives whole, or it is said that it did not."""
+
+import os
+import select
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from holdfast.agents import procwatch
+from holdfast.agents.escapes import Reader
+from holdfast.agents.keys import MAX_LINE, Delivery, Outcome, WaitFor, Write, pasted
+from holdfast.agents.screen import Screen
+from tests.support import watched
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+ROWS, COLUMNS = 24, 80
+READ_LINE: Final = (
+    "import sys; line = sys.stdin.readline(); print('got', len(line), flush=True); sys.stdin.read()"
+)
+
+
+class Worker:
+    """The other side of a program's terminal, as a supervisor sees it."""
+
+    def __init__(self, pid: int, master: int) -> None:
+        self.pid, self._master = pid, master
+        self.reader, self.screen = Reader(), Screen(ROWS, COLUMNS)
+
+    def pump(self, wait_s: float) -> str:
+        """What the screen shows, after more output or some time."""
+        if select.select([self._master], [], [], wait_s)[0]:
+            data = os.read(self._master, 65536)
+            self.reader.feed(data)
+            self.screen.feed(data)
+        return "\n".join(self.screen.look(time.monotonic()).lines)
+
+    def look(self) -> procwatch.Look:
+        return procwatch.look(self.pid)
+
+    def until_it_waits(self) -> None:
+        deadline = time.monotonic() + watched.WAIT_S
+        while not self.look().waiting:
+            assert time.monotonic() < deadline
+            self.pump(0.02)
+
+    def until_shown(self, text: str) -> None:
+        deadline = time.monotonic() + watched.WAIT_S
+        while text not in (shown := self.pump(0.02)):
+            assert time.monotonic() < deadline, shown
+
+    def send(self, data: bytes) -> Outcome:
+        delivery = Delivery(data)
+        while True:
+            terminal = self.look().terminal
+            assert terminal is not None
+            now = time.monotonic()
+            match delivery.step(now, self.screen.look(now).digest, unread=terminal.unread):
+                case Write(data=piece):
+                    os.write(self._master, piece)
+                case WaitFor(until=until):
+                    self.pump(min(0.05, max(0.0, until - now)))
+                case Outcome() as outcome:
+                    return outcome
+
+
+def test_a_paste_reaches_a_line_editor_and_is_submitted(tmp_path: Path) -> None:
+    shell = watched.Case(("bash", "--norc", "-i"))
+    with watched.started(shell, tmp_path) as (child, master):
+        worker = Worker(child.pid, master)
+        worker.until_it_waits()
+        text = pasted("echo sum=$((40+2))", bracketed=worker.reader.bracketed_paste, canonical=False)
+        assert worker.reader.bracketed_paste
+        assert worker.send(text) is Outcome.SUBMITTED
+        worker.until_shown("sum=42")
+
+
+def test_what_nobody_reads_was_typed_and_not_submitted(tmp_path: Path) -> None:
+    with watched.started(watched.Case(("sleep", "600")), tmp_path) as (child, master):
+        assert Worker(child.pid, master).send(b"hello") is Outcome.TYPED
+
+
+@pytest.mark.parametrize("more", [0, 1000], ids=["fits", "does not fit"])
+def test_a_line_is_as_long_as_the_terminal_keeps(tmp_path: Path, more: int) -> None:
+    program = watched.Case((sys.executable, "-I", "-c", READ_LINE))
+    with watched.started(program, tmp_path) as (child, master):
+        worker = Worker(child.pid, master)
+        worker.until_it_waits()
+        for _ in range((MAX_LINE + more) // 5):
+            os.write(master, b"12345")
+            worker.pump(0)
+        os.write(master, b"\r")
+        worker.until_shown(f"got {MAX_LINE + 1}")

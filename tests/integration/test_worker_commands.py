@@ -1,0 +1,176 @@
+"""`holdfast worker` and `holdfast.Workers`, with the real supervisor and exec server in the background."""
+
+import asyncio
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.agents import background, tmux
+from holdfast.agents.sdk import Workers
+from holdfast.errors import InvalidRequest, NotFound
+from tests.support.arena import end_exec_server, end_listener
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is Linux's")
+
+WAIT_S = 30.0
+
+
+@dataclass(frozen=True)
+class Place:
+    home: Path
+    work: Path
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        env = {**os.environ, "HOLDFAST_HOME": str(self.home)}
+        argv = [sys.executable, "-m", "holdfast", "worker", *words]
+        return subprocess.run(
+            argv, cwd=self.work, env=env, capture_output=True, text=True, timeout=WAIT_S, check=False
+        )
+
+
+@asynccontextmanager
+async def place() -> AsyncIterator[Place]:
+    """A home of its own whose background processes are ended whatever happens."""
+    folder = Path(tempfile.mkdtemp(prefix="hf-", dir="/var/tmp"))
+    (folder / "work").mkdir()
+    here = Place(folder / "home", folder / "work")
+    try:
+        yield here
+    finally:
+        await end_listener(background.supervisor_socket(here.home), signal.SIGTERM)
+        await end_exec_server(here.home)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _state(changes: AsyncIterator[dict[str, Any]], wanted: str) -> dict[str, Any]:
+    async with asyncio.timeout(WAIT_S):
+        async for change in changes:
+            if wanted in (change["state"], f"{change['state']}({change['detail']})"):
+                return change
+    raise AssertionError(f"it never was {wanted}")
+
+
+async def test_a_worker_is_followed_to_its_end_and_explained() -> None:
+    async with place() as here:
+        done = await asyncio.to_thread(here.command, "run", "shell", "--id", "one", "echo said; exit 0")
+        assert done.returncode == 0, done.stderr
+        assert "completed" in done.stdout.splitlines()[-1]
+        failed = await asyncio.to_thread(
+            here.command, "run", "shell", "--id", "two", "--json", "mkdir /no; exit 3"
+        )
+        assert failed.returncode == 1
+        last = json.loads(failed.stdout.splitlines()[-1])
+        assert (last["state"], last["failure"], last["schemaVersion"]) == ("failed", "sandbox", 1)
+        assert "/no" in last["about"]
+        listed = await asyncio.to_thread(here.command, "list", "--all", "--json")
+        assert [report["id"] for report in json.loads(listed.stdout)] == ["one", "two"]
+        assert json.loads((await asyncio.to_thread(here.command, "list", "--json")).stdout) == []
+        why = await asyncio.to_thread(here.command, "why", "two")
+        assert "rule exit-denied" in why.stdout
+        assert (await asyncio.to_thread(here.command, "logs", "one")).stdout == "said\n"
+
+
+async def test_what_cannot_be_meant_is_said_in_one_line() -> None:
+    async with place() as here:
+        for words, code, text in (
+            (("run", "nobody", "hi"), 2, "no agent `nobody`"),
+            (("status", "nobody-1"), 66, "no worker nobody-1"),
+            (("status", "../../etc"), 2, "not a worker's id"),
+            (("run", "shell", "--cwd", "/no/such", "true"), 2, "/no/such"),
+        ):
+            done = await asyncio.to_thread(here.command, *words)
+            assert done.returncode == code, (words, done.stderr)
+            assert text in done.stderr
+            assert len(done.stderr.splitlines()) <= 2
+
+
+async def test_a_program_starts_watches_answers_and_stops_a_worker() -> None:
+    async with place() as here, Workers.connect(here.home) as workers:
+        worker = await workers.run(
+            "shell", cwd=str(here.work), prompt="read x; echo got $x; sleep 60", tty=True
+        )
+        changes = worker.changes()
+        waiting = await _state(changes, "waiting(prompt)")
+        assert waiting["backend"] == "namespaces"
+        assert await worker.send("hello") == "submitted"
+        assert (await _state(changes, "running"))["id"] == worker.id
+        with pytest.raises(InvalidRequest):
+            await worker.send("not now")
+        ended = await worker.stop(grace_s=1)
+        assert (ended["state"], ended["failure"]) == ("failed", "killed")
+        with pytest.raises(NotFound):
+            await workers.find("shell-000000")
+
+
+async def test_nothing_is_typed_at_a_password_prompt() -> None:
+    async with place() as here, Workers.connect(here.home) as workers:
+        prompt = "stty -echo; read x; stty echo; echo done"
+        worker = await workers.run("shell", cwd=str(here.work), prompt=prompt, tty=True)
+        await _state(worker.changes(), "waiting(password)")
+        with pytest.raises(InvalidRequest):
+            await worker.send("secret")
+        await worker.stop(grace_s=0)
+
+
+async def test_secrets_are_nowhere_on_disk() -> None:
+    secret = secrets.token_hex(16)
+    async with place() as here, Workers.connect(here.home) as workers:
+        env = {"PATH": os.environ["PATH"], "MY_TOKEN": secret}
+        worker = await workers.run("shell", cwd=str(here.work), prompt='test -n "$MY_TOKEN"', env=env)
+        assert (await worker.wait())["state"] == "completed"
+        found = [
+            path for path in here.home.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()
+        ]
+        assert found == []
+        record = json.loads((here.home / "workers" / worker.id / "record.json").read_text("utf-8"))
+        assert "MY_TOKEN" in record["environment"]
+
+
+async def test_a_pane_shows_the_worker_and_owns_nothing() -> None:
+    socket = f"hf-{secrets.token_hex(4)}"
+    async with place() as here, Workers.connect(here.home) as workers:
+        worker = await workers.run(
+            "shell", cwd=str(here.work), prompt="echo up; read x; echo $x; sleep 60", tty=True
+        )
+        await _state(worker.changes(), "waiting(prompt)")
+        try:
+            pane = await tmux.show(here.home, worker.id, socket=socket)
+            assert pane.startswith("%")
+            await _shows(socket, pane, "up")
+            await _tmux(socket, "send-keys", "-t", pane, "typed", "Enter")
+            await _shows(socket, pane, "typed\ntyped")
+        finally:
+            await _tmux(socket, "kill-server")
+        assert (await worker.status())["state"] == "running"
+        await worker.stop(grace_s=0)
+
+
+async def _tmux(socket: str, *words: str) -> str:
+    argv = ["tmux", "-L", socket, *words]
+    done = await asyncio.to_thread(
+        subprocess.run, argv, capture_output=True, text=True, timeout=10, check=False
+    )
+    return str(done.stdout)
+
+
+async def _shows(socket: str, pane: str, text: str) -> None:
+    seen = ""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(WAIT_S):
+            while text not in seen:
+                await asyncio.sleep(0.1)
+                seen = (await _tmux(socket, "capture-pane", "-p", "-t", pane)).strip()
+    assert text in seen
