@@ -155,7 +155,8 @@ class TerminalChannel:
         seen = self._screen.look(at)
         shown = (signs.read_screen(seen.lines, self._agent, at), signs.read_stability(seen.changed_at, at))
         found = [item for item in shown if item is not None]
-        return [*found, *self._kernel.look(at, full_screen=self._reader.alternate)]
+        # The screen last: it says what the terminal is waited for.
+        return [*self._kernel.look(at, full_screen=self._reader.alternate), *found]
 
     def input(self, at: float) -> Input | None:
         seen = self._screen.look(at)

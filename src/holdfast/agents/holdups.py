@@ -190,9 +190,17 @@ def proof(digest: Digest) -> Status | None:
 
 
 def wants(digest: Digest) -> Status | None:
-    """The strongest report that stands is a question."""
-    voice = digest.voice()
-    return waiting(digest, voice, digest.since(digest.live[0])) if voice is not None and asks(voice) else None
+    """The strongest report that stands is a question.
+
+    That a program waits for its terminal is no answer to what it shows there: the screen says for what.
+    """
+    for index in digest.live:
+        item = digest.items[index]
+        if asks(item):
+            return waiting(digest, item, digest.since(index))
+        if item.source is not Source.SYSCALL or not rests(item):
+            return None
+    return None
 
 
 def _waits_by_its_own_word(digest: Digest) -> bool:

@@ -216,3 +216,13 @@ def test_a_status_shows_what_decided_and_then_what_else_stands_bounded() -> None
     status = holdups.wants(Digest(story(*rows), 20.0, 0.0))
     assert status is not None
     assert [item.source for item in status.evidence] == sorted(Source)[1 : 1 + holdups.MAX_SHOWN]
+
+
+def test_the_screen_says_what_the_terminal_is_waited_for() -> None:
+    reads: Row = (1, Source.SYSCALL, Wants(Want.PROMPT))
+    dialog: Row = (1, Source.SCREEN, Wants(Want.DECISION, "run it?"))
+    found = holdups.wants(Digest(story(reads, dialog), 2.0, 0.0))
+    assert found is not None
+    assert (found.state, found.detail) == (State.WAITING, Want.DECISION)
+    working: Row = (1, Source.SYSCALL, Working(Work.TOOL))
+    assert holdups.wants(Digest(story(working, dialog), 2.0, 0.0)) is None
