@@ -25,6 +25,7 @@ from holdfast.agents.evidence import (
     Work,
     Working,
 )
+from holdfast.agents.signs import is_unknown_dialog
 from holdfast.agents.verdict import denial_words
 
 DENIALS: Final = 3  # two can be a probe and its second try
@@ -192,12 +193,13 @@ def proof(digest: Digest) -> Status | None:
 def wants(digest: Digest) -> Status | None:
     """The strongest report that stands is a question.
 
-    That a program waits for its terminal is no answer to what it shows there: the screen says for what.
+    That a program waits for its terminal is no answer to what it shows there: a dialog that is known says
+    for what.
     """
-    for index in digest.live:
+    for place, index in enumerate(digest.live):
         item = digest.items[index]
         if asks(item):
-            return waiting(digest, item, digest.since(index))
+            return None if place and is_unknown_dialog(item) else waiting(digest, item, digest.since(index))
         if item.source is not Source.SYSCALL or not rests(item):
             return None
     return None
