@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,10 +27,13 @@ ONCE = {"initialize": 1, "session/new": 1, "session/prompt": 1, "answer": 1, "er
 
 @pytest.fixture
 def agent(place: Place) -> Place:
-    program = place.bin / "qwen"
-    program.write_text(f"#!/bin/sh\nexec {sys.executable} {acp_agent.__file__}\n", "utf-8")
-    program.chmod(0o755)
+    _program(place.bin / "qwen", f"#!/bin/sh\nexec {sys.executable} {acp_agent.__file__}\n")
     return place
+
+
+def _program(path: Path, text: str) -> None:
+    path.write_text(text, "utf-8")
+    path.chmod(0o755)
 
 
 async def run(place: Place, workers: Workers, **more: Any) -> Worker:
@@ -113,6 +117,43 @@ async def test_a_run_without_a_structured_channel_cannot_be_answered(agent: Plac
             await workers.run("shell", cwd=str(agent.work), prompt="true", env=_env(agent), acp=True)
         agent.go()
         await ended(worker)
+
+
+DIALOG = """#!/bin/sh
+printf '  Would you like to run the following command?\\r\\n'
+yes='\u203a 1. Yes, proceed (y)'
+[ -e unknown ] && yes='> Yes'
+printf '%s\\r\\n  3. No (esc)\\r\\n' "$yes"
+printf '  Press enter to confirm or esc to cancel\\r\\n'
+stty raw -echo
+head -c 1 > pressed
+"""
+
+
+@pytest.mark.parametrize(("deny", "key"), [(False, "y"), (True, "\x1b")])
+async def test_a_dialog_on_a_terminal_is_answered_by_its_key(place: Place, deny: bool, key: str) -> None:
+    _program(place.bin / "codex", DIALOG)
+    async with Workers.connect(place.home) as workers:
+        worker = await run(place, workers, agent="codex", prompt=None, acp=False)
+        await until(worker, "waiting(decision)")
+        given = await (worker.deny if deny else worker.approve)()
+        assert given["denied"] is deny
+        await ended(worker)
+    assert (place.work / "pressed").read_text("utf-8") == key
+
+
+async def test_a_dialog_that_nobody_has_described_is_left_to_a_person(place: Place) -> None:
+    _program(place.bin / "codex", DIALOG)
+    (place.work / "unknown").touch()
+    async with Workers.connect(place.home) as workers:
+        worker = await run(place, workers, agent="codex", prompt=None, acp=False)
+        await until(worker, "waiting(decision)")
+        with pytest.raises(InvalidRequest):
+            await worker.approve()
+        with pytest.raises(UsageError):
+            await worker.approve("once")
+        await worker.stop(grace_s=0.0)
+    assert (place.work / "pressed").read_text("utf-8") == ""
 
 
 async def test_a_question_outlives_its_supervisor(agent: Place) -> None:

@@ -1,4 +1,4 @@
-"""However an agent's output is cut, the same is understood and the same is said; nothing it says does harm."""
+"""However an agent's output is cut, the same is understood and said; nothing it says breaks the reading."""
 
 import itertools
 import json
@@ -33,21 +33,11 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
-MEMBERS = st.sampled_from(
-    [
-        "id",
-        "method",
-        "params",
-        "result",
-        "error",
-        "update",
-        "sessionUpdate",
-        "options",
-        "optionId",
-        "toolCall",
-    ]
-    + ["status", "code", "message", "data", "stopReason", "configOptions", "models", "sessionId", "content"]
+_MEMBERS = (
+    "id method params result error update sessionUpdate options optionId toolCall status code message data"
+    " stopReason configOptions models sessionId content"
 )
+MEMBERS = st.sampled_from(_MEMBERS.split())
 SHAPED = st.recursive(
     st.none()
     | st.integers()

@@ -58,10 +58,10 @@ async def _by_option(
 
 async def _by_keys(worker: Worker, agent: Agent, *, deny: bool) -> dict[str, object]:
     status = worker.status
-    if status.state is not State.WAITING or status.detail != Want.DECISION:
-        raise InvalidRequest(_nothing(worker))
     shown = worker.channel.shown().replace("\r\n", "\n")
     dialog = next((one for one in agent.dialogs if one.pattern.search(shown)), None)
+    if status.state is not State.WAITING or (dialog is None and status.detail != Want.DECISION):
+        raise InvalidRequest(_nothing(worker))
     if dialog is None:
         raise InvalidRequest(f"nobody has described the keys of this dialog of {agent.name}", remedy=_ATTACH)
     keys = dialog.deny if deny else dialog.approve

@@ -166,7 +166,8 @@ class TerminalChannel:
         found = [item for item in shown if item is not None]
         # One that shows when it is busy reads the keyboard all the time, on whichever screen it draws.
         full_screen = self._reader.alternate or bool(self._agent.busy)
-        return [*found, *self._kernel.look(at, full_screen=full_screen)]
+        # The screen last: it says what the terminal is waited for.
+        return [*self._kernel.look(at, full_screen=full_screen), *found]
 
     def input(self, at: float) -> Input | None:
         seen = self._screen.look(at)

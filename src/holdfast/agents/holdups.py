@@ -25,6 +25,7 @@ from holdfast.agents.evidence import (
     Work,
     Working,
 )
+from holdfast.agents.signs import is_unknown_dialog
 from holdfast.agents.verdict import denial_words
 
 DENIALS: Final = 3  # two can be a probe and its second try
@@ -196,7 +197,10 @@ def proof(digest: Digest) -> Status | None:
 
 
 def wants(digest: Digest) -> Status | None:
-    """The strongest report that stands is a question; or it says that it rests, and its screen says why."""
+    """The strongest report that stands is a question; or it says that it rests, and its screen says why.
+
+    A dialog that nobody knows does not outweigh what the kernel says.
+    """
     voice = digest.voice()
     if voice is None:
         return None
@@ -204,7 +208,8 @@ def wants(digest: Digest) -> Status | None:
         return waiting(digest, voice, digest.since(digest.live[0]))
     for index in digest.live if rests(voice) else ():
         item = digest.items[index]
-        if item.source is Source.SCREEN and asks(item):
+        guessed = voice.source is Source.SYSCALL and is_unknown_dialog(item)
+        if item.source is Source.SCREEN and asks(item) and not guessed:
             return waiting(digest, item, digest.since(index))
     return None
 

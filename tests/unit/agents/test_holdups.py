@@ -241,3 +241,13 @@ def test_an_attempt_after_no_answer_at_all_complains_of_the_network() -> None:
     answered: Row = (2, Source.PROTOCOL, Retrying(1, None, None, 500))
     assert holdups.cut_off(Digest(story(denied, silent), 3.0, 0.0)) is not None
     assert holdups.cut_off(Digest(story(denied, answered), 3.0, 0.0)) is None
+
+
+def test_the_screen_says_what_the_terminal_is_waited_for() -> None:
+    reads: Row = (1, Source.SYSCALL, Wants(Want.PROMPT))
+    dialog: Row = (1, Source.SCREEN, Wants(Want.DECISION, "run it?"))
+    found = holdups.wants(Digest(story(reads, dialog), 2.0, 0.0))
+    assert found is not None
+    assert (found.state, found.detail) == (State.WAITING, Want.DECISION)
+    working: Row = (1, Source.SYSCALL, Working(Work.TOOL))
+    assert holdups.wants(Digest(story(working, dialog), 2.0, 0.0)) is None
