@@ -84,7 +84,7 @@ class OpencodeEvents(JsonEvents):
         if reason == "tool-calls" and self._stopped:
             return [self.failed(self._stopped, failure=Failure.PERMISSION)]
         if reason == "tool-calls":
-            return [Progress(Work.STREAMING), Working(Work.THINKING)]
+            return [Progress(Work.TOOL), Working(Work.THINKING)]
         if reason in _UNFINISHED:
             return [self.failed(f"the step ended with: {reason}", failure=_UNFINISHED[reason])]
         if reason in _CUT:
