@@ -31,6 +31,7 @@ CLAUDE = Agent(
     interactive=("{unattended}", "{model}"),
     model_options=("--model", "{model}"),
     unattended=("--permission-mode", "bypassPermissions"),
+    asking=("--permission-mode", "default"),  # without it a classifier decides, and most is done unasked
     unattended_environment={"IS_SANDBOX": "1"},  # root may not bypass without it
     prompt_by=PromptBy.STDIN,
     stdin=Stdin.IGNORES,  # it warns after 3 s and goes on
