@@ -136,9 +136,9 @@ class Agent:
     interactive: tuple[str, ...] = ()
     model_options: tuple[str, ...] = ()
     unattended: tuple[str, ...] = ()  # lets it act without asking: the sandbox around it is the boundary
-    attended: tuple[str, ...] = ()  # makes it ask first, where that is not what it does anyway
     unattended_environment: Mapping[str, str] = field(default_factory=dict)
-    asking_environment: Mapping[str, str] = field(default_factory=dict)  # lets it ask where it would not
+    asking: tuple[str, ...] = ()  # stands for {unattended} otherwise: lets it ask where it would not
+    asking_environment: Mapping[str, str] = field(default_factory=dict)
     prompt_by: PromptBy = PromptBy.ARGUMENT
     stdin: Stdin = Stdin.IGNORES
     channel: Channel = Channel.NONE
@@ -207,7 +207,7 @@ def launch(
         if item == "{model}":
             arguments += [fill(part, called) for part in agent.model_options] if model else []
         elif item == "{unattended}":
-            arguments += agent.unattended if unattended else agent.attended
+            arguments += agent.unattended if unattended else agent.asking
         else:
             arguments.append(fill(item, words))
     environment = dict(agent.environment)

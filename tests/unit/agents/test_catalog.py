@@ -132,6 +132,12 @@ def test_an_acp_server_is_told_its_model_in_one_way() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["claude", "gemini", "qwen"])
+def test_one_that_is_to_ask_leaves_no_decision_to_a_classifier(name: str) -> None:
+    for acp in (False, CATALOG[name].acp is not None):
+        assert "default" in launch(CATALOG[name], state="/s", prompt="x", acp=acp).arguments
+
+
 BUSY = [
     ("codex", "• Working (3s • esc to interrupt)\n\u203a Ask Codex to do anything"),
     ("opencode", "   ■■■■■■⬝⬝  esc interrupt            tab agents  ctrl+p commands"),
