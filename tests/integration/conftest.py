@@ -1,4 +1,4 @@
-"""A real PostgreSQL server for each worker of the test run that asks for one, and stores on it and on SQLite."""
+"""A real PostgreSQL server for each worker of the test run that asks for one, stores on it and on SQLite."""
 
 from collections.abc import Iterator
 from pathlib import Path
