@@ -91,20 +91,22 @@ class SqliteDatabase:
             time.sleep(min(POLL_S, left))
 
     def copy_to(self, path: str) -> None:
-        """A consistent copy while others go on; it is complete when this returns."""
-        with _told(self), contextlib.closing(sqlite3.connect(path)) as target:
+        """A consistent copy while others go on, on disk when this returns; what is there is overwritten."""
+        with _told(self), contextlib.closing(sqlite3.connect(path, timeout=BUSY_S)) as target:
             self._db.backup(target)
-            target.execute("PRAGMA journal_mode = DELETE")
 
     def faults(self) -> list[str]:
-        """What SQLite itself finds wrong with the file."""
-        with _told(self):
-            found = [str(row["integrity_check"]) for row in self._run("PRAGMA integrity_check(10)", {})]
-            broken = self._run("PRAGMA foreign_key_check", {})
-        wrong = [text for text in found if text != "ok"]
-        return wrong + [
-            f"a row of {row['table']} names a {row['parent']} that is not there" for row in broken
-        ]
+        """What SQLite itself finds wrong with the file; then it is only read from now on."""
+        try:
+            with _told(self):
+                found = [str(row["integrity_check"]) for row in self._run("PRAGMA integrity_check(10)", {})]
+                if found != ["ok"]:
+                    self.note_damage()
+                    return found
+                broken = self._run("PRAGMA foreign_key_check", {})
+        except StoreDamaged as exc:
+            return [str(exc)]
+        return [f"a row of {row['table']} names a {row['parent']} that is not there" for row in broken]
 
     def close(self) -> None:
         self._db.close()
@@ -122,13 +124,13 @@ class SqliteDatabase:
             raise OperationFailed(f"cannot make a board at {self.path}: {exc.strerror}") from None
 
     def _prepare(self) -> None:
-        self._db.execute("PRAGMA foreign_keys = ON")
-        self._db.execute("PRAGMA synchronous = FULL")
-        self._db.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        self._set("foreign_keys = ON")
+        self._set("synchronous = FULL")
+        self._set(f"wal_autocheckpoint = {CHECKPOINT_PAGES}")
         steps = database.migrations("sqlite")
         if _patiently(lambda: self._pragma("user_version")) == len(steps) or self.damaged:
             return
-        _patiently(lambda: self._db.execute("PRAGMA journal_mode = WAL"))
+        self._set("journal_mode = WAL")
         _patiently(lambda: self._db.execute("BEGIN IMMEDIATE"))
         try:
             done = self._pragma("user_version")
@@ -155,6 +157,9 @@ class SqliteDatabase:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
             raise
+
+    def _set(self, pragma: str) -> None:
+        _patiently(lambda: self._db.execute(f"PRAGMA {pragma}"))  # any of them may meet a lock
 
     def _run(self, text: str, values: Mapping[str, Value]) -> list[Row]:
         return self._db.execute(text, values).fetchall()

@@ -17,7 +17,7 @@ from holdfast.board.retry import Failure
 from holdfast.board.rows import Board, Comment, Detail, Event, JsonObject, NewTask, Run, RunRef, Task
 from holdfast.board.runs import Refusal, Report
 from holdfast.board.transitions import Move, Status
-from holdfast.errors import StaleRun, UsageError
+from holdfast.errors import StaleRun, Unreachable, UsageError
 
 LEASE_MS: Final = 60_000  # unless the claim says otherwise; heartbeats come several times in that time
 _POSTGRES: Final = ("postgresql://", "postgres://")
@@ -32,8 +32,10 @@ def open_store(address: str, *, create: bool = True, clock: Clock | None = None)
         StoreDamaged: the file is no board any more.
     """
     if address.startswith(_POSTGRES):
-        from holdfast.board.postgres import PostgresDatabase
-
+        try:
+            from holdfast.board.postgres import PostgresDatabase
+        except ImportError:
+            raise Unreachable("psycopg is not installed", remedy="pip install 'holdfast[postgres]'") from None
         return Store(PostgresDatabase(address, create=create, clock=clock))
     from holdfast.board.sqlite import SqliteDatabase, wall_clock
 
@@ -220,6 +222,10 @@ class Store:
         return answer
 
     # --- looking
+
+    def now_ms(self) -> int:
+        """The store's clock, which dates everything."""
+        return self.database.read(lambda tx: tx.now_ms)
 
     def boards(self) -> list[Board]:
         return self.database.read(lists.boards)
