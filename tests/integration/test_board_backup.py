@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.board.backup import backup, restore
+from holdfast.board.database import Transaction
 from holdfast.board.rows import NewTask
 from holdfast.board.store import Store, open_store
 from holdfast.board.transitions import Move, Status
@@ -97,7 +98,12 @@ def test_a_copy_is_made_while_a_writer_is_at_work(sqlite: str, tmp_path: Path) -
         store.create_board("b")
         busy_board(store)
         before = content(store)
-        writer.database.read(lambda tx: (tx.all("board_list"), backup(store, tmp_path / "copy.db")))
+
+        def meanwhile(tx: Transaction) -> None:
+            tx.all("board_list")
+            backup(store, tmp_path / "copy.db")
+
+        writer.database.write(meanwhile)
         made(writer)
     with open_store(str(tmp_path / "copy.db"), create=False) as copy:
         assert content(copy) == before

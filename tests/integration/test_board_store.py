@@ -1,6 +1,7 @@
 """What the store promises, on SQLite and on a real PostgreSQL server: one suite for both."""
 
 import itertools
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -26,7 +27,7 @@ def kinds(store: Store, task: str) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def sound(store: Store) -> object:
+def sound(store: Store) -> Iterator[None]:
     """Whatever a test does, everything still adds up afterwards."""
     yield
     assert store.faults() == []
@@ -343,7 +344,7 @@ def test_a_superseded_run_changes_nothing(store: Store, clock: SettableClock, ve
     _, new = claimed(store)
     clock.now_ms += 1000
     before = store.show(task.id)
-    verbs = {
+    verbs: dict[str, Callable[[], object]] = {
         "heartbeat": lambda: store.heartbeat(old.ref, lease_ms=10**6),
         "comment": lambda: store.run_comment(old.ref, "e", "x"),
         "create": lambda: store.create_child(old.ref, "e", NewTask(title="x")),

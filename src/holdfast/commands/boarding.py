@@ -1,7 +1,6 @@
 """What the commands of the board share: where the store is, how answers and errors are said, exit codes."""
 
 import functools
-import getpass
 import os
 import sys
 from collections.abc import Callable
@@ -92,6 +91,8 @@ def refuse(exc: HoldfastError, *, as_json: bool) -> NoReturn:
 
 def me() -> str:
     """Whoever types, as events name them."""
+    import getpass
+
     try:
         return getpass.getuser()
     except (KeyError, OSError):

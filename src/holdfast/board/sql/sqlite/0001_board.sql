@@ -65,6 +65,7 @@ CREATE TABLE tasks (
 
 CREATE INDEX tasks_ready ON tasks (board, priority DESC, created_ms, id) WHERE status = 'ready';
 CREATE INDEX tasks_ready_of ON tasks (board, assignee, priority DESC, created_ms, id) WHERE status = 'ready';
+CREATE UNIQUE INDEX tasks_held ON tasks (run_id) WHERE run_id IS NOT NULL;
 CREATE INDEX tasks_timed ON tasks (board, wake_ms) WHERE wake_ms IS NOT NULL;
 CREATE INDEX tasks_page ON tasks (board, created_ms DESC, id DESC);
 CREATE INDEX tasks_status_page ON tasks (board, status, created_ms DESC, id DESC);
