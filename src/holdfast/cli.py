@@ -12,12 +12,14 @@ from typing import Any, Literal, TypeVar
 import click
 
 from holdfast import __version__
+from holdfast.commands.board import board
 from holdfast.commands.config import config
 from holdfast.commands.cp import cp
 from holdfast.commands.doctor import doctor
 from holdfast.commands.duration import duration
 from holdfast.commands.limits import Limits, backend_option, choice_of, degraded_option, limited
 from holdfast.commands.oneline import OneLine, fail
+from holdfast.commands.task import task
 from holdfast.commands.worker import worker
 from holdfast.errors import HoldfastError, StartupError
 from holdfast.server.address import DEFAULT
@@ -35,6 +37,8 @@ cli.add_command(config)
 cli.add_command(doctor)
 cli.add_command(cp)
 cli.add_command(worker)
+cli.add_command(board)
+cli.add_command(task)
 
 
 @cli.command()

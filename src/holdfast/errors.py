@@ -7,6 +7,7 @@ The first split is by whose fault it is:
         MethodNotFound      ... a method nobody implements
       InvalidRequest        the caller asked at the wrong time, or for what the host refuses
         PeerRefused         ... without the right to ask at all
+        IllegalTransition   ... for a move that this task does not have
       NotFound              the file, handle or directory is not there
       SessionAttached       the session is in use; try again shortly
       OperationFailed       the host could not do it (spawn, read, write, connect)
@@ -19,6 +20,9 @@ The first split is by whose fault it is:
       OutputLost            events of one process are gone for good
       SandboxUnavailable    the host cannot enforce the policy
       StartupError          the server cannot begin to serve
+      Conflict              somebody else was first, or said something else under the same name
+        StaleRun            ... namely the run that has taken over
+      StoreDamaged          the board's file is broken; it is not written to any more
 """
 
 import errno
@@ -49,6 +53,10 @@ class InvalidRequest(HoldfastError):
 
 class PeerRefused(InvalidRequest):
     """The peer has not shown that it may connect."""
+
+
+class IllegalTransition(InvalidRequest):
+    """The task does not move that way from where it is, or not for this caller."""
 
 
 class NotFound(HoldfastError):
@@ -107,6 +115,18 @@ class StartupError(HoldfastError):
     """The server cannot begin to serve."""
 
 
+class Conflict(HoldfastError):
+    """Somebody else was first, or said something else under the same key; nothing has changed."""
+
+
+class StaleRun(Conflict):
+    """The run does not hold its task any more; whatever it says changes nothing."""
+
+
+class StoreDamaged(HoldfastError):
+    """The board's file is broken; nothing is written to it until it has been restored."""
+
+
 class Face(NamedTuple):
     """How an error looks from outside."""
 
@@ -120,6 +140,7 @@ FACES: Final[dict[type[HoldfastError], Face]] = {
     MethodNotFound: Face(-32601, 2, 404),
     InvalidRequest: Face(-32600, 65, 400),
     PeerRefused: Face(-32600, 77, 401),
+    IllegalTransition: Face(-32030, 65, 409),
     NotFound: Face(-32004, 66, 404),
     SessionAttached: Face(-32010, 75, 409),
     OperationFailed: Face(-32603, 71, 500),
@@ -132,6 +153,9 @@ FACES: Final[dict[type[HoldfastError], Face]] = {
     OutputLost: Face(-32603, 74, 500),
     SandboxUnavailable: Face(-32602, 125, 503),
     StartupError: Face(-32603, 1, 500),
+    Conflict: Face(-32031, 73, 409),
+    StaleRun: Face(-32032, 73, 409),
+    StoreDamaged: Face(-32603, 74, 503),
 }
 
 INTERNAL: Final = Face(-32603, 70, 500)

@@ -18,6 +18,7 @@ PURE_STDLIB = {
     "codecs",
     "collections",
     "dataclasses",
+    "datetime",
     "decimal",
     "difflib",
     "enum",
@@ -42,7 +43,7 @@ PURE_THIRD_PARTY = {"msgspec", "pybase64"}
 LAYERS = [  # lower may not import higher; names on one line may not import each other
     {"errors", "log", "tracing"},
     {"wire", "sandbox"},
-    {"server", "outcome", "profile", "streams", "agentconfig"},
+    {"server", "outcome", "profile", "streams", "agentconfig", "board"},
     {"client"},
     {"sync"},
     {"run"},

@@ -10,9 +10,11 @@ from holdfast import errors
 from holdfast.errors import (
     FACES,
     INTERNAL,
+    Conflict,
     ConnectionLost,
     Face,
     HoldfastError,
+    IllegalTransition,
     InvalidRequest,
     MethodNotFound,
     NotFound,
@@ -24,6 +26,8 @@ from holdfast.errors import (
     SandboxUnavailable,
     SessionAttached,
     SessionLost,
+    StaleRun,
+    StoreDamaged,
     TokenRefused,
     Unreachable,
     UsageError,
@@ -53,6 +57,10 @@ CLASSES = [cls for cls in vars(errors).values() if isinstance(cls, type) and iss
         (TokenRefused, -32600),
         (SessionLost, -32000),
         (OutputLost, -32603),
+        (IllegalTransition, -32030),
+        (Conflict, -32031),
+        (StaleRun, -32032),
+        (StoreDamaged, -32603),
     ],
 )
 def test_the_protocol_knows_each_error_by_its_code(cls: type[HoldfastError], code: int) -> None:

@@ -1,0 +1,1 @@
+"""The kanban board: tasks, their runs, and who may move them where."""

@@ -1,0 +1,145 @@
+"""A store to a file and back: a copy that SQLite can open, or lines of JSON that any store reads.
+
+The name of the file decides: `.jsonl` is lines. Nothing is trusted before it has been counted again, and
+nothing that was there is thrown away: what a restore replaces stays beside it under another name.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from holdfast.board import transfer
+from holdfast.board.sqlite import SqliteDatabase, wall_clock
+from holdfast.board.store import Store, open_store
+from holdfast.errors import Conflict, InvalidRequest, NotFound, OperationFailed, StoreDamaged
+
+LINES: Final = ".jsonl"
+_BESIDE: Final = ("", "-wal", "-shm")
+
+
+def backup(store: Store, path: Path) -> None:
+    """Write a copy while others go on. It is there whole, checked and on disk, or not at all.
+
+    Raises:
+        InvalidRequest: a store that is no file is kept as lines only.
+        StoreDamaged: the copy does not add up, and so neither does the store.
+    """
+    database = store.database
+    if path.suffix != LINES and not isinstance(database, SqliteDatabase):
+        raise InvalidRequest(
+            "a PostgreSQL store is kept as lines", remedy=f"name a file that ends in {LINES}"
+        )
+    part = path.with_name(f".{path.name}.part")
+    try:
+        _remove(part)
+        if isinstance(database, SqliteDatabase) and path.suffix != LINES:
+            database.copy_to(str(part))
+            _checked(part)
+        else:
+            with open(part, "xb") as file:
+                os.chmod(part, 0o600)
+                database.read(lambda tx: transfer.export_lines(tx, file.write))
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(part, path)
+        _sync(path.parent)
+    except OSError as exc:
+        raise OperationFailed(f"cannot write {path}: {exc.strerror}") from exc
+    finally:
+        _remove(part)
+
+
+def restore(path: Path, address: str, *, replace: bool = False) -> str | None:
+    """Make the store at `address` what the file says; answers where the store that was there is now, if any.
+
+    Raises:
+        NotFound: there is no such file.
+        Conflict: there is a sound store with boards, and it is not to be replaced.
+        InvalidRequest, StoreDamaged: the file is not sound; the store is as it was.
+    """
+    if not path.is_file():
+        raise NotFound(f"there is no file {path}")
+    if path.suffix == LINES:
+        aside = _put_aside(address, replace=replace) if _is_file(address) else None
+        try:
+            with open_store(address) as store, open(path, "rb") as file:
+                store.database.write(lambda tx: transfer.import_lines(tx, _bounded_lines(file)))
+        except BaseException:
+            if aside is not None:
+                _rename(aside, address)
+            raise
+        return aside
+    if not _is_file(address):
+        raise InvalidRequest("a copy of a SQLite store becomes a SQLite store", remedy=f"use a {LINES} file")
+    _checked(path)
+    aside = _put_aside(address, replace=replace)
+    with contextlib.closing(SqliteDatabase(str(path), create=False)) as source:
+        source.copy_to(address)
+    Store(SqliteDatabase(address, create=False)).close()
+    return aside
+
+
+def _is_file(address: str) -> bool:
+    return "://" not in address
+
+
+def _put_aside(address: str, *, replace: bool) -> str | None:
+    """The files of a store under another name. They are renamed, never opened: others may have them open."""
+    if not os.path.exists(address):
+        return None
+    try:
+        with open_store(address, create=False) as store:
+            sound = isinstance(store.database, SqliteDatabase) and not store.database.damaged
+            if sound and store.boards() and not replace:
+                raise Conflict(
+                    f"there are boards at {address}", remedy="--replace keeps them beside the new ones"
+                )
+    except StoreDamaged:
+        pass
+    aside = f"{address}.before-{wall_clock()}"
+    _rename(address, aside)
+    _remove(Path(f"{address}.damaged"))
+    return aside
+
+
+def _rename(source: str, target: str) -> None:
+    for suffix in _BESIDE:
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(source + suffix, target + suffix)
+    _sync(Path(target).parent)
+
+
+def _checked(path: Path) -> None:
+    """Raises StoreDamaged when a copy is not sound."""
+    try:
+        with open_store(str(path), create=False) as copy:
+            wrong = copy.faults()
+    except StoreDamaged:
+        wrong = ["it is no SQLite file"]
+    finally:
+        for suffix in ("-wal", "-shm", ".damaged"):
+            _remove(Path(f"{path}{suffix}"))
+    if wrong:
+        raise StoreDamaged(f"{path} is not sound: {wrong[0]}", remedy="use another backup")
+
+
+def _bounded_lines(file: BinaryIO) -> Iterator[bytes]:
+    while line := file.readline(transfer.MAX_LINE + 1):
+        if len(line) > transfer.MAX_LINE:
+            raise InvalidRequest("the export has a line that is too long", remedy="use another copy")
+        yield line
+
+
+def _remove(path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        path.unlink()
+
+
+def _sync(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

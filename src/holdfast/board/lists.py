@@ -1,0 +1,184 @@
+"""Looking at the board. Nothing here changes anything."""
+
+import re
+from typing import Final, TypeVar
+
+import msgspec
+
+from holdfast.board import assign, tasks
+from holdfast.board.assign import Busy, Capacity
+from holdfast.board.database import Transaction, Value, row_of
+from holdfast.board.rows import Board, Comment, Detail, Event, Link, Run, Task
+from holdfast.board.transitions import Status
+from holdfast.errors import NotFound, UsageError
+
+T = TypeVar("T")
+
+MAX_PAGE: Final = 500  # rows; a reader that wants more asks again
+SHOWN: Final = 50  # comments, runs, links and events of one task, the newest
+
+_PAGE: Final = "SELECT * FROM tasks WHERE board = :board"
+_FILTERS: Final = {
+    "status": " AND status = :status",
+    "assignee": " AND assignee = :assignee",
+    "search": " AND (FOLD(title) LIKE :search ESCAPE '!' OR FOLD(body) LIKE :search ESCAPE '!')",
+    "id": " AND (created_ms, id) < (:created_ms, :id)",
+}
+_ORDER: Final = " ORDER BY created_ms DESC, id DESC LIMIT :most"
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Tasks, the newest first; `cursor` is for the next page, and None on the last."""
+
+    tasks: list[Task]
+    cursor: str | None
+
+
+class Stats(msgspec.Struct, frozen=True, kw_only=True):
+    board: Board
+    tasks: dict[str, int]
+    total: int
+    running: int
+    oldest_ready_ms: int | None  # how long the task that is ready for longest has been so
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """Why a task is not running."""
+
+    task: str
+    status: Status
+    reason: str
+
+
+def page(
+    tx: Transaction,
+    slug: str,
+    *,
+    status: Status | None = None,
+    assignee: str | None = None,
+    search: str | None = None,
+    limit: int = 50,
+    cursor: str | None = None,
+) -> Page:
+    """Raises UsageError for a limit or a cursor that makes no sense, NotFound for an unknown board."""
+    if not 0 < limit <= MAX_PAGE:
+        raise UsageError(f"a page has 1 to {MAX_PAGE} tasks")
+    tasks.board(tx, slug)
+    values: dict[str, Value] = {}
+    if status is not None:
+        values["status"] = status
+    if assignee is not None:
+        values["assignee"] = assignee
+    if search is not None:
+        values["search"] = _pattern(search)
+    if cursor is not None:
+        values |= _position(cursor)
+    text = _PAGE + "".join(_FILTERS[name] for name in values if name in _FILTERS) + _ORDER
+    rows = [row_of(Task, row) for row in tx.select(text, values | {"board": slug, "most": limit + 1})]
+    last = rows[limit - 1] if len(rows) > limit else None
+    return Page(rows[:limit], f"{last.created_ms}.{last.id}" if last else None)
+
+
+def detail(tx: Transaction, task_id: str) -> Detail:
+    """Raises NotFound."""
+    return Detail(
+        task=task(tx, task_id),
+        parents=[row_of(Link, row) for row in tx.all("links_above", task=task_id, most=SHOWN)],
+        children=[row_of(Link, row) for row in tx.all("links_below", task=task_id, most=SHOWN)],
+        comments=_newest(tx, "comments_of_task", task_id, Comment),
+        runs=_newest(tx, "runs_of_task", task_id, Run),
+        events=_newest(tx, "events_of_task", task_id, Event),
+    )
+
+
+def task(tx: Transaction, task_id: str) -> Task:
+    row = tx.one("task_get", id=task_id)
+    if row is None:
+        raise NotFound(f"there is no task {task_id}", remedy="holdfast task list")
+    return row_of(Task, row)
+
+
+def runs(tx: Transaction, task_id: str) -> list[Run]:
+    """The newest runs of a task, the oldest of them first."""
+    task(tx, task_id)
+    return _newest(tx, "runs_of_task", task_id, Run)
+
+
+def events(tx: Transaction, slug: str, *, after: int, limit: int) -> list[Event]:
+    """What happened after an event that the reader has seen."""
+    if not 0 < limit <= MAX_PAGE:
+        raise UsageError(f"a page has 1 to {MAX_PAGE} events")
+    tasks.board(tx, slug)
+    return [row_of(Event, row) for row in tx.all("events_after", board=slug, after=after, most=limit)]
+
+
+def boards(tx: Transaction) -> list[Board]:
+    return [row_of(Board, row) for row in tx.all("board_list")]
+
+
+def stats(tx: Transaction, slug: str) -> Stats:
+    found = tasks.board(tx, slug)
+    counts = {str(row["status"]): int(str(row["count"])) for row in tx.all("board_counts", board=slug)}
+    [oldest] = tx.all("board_oldest_ready", board=slug)
+    since = oldest["since_ms"]
+    return Stats(
+        board=found,
+        tasks={status: counts.get(status, 0) for status in Status},
+        total=sum(counts.values()),
+        running=counts.get(Status.RUNNING, 0),
+        oldest_ready_ms=None if since is None else tx.now_ms - int(str(since)),
+    )
+
+
+def why(tx: Transaction, task_id: str) -> Reason:
+    """Why a task waits, or that it does not."""
+    found = task(tx, task_id)
+    waits_for = [
+        f"{row['parent']} ({row['status']})" for row in tx.all("links_open_above", task=task_id, most=SHOWN)
+    ]
+    reason = assign.holdup(found, now_ms=tx.now_ms, waits_for=waits_for)
+    if reason is None:
+        reason = assign.caps_reached(
+            found.assignee, capacity=capacity(tx, found.board), busy=busy(tx, found.board)
+        )
+    return Reason(found.id, found.status, reason or "waits to be claimed")
+
+
+def capacity(tx: Transaction, slug: str) -> Capacity:
+    """The bounds that are kept with the board."""
+    rows = [
+        (str(row["scope"]), str(row["name"]), int(str(row["most"]))) for row in tx.all("caps_get", board=slug)
+    ]
+    return Capacity(
+        board=next((most for scope, _, most in rows if scope == "board"), None),
+        profiles={name: most for scope, name, most in rows if scope == "profile"},
+        hosts={name: most for scope, name, most in rows if scope == "host"},
+    )
+
+
+def busy(tx: Transaction, slug: str) -> Busy:
+    """The runs that hold tasks of the board now."""
+    profiles: dict[str, int] = {}
+    hosts: dict[str, int] = {}
+    for row in tx.all("board_running", board=slug):
+        count = int(str(row["count"]))
+        profiles[str(row["profile"])] = profiles.get(str(row["profile"]), 0) + count
+        hosts[str(row["host"])] = hosts.get(str(row["host"]), 0) + count
+    return Busy(sum(hosts.values()), profiles, hosts)
+
+
+def _newest(tx: Transaction, query: str, task_id: str, kind: type[T]) -> list[T]:
+    return [row_of(kind, row) for row in reversed(tx.all(query, task=task_id, most=SHOWN))]
+
+
+def _pattern(text: str) -> str:
+    folded = re.sub("[A-Z]", lambda letter: letter[0].lower(), text)  # as both dialects fold, in any locale
+    plain = folded.replace("!", "!!").replace("%", "!%").replace("_", "!_")
+    return f"%{plain}%"
+
+
+def _position(cursor: str) -> dict[str, Value]:
+    created, _, task_id = cursor.partition(".")
+    if not created.isdecimal() or not task_id:
+        raise UsageError("this is no cursor of a list")
+    return {"created_ms": int(created), "id": task_id}

@@ -1,0 +1,280 @@
+"""The life of a run: claimed, alive, answered or lost.
+
+Everything a worker says carries its run and generation, and is refused unless that run holds its task now.
+Safety never depends on a clock: a run whose lease is over is only stale once somebody has ended it.
+"""
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import msgspec
+
+from holdfast.board import ledger, retry, tasks
+from holdfast.board.database import Transaction, row_of
+from holdfast.board.retry import Failure
+from holdfast.board.rows import Comment, JsonObject, NewTask, Run, RunRef, Task, bounded, metadata_text
+from holdfast.board.transitions import Actor, Move
+from holdfast.errors import Conflict, InvalidRequest, NotFound, StaleRun, UsageError
+
+MAX_LEASE_MS: Final = 24 * 3_600_000  # a worker that is silent for longer is gone
+MAX_ANSWERS: Final = 1000  # envelopes of one run: a worker in a loop does not fill the board
+LOST_AT_ONCE: Final = 100  # leases ended in one change, so that others get their turn
+
+_OUTCOMES: Final = {
+    Failure.HANDOFF: "handoff_failed",
+    Failure.QUOTA: "failed",
+    Failure.AUTH: "failed",
+    Failure.INFRA: "failed",
+    Failure.TASK: "failed",
+}
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """An answer that was refused and written down; asked again it is refused again."""
+
+    refused: str
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A terminal answer, in the form in which all of them are handled."""
+
+    move: Move
+    outcome: str
+    summary: str
+    metadata: JsonObject
+    changes: JsonObject
+
+
+Answered: TypeAlias = Task | Refusal
+
+
+def claim(
+    tx: Transaction,
+    slug: str,
+    *,
+    worker: str,
+    host: str,
+    lease_ms: int,
+    task: str | None,
+    assignee: str | None,
+) -> tuple[Task, Run] | None:
+    """The best task that is ready now, or this one, for one caller only; None when there is none."""
+    tasks.board(tx, slug)
+    tasks.wake(tx, slug)
+    run = ledger.new_id("r")
+    if task is not None:
+        row = tx.one("task_claim", board=slug, task=task, run=run, now=tx.now_ms)
+    elif assignee is not None:
+        row = tx.one("task_claim_next_of", board=slug, assignee=assignee, run=run, now=tx.now_ms)
+    else:
+        row = tx.one("task_claim_next", board=slug, run=run, now=tx.now_ms)
+    if row is None:
+        return None
+    claimed = row_of(Task, row)
+    made = tx.row(
+        "run_add",
+        id=run,
+        task_id=claimed.id,
+        board=slug,
+        generation=claimed.generation,
+        worker=worker,
+        host=host,
+        profile=claimed.assignee,
+        lease_until_ms=tx.now_ms + _lease(lease_ms),
+        now=tx.now_ms,
+    )
+    tx.log(slug, Move.CLAIM, worker, task=claimed.id, run=run, generation=claimed.generation, host=host)
+    return claimed, row_of(Run, made)
+
+
+def heartbeat(tx: Transaction, ref: RunRef, *, lease_ms: int, note: str) -> Run:
+    """Still there; the lease begins anew. No event: the run's own row says it."""
+    _, run = _holding(tx, ref)
+    row = tx.row(
+        "run_beat",
+        id=run.id,
+        lease_until_ms=tx.now_ms + _lease(lease_ms),
+        now=tx.now_ms,
+        note=bounded("note", note),
+    )
+    return row_of(Run, row)
+
+
+def comment(tx: Transaction, ref: RunRef, envelope: str, body: str) -> Comment:
+    question = ledger.fingerprint("comment", body)
+    run = _known(tx, ref)
+    if _answered(tx, run, envelope):
+        return ledger.given(tx, _scope(run), envelope, question, Comment)
+    task, run = _holding(tx, ref)
+    return ledger.once(
+        tx,
+        _scope(run),
+        _room(tx, run, envelope),
+        question,
+        Comment,
+        lambda: tasks.comment(tx, task, body, who=run.worker, run=run.id),
+    )
+
+
+def create_child(tx: Transaction, ref: RunRef, envelope: str, new: NewTask) -> Task:
+    """A task on the same board that waits for this one, besides whatever else it names."""
+    question = ledger.fingerprint("create", new)
+    run = _known(tx, ref)
+    if _answered(tx, run, envelope):
+        return ledger.given(tx, _scope(run), envelope, question, Task)
+    task, run = _holding(tx, ref)
+    child = msgspec.structs.replace(new, parents=tuple(sorted({*new.parents, task.id})))
+    return ledger.once(
+        tx,
+        _scope(run),
+        _room(tx, run, envelope),
+        question,
+        Task,
+        lambda: tasks.add(tx, task.board, child, who=run.worker, run=run.id),
+    )
+
+
+def answer(tx: Transaction, ref: RunRef, envelope: str, report: Report) -> Answered:
+    """A terminal answer: state, run, result, children and event at once, and exactly once.
+
+    The same envelope again gets the first answer. Any other after it is refused, and that is written down.
+    """
+    question = ledger.fingerprint(report.move, report.summary, report.metadata, report.changes)
+    task = ledger.locked(tx, _known(tx, ref).task_id)
+    run = _known(tx, ref)
+    if _answered(tx, run, envelope):
+        return _first(tx, run, envelope, question)
+    if not _holds(task, run, ref):
+        _room(tx, run, envelope)
+        return ledger.once(
+            tx, _scope(run), envelope, question, Refusal, lambda: _refused(tx, task, run, envelope, report)
+        )
+    metadata = metadata_text(report.metadata)
+    summary = bounded("summary", report.summary)
+
+    def carry_out() -> Task:
+        move, changes = report.move, report.changes
+        if move is Move.WAIT and task.attempts >= task.max_attempts:  # there is no run left to wait for
+            move, changes = Move.BLOCK, {"question": f"all attempts are spent; it waits: {summary}"}
+        tasks.end_run(tx, run.id, report.outcome, summary=summary, metadata=metadata)
+        return ledger.moved_and_told(tx, task, move, Actor.WORKER, who=run.worker, run=run.id, **changes)
+
+    return ledger.once(tx, _scope(run), _room(tx, run, envelope), question, Task, carry_out)
+
+
+def fail(
+    tx: Transaction,
+    ref: RunRef,
+    failure: Failure,
+    *,
+    error: str,
+    jitter: float,
+    resets_ms: int | None = None,
+    outcome: str | None = None,
+) -> Task:
+    """What the supervisor says when a run ended without an answer; the one retry policy decides what follows.
+
+    Raises:
+        StaleRun: the run does not hold its task any more.
+    """
+    task, run = _holding(tx, ref)
+    verdict = retry.verdict(
+        failure,
+        attempts=task.attempts,
+        max_attempts=task.max_attempts,
+        now_ms=tx.now_ms,
+        jitter=jitter,
+        resets_ms=resets_ms,
+    )
+    tasks.end_run(tx, run.id, outcome or _OUTCOMES[failure], failure=failure, error=bounded("error", error))
+    changes: dict[str, object] = {"reason": verdict.reason, "attempts": task.attempts - 1 + verdict.spent}
+    if verdict.move is Move.WAIT:
+        changes["wake_ms"] = verdict.wake_ms
+    elif verdict.move is Move.BLOCK:
+        changes["question"] = verdict.reason
+    return ledger.moved_and_told(tx, task, verdict.move, Actor.SYSTEM, who="board", run=run.id, **changes)
+
+
+def expire(tx: Transaction, slug: str, *, jitter: float) -> list[Task]:
+    """End the runs whose lease is over by the store's clock."""
+    ended = []
+    for row in tx.all("runs_expired", board=slug, now=tx.now_ms, most=LOST_AT_ONCE):
+        ref = RunRef(str(row["id"]), int(str(row["generation"])))
+        task = ledger.locked(tx, str(row["task_id"]))
+        run = _known(tx, ref)
+        if _holds(task, run, ref) and run.lease_until_ms <= tx.now_ms:
+            ended.append(
+                fail(tx, ref, Failure.INFRA, error="its lease ran out", jitter=jitter, outcome="lost")
+            )
+    return ended
+
+
+def _known(tx: Transaction, ref: RunRef) -> Run:
+    row = tx.one("run_get", id=ref.run)
+    if row is None:
+        raise NotFound(f"there is no run {ref.run}")
+    run = row_of(Run, row)
+    if run.generation != ref.generation:
+        raise StaleRun(f"{ref.run} is not generation {ref.generation}")
+    return run
+
+
+def _holding(tx: Transaction, ref: RunRef) -> tuple[Task, Run]:
+    """The run and the task it holds, locked."""
+    task = ledger.locked(tx, _known(tx, ref).task_id)
+    run = _known(tx, ref)
+    if not _holds(task, run, ref):
+        raise StaleRun(f"{run.id} does not hold {task.id} any more: {run.outcome or 'superseded'}")
+    return task, run
+
+
+def _holds(task: Task, run: Run, ref: RunRef) -> bool:
+    return task.run_id == run.id and task.generation == ref.generation and run.outcome is None
+
+
+def _scope(run: Run) -> str:
+    return f"run:{run.id}"
+
+
+def _answered(tx: Transaction, run: Run, envelope: str) -> bool:
+    if not 0 < len(envelope) <= 200:
+        raise UsageError("the id of an envelope has 1 to 200 characters")
+    return tx.one("answer_get", scope=_scope(run), name=envelope) is not None
+
+
+def _room(tx: Transaction, run: Run, envelope: str) -> str:
+    row = tx.row("answers_count", scope=_scope(run))
+    if int(str(row["count"])) >= MAX_ANSWERS:
+        raise InvalidRequest(f"{run.id} has said more than {MAX_ANSWERS} things")
+    return envelope
+
+
+def _first(tx: Transaction, run: Run, envelope: str, question: str) -> Answered:
+    row = tx.row("answer_get", scope=_scope(run), name=envelope)
+    if row["question"] != question:
+        raise Conflict(f"the envelope {envelope} held something else before", remedy="use a new envelope")
+    text = str(row["answer"])
+    try:
+        return msgspec.json.decode(text, type=Refusal)
+    except msgspec.ValidationError:
+        return msgspec.json.decode(text, type=Task)
+
+
+def _refused(tx: Transaction, task: Task, run: Run, envelope: str, report: Report) -> Refusal:
+    why = f"{run.id} does not hold {task.id} any more: {run.outcome or 'superseded'}"
+    tx.log(
+        *(task.board, "answer_refused", run.worker),
+        task=task.id,
+        run=run.id,
+        move=report.move,
+        envelope=envelope,
+        summary=report.summary[:1000],
+    )
+    return Refusal(why)
+
+
+def _lease(lease_ms: int) -> int:
+    if not 0 < lease_ms <= MAX_LEASE_MS:
+        raise UsageError(f"a lease lasts up to {MAX_LEASE_MS} ms")
+    return lease_ms

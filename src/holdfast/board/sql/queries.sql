@@ -1,0 +1,186 @@
+-- Every question the board asks, by name, for both dialects. A colon marks a value. `LOCK ROWS` and `LOCK FREE ROWS` are
+-- the row locks of PostgreSQL; in SQLite a writer is alone anyway, and they are left out.
+
+-- name: board_add
+INSERT INTO boards (slug, title, created_ms) VALUES (:slug, :title, :now) ON CONFLICT (slug) DO NOTHING RETURNING *;
+
+-- name: board_get
+SELECT * FROM boards WHERE slug = :slug;
+
+-- name: board_list
+SELECT * FROM boards ORDER BY slug;
+
+-- name: board_counts
+SELECT status, count(*) AS count FROM tasks WHERE board = :board GROUP BY status;
+
+-- name: board_oldest_ready
+SELECT min(status_ms) AS since_ms FROM tasks WHERE board = :board AND status = 'ready';
+
+-- name: board_running
+SELECT profile, host, count(*) AS count FROM runs WHERE board = :board AND outcome IS NULL GROUP BY profile, host;
+
+-- name: caps_get
+SELECT scope, name, most FROM caps WHERE board = :board;
+
+-- name: cap_set
+INSERT INTO caps (board, scope, name, most) VALUES (:board, :scope, :name, :most)
+ON CONFLICT (board, scope, name) DO UPDATE SET most = excluded.most;
+
+-- name: next_seq
+UPDATE boards SET last_seq = last_seq + :count WHERE slug = :board RETURNING last_seq;
+
+-- name: event_add
+INSERT INTO events (board, seq, task_id, run_id, kind, actor, at_ms, payload)
+VALUES (:board, :seq, :task_id, :run_id, :kind, :actor, :at_ms, :payload);
+
+-- name: events_after
+SELECT * FROM events WHERE board = :board AND seq > :after ORDER BY seq LIMIT :most;
+
+-- name: events_of_task
+SELECT * FROM events WHERE task_id = :task ORDER BY seq DESC LIMIT :most;
+
+-- name: answer_reserve
+INSERT INTO answers (scope, name, question, answer, at_ms) VALUES (:scope, :name, :question, '', :now)
+ON CONFLICT (scope, name) DO NOTHING RETURNING name;
+
+-- name: answer_set
+UPDATE answers SET answer = :answer WHERE scope = :scope AND name = :name;
+
+-- name: answer_get
+SELECT question, answer FROM answers WHERE scope = :scope AND name = :name;
+
+-- name: task_add
+INSERT INTO tasks (id, board, title, body, assignee, status, priority, created_by, created_by_run, created_ms, status_ms,
+    open_parents, generation, attempts, max_attempts, wake_ms, options, waiting_for, reason, version)
+VALUES (:id, :board, :title, :body, :assignee, :status, :priority, :created_by, :created_by_run, :now, :now,
+    :open_parents, 0, 0, :max_attempts, :wake_ms, '[]', '', '', 1)
+RETURNING *;
+
+-- name: task_get
+SELECT * FROM tasks WHERE id = :id;
+
+-- name: task_lock
+SELECT * FROM tasks WHERE id = :id LOCK ROWS;
+
+-- name: task_save
+UPDATE tasks SET assignee = :assignee, status = :status, status_ms = :status_ms, ended_ms = :ended_ms, run_id = :run_id,
+    attempts = :attempts, wake_ms = :wake_ms, question = :question, options = :options, waiting_for = :waiting_for,
+    reason = :reason, result = :result, open_parents = :open_parents, version = version + 1
+WHERE id = :id AND version = :version
+RETURNING *;
+
+-- name: task_claim
+UPDATE tasks SET status = 'running', status_ms = :now, run_id = :run, generation = generation + 1,
+    attempts = attempts + 1, reason = '', version = version + 1
+WHERE id = (SELECT id FROM tasks WHERE board = :board AND status = 'ready' AND id = :task LOCK FREE ROWS)
+RETURNING *;
+
+-- name: task_claim_next
+UPDATE tasks SET status = 'running', status_ms = :now, run_id = :run, generation = generation + 1,
+    attempts = attempts + 1, reason = '', version = version + 1
+WHERE id = (SELECT id FROM tasks WHERE board = :board AND status = 'ready'
+    ORDER BY priority DESC, created_ms, id LIMIT 1 LOCK FREE ROWS)
+RETURNING *;
+
+-- name: task_claim_next_of
+UPDATE tasks SET status = 'running', status_ms = :now, run_id = :run, generation = generation + 1,
+    attempts = attempts + 1, reason = '', version = version + 1
+WHERE id = (SELECT id FROM tasks WHERE board = :board AND status = 'ready' AND assignee = :assignee
+    ORDER BY priority DESC, created_ms, id LIMIT 1 LOCK FREE ROWS)
+RETURNING *;
+
+-- name: tasks_due
+SELECT * FROM tasks WHERE board = :board AND wake_ms IS NOT NULL AND wake_ms <= :now
+ORDER BY wake_ms LIMIT :most LOCK FREE ROWS;
+
+-- name: links_alone
+ALONE;
+
+-- name: link_add
+INSERT INTO links (parent, child, open) VALUES (:parent, :child, :open)
+ON CONFLICT (parent, child) DO NOTHING RETURNING open;
+
+-- name: link_remove
+DELETE FROM links WHERE parent = :parent AND child = :child RETURNING open;
+
+-- name: links_above
+SELECT * FROM links WHERE child = :task ORDER BY parent LIMIT :most;
+
+-- name: links_open_above
+SELECT parent, tasks.status AS status FROM links JOIN tasks ON tasks.id = parent
+WHERE child = :task AND open = 1 ORDER BY parent LIMIT :most;
+
+-- name: links_below
+SELECT * FROM links WHERE parent = :task ORDER BY child LIMIT :most;
+
+-- name: link_cycle
+WITH RECURSIVE below (id) AS (
+    SELECT child FROM links WHERE parent = :child
+    UNION SELECT links.child FROM links JOIN below ON links.parent = below.id
+)
+SELECT id FROM below WHERE id = :parent;
+
+-- name: children_release
+UPDATE tasks SET open_parents = open_parents - 1, version = version + 1,
+    status_ms = CASE WHEN status = 'todo' AND open_parents = 1 THEN :now ELSE status_ms END,
+    status = CASE WHEN status = 'todo' AND open_parents = 1 THEN 'ready' ELSE status END
+WHERE id IN (SELECT child FROM links WHERE parent = :parent AND open = 1)
+RETURNING id, status;
+
+-- name: links_satisfy
+UPDATE links SET open = 0 WHERE parent = :parent AND open = 1;
+
+-- name: run_add
+INSERT INTO runs (id, task_id, board, generation, worker, host, profile, lease_until_ms, heartbeat_ms, note, started_ms,
+    metadata)
+VALUES (:id, :task_id, :board, :generation, :worker, :host, :profile, :lease_until_ms, :now, '', :now, '{}')
+RETURNING *;
+
+-- name: run_get
+SELECT * FROM runs WHERE id = :id;
+
+-- name: run_beat
+UPDATE runs SET lease_until_ms = :lease_until_ms, heartbeat_ms = :now, note = :note
+WHERE id = :id AND outcome IS NULL RETURNING *;
+
+-- name: run_end
+UPDATE runs SET ended_ms = :now, outcome = :outcome, failure = :failure, summary = :summary, metadata = :metadata,
+    error = :error
+WHERE id = :id AND outcome IS NULL RETURNING *;
+
+-- name: runs_expired
+SELECT runs.id AS id, task_id, generation FROM runs
+WHERE board = :board AND outcome IS NULL AND lease_until_ms <= :now ORDER BY lease_until_ms LIMIT :most;
+
+-- name: runs_of_task
+SELECT * FROM runs WHERE task_id = :task ORDER BY generation DESC LIMIT :most;
+
+-- name: answers_count
+SELECT count(*) AS count FROM answers WHERE scope = :scope;
+
+-- name: comment_add
+INSERT INTO comments (task_id, number, author, body, at_ms, run_id)
+VALUES (:task, (SELECT coalesce(max(number), 0) + 1 FROM comments WHERE task_id = :task), :author, :body, :now, :run)
+RETURNING *;
+
+-- name: comments_of_task
+SELECT * FROM comments WHERE task_id = :task ORDER BY number DESC LIMIT :most;
+
+-- name: wrong_counters
+SELECT id FROM tasks WHERE open_parents <> (SELECT count(*) FROM links WHERE child = tasks.id AND open = 1);
+
+-- name: wrong_links
+SELECT child AS id FROM links JOIN tasks ON tasks.id = parent
+WHERE (open = 1 AND tasks.status = 'done') OR (open = 0 AND tasks.status NOT IN ('done', 'archived'));
+
+-- name: wrong_runs
+SELECT tasks.id AS id FROM tasks LEFT JOIN runs ON runs.id = tasks.run_id AND runs.outcome IS NULL
+    AND runs.task_id = tasks.id AND runs.generation = tasks.generation
+WHERE tasks.run_id IS NOT NULL AND runs.id IS NULL
+UNION SELECT runs.task_id FROM runs JOIN tasks ON tasks.id = runs.task_id
+WHERE runs.outcome IS NULL AND (tasks.run_id IS NULL OR tasks.run_id <> runs.id);
+
+-- name: wrong_events
+SELECT slug AS id FROM boards
+WHERE last_seq <> (SELECT count(*) FROM events WHERE board = slug)
+    OR last_seq <> (SELECT coalesce(max(seq), 0) FROM events WHERE board = slug);

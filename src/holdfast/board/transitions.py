@@ -1,0 +1,164 @@
+"""The statuses of a task and its legal moves, as one table. Pure module.
+
+    triage          somebody must say what is to be done
+    todo            waits for other tasks: it has open parents, and a task without them never is here
+    scheduled       parked by a person until a time
+    ready           whoever has room may claim it
+    running         one run holds it; there is no other way in than a claim
+    waiting_human   a person must act; only a person moves it on
+    waiting_system  the clock must pass: a back-off, the reset of a quota, a wait that a worker asked for
+    review          the work is reported; a person approves or asks for changes
+    handoff_failed  the work may be there, its report is not; a person accepts, or has it run again
+    done, failed, cancelled, archived   the ends; a failed task can be tried again, the others are final
+
+"Blocked" is two statuses, because a clock must never do what a person has to, nor the other way round.
+There is no "paused": that is said of a board, not of a task. Whatever becomes free becomes `ready`, or
+`todo` while it has open parents: `settled` decides that in one place. Only `done` satisfies the tasks that
+wait for it.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+from holdfast.errors import IllegalTransition
+
+
+class Status(StrEnum):
+    TRIAGE = "triage"
+    TODO = "todo"
+    SCHEDULED = "scheduled"
+    READY = "ready"
+    RUNNING = "running"
+    WAITING_HUMAN = "waiting_human"
+    WAITING_SYSTEM = "waiting_system"
+    REVIEW = "review"
+    HANDOFF_FAILED = "handoff_failed"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    ARCHIVED = "archived"
+
+
+class Move(StrEnum):
+    SPECIFY = "specify"
+    RETHINK = "rethink"
+    PROMOTE = "promote"
+    HOLD = "hold"
+    SCHEDULE = "schedule"
+    WAKE = "wake"
+    CLAIM = "claim"
+    BLOCK = "block"
+    UNBLOCK = "unblock"
+    WAIT = "wait"
+    REQUEST_REVIEW = "request_review"
+    REQUEST_CHANGES = "request_changes"
+    MISS_HANDOFF = "miss_handoff"
+    COMPLETE = "complete"
+    FAIL = "fail"
+    RETRY = "retry"
+    CANCEL = "cancel"
+    ARCHIVE = "archive"
+
+
+class Actor(StrEnum):
+    """Who moves: somebody with authority over the board, the run that holds the task, the board's rules."""
+
+    PERSON = "person"
+    WORKER = "worker"
+    SYSTEM = "system"
+
+
+ENDS: Final = frozenset({Status.DONE, Status.FAILED, Status.CANCELLED, Status.ARCHIVED})
+OPEN: Final = frozenset(Status) - ENDS
+RELEASED: Final = frozenset({Status.READY, Status.TODO})  # free to run as soon as its parents are done
+TIMED: Final = frozenset({Status.SCHEDULED, Status.WAITING_SYSTEM})  # left when the clock says so
+
+_S = Status
+_FROM: Final[dict[Move, tuple[frozenset[Status], Status]]] = {
+    Move.SPECIFY: (frozenset({_S.TRIAGE}), _S.READY),
+    Move.RETHINK: (frozenset({_S.TODO, _S.READY, _S.SCHEDULED, _S.WAITING_HUMAN}), _S.TRIAGE),
+    Move.PROMOTE: (frozenset({_S.TODO}), _S.READY),
+    Move.HOLD: (frozenset({_S.READY}), _S.TODO),
+    Move.SCHEDULE: (frozenset({_S.TODO, _S.READY, _S.WAITING_HUMAN, _S.WAITING_SYSTEM}), _S.SCHEDULED),
+    Move.WAKE: (TIMED, _S.READY),
+    Move.CLAIM: (frozenset({_S.READY}), _S.RUNNING),
+    Move.BLOCK: (
+        frozenset({_S.TODO, _S.READY, _S.SCHEDULED, _S.RUNNING, _S.WAITING_SYSTEM, _S.REVIEW}),
+        _S.WAITING_HUMAN,
+    ),
+    Move.UNBLOCK: (TIMED | {_S.WAITING_HUMAN}, _S.READY),
+    Move.WAIT: (frozenset({_S.RUNNING}), _S.WAITING_SYSTEM),
+    Move.REQUEST_REVIEW: (frozenset({_S.RUNNING}), _S.REVIEW),
+    Move.REQUEST_CHANGES: (frozenset({_S.REVIEW}), _S.READY),
+    Move.MISS_HANDOFF: (frozenset({_S.RUNNING}), _S.HANDOFF_FAILED),
+    Move.COMPLETE: (OPEN | {_S.FAILED}, _S.DONE),
+    Move.FAIL: (frozenset({_S.RUNNING}), _S.FAILED),
+    Move.RETRY: (frozenset({_S.FAILED, _S.HANDOFF_FAILED}), _S.READY),
+    Move.CANCEL: (OPEN, _S.CANCELLED),
+    Move.ARCHIVE: (ENDS - {_S.ARCHIVED}, _S.ARCHIVED),
+}
+TABLE: Final[dict[tuple[Status, Move], Status]] = {
+    (before, move): after for move, (sources, after) in _FROM.items() for before in sorted(sources)
+}
+
+_P, _W, _Y = Actor.PERSON, Actor.WORKER, Actor.SYSTEM
+WHO: Final[dict[Move, frozenset[Actor]]] = {
+    Move.SPECIFY: frozenset({_P}),
+    Move.RETHINK: frozenset({_P}),
+    Move.PROMOTE: frozenset({_Y}),
+    Move.HOLD: frozenset({_Y}),
+    Move.SCHEDULE: frozenset({_P}),
+    Move.WAKE: frozenset({_Y}),
+    Move.CLAIM: frozenset({_Y}),
+    Move.BLOCK: frozenset({_P, _W, _Y}),
+    Move.UNBLOCK: frozenset({_P}),
+    Move.WAIT: frozenset({_W, _Y}),
+    Move.REQUEST_REVIEW: frozenset({_W}),
+    Move.REQUEST_CHANGES: frozenset({_P}),
+    Move.MISS_HANDOFF: frozenset({_Y}),
+    Move.COMPLETE: frozenset({_P, _W}),
+    Move.FAIL: frozenset({_Y}),
+    Move.RETRY: frozenset({_P}),
+    Move.CANCEL: frozenset({_P}),
+    Move.ARCHIVE: frozenset({_P}),
+}
+
+
+def apply(status: Status, move: Move, by: Actor) -> Status:
+    """Where the move leads; nothing has changed when it raises.
+
+    Raises:
+        IllegalTransition: not from here, or not by this actor.
+    """
+    if by not in WHO[move]:
+        raise IllegalTransition(f"a {by} may not {move.replace('_', ' ')} a task")
+    if by is Actor.WORKER and status is not Status.RUNNING:
+        raise IllegalTransition(f"the task is {status}: no worker holds it")
+    try:
+        return TABLE[status, move]
+    except KeyError:
+        possible = ", ".join(sorted(moves(status, by))) or "none"
+        raise IllegalTransition(
+            f"cannot {move.replace('_', ' ')} a task that is {status}", remedy=f"moves from here: {possible}"
+        ) from None
+
+
+def moves(status: Status, by: Actor) -> set[Move]:
+    """What this actor may do to a task in this status."""
+    return {move for before, move in TABLE if before is status and by in WHO[move]}
+
+
+def settled(status: Status, open_parents: int) -> Status:
+    """A task that is free to run is `ready`, or `todo` while something that it waits for is not done."""
+    if status not in RELEASED:
+        return status
+    return Status.TODO if open_parents else Status.READY
+
+
+def pairs() -> set[tuple[Status, Status]]:
+    """Every change of status that can happen, as the stores repeat it in their own constraints."""
+    direct = set(TABLE.items())
+    changes = {(before, after) for (before, _), after in direct}
+    return changes | {(before, Status.TODO) for before, after in changes if after is Status.READY} - {
+        (Status.TODO, Status.TODO)
+    }

@@ -1,0 +1,98 @@
+"""What the verbs cost does not grow with the board: counted in steps of SQLite's machine, not in time."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.board import tasks
+from holdfast.board.database import Transaction
+from holdfast.board.rows import NewTask
+from holdfast.board.sqlite import SqliteDatabase
+from holdfast.board.store import Store
+from holdfast.board.transitions import Move, Status
+from tests.support.boards import claimed, made
+
+SMALL, LARGE = 500, 5000
+TOLERANCE = 1.5
+STEPS = 10  # counted by tens: every call back into Python costs more than what it counts
+
+
+class CountingDatabase(SqliteDatabase):
+    """Counts what SQLite does."""
+
+    steps = 0
+
+    def count(self) -> None:
+        def step() -> int:
+            self.steps += STEPS
+            return 0
+
+        self._db.set_progress_handler(step, STEPS)
+
+
+def filled(path: Path, size: int) -> Store:
+    """A board of so many tasks: done, ready, waiting for others, for a person and for the clock."""
+
+    def fill(tx: Transaction) -> None:
+        previous = ""
+        for number in range(size):
+            parents = (previous,) if number % 10 in (3, 6, 9) else ()
+            wake_ms = 10**15 if number % 10 == 5 else None
+            new = NewTask(
+                title=f"task {number}", parents=parents, priority=number % 5, wake_ms=wake_ms, assignee="x"
+            )
+            previous = tasks.add(tx, "b", new, who="me").id
+            if number % 10 in (0, 1, 2, 4):
+                tasks.move(tx, previous, Move.COMPLETE if number % 10 else Move.BLOCK, who="me")
+
+    store = Store(CountingDatabase(str(path)))
+    store.create_board("b")
+    store.database.write(fill)
+    return store
+
+
+def complete(store: Store) -> Callable[[], object]:
+    _, run = claimed(store, made(store, priority=99).id)
+    made(store, "child", run.task_id)
+    return lambda: store.complete(run.ref, "e", "ok")
+
+
+VERBS: dict[str, Callable[[Store], Callable[[], object]]] = {
+    "create": lambda store: lambda: made(store),
+    "create with a key": lambda store: lambda: store.create("b", NewTask(title="x"), key="k"),
+    "claim": lambda store: lambda: claimed(store),
+    "claim of a profile": lambda store: lambda: store.claim("b", worker="w", assignee="x"),
+    "claim of nobody's": lambda store: lambda: store.claim("b", worker="w", assignee="nobody"),
+    "complete": complete,
+    "first page": lambda store: lambda: store.page("b"),
+    "page of a status": lambda store: lambda: store.page("b", status=Status.TODO),
+    "page of a profile": lambda store: lambda: store.page("b", assignee="x"),
+    "page of nobody's": lambda store: lambda: store.page("b", assignee="nobody"),
+    "expire": lambda store: lambda: store.expire("b"),
+    "why": lambda store: (lambda name: lambda: store.why(name))(made(store).id),
+    "events": lambda store: lambda: store.events("b", after=100),
+}
+
+
+@pytest.fixture(scope="module")
+def boards(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, Store]]:
+    folder = tmp_path_factory.mktemp("cost")
+    with filled(folder / "small.db", SMALL) as small, filled(folder / "large.db", LARGE) as large:
+        yield small, large
+
+
+def steps(store: Store, verb: str) -> int:
+    act = VERBS[verb](store)
+    database = store.database
+    assert isinstance(database, CountingDatabase)
+    database.count()
+    before = database.steps
+    act()
+    return database.steps - before
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_costs_the_same_on_a_board_ten_times_as_large(boards: tuple[Store, Store], verb: str) -> None:
+    small, large = (steps(store, verb) for store in boards)
+    assert large <= TOLERANCE * small + 10 * STEPS

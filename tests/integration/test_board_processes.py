@@ -1,0 +1,75 @@
+"""Many real processes at one board: each task is won once, a key makes one task, counters stay right.
+
+HOLDFAST_TEST_CLAIMS sets how many tasks sixteen claimers race for.
+"""
+
+import os
+from collections import Counter
+
+import pytest
+
+from holdfast.board import tasks
+from holdfast.board.rows import NewTask
+from holdfast.board.store import open_store
+from holdfast.board.transitions import Status
+from tests.support.boards import Crowd
+
+CLAIMERS = 16
+TASKS = int(os.environ.get("HOLDFAST_TEST_CLAIMS", "1000"))
+
+
+@pytest.mark.timeout(300)
+def test_every_task_is_won_by_exactly_one_of_sixteen_claimers(address: str) -> None:
+    with open_store(address) as store:
+        store.create_board("b")
+        created = store.database.write(
+            lambda tx: [
+                tasks.add(tx, "b", NewTask(title="x", priority=n % 7), who="me").id for n in range(TASKS)
+            ]
+        )
+        with Crowd("claim", address, [f"w{n}" for n in range(CLAIMERS)]) as crowd:
+            crowd.begin()
+            won = [task for spoken in crowd.said() for task in spoken]
+        assert Counter(won) == Counter(created)
+        assert store.stats("b").running == TASKS
+        assert store.faults() == []
+
+
+@pytest.mark.timeout(300)
+def test_eight_processes_with_one_key_make_one_task(address: str) -> None:
+    with open_store(address) as store:
+        store.create_board("b")
+        with Crowd("create", address, ["k"] * 8) as crowd:
+            crowd.begin()
+            answers = crowd.said()
+        assert len({tuple(ids) for ids in answers}) == 1
+        assert len(set(answers[0])) == len(answers[0]) == store.stats("b").total
+
+
+@pytest.mark.timeout(300)
+def test_a_store_is_made_once_by_all_that_open_it_at_once(address: str) -> None:
+    with Crowd("claim", address, []) as nobody:
+        assert nobody.members == []
+    with Crowd("create", address, ["k"] * 4), open_store(address) as store:
+        assert store.boards() == []
+
+
+@pytest.mark.timeout(300)
+def test_parents_that_finish_at_once_release_their_common_children(address: str) -> None:
+    with open_store(address) as store:
+        store.create_board("b")
+        first = [store.create("b", NewTask(title="parent")).id for _ in range(12)]
+        for number in range(24):
+            parents = tuple(first[(number * step) % 12] for step in (1, 5, 7))
+            store.create("b", NewTask(title="child", parents=parents))
+        with Crowd("tangle", address, [f"w{n}" for n in range(6)]) as crowd:
+            crowd.begin()
+            finished = [task for spoken in crowd.said() for task in spoken]
+        stats = store.stats("b")
+        assert stats.tasks[Status.TODO] == 0
+        assert stats.tasks[Status.DONE] + stats.tasks[Status.READY] == 36
+        assert len(finished) == len(set(finished)) == stats.tasks[Status.DONE]
+        assert [event.seq for event in store.events("b", limit=500)] == list(
+            range(1, stats.board.last_seq + 1)
+        )
+        assert store.faults() == []

@@ -1,0 +1,188 @@
+"""Stateful test: the store on SQLite against a model of tasks, links and runs, in whatever order."""
+
+from dataclasses import dataclass, field
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from holdfast.board.retry import Failure
+from holdfast.board.rows import NewTask, Run
+from holdfast.board.store import open_store
+from holdfast.board.transitions import ENDS, TABLE, WHO, Actor, Move, Status, settled
+from holdfast.errors import IllegalTransition, InvalidRequest, StaleRun
+from tests.support.boards import SettableClock
+
+NUMBERS = st.integers(0, 9)  # beyond those that exist on purpose
+MAX_ATTEMPTS = 2
+
+
+@dataclass
+class Model:
+    status: Status
+    parents: set[str] = field(default_factory=set)
+    done: bool = False
+    runs_since_a_person: int = 0
+
+
+class BoardMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = SettableClock()
+        self.store = open_store(":memory:", clock=self.clock)
+        self.store.create_board("b")
+        self.model: dict[str, Model] = {}
+        self.runs: list[tuple[str, Run]] = []
+
+    def teardown(self) -> None:
+        self.store.close()
+
+    def named(self, number: int) -> str | None:
+        names = list(self.model)
+        return names[number] if number < len(names) else None
+
+    def waits(self, name: str) -> int:
+        return sum(not self.model[parent].done for parent in self.model[name].parents)
+
+    def put(self, name: str, status: Status) -> None:
+        """The rule for one task; what it releases follows from the invariant."""
+        task = self.model[name]
+        task.status = settled(status, self.waits(name))
+        task.done = task.done or status is Status.DONE
+        for other, child in self.model.items():
+            child.status = settled(child.status, self.waits(other))
+
+    @rule(parents=st.lists(NUMBERS, max_size=3), priority=st.integers(-1, 1), triage=st.booleans())
+    def create(self, parents: list[int], priority: int, triage: bool) -> None:
+        names = sorted({name for number in parents if (name := self.named(number))})
+        unfit = {Status.ARCHIVED, Status.CANCELLED}
+        names = [name for name in names if self.model[name].status not in unfit]
+        new = NewTask(
+            title="x", parents=tuple(names), priority=priority, triage=triage, max_attempts=MAX_ATTEMPTS
+        )
+        made = self.store.create("b", new)
+        self.model[made.id] = Model(Status.TRIAGE, set(names))
+        self.put(made.id, Status.TRIAGE if triage else Status.READY)
+
+    @rule(parent=NUMBERS, child=NUMBERS)
+    def link(self, parent: int, child: int) -> None:
+        above, below = self.named(parent), self.named(child)
+        if above is None or below is None:
+            return
+        fine = (
+            not self.reaches(below, above)
+            and self.model[above].status not in (Status.ARCHIVED, Status.CANCELLED)
+            and self.model[below].status not in ENDS - {Status.FAILED}
+        )
+        try:
+            self.store.link(above, below)
+        except InvalidRequest:
+            assert not fine
+        else:
+            assert fine
+            self.model[below].parents.add(above)
+            self.put(below, self.model[below].status)
+
+    def reaches(self, start: str, goal: str) -> bool:
+        """Does the goal wait for the start already, or is it the start?"""
+        waiting, seen = [goal], {goal}
+        while waiting:
+            name = waiting.pop()
+            if name == start:
+                return True
+            waiting += self.model[name].parents - seen
+            seen |= self.model[name].parents
+        return False
+
+    @rule(number=NUMBERS, move=st.sampled_from(Move))
+    def move(self, number: int, move: Move) -> None:
+        name = self.named(number)
+        if name is None:
+            return
+        before = self.model[name].status
+        legal = (before, move) in TABLE and Actor.PERSON in WHO[move]
+        try:
+            self.store.move(name, move, wake_ms=self.clock.now_ms + 1000, question="?")
+        except IllegalTransition:
+            assert not legal
+        else:
+            assert legal
+            self.model[name].runs_since_a_person = 0
+            self.put(name, TABLE[before, move])
+
+    @rule()
+    def claim(self) -> None:
+        won = self.store.claim("b", worker="w")
+        for model in self.model.values():
+            assert won is not None or model.status is not Status.READY
+        if won is None:
+            return
+        task, run = won
+        assert self.model[task.id].status is Status.READY
+        self.model[task.id].status = Status.RUNNING
+        self.model[task.id].runs_since_a_person += 1
+        self.runs.append((task.id, run))
+
+    @rule(number=st.integers(0, 20), verb=st.sampled_from(["complete", "block", "review", "wait", *Failure]))
+    def say(self, number: int, verb: str) -> None:
+        """A run says how it ended, once or again; only the one that holds its task is heard."""
+        if number >= len(self.runs):
+            return
+        name, run = self.runs[number]
+        holds = self.store.task(name).run_id == run.id
+        envelope = f"{verb}{run.generation}"
+        try:
+            if verb == "complete":
+                after = self.store.complete(run.ref, envelope, "ok")
+            elif verb == "block":
+                after = self.store.block(run.ref, envelope, "?")
+            elif verb == "wait":
+                after = self.store.block(run.ref, envelope, "?", until_ms=self.clock.now_ms + 500)
+            elif verb == "review":
+                after = self.store.request_review(run.ref, envelope, "ok")
+            else:
+                after = self.store.fail(run.ref, Failure(verb))
+        except StaleRun:
+            assert not holds
+        else:
+            if holds:
+                if verb == Failure.HANDOFF:
+                    self.model[name].runs_since_a_person -= 1
+                self.put(name, after.status)
+
+    @rule(ms=st.sampled_from([1, 500, 1000, 10_000, 100_000]))
+    def wait(self, ms: int) -> None:
+        """Time passes; leases end and what waited for the clock moves on."""
+        self.clock.now_ms += ms
+        for task in self.store.expire("b"):
+            self.put(task.id, task.status)
+        self.store.wake("b")
+        for name, model in self.model.items():
+            task = self.store.task(name)
+            if model.status in (Status.SCHEDULED, Status.WAITING_SYSTEM) and task.status is not model.status:
+                self.put(name, Status.READY)
+
+    @rule(number=NUMBERS)
+    def look(self, number: int) -> None:
+        if (name := self.named(number)) is not None:
+            before = self.store.boards()
+            assert self.store.why(name).reason
+            self.store.show(name), self.store.page("b"), self.store.stats("b")
+            assert self.store.boards() == before
+
+    @invariant()
+    def the_store_is_what_the_model_is(self) -> None:
+        for name, model in self.model.items():
+            task = self.store.task(name)
+            assert task.status is model.status
+            assert task.open_parents == self.waits(name)
+            assert task.attempts <= MAX_ATTEMPTS
+            assert model.runs_since_a_person <= MAX_ATTEMPTS
+
+    @invariant()
+    def everything_adds_up(self) -> None:
+        assert self.store.faults() == []
+
+
+BoardMachine.TestCase.settings = settings(deadline=None, max_examples=60, stateful_step_count=30)
+TestBoard = BoardMachine.TestCase
