@@ -118,15 +118,19 @@ async def test_every_worker_is_found_again_in_its_state(place: Place) -> None:
 
 
 async def test_a_worker_that_ended_meanwhile_has_its_verdict_and_all_its_output(place: Place) -> None:
+    said = place.home / "workers" / "w" / "output.log"
     async with Workers.connect(place.home) as workers:
         await until(await place.run(workers, f"{WORK}; echo the end; exit 3"), "running(streaming)")
+        async with asyncio.timeout(WITHIN_S):
+            while len(said.read_text("utf-8").splitlines()) < 10:
+                await asyncio.sleep(0.02)
         await place.kill_supervisor()
     place.go()
     async with Workers.connect(place.home) as workers:
         worker = await workers.find("w")
         async with asyncio.timeout(WITHIN_S):
             assert shown(await worker.wait()) == "failed(crash)"
-    lines = (place.home / "workers" / "w" / "output.log").read_text("utf-8").splitlines()
+    lines = said.read_text("utf-8").splitlines()
     assert lines == [*map(str, range(1, len(lines))), "the end"], "nothing is missing, nothing is there twice"
     assert place.starts() == 1
 
