@@ -389,6 +389,48 @@ async def test_nothing_is_left_of_a_watch_when_its_command_or_its_session_ends(t
                 await asyncio.sleep(0.01)
 
 
+async def test_what_was_writable_looks_so_until_the_last_call_is_judged(top: Path) -> None:
+    view = Plan(Base.HOST, (Step(StepKind.WRITABLE, str(top / "ws")),), network_off=True, cwd=str(top / "ws"))
+    launcher = Launcher()
+    ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
+    ours, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    null = os.open(os.devnull, os.O_RDWR)
+    with ours:
+        try:
+            with inside:
+                await launcher.start(
+                    Command(("true",), "/bin/true", str(top / "ws"), {}),
+                    owner=1,
+                    streams=(null, null, null),
+                    tty=False,
+                    state=None,
+                    on_exit=ended.set_result,
+                    confinement=Confinement(plan.encode(view), Way.AS_ROOT),
+                    watch=inside,
+                )
+            heard, root, mounts = listener.take(ours)
+            async with asyncio.timeout(WAIT_S):
+                assert (await ended).code == 0
+            assert not looks_read_only(root, top / "ws")
+            os.close(mounts)
+            async with asyncio.timeout(WAIT_S):
+                while not looks_read_only(root, top / "ws"):
+                    await asyncio.sleep(0.01)
+            for fd in (heard, root):
+                os.close(fd)
+        finally:
+            os.close(null)
+            await launcher.aclose()
+
+
+def looks_read_only(root: int, path: Path) -> bool:
+    fd = os.open(str(path).lstrip("/"), os.O_PATH, dir_fd=root)
+    try:
+        return bool(os.fstatvfs(fd).f_flag & os.ST_RDONLY)
+    finally:
+        os.close(fd)
+
+
 async def test_a_call_that_a_dead_watcher_had_received_is_answered_by_its_successor(top: Path) -> None:
     """The one moment that killing by chance hardly ever hits: received, and not answered."""
     view = Plan(Base.HOST, (Step(StepKind.WRITABLE, str(top / "ws")),), network_off=True, cwd=str(top / "ws"))
@@ -412,7 +454,7 @@ async def test_a_call_that_a_dead_watcher_had_received_is_answered_by_its_succes
                     confinement=Confinement(plan.encode(view), Way.AS_ROOT),
                     watch=inside,
                 )
-            heard, root = listener.take(ours)
+            heard, root, mounts = listener.take(ours)
             await asyncio.to_thread(receive_and_die, heard, memory)
             assert not ended.done()
             with subprocess.Popen(watching._ARGV, stdin=there.fileno(), env={}) as successor:  # noqa: ASYNC220
@@ -425,7 +467,7 @@ async def test_a_call_that_a_dead_watcher_had_received_is_answered_by_its_succes
                 finally:
                     successor.kill()
             assert (said["path"], said["errno"]) == (str(top / "outside/d"), "EROFS")
-            for fd in (heard, root):
+            for fd in (heard, root, mounts):
                 os.close(fd)
         finally:
             os.close(null)

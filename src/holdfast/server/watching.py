@@ -112,6 +112,7 @@ class Watch:
         self._report: asyncio.Future[WatchReport] = self._loop.create_future()
         self._inside: socket.socket | None = None
         self._handed: tuple[int, ...] = ()  # listener, root and memory
+        self._mounts = -1  # keeps what the root shows as it is while the last calls are judged
         self._sock: socket.socket | None = None
         self._watcher = 0
         self._deaths = 0
@@ -157,7 +158,8 @@ class Watch:
         self._drop_inside()
         memory = os.memfd_create("holdfast-watch", os.MFD_CLOEXEC)
         os.ftruncate(memory, watcher.MEMORY_BYTES)
-        self._handed = (*fds, memory)
+        *handed, self._mounts = fds
+        self._handed = (*handed, memory)
         self._hand_on()
         self._report.set_result(WatchReport(True))
 
@@ -290,7 +292,7 @@ class Watch:
         for task in self._tasks:
             task.cancel()
         self._drop_watcher()
-        for fd in self._handed:
+        for fd in (*self._handed, self._mounts) if self._handed else ():
             os.close(fd)
         self._handed = ()
         if not self._report.done():
