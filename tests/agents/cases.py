@@ -102,10 +102,8 @@ EXPECTED: Final[dict[tuple[str, str], Expected]] = {
     ("claude", "approval"): failed("permission"),
     ("claude", "stdin"): STDIN,
     # gemini
-    ("gemini", "read-only-home"): Expected(
-        "blocked", "sandbox-path", path="{home}/.gemini/projects.json.lock"
-    ),
-    ("gemini", "denied-state"): Expected("blocked", "sandbox-path", path="{home}/.gemini/projects.json.lock"),
+    ("gemini", "read-only-home"): Expected("blocked", "sandbox-path", path="{home}/.gemini/projects.json*"),
+    ("gemini", "denied-state"): Expected("blocked", "sandbox-path", path="{home}/.gemini/projects.json*"),
     ("gemini", "stall"): Expected("stalled", "streaming"),  # it says what it has got
     ("gemini", "approval"): completed("no-tools"),
     ("gemini", "stdin"): STDIN,

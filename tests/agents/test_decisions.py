@@ -14,6 +14,7 @@ from tests.support.arena import PROMPT, Arena
 from tests.support.model import CONTENT, MADE
 
 LIMIT_S: Final = 60.0
+TAKEN_S: Final = 30.0  # from a prompt to the decision it leads to
 MAX_DIALOGS: Final = 8  # before its first prompt
 QUICK: Final = {"codex", "claude"}
 # gemini starts anew after its dialog of trust, leaves that on the screen, and so seems to ask for ever.
@@ -69,11 +70,14 @@ async def _decision(stage: Arena, cli: str, worker: Worker) -> Status:
         if status.detail == "prompt":
             try:
                 outcome = await worker.send(PROMPT)
+                if outcome != "submitted":
+                    await worker.press("enter")
             except InvalidRequest:  # a dialog came up meanwhile, and nothing was typed into it
                 continue
-            if outcome != "submitted":
-                await worker.press("enter")
-            return await stage.when(worker, lambda now: _waits(now, "decision"), limit_s=LIMIT_S)
+            decided = await stage.when(worker, lambda now: _waits(now, "decision"), limit_s=TAKEN_S)
+            if _waits(decided, "decision"):
+                return decided
+            continue  # typed while it was still starting, and lost
         for key in ANSWERS.get((cli, status.detail), ("enter",)):
             await worker.press(key)
         await stage.when(worker, _other_than(status), limit_s=LIMIT_S)

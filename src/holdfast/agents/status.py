@@ -42,7 +42,6 @@ QUIET_S: Final = 90.0  # a model that thinks, or a tool that works, shows someth
 PROVIDER_QUIET_S: Final = 120.0  # a provider under load may take so long for its first byte
 STORM_REQUESTS: Final = 20  # a CLI that backs off stays far below; a loop made 120 a minute
 STORM_S: Final = 60.0
-STORM_TURNS: Final = 5  # a few attempts may yet succeed; opencode goes on for ever
 
 RETRYING: Final = "retrying"
 STORM: Final = "request-storm"
@@ -129,24 +128,24 @@ def _vanished(look: _Look) -> Status | None:
 def _storm(look: _Look) -> Status | None:
     requests = [i for i in look.of(Requested) if i > look.output and look.age(i) <= STORM_S]
     if len(requests) <= STORM_REQUESTS:
-        return _failing_turns(look) if look.limits.one_turn else None
+        return _same_turn_again(look)
     about = f"retry loop: {len(requests)} requests within {STORM_S:.0f} s, and nothing came of them"
     shown = tuple(look.items[i] for i in reversed(requests[-2:]))
     return Status(State.RUNNING, RETRYING, about, since=look.items[requests[0]].at, evidence=shown)
 
 
-def _failing_turns(look: _Look) -> Status | None:
-    """A run of one prompt whose turn fails, and which begins it again, and again."""
-    failed = []
-    for index in reversed(look.of(Result)):
-        item = look.items[index]
-        if not isinstance(item.claim, Result) or item.claim.ok or index < look.tool:
-            break
-        failed.append(item)
-    if len(failed) < STORM_TURNS:
+def _same_turn_again(look: _Look) -> Status | None:
+    """Attempts in the event stream, each with a part of an answer that makes it look like work."""
+    tries = [
+        i
+        for i in look.of(Retrying)
+        if i > look.tool and look.age(i) <= STORM_S and look.items[i].source is Source.PROTOCOL
+    ]
+    if len(tries) <= STORM_REQUESTS:
         return None
-    about = f"retry loop: its turn failed {len(failed)} times, and it begins again: {failed[0].seen}"
-    return Status(State.RUNNING, RETRYING, about, since=failed[-1].at, evidence=tuple(failed[:2]))
+    about = f"retry loop: {len(tries)} attempts within {STORM_S:.0f} s, and no tool was called"
+    shown = tuple(look.items[i] for i in reversed(tries[-2:]))
+    return Status(State.RUNNING, RETRYING, about, since=look.items[tries[0]].at, evidence=shown)
 
 
 def _retrying(look: _Look) -> Status | None:

@@ -39,7 +39,6 @@ from holdfast.agents.status import (
     STORM,
     STORM_REQUESTS,
     STORM_S,
-    STORM_TURNS,
     Limits,
     classify,
 )
@@ -640,11 +639,12 @@ def test_a_turn_that_fails_and_begins_again_for_ever_is_a_loop() -> None:
     turn: list[Row] = [
         (1, Source.PROTOCOL, THINKS),
         (2, Source.PROTOCOL, Progress(Work.STREAMING)),
-        (3, Source.PROTOCOL, Result(ok=False, failure=F.PROVIDER)),
+        (3, Source.PROTOCOL, Retrying(1, None, F.PROVIDER)),
     ]
-    assert of_a_run(turn * STORM_TURNS, 4).rule == STORM
-    assert of_a_run(turn * (STORM_TURNS - 1), 4).rule != STORM
-    with_tool: list[Row] = [*turn * 3, (3, Source.PROTOCOL, Progress(Work.TOOL)), *turn * (STORM_TURNS - 1)]
-    assert of_a_run(with_tool, 4).rule != STORM
-    interactive = classify(story(*turn * STORM_TURNS), 4, started_at=0.0, limits=Limits())
-    assert interactive.rule != STORM
+    many = turn * (STORM_REQUESTS + 1)
+    assert of_a_run(many, 4).rule == STORM
+    assert of_a_run(turn * STORM_REQUESTS, 4).rule != STORM
+    assert (
+        of_a_run([*turn, (3, Source.PROTOCOL, Progress(Work.TOOL)), *turn * STORM_REQUESTS], 4).rule != STORM
+    )
+    assert of_a_run(many, 4 + STORM_S).rule != STORM
