@@ -15,6 +15,8 @@ from tests.support.boards import claimed
 
 WAIT_S = 60
 
+pytestmark = pytest.mark.timeout(300)  # dozens of processes, each of which starts an interpreter
+
 
 class Board:
     """Commands on one store."""

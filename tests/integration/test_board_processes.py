@@ -4,17 +4,22 @@ HOLDFAST_TEST_CLAIMS sets how many tasks sixteen claimers race for.
 """
 
 import os
+import time
 from collections import Counter
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
 from holdfast.board import tasks
-from holdfast.board.rows import NewTask
+from holdfast.board.database import Transaction
+from holdfast.board.rows import NewTask, Task
 from holdfast.board.store import open_store
-from holdfast.board.transitions import Status
+from holdfast.board.transitions import Move, Status
+from tests.support import postgres
 from tests.support.boards import Crowd
 
 CLAIMERS = 16
+WAITING = "SELECT pid FROM pg_locks WHERE NOT granted"
 TASKS = int(os.environ.get("HOLDFAST_TEST_CLAIMS", "1000"))
 
 
@@ -72,4 +77,27 @@ def test_parents_that_finish_at_once_release_their_common_children(address: str)
         assert [event.seq for event in store.events("b", limit=500)] == list(
             range(1, stats.board.last_seq + 1)
         )
+        assert store.faults() == []
+
+
+def test_a_link_waits_for_the_parent_that_somebody_is_finishing(postgres_server: str) -> None:
+    address = postgres.fresh(postgres_server)
+    with open_store(address) as store, ThreadPoolExecutor(1) as beside:
+        store.create_board("b")
+        parent, child = (store.create("b", NewTask(title="x")).id for _ in range(2))
+
+        def link() -> Task:
+            with open_store(address) as other:
+                return other.link(parent, child)
+
+        def finish(tx: Transaction) -> "Future[Task]":
+            tasks.move(tx, parent, Move.COMPLETE, who="me")
+            linking = beside.submit(link)
+            until = time.monotonic() + 20
+            while not linking.done() and not tx.select(WAITING, {}):
+                assert time.monotonic() < until
+                time.sleep(0.01)
+            return linking
+
+        assert store.database.write(finish).result(20).status is Status.READY
         assert store.faults() == []

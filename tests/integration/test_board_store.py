@@ -364,8 +364,12 @@ def test_a_superseded_run_changes_nothing(store: Store, clock: SettableClock, ve
 
 def test_a_generation_that_is_made_up_is_refused(store: Store) -> None:
     _, run = claimed(store, made(store).id)
+    made_up = RunRef(run.id, run.generation + 1)
     with pytest.raises(StaleRun):
-        store.heartbeat(RunRef(run.id, run.generation + 1))
+        store.heartbeat(made_up)
+    store.complete(run.ref, "e", "ok")
+    with pytest.raises(StaleRun):
+        store.complete(made_up, "e", "ok")
     with pytest.raises(NotFound):
         store.heartbeat(RunRef("r_nothing", 1))
 
@@ -488,6 +492,7 @@ def test_lists_can_be_filtered_and_searched(store: Store) -> None:
     assert [task.id for task in store.page("b", search="100%").tasks] == [plain.id]
     assert [task.id for task in store.page("b", search="ABOUT").tasks] == [other.id]
     assert store.page("b", search="1_0").tasks == []
+    assert store.page("b", search="fix%case").tasks == []
     assert store.page("b", search="case", status=Status.RUNNING, assignee="writer").tasks == []
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from holdfast.board.retry import Failure
 from holdfast.board.rows import NewTask, Run
@@ -13,7 +13,7 @@ from holdfast.board.transitions import ENDS, TABLE, WHO, Actor, Move, Status, se
 from holdfast.errors import IllegalTransition, InvalidRequest, StaleRun
 from tests.support.boards import SettableClock
 
-NUMBERS = st.integers(0, 9)  # beyond those that exist on purpose
+NUMBERS = st.integers(0, 9)
 MAX_ATTEMPTS = 2
 
 
@@ -39,7 +39,7 @@ class BoardMachine(RuleBasedStateMachine):
 
     def named(self, number: int) -> str | None:
         names = list(self.model)
-        return names[number] if number < len(names) else None
+        return names[number % len(names)] if names else None
 
     def waits(self, name: str) -> int:
         return sum(not self.model[parent].done for parent in self.model[name].parents)
@@ -52,7 +52,16 @@ class BoardMachine(RuleBasedStateMachine):
         for other, child in self.model.items():
             child.status = settled(child.status, self.waits(other))
 
+    @initialize()
+    def begin(self) -> None:
+        """A chain, so that there is something to release from the first step on."""
+        for number in range(4):
+            self.create([number - 1] if number else [], 0, False)
+
     @rule(parents=st.lists(NUMBERS, max_size=3), priority=st.integers(-1, 1), triage=st.booleans())
+    def another(self, parents: list[int], priority: int, triage: bool) -> None:
+        self.create(parents, priority, triage)
+
     def create(self, parents: list[int], priority: int, triage: bool) -> None:
         names = sorted({name for number in parents if (name := self.named(number))})
         unfit = {Status.ARCHIVED, Status.CANCELLED}
@@ -95,6 +104,9 @@ class BoardMachine(RuleBasedStateMachine):
         return False
 
     @rule(number=NUMBERS, move=st.sampled_from(Move))
+    def try_a_move(self, number: int, move: Move) -> None:
+        self.move(number, move)
+
     def move(self, number: int, move: Move) -> None:
         name = self.named(number)
         if name is None:
@@ -110,6 +122,11 @@ class BoardMachine(RuleBasedStateMachine):
             self.model[name].runs_since_a_person = 0
             self.put(name, TABLE[before, move])
 
+    @rule(number=NUMBERS)
+    def finish(self, number: int) -> None:
+        """What releases other tasks is tried more often than chance would have it."""
+        self.move(number, Move.COMPLETE)
+
     @rule()
     def claim(self) -> None:
         won = self.store.claim("b", worker="w")
@@ -123,12 +140,12 @@ class BoardMachine(RuleBasedStateMachine):
         self.model[task.id].runs_since_a_person += 1
         self.runs.append((task.id, run))
 
-    @rule(number=st.integers(0, 20), verb=st.sampled_from(["complete", "block", "review", "wait", *Failure]))
+    @rule(number=NUMBERS, verb=st.sampled_from(["complete", "block", "review", "wait", *Failure]))
     def say(self, number: int, verb: str) -> None:
         """A run says how it ended, once or again; only the one that holds its task is heard."""
-        if number >= len(self.runs):
+        if not self.runs:
             return
-        name, run = self.runs[number]
+        name, run = self.runs[-1 - number % len(self.runs)]
         holds = self.store.task(name).run_id == run.id
         envelope = f"{verb}{run.generation}"
         try:
@@ -184,5 +201,5 @@ class BoardMachine(RuleBasedStateMachine):
         assert self.store.faults() == []
 
 
-BoardMachine.TestCase.settings = settings(deadline=None, max_examples=60, stateful_step_count=30)
+BoardMachine.TestCase.settings = settings(deadline=None, max_examples=40, stateful_step_count=30)
 TestBoard = BoardMachine.TestCase

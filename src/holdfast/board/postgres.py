@@ -28,6 +28,7 @@ CHANNEL: Final = "holdfast_board"
 _MIGRATING: Final = 0x686F6C64  # the advisory lock of whoever makes the tables
 _AGAIN: Final = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
 _NOW: Final = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT) AS now"
+_MADE: Final = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'schema_version'"
 _VALUE: Final = "%({})s"
 
 
@@ -117,7 +118,8 @@ class PostgresDatabase:
                 self._db.execute("INSERT INTO schema_version VALUES (%s)", (number,))
 
     def _version(self) -> int:
-        if self._run("SELECT to_regclass('schema_version') AS found", {})[0]["found"] is None:
+        # Not to_regclass: it may answer from a cache that is older than the lock that was just waited for.
+        if not self._run(_MADE, {}):
             return 0
         return int(str(self._run("SELECT version FROM schema_version", {})[0]["version"]))
 

@@ -82,6 +82,10 @@ def test_claims_of_one_decision_use_up_the_room() -> None:
     )
     assert [claim.task for claim in found.claims] == ["a", "c"]
     assert found.waiting == {"b": "cap of profile coder: 1"}
+    assert len(decide(task("a"), task("b"), task("c"), capacity=Capacity(board=2)).claims) == 2
+    assert (
+        len(decide(task("a"), task("b"), task("c"), capacity=Capacity(hosts={"h1": 1, "h2": 1})).claims) == 2
+    )
 
 
 def test_a_task_that_nobody_accepts_says_so() -> None:
