@@ -279,6 +279,7 @@ def corpus(root: Path, closed_port: int) -> list[bytes]:
         ("process/terminate", {"processId": "c"}),
         ("process/closeStdin", {"processId": "t"}),
         ("process/resize", {"processId": "t", "rows": 30, "cols": 100}),
+        ("process/denials", {"processId": "t", "after": 0}),
         ("fs/readFile", {"path": f"{uri}/dir/file"}),
         ("fs/readFile", {"path": f"{uri}/link", "followSymlinks": False, "sandbox": everything}),
         ("fs/open", {"handleId": "h1", "path": f"{uri}/dir/file"}),
