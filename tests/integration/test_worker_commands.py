@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from holdfast.agents import background, tmux
-from holdfast.agents.sdk import Workers
+from holdfast.agents.sdk import ENDED, Workers
 from holdfast.errors import InvalidRequest, NotFound
 from tests.support.arena import end_exec_server, end_listener
 
@@ -154,7 +154,7 @@ async def test_a_pane_shows_the_worker_and_owns_nothing() -> None:
             await _shows(socket, pane, "typed\ntyped")
         finally:
             await _tmux(socket, "kill-server")
-        assert (await worker.status())["state"] == "running"
+        assert (await worker.status())["state"] not in ENDED
         await worker.stop(grace_s=0)
 
 

@@ -130,6 +130,7 @@ class TerminalChannel:
         self._reader = escapes.Reader()
         self._titled = False
         self._screen = Screen(record.rows, record.cols)
+        self._drawn = False
 
     def opening(self) -> bytes:
         return b""
@@ -137,6 +138,7 @@ class TerminalChannel:
     def feed(self, stream: str, data: bytes, at: float) -> Taken:
         found: list[Evidence | None] = []
         asked: list[queries.Query] = []
+        self._drawn = True
         self._screen.feed(data)
         seen = self._reader.feed(data)
         for event in seen.events:
@@ -162,7 +164,9 @@ class TerminalChannel:
 
     def look(self, at: float) -> list[Evidence]:
         seen = self._screen.look(at)
-        shown = (signs.read_screen(seen.lines, self._agent, at), signs.read_stability(seen.changed_at, at))
+        # Of a screen that nothing was ever drawn on it says nothing that it does not change, or does.
+        stability = signs.read_stability(seen.changed_at, at) if self._drawn else None
+        shown = (signs.read_screen(seen.lines, self._agent, at), stability)
         found = [item for item in shown if item is not None]
         # One that shows when it is busy reads the keyboard all the time, on whichever screen it draws.
         full_screen = self._reader.alternate or bool(self._agent.busy)
