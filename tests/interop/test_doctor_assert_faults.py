@@ -3,8 +3,10 @@
 The faults are those of `test_setup_failures`; here the real Codex runs into them. `codex doctor` sees none.
 """
 
+import errno
 import json
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Iterator
@@ -17,7 +19,7 @@ from tests.fault.test_setup_failures import ROWS, Row, Tier
 from tests.support import assertion
 from tests.support.assertion import GOOD, Asserted, Bench
 from tests.support.codex import requires_codex
-from tests.support.faults import NONE, Fault
+from tests.support.faults import NONE, Fault, refused
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is Linux's"),
@@ -115,6 +117,20 @@ def test_a_bubblewrap_that_fails_as_it_does_under_apparmor(codex: Bench, says: s
     done = codex.run(command=["unshare", "-m", "sh", "-c", script, str(stand_in), *codex.command("--json")])
     assert done.code == 1
     assert cause in done.causes(), done
+    assert codex.run().code == 0
+
+
+def test_a_bubblewrap_whose_loopback_cannot_be_set_up(codex: Bench) -> None:
+    """Only bubblewrap is under the fault: without `sendto` neither Codex nor we could say anything."""
+    stand_in, real = codex.base / "bwrap-under-it", codex.base / "real-bwrap"
+    shutil.copy("/usr/bin/bwrap", real)
+    under_it = Fault(calls=refused("sendto", errno.EPERM)).wrap(0, [str(real)])
+    stand_in.write_text(f'#!/bin/sh\nexec {shlex.join(under_it)} "$@"\n')
+    stand_in.chmod(0o755)
+    script = 'mount --bind "$0" /usr/bin/bwrap && exec "$@"'
+    done = codex.run(command=["unshare", "-m", "sh", "-c", script, str(stand_in), *codex.command("--json")])
+    assert (done.code, done.tree["verdict"]) == (1, "fail"), done
+    assert "lo.newaddr" in done.causes(), done
     assert codex.run().code == 0
 
 
