@@ -79,6 +79,11 @@ def _connected(
     return called
 
 
+def _about_one(command: Callable[Concatenate["Workers", P], Coroutine[Any, Any, int]]) -> Callable[..., None]:
+    """A command that tells of the worker with this id."""
+    return click.argument("id")(_json_option(_home_option(_connected(command))))
+
+
 @worker.command("run", cls=OneLine)
 @click.argument("agent")
 @click.argument("words", nargs=-1)
@@ -188,10 +193,7 @@ async def watch(workers: "Workers", until_ended: bool, as_json: bool) -> int:
 
 
 @worker.command(cls=OneLine)
-@click.argument("id")
-@_json_option
-@_home_option
-@_connected
+@_about_one
 async def status(workers: "Workers", id: str, as_json: bool) -> int:
     """Show what a worker is doing."""
     _print((await workers.find(id)).report, as_json=as_json)
@@ -199,10 +201,7 @@ async def status(workers: "Workers", id: str, as_json: bool) -> int:
 
 
 @worker.command(cls=OneLine)
-@click.argument("id")
-@_json_option
-@_home_option
-@_connected
+@_about_one
 async def why(workers: "Workers", id: str, as_json: bool) -> int:
     """Say why a worker is taken to be in its state: rule, evidence, what would change it."""
     answer = await workers.call("why", {"worker": id})
@@ -214,10 +213,7 @@ async def why(workers: "Workers", id: str, as_json: bool) -> int:
 
 
 @worker.command(cls=OneLine)
-@click.argument("id")
-@_json_option
-@_home_option
-@_connected
+@_about_one
 async def equivalence(workers: "Workers", id: str, as_json: bool) -> int:
     """Say whether a worker is where it would be without a sandbox, and what differs for it.
 
@@ -232,10 +228,7 @@ async def equivalence(workers: "Workers", id: str, as_json: bool) -> int:
 
 
 @worker.command(cls=OneLine)
-@click.argument("id")
-@_json_option
-@_home_option
-@_connected
+@_about_one
 async def wait(workers: "Workers", id: str, as_json: bool) -> int:
     """Wait until a worker has ended."""
     report = await (await workers.find(id)).wait()
