@@ -67,11 +67,12 @@ def record(name: str, binary: str, provider: str, case: str) -> None:
         lines, end = _run(
             name, binary, f"{provider.rstrip('/')}/s/{CASES[case].scenario}", case, Path(folder)
         )
-        names = [(f"{folder}/{part}", f"/{part}") for part in ("home", "state", "work")]
+        places = {"home": "/home", "state": "/state", "work": "/project"}
+        names = [(f"{folder}/{part}", place) for part, place in places.items()]
         names.append((folder, "/beside"))
         # Some names are made from paths: claude calls a folder of transcripts so.
         names += [
-            (f"{folder}/work".replace("/", "-"), "-work"),
+            (f"{folder}/work".replace("/", "-"), "-project"),
             (binary, name),
             (str(Path(binary).parent), "/bin"),
         ]
