@@ -10,7 +10,7 @@ because hooks and settings in there run outside the sandbox later. An explicit w
 
 import enum
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias, assert_never
 
 from holdfast.errors import UsageError
@@ -178,6 +178,14 @@ class Bound:
     minimal: bool
     cwd: str
     glob_depth: int | None = None
+    _hash: int = field(init=False, repr=False, compare=False)  # once: every file call needs it
+
+    def __post_init__(self) -> None:
+        key = (self.rules, self.globs, self.network, self.kind, self.restricted, self.minimal, self.cwd)
+        object.__setattr__(self, "_hash", hash((*key, self.glob_depth)))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @property
     def full_read(self) -> bool:

@@ -79,6 +79,10 @@ def glance(bound: Bound, cwd: str | None = None) -> tuple[Seen, dict[str, Entry]
 def unchanged(entries: Mapping[str, Entry]) -> bool:
     """Is every one of these names still what it was? Asked before every confined file call."""
     for path, entry in entries.items():
+        if entry.errno == errno.ENOENT:  # as most are; asked so that no exception has to be made
+            if os.access(path, os.F_OK, follow_symlinks=False):
+                return False
+            continue
         try:
             status = os.lstat(path)
         except OSError as exc:

@@ -1,6 +1,7 @@
 """From a wire sandbox context to a policy and what it needs. Pure module."""
 
 import enum
+import functools
 from collections.abc import Iterable, Mapping
 from typing import Final, assert_never
 
@@ -182,6 +183,7 @@ def loopback_ports(asked: Iterable[int]) -> tuple[int, ...]:
     return ports
 
 
+@functools.lru_cache(maxsize=64)  # asked before every file call, with the same few policies
 def runs_directly(bound: Bound, use: FileUse) -> bool:
     """May a file operation run outside a sandbox, because nothing is denied to it?"""
     return bound.full_write or (use is FileUse.READ and bound.full_read)

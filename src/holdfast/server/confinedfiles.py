@@ -5,14 +5,14 @@ a new match of a deny pattern). A worker whose plan was made for something else 
 """
 
 import asyncio
-import contextlib
 import os
 import select
 import signal
 import socket
 import sys
+import time
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -40,6 +40,7 @@ from holdfast.wire.rpc import MAX_MESSAGE_BYTES
 MAX_WORKERS: Final = 8  # policies in use at once; the least recently used one's worker ends
 MAX_BOUNDS: Final = 64  # policies whose meaning is remembered
 MAX_REPLANS: Final = 8  # tries to catch the file system standing still
+_AT_ONCE_S: Final = 0.0002  # how long an answer is looked for without a pause
 _SOON_MS: Final = 1  # the loop may stand still for that long; a small file is written in a tenth of it
 CALL_S: Final = 60.0  # a file call that takes longer hangs in a dead mount
 _PASSED: Final = ("PATH", "TMPDIR", "TMP", "TEMP")  # all of the environment that a worker sees
@@ -245,10 +246,14 @@ async def _asked(sock: socket.socket, request: bytes) -> tuple[bytes, list[int]]
         sent = sock.send(request)
     except BlockingIOError:
         sent = 0
-    # Most answers are there at once, and most others so soon that going round the loop would cost
-    # more than waiting for them.
-    with contextlib.suppress(BlockingIOError):
-        return _first_part(sock)
+    # Most answers come so soon that sleeping until then, let alone going round the loop, would cost more
+    # than looking for them.
+    until = time.perf_counter() + _AT_ONCE_S
+    while time.perf_counter() < until:
+        try:
+            return _first_part(sock)
+        except BlockingIOError:
+            pass
     if sent < len(request) or not _readable_soon(sock):
         async with asyncio.timeout(CALL_S):
             await asyncio.get_running_loop().sock_sendall(sock, memoryview(request)[sent:])
@@ -309,21 +314,22 @@ def with_worker_readable(bound: Bound) -> Bound:
     return replace(bound, rules=(*bound.rules, *own))
 
 
-def refuse_early(bound: Bound, paths: Iterable[PathUri], *, writes: bool) -> None:
+def refuse_early(bound: Bound, path: PathUri, *, writes: bool) -> None:
     """What the view alone would let through: the worker's own program, protected names that do not exist.
 
     Raises:
-        NotFound: a path lies outside of what the policy makes visible.
+        NotFound: the path lies outside of what the policy makes visible.
         InvalidRequest: the policy denies the path by name.
         OperationFailed: a protected name would be created.
     """
-    for path in paths if bound.restricted else ():
-        name = absolute(path.native(), bound.cwd)
-        rule = bound.decide(name)
-        matched = bound.denied_by_pattern(name) is not None
-        if rule is None and not matched:
-            raise NotFound("No such file or directory (os error 2)")
-        if matched or rule is None or rule.access is Access.DENY:
-            raise InvalidRequest("Permission denied (os error 13)")
-        if writes and rule.protects is not None:
-            raise OperationFailed(_READ_ONLY)
+    if not bound.restricted:
+        return
+    name = absolute(path.native(), bound.cwd)
+    rule = bound.decide(name)
+    matched = bound.denied_by_pattern(name) is not None
+    if rule is None and not matched:
+        raise NotFound("No such file or directory (os error 2)")
+    if matched or rule is None or rule.access is Access.DENY:
+        raise InvalidRequest("Permission denied (os error 13)")
+    if writes and rule.protects is not None:
+        raise OperationFailed(_READ_ONLY)

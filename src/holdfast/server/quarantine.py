@@ -17,7 +17,7 @@ def set_aside(absent: Iterable[str]) -> dict[str, str]:
     """Rename what appeared at these paths; old name to new name."""
     moved = {}
     for path in absent:
-        if os.path.lexists(path):
+        if os.access(path, os.F_OK, follow_symlinks=False):  # after every file call: no exception to build
             aside = f"{path}.set-aside-{secrets.token_hex(4)}"
             with contextlib.suppress(OSError):
                 os.rename(path, aside)

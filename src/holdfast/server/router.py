@@ -39,7 +39,7 @@ from holdfast.wire.environment import (
     EnvironmentInfo,
     EnvironmentStatus,
 )
-from holdfast.wire.files import LinkAwareParams, Metadata, OpenParams
+from holdfast.wire.files import CopyParams, LinkAwareParams, Metadata, OpenParams
 from holdfast.wire.http import BodyDelta, HttpRequestParams, HttpResponse
 from holdfast.wire.permissions import SandboxContext
 from holdfast.wire.structs import NoParams
@@ -139,10 +139,11 @@ class Router:
         return None if runs_directly(bound, use) else bound
 
     async def _confined(self, bound: Bound, method: str, params: Any, use: FileUse = READ) -> msgspec.Raw:
-        read = [getattr(params, "source_path", None)]
-        named = [getattr(params, name, None) for name in ("path", "destination_path")]
-        refuse_early(bound, filter(None, read), writes=False)
-        refuse_early(bound, filter(None, named), writes=use is WRITE)
+        if isinstance(params, CopyParams):
+            refuse_early(bound, params.source_path, writes=False)
+            refuse_early(bound, params.destination_path, writes=True)
+        else:
+            refuse_early(bound, params.path, writes=use is WRITE)
         return await self._executor.confined.call(bound, method, params)
 
     def _get_metadata(self, params: LinkAwareParams) -> Metadata | Awaitable[Metadata | msgspec.Raw]:
@@ -169,7 +170,7 @@ class Router:
         bound = self._bound(params.sandbox, READ if params.mode == "read" else WRITE)
         if bound is None:
             return await self._in_thread(self._handles.open, params)
-        refuse_early(bound, [params.path], writes=params.mode != "read")
+        refuse_early(bound, params.path, writes=params.mode != "read")
         self._handles.reserve(params.handle_id)
         try:
             fd = await self._executor.confined.open(bound, params)
