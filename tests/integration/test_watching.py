@@ -376,17 +376,6 @@ async def test_a_killed_watcher_is_replaced_and_the_command_goes_on(top: Path) -
         assert [one["path"] for one in denials(peer)] == [str(top / "outside/late")]
 
 
-async def test_nothing_is_left_of_a_watch_when_its_command_or_its_session_ends(top: Path) -> None:
-    async with served() as (peer, executor):
-        await start(peer, top, "exec sleep 300")
-        pid = await watcher_of(executor)
-        assert await peer.call("process/terminate", {"processId": "p"}) == {"running": True}
-        await peer.closed("p")
-        async with asyncio.timeout(WAIT_S):
-            while Path(f"/proc/{pid}").exists():
-                await asyncio.sleep(0.01)
-
-
 async def test_a_watcher_holds_nothing_of_its_launcher_and_ends_with_it(top: Path) -> None:
     async with served() as (peer, executor):
         await start(peer, top, "sleep 1000")
@@ -398,6 +387,17 @@ async def test_a_watcher_holds_nothing_of_its_launcher_and_ends_with_it(top: Pat
         )
         assert not {link for link in held & owned if link.startswith(("socket:", "pipe:"))}
         current.process.kill()
+        async with asyncio.timeout(WAIT_S):
+            while Path(f"/proc/{pid}").exists():
+                await asyncio.sleep(0.01)
+
+
+async def test_nothing_is_left_of_a_watch_when_its_command_or_its_session_ends(top: Path) -> None:
+    async with served() as (peer, executor):
+        await start(peer, top, "exec sleep 300")
+        pid = await watcher_of(executor)
+        assert await peer.call("process/terminate", {"processId": "p"}) == {"running": True}
+        await peer.closed("p")
         async with asyncio.timeout(WAIT_S):
             while Path(f"/proc/{pid}").exists():
                 await asyncio.sleep(0.01)
