@@ -387,6 +387,7 @@ async def test_a_watcher_holds_nothing_of_its_launcher_and_ends_with_it(top: Pat
         )
         assert not {link for link in held & owned if link.startswith(("socket:", "pipe:"))}
         current.process.kill()
+        await asyncio.to_thread(current.process.wait, WAIT_S)
         async with asyncio.timeout(WAIT_S):
             while Path(f"/proc/{pid}").exists():
                 await asyncio.sleep(0.01)
