@@ -68,7 +68,7 @@ def run(measures: Sequence[Measure], contests: Sequence[Contest], rivals: Rivals
         able = [contest for contest in contests if takes_part(measure, contest)]
         if measure.warms:
             able = [contest for contest in able if attempt(measure, warm_up(contest), outcome) is not None]
-        for _ in range(contests[0].plan.rounds):
+        for _ in range(1 if measure.once else contests[0].plan.rounds):
             for contest in able:
                 if (samples := attempt(measure, contest, outcome)) is not None:
                     rounds.setdefault(contest.server.spec.side, []).append(samples)

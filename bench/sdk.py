@@ -20,9 +20,9 @@ def client_stream(contest: Contest) -> list[float]:
     return finished(streamed(contest))
 
 
-def finished(work: Coroutine[None, None, list[float]]) -> list[float]:
+def finished(work: Coroutine[None, None, list[float]], *, within_s: float = ROUND_WITHIN_S) -> list[float]:
     async def bounded() -> list[float]:
-        async with asyncio.timeout(ROUND_WITHIN_S):
+        async with asyncio.timeout(within_s):
             return await work
 
     try:

@@ -47,6 +47,7 @@ class Measure(NamedTuple):
     warms: bool = True  # whether an unmeasured round comes first
     raw: Callable[[Contest], list[float]] | None = None  # the same without our client
     ours_only: bool = False  # of no use, or not possible, with the reference
+    once: bool = False  # one round only: what it needs takes long to set up, and it returns several samples
 
 
 def lower(limit: float, rival: Side | None = Side.REFERENCE) -> Bar:
@@ -84,6 +85,7 @@ MEASURES: Final = (
         (lower(20, None),),
         warms=False,
         ours_only=True,
+        once=True,
     ),
     Measure("exit-told", "exit → told", "ms", exit_latency, (lower(500, None),), ours_only=True),
     Measure("decision-told", "question → told", "ms", decision_latency, (lower(2000, None),), ours_only=True),

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -20,7 +19,6 @@ from holdfast.sandbox import foresight, listener, plan, watcher
 from holdfast.sandbox.plan import Base, Plan, Step, StepKind
 from holdfast.sandbox.proctable import PARENT, processes
 from holdfast.sandbox.select import Way
-from holdfast.server import watching
 from holdfast.server.executor import Executor
 from holdfast.server.launch import Command, Confinement, Exit, Launcher
 from tests.integration.test_confined import policy
@@ -310,10 +308,10 @@ async def watcher_of(executor: Executor, *, other_than: int = 0) -> int:
         while True:
             for pid in processes(PARENT, current.process.pid):
                 try:
-                    line = Path(f"/proc/{pid}/cmdline").read_bytes()
+                    name = Path(f"/proc/{pid}/comm").read_bytes()
                 except OSError:
                     continue
-                if b"sandbox.watcher" in line and pid != other_than:
+                if name.strip() == watcher.NAME and pid != other_than:
                     return pid
             await asyncio.sleep(0.01)
 
@@ -376,6 +374,23 @@ async def test_a_killed_watcher_is_replaced_and_the_command_goes_on(top: Path) -
         assert peer.exit_code("p") == 0
         assert peer.output("p", "stdout") == b"over\n"
         assert [one["path"] for one in denials(peer)] == [str(top / "outside/late")]
+
+
+async def test_a_watcher_holds_nothing_of_its_launcher_and_ends_with_it(top: Path) -> None:
+    async with served() as (peer, executor):
+        await start(peer, top, "sleep 1000")
+        pid, current = await watcher_of(executor), executor.launcher._current
+        assert current is not None
+        held, owned = (
+            {os.readlink(fd) for fd in Path(f"/proc/{one}/fd").iterdir()}
+            for one in (pid, current.process.pid)
+        )
+        assert not {link for link in held & owned if link.startswith(("socket:", "pipe:"))}
+        current.process.kill()
+        await asyncio.to_thread(current.process.wait, WAIT_S)
+        async with asyncio.timeout(WAIT_S):
+            while Path(f"/proc/{pid}").exists():
+                await asyncio.sleep(0.01)
 
 
 async def test_nothing_is_left_of_a_watch_when_its_command_or_its_session_ends(top: Path) -> None:
@@ -457,15 +472,15 @@ async def test_a_call_that_a_dead_watcher_had_received_is_answered_by_its_succes
             heard, root, mounts = listener.take(ours)
             await asyncio.to_thread(receive_and_die, heard, memory)
             assert not ended.done()
-            with subprocess.Popen(watching._ARGV, stdin=there.fileno(), env={}) as successor:  # noqa: ASYNC220
-                try:
-                    scene = foresight.encode(foresight.scene_of(view, alone=False, degraded=False))
-                    socket.send_fds(here, [scene], (heard, root, memory))
-                    async with asyncio.timeout(WAIT_S):
-                        assert (await ended).code == 1
-                        said = json.loads(await asyncio.to_thread(here.recv, 4096))
-                finally:
-                    successor.kill()
+            gone: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
+            await launcher.start_watcher(there, owner=1, on_exit=gone.set_result)
+            scene = foresight.encode(foresight.scene_of(view, alone=False, degraded=False))
+            socket.send_fds(here, [scene], (heard, root, memory))
+            async with asyncio.timeout(WAIT_S):
+                assert (await ended).code == 1
+                said = json.loads(await asyncio.to_thread(here.recv, 4096))
+                here.shutdown(socket.SHUT_RDWR)
+                assert (await gone).code == 0
             assert (said["path"], said["errno"]) == (str(top / "outside/d"), "EROFS")
             for fd in (heard, root, mounts):
                 os.close(fd)

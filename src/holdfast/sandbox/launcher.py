@@ -32,6 +32,7 @@ from holdfast.sandbox import bwrapped, confined, landlocked, loopback, namespace
 from holdfast.sandbox.confined import Kind
 from holdfast.sandbox.kernel import SetupFailed
 from holdfast.sandbox.orders import (
+    BE_WATCHER,
     BWRAP,
     DEGRADED,
     END_OWNER,
@@ -77,6 +78,17 @@ def _spawn(request: Request, fds: list[int]) -> int:
         return confined.spawn(command)
     finally:
         os.chdir("/")
+
+
+def _fork_watcher(fd: int) -> int:
+    """Start a watcher on this socket; raises OSError."""
+    from holdfast.sandbox import watcher  # where nothing is watched nobody pays for it
+
+    pid = os.fork()
+    if pid == 0:
+        signal.set_wakeup_fd(-1)
+        watcher.become(fd)
+    return pid
 
 
 class _Group(NamedTuple):
@@ -167,6 +179,8 @@ class Launcher:
         request, fds = received
         if request.op == START:
             self._start(request, fds)
+        elif request.op == BE_WATCHER:
+            self._start_watcher(request, fds)
         elif request.op == SIGNAL:
             self._signal(lambda group: group.id == request.id, request.signal)
         elif request.op == END_OWNER:
@@ -181,6 +195,19 @@ class Launcher:
             pid = _spawn(request, fds)
         except OSError as exc:
             self._report(Event(STARTED, request.id, 0, exc.errno or errno.EIO))
+            return
+        finally:
+            for fd in fds:
+                os.close(fd)
+        self._running[pid] = _group(pid, request)
+        self._report(Event(STARTED, request.id, pid))
+
+    def _start_watcher(self, request: Request, fds: list[int]) -> None:
+        """Fork one: an interpreter of its own would take longer to come up than many a command runs."""
+        try:
+            pid = _fork_watcher(fds[0])
+        except OSError as exc:
+            self._report(Event(STARTED, request.id, 0, exc.errno or errno.EAGAIN))
             return
         finally:
             for fd in fds:

@@ -10,7 +10,7 @@ import socket
 import struct
 from typing import Final, NamedTuple
 
-START, SIGNAL, END_OWNER = 1, 2, 3
+START, SIGNAL, END_OWNER, BE_WATCHER = 1, 2, 3, 4
 STARTED, EXITED = 1, 2
 
 TTY, HAS_STATE, IN_MEMFD, USER_NAMESPACE, BWRAP, LANDLOCK, DEGRADED, WATCH = (1 << bit for bit in range(8))
@@ -27,7 +27,10 @@ MAX_PAYLOAD: Final = 8 * 1024 * 1024  # more than the kernel takes as arguments 
 
 
 class Request(NamedTuple):
-    """One order. A start comes with stdin, stdout, stderr, shell state and watch socket if any."""
+    """One order. A start comes with stdin, stdout, stderr, shell state and watch socket if any.
+
+    To be a watcher comes with its socket, and is answered like a start.
+    """
 
     op: int
     id: int = 0

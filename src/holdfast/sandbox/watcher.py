@@ -12,27 +12,31 @@ that of another process with its number.
 
     standard input: a socket; first the scene with listener, root and memory, then reports go back on it
 
-Standard library only, and little of it: one such process runs beside every watched command.
+Standard library only, and little of it: one such process, a fork of the launcher, runs beside every watched
+command.
 """
 
 import ctypes
+import gc
 import json
 import mmap
 import os
 import select
+import signal
 import socket
 import struct
 import sys
 import time
 from ctypes import c_int, c_ulong, c_void_p
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
-from holdfast.sandbox import foresight
+from holdfast.sandbox import foresight, kernel
 from holdfast.sandbox.foresight import Scene, Terrain
 from holdfast.sandbox.notifyfilter import WRITE_INTENT, Aim, Call, Place, watched
 from holdfast.sandbox.orders import receive_with_fds
 from holdfast.sandbox.tracee import Memory, View, name_of, shown
 
+NAME: Final = b"holdfast-watch"  # how ps calls it
 MAX_SCENE: Final = 128 * 1024  # bytes of the first message: some thousand paths
 MAX_KINDS: Final = 512  # denials told apart; further ones are only counted
 MAX_KIND_BYTES: Final = 512 * 1024  # of their paths
@@ -287,9 +291,24 @@ class Watcher:
         return True
 
 
-def main() -> None:
-    """Be the watcher on the socket at standard input."""
-    sock = socket.socket(fileno=0)
-    data, fds = receive_with_fds(sock, MAX_SCENE, 3)
-    if len(fds) == 3:
-        Watcher(sock, foresight.decode(data), *fds).run()
+def become(fd: int) -> NoReturn:
+    """Be the watcher on this socket, in a fork of the launcher, of whose descriptors nothing is kept."""
+    code = 1
+    try:
+        os.setsid()
+        kernel.die_with_parent(signal.SIGKILL)
+        os.dup2(fd, 0)
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        os.dup2(null, 1)
+        os.dup2(null, 2)
+        kernel.close_from(3)
+        gc.enable()  # it may run for days
+        with open("/proc/self/comm", "wb") as name:
+            name.write(NAME)
+        sock = socket.socket(fileno=0)
+        data, fds = receive_with_fds(sock, MAX_SCENE, 3)
+        if len(fds) == 3:
+            Watcher(sock, foresight.decode(data), *fds).run()
+        code = 0
+    finally:
+        os._exit(code)  # whatever it was, it must not return into the launcher's loop

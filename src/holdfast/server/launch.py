@@ -86,6 +86,8 @@ class Started:
 
 @dataclass(slots=True)
 class _Child:
+    id: int
+    connection: "_Connection"
     started: asyncio.Future[orders.Event]
     on_exit: Callable[[Exit], None]
 
@@ -133,13 +135,9 @@ class Launcher:
             StartFailed: the program could not be executed; nothing runs.
             SetupFailed: the sandbox could not be set up; nothing runs.
         """
-        connection = self._current or self._connect()
-        self._last_id += 1
-        id_ = self._last_id
         request = orders.Request(
             orders.START,
-            id_,
-            owner,
+            owner=owner,
             flags=_flags(tty=tty, state=state, confinement=confinement) | (orders.WATCH if watch else 0),
             cwd=os.fsencode(command.cwd),
             program=os.fsencode(command.program),
@@ -148,29 +146,53 @@ class Launcher:
             plan=b"" if confinement is None else confinement.plan,
             tool=b"" if confinement is None else os.fsencode(confinement.tool),
         )
-        child = _Child(asyncio.get_running_loop().create_future(), on_exit)
-        connection.children[id_] = child
         memfd: tuple[int, ...] = ()
         try:
             memfd = () if state is None else (_memfd(state),)
-            passed = (*streams, *memfd, *(() if watch is None else (watch.fileno(),)))
-            orders.send_request(connection.sock, request, passed)
+            child = self._send(
+                request, (*streams, *memfd, *(() if watch is None else (watch.fileno(),))), on_exit
+            )
         except OSError as exc:
-            del connection.children[id_]
             raise StartFailed(exc.errno or errno.EIO) from None
         finally:
             for fd in memfd:
                 os.close(fd)
-        alarm = asyncio.get_running_loop().call_later(STUCK_S, self._replace, connection)
+        return await self._outcome(child)
+
+    async def start_watcher(
+        self, sock: socket.socket, *, owner: int, on_exit: Callable[[Exit], None]
+    ) -> Started:
+        """Be watched by a process on this socket, which stays the caller's to close; otherwise as `start`."""
+        try:
+            child = self._send(orders.Request(orders.BE_WATCHER, owner=owner), (sock.fileno(),), on_exit)
+        except OSError as exc:
+            raise StartFailed(exc.errno or errno.EIO) from None
+        return await self._outcome(child)
+
+    def _send(self, request: orders.Request, fds: tuple[int, ...], on_exit: Callable[[Exit], None]) -> _Child:
+        """Raises OSError."""
+        connection = self._current or self._connect()
+        self._last_id += 1
+        child = _Child(self._last_id, connection, asyncio.get_running_loop().create_future(), on_exit)
+        connection.children[child.id] = child
+        try:
+            orders.send_request(connection.sock, request._replace(id=child.id), fds)
+        except OSError:
+            del connection.children[child.id]
+            raise
+        return child
+
+    async def _outcome(self, child: _Child) -> Started:
+        alarm = asyncio.get_running_loop().call_later(STUCK_S, self._replace, child.connection)
         try:
             event = await child.started
         except asyncio.CancelledError:
             child.on_exit = _ignore
-            self.signal(id_, signal.SIGKILL)  # obeyed after the start, in order
+            self.signal(child.id, signal.SIGKILL)  # obeyed after the start, in order
             raise
         finally:
             alarm.cancel()
-        return Started(id_, event.pid, tuple(event.stage.split(",")) if event.stage else ())
+        return Started(child.id, event.pid, tuple(event.stage.split(",")) if event.stage else ())
 
     def signal(self, id_: int, signum: int) -> None:
         """Signal the whole process group of a command, if any of it is left."""

@@ -14,7 +14,6 @@ import logging
 import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,12 +21,11 @@ from typing import Final
 
 import msgspec
 
-import holdfast
 from holdfast.errors import HoldfastError
 from holdfast.sandbox import foresight, listener, plan, watcher
 from holdfast.sandbox.select import Way
 from holdfast.server.deniedlog import Counted, DeniedLog, Rules, Seen
-from holdfast.server.launch import LOST_CODE, Command, Confinement, Exit, Launcher
+from holdfast.server.launch import LOST_CODE, Confinement, Exit, Launcher
 from holdfast.server.sandboxes import Sandbox
 from holdfast.wire.processes import Denied, WatchReport
 
@@ -37,11 +35,6 @@ FINISH_S: Final = 1.0  # from a command's end until its last denial is told; a w
 FIRST_RETRY_S: Final = 0.05  # until a dead watcher is replaced for the second time; doubled each time
 MAX_RETRY_S: Final = 1.0
 MAX_REPORT: Final = 64 * 1024  # bytes of one report: a few words and two paths, escaped
-_BOOT: Final = (
-    f"import sys; sys.path.append({str(Path(holdfast.__file__).parent.parent)!r}); "
-    "from holdfast.sandbox.watcher import main; main()"
-)
-_ARGV: Final = (sys.executable, "-I", "-S", "-c", _BOOT)
 _PTRACE_SCOPE: Final = "/proc/sys/kernel/yama/ptrace_scope"
 
 _seen = msgspec.json.Decoder(Seen)
@@ -173,22 +166,12 @@ class Watch:
 
     async def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         try:
             with theirs:
-                started = await self._launcher.start(
-                    Command(_ARGV, sys.executable, "/", {}),
-                    owner=self._owner,
-                    streams=(theirs.fileno(), null, null),
-                    tty=False,
-                    state=None,
-                    on_exit=self._died,
-                )
+                started = await self._launcher.start_watcher(theirs, owner=self._owner, on_exit=self._died)
         except BaseException:
             ours.close()
             raise
-        finally:
-            os.close(null)
         self._watcher = started.id
         if self._closed:
             ours.close()  # and with it the watcher
