@@ -17,8 +17,6 @@ LIMIT_S: Final = 60.0
 TAKEN_S: Final = 30.0  # from a prompt to the decision it leads to
 MAX_DIALOGS: Final = 8  # before its first prompt
 QUICK: Final = {"codex", "claude"}
-# gemini starts anew after its dialog of trust, leaves that on the screen, and so seems to ask for ever.
-WITHOUT: Final = {"gemini"}
 # How a dialog is answered so that it goes on, where that is not the choice it begins with.
 ANSWERS: Final = {
     ("claude", "trust"): ("down", "enter"),  # begins with: no, exit
@@ -27,11 +25,7 @@ ANSWERS: Final = {
 
 
 def cases() -> list[Any]:
-    return [
-        pytest.param(cli, marks=[] if cli in QUICK else pytest.mark.matrix)
-        for cli in CLIS
-        if cli not in WITHOUT
-    ]
+    return [pytest.param(cli, marks=[] if cli in QUICK else pytest.mark.matrix) for cli in CLIS]
 
 
 @pytest.mark.timeout(240)
