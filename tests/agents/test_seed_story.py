@@ -1,6 +1,7 @@
 """A supervisor that is told why: OpenCode with a read-only home, what would help, and the run that has it.
 
-The process of the supervisor, its exec server, the sandbox and the CLI are real; only the model is scripted.
+The process of the supervisor, its exec server, the sandbox, the CLI and the tmux pane are real; only the
+model is scripted.
 """
 
 import shutil
@@ -14,11 +15,12 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.agents import background
+from holdfast.agents import background, tmux
 from holdfast.agents.sdk import Workers
 from tests.support.agent_clis import link_clis, requires_cli
 from tests.support.arena import KEY, MODEL, PLACE, PROMPT, Bench, end_exec_server, end_listener
 from tests.support.model import CONTENT, MADE, scripted_model
+from tests.support.pane import shows, tmux_server
 
 LIMIT_S: Final = 200
 
@@ -38,20 +40,27 @@ async def place() -> AsyncIterator[Path]:
 async def test_the_denied_path_is_named_and_what_is_suggested_helps(place: Path) -> None:
     requires_cli("opencode")
     bench, path = Bench(place / "project"), link_clis(place / "bin")
-    async with scripted_model() as model, Workers.connect(place / "h") as workers:
+    async with scripted_model() as model, Workers.connect(place / "h") as workers, tmux_server() as socket:
 
-        async def run(name: str, **more: Any) -> dict[str, Any]:
+        async def run(name: str, **more: Any) -> tuple[str, list[dict[str, Any]]]:
+            """In a pane that a person can look at; its pane, and all that is told of it until its end."""
             wish = {"model": MODEL, "base": model.url("write"), "key": KEY, "prompt": PROMPT, "id": name}
             env = {"HOME": str(bench.home), "PATH": path, "LANG": "C.UTF-8"}
-            worker = await workers.run("opencode", cwd=str(bench.work), env=env, **wish, **more)
-            return await worker.wait()
+            worker = await workers.run("opencode", cwd=str(bench.work), env=env, tty=True, **wish, **more)
+            pane = await tmux.show(place / "h", name, socket=socket)
+            return pane, [change async for change in worker.changes()]
 
         before = time.monotonic()
-        refused = await run("first", relocate=False)
-        assert (refused["state"], refused["failure"]) == ("failed", "sandbox")
+        pane, told = await run("first", relocate=False)
         assert time.monotonic() - before < LIMIT_S / 2, (
             "that it is refused is told in seconds, not in minutes"
         )
+        blocked = next(change for change in told if change["state"] == "blocked")
+        assert (blocked["detail"], blocked["rule"]) == ("sandbox-path", "denied-again")
+        assert any(denial["path"].endswith("/opencode.db") for denial in blocked["denials"])
+        refused = told[-1]
+        assert (refused["state"], refused["failure"]) == ("failed", "sandbox")
+        await shows(socket, pane, "EROFS")
         denials = {denial["path"]: denial for denial in refused["denials"]}
         seen = denials[f"{bench.home}/.local"]  # the call that was refused, and what it would have led to
         kept = denials[f"{bench.home}/.local/share/opencode/opencode.db"]
@@ -65,7 +74,9 @@ async def test_the_denied_path_is_named_and_what_is_suggested_helps(place: Path)
         assert any(path in refused["about"] for path in denials)
         assert not list(bench.home.glob(".local*"))
 
-        done = await run("second", relocate=True)
+        pane, told = await run("second", relocate=True)
+        await shows(socket, pane, MADE)
+        done = told[-1]
         assert (done["state"], done["flags"]) == ("completed", [])
         assert done["denials"] == []
         assert variable in done["environment"]

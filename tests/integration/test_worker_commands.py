@@ -1,7 +1,6 @@
 """`holdfast worker` and `holdfast.Workers`, with the real supervisor and exec server in the background."""
 
 import asyncio
-import contextlib
 import json
 import os
 import secrets
@@ -22,6 +21,8 @@ from holdfast.agents import background, tmux
 from holdfast.agents.sdk import ENDED, Workers
 from holdfast.errors import InvalidRequest, NotFound
 from tests.support.arena import end_exec_server, end_listener
+from tests.support.pane import shows, tmux_server
+from tests.support.pane import tmux as tell
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is Linux's")
 
@@ -140,37 +141,16 @@ async def test_secrets_are_nowhere_on_disk() -> None:
 
 
 async def test_a_pane_shows_the_worker_and_owns_nothing() -> None:
-    socket = f"hf-{secrets.token_hex(4)}"
-    async with place() as here, Workers.connect(here.home) as workers:
+    async with place() as here, Workers.connect(here.home) as workers, tmux_server() as socket:
         worker = await workers.run(
             "shell", cwd=str(here.work), prompt="echo up; read x; echo $x; sleep 60", tty=True
         )
         await _state(worker.changes(), "waiting(prompt)")
-        try:
-            pane = await tmux.show(here.home, worker.id, socket=socket)
-            assert pane.startswith("%")
-            await _shows(socket, pane, "up")
-            await _tmux(socket, "send-keys", "-t", pane, "typed", "Enter")
-            await _shows(socket, pane, "typed\ntyped")
-        finally:
-            await _tmux(socket, "kill-server")
+        pane = await tmux.show(here.home, worker.id, socket=socket)
+        assert pane.startswith("%")
+        await shows(socket, pane, "up")
+        await tell(socket, "send-keys", "-t", pane, "typed", "Enter")
+        await shows(socket, pane, "typed\ntyped")
+        await tell(socket, "kill-server")
         assert (await worker.status())["state"] not in ENDED
         await worker.stop(grace_s=0)
-
-
-async def _tmux(socket: str, *words: str) -> str:
-    argv = ["tmux", "-L", socket, *words]
-    done = await asyncio.to_thread(
-        subprocess.run, argv, capture_output=True, text=True, timeout=10, check=False
-    )
-    return str(done.stdout)
-
-
-async def _shows(socket: str, pane: str, text: str) -> None:
-    seen = ""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(WAIT_S):
-            while text not in seen:
-                await asyncio.sleep(0.1)
-                seen = (await _tmux(socket, "capture-pane", "-p", "-t", pane)).strip()
-    assert text in seen

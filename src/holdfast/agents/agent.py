@@ -140,6 +140,7 @@ class Agent:
     asking: tuple[str, ...] = ()  # stands for {unattended} otherwise: lets it ask where it would not
     asking_environment: Mapping[str, str] = field(default_factory=dict)
     prompt_by: PromptBy = PromptBy.ARGUMENT
+    on_terminal: tuple[str, ...] = ()  # how it is given where stdin cannot carry it, instead of a last "-"
     stdin: Stdin = Stdin.IGNORES
     channel: Channel = Channel.NONE
     acp: tuple[str, ...] | None = None  # arguments of its ACP server; without {model}, ACP chooses the model
@@ -188,6 +189,7 @@ def launch(
     unattended: bool = False,
     base: str | None = None,
     acp: bool = False,
+    tty: bool = False,
 ) -> Launch:
     """A headless run of `prompt`, or without one the interactive program; with `acp` the ACP server.
 
@@ -199,7 +201,9 @@ def launch(
     called = words | ({"model": fill(provider.model, words)} if provider is not None else {})
     headless = prompt is not None and not acp
     template = (agent.acp or ()) if acp else agent.headless if headless else agent.interactive
-    by_stdin = headless and agent.prompt_by is PromptBy.STDIN
+    by_stdin = headless and agent.prompt_by is PromptBy.STDIN and not tty
+    if headless and agent.prompt_by is PromptBy.STDIN and tty:
+        template = (*(item for item in template if item != "-"), *agent.on_terminal)
     arguments = [*agent.subcommand] if headless else []
     arguments += [fill(item, words) for item in (provider.arguments if provider else ())]
     arguments += [fill(item, words) for item in agent.relocation_arguments if state is not None]

@@ -5,6 +5,7 @@ from typing import Final
 from holdfast.agents import acp, escapes, procwatch, queries, signs
 from holdfast.agents.acp import Errand
 from holdfast.agents.agent import Agent
+from holdfast.agents.agent import Channel as Told
 from holdfast.agents.book import Record
 from holdfast.agents.evidence import MAX_SEEN, Evidence, Idle, Source, Want, Wants
 from holdfast.agents.parsers import Parser, parser_of, text_parser_of
@@ -21,7 +22,7 @@ def channel_of(
     if record.acp:
         return AcpChannel(agent, record, secrets, errand)
     if record.tty:
-        return TerminalChannel(agent, record)
+        return TerminalChannel(agent, record, secrets)
     return LineChannel(agent, record, secrets)
 
 
@@ -121,9 +122,12 @@ def _wants(item: Evidence, want: Want) -> bool:
 
 
 class TerminalChannel:
-    """A program on a terminal: what it reports, what its screen shows, what it waits for."""
+    """A program on a terminal: what it reports, what its screen shows, what it waits for.
 
-    def __init__(self, agent: Agent, record: Record) -> None:
+    A run of one prompt writes its events there too.
+    """
+
+    def __init__(self, agent: Agent, record: Record, secrets: tuple[str, ...]) -> None:
         self._agent = agent
         self._record = record
         self._kernel = _Kernel(record)
@@ -131,12 +135,14 @@ class TerminalChannel:
         self._titled = False
         self._screen = Screen(record.rows, record.cols)
         self._drawn = False
+        events = record.headless and agent.channel is Told.JSON
+        self._events = _Lines(parser_of(agent, secrets)) if events else None
 
     def opening(self) -> bytes:
         return b""
 
     def feed(self, stream: str, data: bytes, at: float) -> Taken:
-        found: list[Evidence | None] = []
+        found: list[Evidence | None] = [*(self._events.feed(data, at) if self._events else ())]
         asked: list[queries.Query] = []
         self._drawn = True
         self._screen.feed(data)

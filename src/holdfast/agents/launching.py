@@ -84,6 +84,7 @@ def prepare(wish: Wish, *, state: str) -> Ready:
         unattended=wish.unattended,
         base=wish.base,
         acp=wish.acp,
+        tty=wish.tty,
     )
     errand = None
     if wish.acp:

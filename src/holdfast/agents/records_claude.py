@@ -34,6 +34,7 @@ CLAUDE = Agent(
     asking=("--permission-mode", "default"),  # without it a classifier decides, and most is done unasked
     unattended_environment={"IS_SANDBOX": "1"},  # root may not bypass without it
     prompt_by=PromptBy.STDIN,
+    on_terminal=("--", "{prompt}"),
     stdin=Stdin.IGNORES,  # it warns after 3 s and goes on
     channel=Channel.JSON,
     parser="claude",

@@ -34,6 +34,7 @@ CODEX = Agent(
     model_options=("-m", "{model}"),
     unattended=("--dangerously-bypass-approvals-and-sandbox",),
     prompt_by=PromptBy.STDIN,
+    on_terminal=("--", "{prompt}"),
     stdin=Stdin.WAITS,
     channel=Channel.JSON,
     parser="codex",

@@ -33,6 +33,7 @@ OPENCODE = Agent(
     unattended=("--auto",),
     asking_environment={"OPENCODE_PERMISSION": '{"*":"ask"}'},
     prompt_by=PromptBy.STDIN,
+    on_terminal=("--", "{prompt}"),
     stdin=Stdin.WAITS,
     channel=Channel.JSON,
     acp=("acp",),

@@ -109,6 +109,7 @@ class Supervisor:
             cwd=wish.cwd,
             tty=ready.tty,
             acp=wish.acp,
+            headless=wish.prompt is not None,
             created_at=time.time(),
             home=wish.env.get("HOME", "/"),
             relocated=wish.relocate,
@@ -227,7 +228,7 @@ class Supervisor:
             start_s=agent.start_limit_s,
             wall_s=record.wall_limit_s,
             idle_s=record.idle_limit_s,
-            one_turn=not record.tty,
+            one_turn=record.headless,
         )
         errand = self.book.errand(record.id) if record.acp else None
         channel = channels.channel_of(agent, record, secrets, errand)

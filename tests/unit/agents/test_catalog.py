@@ -33,6 +33,9 @@ def test_the_prompt_goes_exactly_one_way(agent: Agent) -> None:
     start = launch(agent, state="/s", prompt="PROMPT")
     assert (start.stdin == "PROMPT") is (agent.prompt_by is PromptBy.STDIN)
     assert ("PROMPT" in start.arguments) is (agent.prompt_by is PromptBy.ARGUMENT)
+    on_terminal = launch(agent, state="/s", prompt="PROMPT", tty=True)
+    assert (on_terminal.stdin, on_terminal.arguments.count("PROMPT")) == (None, 1)
+    assert "-" not in on_terminal.arguments
 
 
 @each
