@@ -15,12 +15,13 @@ _SECRETS: Final = tuple(
         r"\b(Bearer |Basic |Token )(?!(?-i:[a-z]+)(?:\s|$))[\w.~+/=-]{8,}",  # a word is no token
         r"\b((?:sk|pk|rk|ak)-)[\w-]{6,}",
         r"\b((?:gh[opusr]|github_pat|glpat|npm|pypi|hf|xox[abeoprs]|dop_v1)[_-])[\w-]{10,}",
+        r"\b((?:sk|pk|rk|gsk|tvly)[_-])[\w-]{8,}",
         r"\b(AKIA|ASIA|AIza)[\w-]{12,}",
         r"\b(eyJ)[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?",
         r"(://[^/\s:@]{0,200}:)[^/\s@]{1,200}(?=@)",
         r"([?&](?:access_token|api_key|apikey|key|password|sig|signature|token)=)[^&\s\"']{1,400}",
         r"((?:api[_-]?key|secret|token|passw(?:or)?d|authorization|credential)s?[\"']{0,2} ?[:=] ?[\"']?)"
-        r"(?!Bearer |Basic |Token )[^\s\"',;\[\]]{4,400}",
+        r"(?!Bearer |Basic |Token |\d{1,9}\b|(?:null|true|false)\b)[^\s\"',;\[\]]{4,400}",
         r"(-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----).*",
     )
 )

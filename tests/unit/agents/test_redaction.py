@@ -3,7 +3,8 @@
 import pytest
 
 from holdfast.agents.evidence import MAX_SEEN
-from holdfast.agents.redaction import MASK, redact, shown
+from holdfast.agents.redaction import redact, shown
+from holdfast.doctor.redaction import HIDDEN
 
 KEY = "mock-key-12345678"
 
@@ -29,15 +30,15 @@ KEY = "mock-key-12345678"
 )
 def test_what_looks_like_a_key_is_masked(text: str) -> None:
     clean = redact(text)
-    assert MASK in clean
-    for part in ("abcdefgh", "abcdefghij", "AIzaSy", "AKIAIO", "eyJhbG", "11ABC"):
+    assert HIDDEN in clean
+    for part in ("abcdefgh", "abcdefghij", "SyA123", "IOSFOD", "hbGciO", "11ABC"):
         assert part not in clean
     assert redact(clean) == clean
 
 
 def test_a_known_secret_is_masked_wherever_it_is() -> None:
-    assert redact(f"e{KEY}xitCode", [KEY]) == f"e{MASK}xitCode"
-    assert redact("abcdef-more abcdef", ["abcdef", "abcdef-more"]) == f"{MASK} {MASK}"
+    assert redact(f"e{KEY}xitCode", [KEY]) == f"e{HIDDEN}xitCode"
+    assert redact("abcdef-more abcdef", ["abcdef", "abcdef-more"]) == f"{HIDDEN} {HIDDEN}"
 
 
 def test_a_secret_that_could_be_a_word_is_left() -> None:
