@@ -179,6 +179,7 @@ class Denied:
     comm: str = ""
     count: int = 1  # how many refusals, none more than a few seconds ago, this item stands for
     fatal: bool = False  # the program ended over it
+    host: bool = False  # not the sandbox's doing: reading that the host itself refuses
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,7 +136,7 @@ def _denials_by_path(digest: Digest) -> dict[str, list[int]]:
         if index <= digest.advance:
             break
         claim = digest.items[index].claim
-        if isinstance(claim, Denied):
+        if isinstance(claim, Denied) and not claim.host:
             found.setdefault(claim.path, []).append(index)
     return found
 

@@ -45,7 +45,7 @@ _EDITORS: Final = frozenset(
 class Process(NamedTuple):
     pid: int
     name: str
-    state: str  # R, S, D, T, t, Z …
+    state: str  # R, S, D, T, t (held by a tracer), Z …
     parent: int
     group: int
     session: int
@@ -98,12 +98,12 @@ class Look(NamedTuple):
 
     @property
     def stopped(self) -> tuple[Process, ...]:
-        return tuple(process for process in self.processes if process.state in "Tt")
+        return tuple(process for process in self.processes if process.state == "T")
 
 
 def look(leader: int) -> Look:
     """One look at a worker by its first process. About a millisecond for a few processes."""
-    processes = _tree(leader)
+    processes = tree(leader)
     if not processes:
         return Look()
     main = _main(processes)
@@ -135,7 +135,7 @@ def evidence(seen: Look, at: float, *, full_screen: bool) -> list[Evidence]:
         found.append(
             Evidence(Source.TTY, at, Wants(Want.PASSWORD), "the terminal reads lines and does not show them")
         )
-    if seen.main.state in "Tt":
+    if seen.main.state == "T":  # not `t`: a tracer holds it at every call
         stopped = Obstructed(Obstacle.STOPPED, f"{seen.main.name} ({seen.main.pid}) is stopped")
         found.append(Evidence(Source.SYSCALL, at, stopped, f"state {seen.main.state}"))
     for waiter in seen.waiting:
@@ -164,7 +164,7 @@ def _want(waiter: Waiter, terminal: Terminal | None, *, full_screen: bool) -> Wa
     return Want.PROMPT if is_line or not full_screen else None
 
 
-def _tree(leader: int) -> list[Process]:
+def tree(leader: int) -> list[Process]:
     """A process and everything below it, breadth first."""
     found: list[Process] = []
     queue = [leader]
