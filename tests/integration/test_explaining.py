@@ -148,10 +148,13 @@ async def test_refused_reading_is_told_with_the_rule_and_the_grant(monkeypatch: 
         told = await here.ended(await here.run(f"ls {secret}; cat {secret}/key; exit 1"))
         assert told["untraced"] is None
         # A denied path itself stays denied whatever is allowed; what is below it can be.
-        for path, grant in ((f"{secret}", ""), (f"{secret}/key", f"--allow-read {secret}/key")):
+        for path, rule, grant in (
+            (f"{secret}", f"{secret} is denied", ""),
+            (f"{secret}/key", f"inside {secret}, which is denied", f"--allow-read {secret}/key"),
+        ):
             denied = _denials(told)[path]
             assert _is(denied, access="read", errno="EACCES", predicted=False, host=False)
-            assert (denied["rule"], denied["grant"]) == (f"{secret} is denied", grant)
+            assert _is(denied, rule=rule, grant=grant)
         assert told["failure"] == "sandbox"
 
 

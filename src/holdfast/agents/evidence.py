@@ -147,6 +147,11 @@ class Wants:
 
 
 @dataclass(frozen=True, slots=True)
+class Unread:
+    """Nobody reads its terminal, whatever that shows: it does not wait for input. It is no sign of work."""
+
+
+@dataclass(frozen=True, slots=True)
 class Answered:
     """The request with this id has its answer."""
 
@@ -261,6 +266,7 @@ Claim: TypeAlias = (
     | Working
     | Idle
     | Wants
+    | Unread
     | Answered
     | Retrying
     | Denied
