@@ -18,7 +18,7 @@ def look(
     return Look((main, *others), main, (waits,) if waits else (), terminal)
 
 
-CLI, SHELL = process("codex"), process("bash")
+CLI, SHELL, BWRAP = process("codex"), process("bash"), process("bwrap", 9)
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,7 @@ CLI, SHELL = process("codex"), process("bash")
         (look(SHELL, terminal=RAW), False, []),  # likewise
         (look(SHELL, terminal=None), False, []),
         (look(SHELL, terminal=SECRET), False, [Wants(Want.PASSWORD)]),
+        (Look((BWRAP, SHELL), SHELL, (), LINES, (BWRAP,)), False, [Unread()]),  # it is not the worker
         (look(SHELL, terminal=LINES)._replace(hidden=(SHELL,)), False, []),  # it may be the one that reads
         (
             look(SHELL, process("cat", 11, state="T"), terminal=LINES),
