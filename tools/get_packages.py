@@ -12,6 +12,7 @@ PACKAGES: Final = {
     "less": "less",
     "node": "nodejs",
     "socat": "socat",
+    "strace": "strace",
     "tmux": "tmux",
 }  # program -> Debian package
 

@@ -49,6 +49,15 @@ def test_programs_are_seen_to_wait_for_what_they_wait_for(uid: int) -> None:
     if uid == 0:
         expected["set-uid program"] = [("setuid-cat", True)]  # closed to others only
     assert {name: values.waiting for name, values in seen.items()} == expected
+    assert {name for name, values in seen.items() if values.nobody_reads} == {
+        *("sleep", "busy loop", "pipeline", "socket", "poll in the background"),
+        *(
+            "command in a session of its own",
+            "pipe that nobody reads",
+            "bubblewrap, sleep",
+            "our sandbox, sleep",
+        ),
+    }
     assert {name: values.stopped for name, values in seen.items() if values.stopped} == {
         "read in the background": ["cat"]
     }

@@ -111,6 +111,7 @@ class Seen:
     main: str
     canonical: bool | None
     password: bool | None
+    nobody_reads: bool
 
 
 def _seen(look: procwatch.Look) -> Seen:
@@ -123,6 +124,7 @@ def _seen(look: procwatch.Look) -> Seen:
         _plain(look.main.name) if look.main else "",
         terminal.canonical if terminal else None,
         terminal.password if terminal else None,
+        look.nobody_reads,
     )
 
 

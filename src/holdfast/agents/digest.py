@@ -22,6 +22,7 @@ from holdfast.agents.evidence import (
     Retrying,
     Source,
     ToolFailed,
+    Unread,
     Want,
     Wants,
     Work,
@@ -31,12 +32,12 @@ from holdfast.agents.evidence import (
 FILE_S: Final = 120.0  # a record on disk that nobody touched for so long may be of a program that forgot it
 SCREEN_LOOKS: Final = 2  # a screen that changed so often without the sign coming back has lost it
 
-_REPORTS: Final = (Working, Idle, Wants, Obstructed, Result)
+_REPORTS: Final = (Working, Idle, Wants, Unread, Obstructed, Result)
 _EDGES: Final = (Progress, Retrying, ToolFailed, Answered, Requested)
 _PROGRESSING: Final = (Ready, Working, Progress, Retrying, ToolFailed, Answered, Requested, Result)
 
 LIFE_ONLY: Final = frozenset({Source.STABILITY, Source.CLOCK})  # a screen that moves shows life, not work
-# Their `Idle` means that what they saw is gone, not that the worker waits.
+# Their `Idle`, as `Unread`, means that what they saw is gone, not that the worker waits.
 WITHDRAWING: Final = frozenset({Source.DENIAL, Source.SYSCALL, Source.TTY, Source.SOCKET, Source.CHILDREN})
 # What a program or its screen says of itself stands until a new command below the worker contradicts it.
 _UNTIL_A_COMMAND: Final = frozenset({Source.ESCAPE, Source.TITLE, Source.SCREEN})
@@ -140,6 +141,11 @@ class Digest:
         """The strongest report that stands."""
         return self.items[self.live[0]] if self.live else None
 
+    def unread(self) -> Evidence | None:
+        """The proof that nobody reads its terminal, if there is one: then no screen says that it waits."""
+        item = self.items[self.reports[Source.SYSCALL]] if Source.SYSCALL in self.reports else None
+        return item if item is not None and isinstance(item.claim, Unread) else None
+
     def command_runs(self) -> bool:
         found = self.reports.get(Source.CHILDREN)
         return found is not None and isinstance(self.items[found].claim, Working)
@@ -174,7 +180,7 @@ class Digest:
         for source in _ORDER_ASKING if asking else _ORDER:
             horizon = max(horizon, edges.get(source, -1))
             index = reports.get(source, -1)
-            if index < 0 or (source in WITHDRAWING and isinstance(items[index].claim, Idle)):
+            if index < 0 or (source in WITHDRAWING and isinstance(items[index].claim, Idle | Unread)):
                 continue
             floor = max(horizon, command) if source in _UNTIL_A_COMMAND else horizon
             if index > floor and not self._decayed(index):

@@ -147,6 +147,11 @@ class Wants:
 
 
 @dataclass(frozen=True, slots=True)
+class Unread:
+    """Nobody reads its terminal, whatever that shows: it does not wait for input. It is no sign of work."""
+
+
+@dataclass(frozen=True, slots=True)
 class Answered:
     """The request with this id has its answer."""
 
@@ -179,6 +184,7 @@ class Denied:
     comm: str = ""
     count: int = 1  # how many refusals, none more than a few seconds ago, this item stands for
     fatal: bool = False  # the program ended over it
+    host: bool = False  # not the sandbox's doing: reading that the host itself refuses
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +266,7 @@ Claim: TypeAlias = (
     | Working
     | Idle
     | Wants
+    | Unread
     | Answered
     | Retrying
     | Denied

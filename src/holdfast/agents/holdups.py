@@ -31,6 +31,8 @@ from holdfast.agents.verdict import denial_words
 DENIALS: Final = 3  # two can be a probe and its second try
 DENIALS_S: Final = 10.0  # a loop tries again every second or faster
 
+SHOWN: Final = (Source.SCREEN, Source.STABILITY)  # what a terminal shows, and not what is done with it
+
 MAX_SHOWN: Final = 5  # items of evidence in a status: it is written on every change
 
 
@@ -136,7 +138,7 @@ def _denials_by_path(digest: Digest) -> dict[str, list[int]]:
         if index <= digest.advance:
             break
         claim = digest.items[index].claim
-        if isinstance(claim, Denied):
+        if isinstance(claim, Denied) and not claim.host:
             found.setdefault(claim.path, []).append(index)
     return found
 
@@ -202,14 +204,14 @@ def wants(digest: Digest) -> Status | None:
     A dialog that nobody knows does not outweigh what the kernel says.
     """
     voice = digest.voice()
-    if voice is None:
+    if voice is None or (voice.source in SHOWN and digest.unread() is not None):
         return None
     if asks(voice):
         return waiting(digest, voice, digest.since(digest.live[0]))
     for index in digest.live if rests(voice) else ():
         item = digest.items[index]
         guessed = voice.source is Source.SYSCALL and is_unknown_dialog(item)
-        if item.source is Source.SCREEN and asks(item) and not guessed:
+        if item.source is Source.SCREEN and asks(item) and not guessed and digest.unread() is None:
             return waiting(digest, item, digest.since(index))
     return None
 

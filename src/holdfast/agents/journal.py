@@ -19,6 +19,7 @@ _CLAIMS: Final[dict[str, type[Claim]]] = {
         evidence.Working,
         evidence.Idle,
         evidence.Wants,
+        evidence.Unread,
         evidence.Answered,
         evidence.Retrying,
         evidence.Denied,

@@ -40,6 +40,7 @@ class Wish(msgspec.Struct, kw_only=True):
     rows: int = 40
     cols: int = 120
     watch: bool = True
+    trace: bool = False  # explain mode: every refused call, exact, and slow
 
 
 @dataclass(frozen=True, slots=True)

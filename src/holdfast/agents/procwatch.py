@@ -18,18 +18,28 @@ import termios
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from holdfast.agents.evidence import Evidence, Obstacle, Obstructed, Source, Want, Wants, Work, Working
+from holdfast.agents.evidence import (
+    Evidence,
+    Obstacle,
+    Obstructed,
+    Source,
+    Unread,
+    Want,
+    Wants,
+    Work,
+    Working,
+)
 
 MAX_PROCESSES: Final = 256  # of one worker, and threads of one process: a fork bomb must not hold us up
 MAX_DESCRIPTORS: Final = 1024  # of one poll or select: more than select can name
 
-_READ, _POLL, _SELECT, _EPOLL = range(4)
+_READ, _POLL, _SELECT, _EPOLL, _RING = range(5)
 _CALLS: Final = {
     "x86_64": {
         **{0: _READ, 19: _READ, 7: _POLL, 271: _POLL, 23: _SELECT, 270: _SELECT},
-        **{232: _EPOLL, 281: _EPOLL, 441: _EPOLL},
+        **{232: _EPOLL, 281: _EPOLL, 441: _EPOLL, 426: _RING},
     },
-    "aarch64": {63: _READ, 65: _READ, 73: _POLL, 72: _SELECT, 22: _EPOLL, 441: _EPOLL},
+    "aarch64": {63: _READ, 65: _READ, 73: _POLL, 72: _SELECT, 22: _EPOLL, 441: _EPOLL, 426: _RING},
 }.get(platform.machine(), {})
 _POLLFD: Final = struct.Struct("=ihh")
 _READABLE: Final = 1  # POLLIN and EPOLLIN
@@ -45,7 +55,7 @@ _EDITORS: Final = frozenset(
 class Process(NamedTuple):
     pid: int
     name: str
-    state: str  # R, S, D, T, t, Z …
+    state: str  # R, S, D, T, t (held by a tracer), Z …
     parent: int
     group: int
     session: int
@@ -97,13 +107,22 @@ class Look(NamedTuple):
         )
 
     @property
+    def nobody_reads(self) -> bool:
+        """Is it certain that nobody waits for the terminal? Only of lines: keys may be asked for in turns."""
+        around = self.processes[: self.processes.index(self.main)] if self.main is not None else ()
+        open_ = all(process in around for process in self.hidden)
+        known = bool(_CALLS) and open_ and len(self.processes) < MAX_PROCESSES
+        lines = self.terminal is not None and self.terminal.canonical and not self.terminal.password
+        return known and lines and not self.waiting and not self.stopped
+
+    @property
     def stopped(self) -> tuple[Process, ...]:
-        return tuple(process for process in self.processes if process.state in "Tt")
+        return tuple(process for process in self.processes if process.state == "T")
 
 
 def look(leader: int) -> Look:
     """One look at a worker by its first process. About a millisecond for a few processes."""
-    processes = _tree(leader)
+    processes = tree(leader)
     if not processes:
         return Look()
     main = _main(processes)
@@ -135,7 +154,7 @@ def evidence(seen: Look, at: float, *, full_screen: bool) -> list[Evidence]:
         found.append(
             Evidence(Source.TTY, at, Wants(Want.PASSWORD), "the terminal reads lines and does not show them")
         )
-    if seen.main.state in "Tt":
+    if seen.main.state == "T":  # not `t`: a tracer holds it at every call
         stopped = Obstructed(Obstacle.STOPPED, f"{seen.main.name} ({seen.main.pid}) is stopped")
         found.append(Evidence(Source.SYSCALL, at, stopped, f"state {seen.main.state}"))
     for waiter in seen.waiting:
@@ -145,6 +164,8 @@ def evidence(seen: Look, at: float, *, full_screen: bool) -> list[Evidence]:
             what = "the terminal" if waiter.on_terminal else "its stdin, a pipe that is still open"
             found.append(Evidence(Source.SYSCALL, at, Wants(want), f"{name} waits for {what}"))
             break
+    if not full_screen and seen.nobody_reads:
+        found.append(Evidence(Source.SYSCALL, at, Unread(), "nobody reads the terminal"))
     if seen.commands:
         names = ", ".join(process.name for process in seen.commands[:3])
         found.append(Evidence(Source.CHILDREN, at, Working(Work.TOOL), f"runs {names}"))
@@ -164,7 +185,7 @@ def _want(waiter: Waiter, terminal: Terminal | None, *, full_screen: bool) -> Wa
     return Want.PROMPT if is_line or not full_screen else None
 
 
-def _tree(leader: int) -> list[Process]:
+def tree(leader: int) -> list[Process]:
     """A process and everything below it, breadth first."""
     found: list[Process] = []
     queue = [leader]
@@ -200,7 +221,8 @@ def _main(processes: list[Process]) -> Process:
 
 
 def _awaited(pid: int) -> Iterator[os.stat_result | None]:
-    """What the blocked threads of a process wait to read from; None: it may not be asked."""
+    """What the blocked threads of a process wait to read from; None: that does not show."""
+    closed = False
     for task in _tasks(pid):
         try:
             call = _read_strictly(f"/proc/{pid}/task/{task}/syscall").split()
@@ -212,10 +234,15 @@ def _awaited(pid: int) -> Iterator[os.stat_result | None]:
         kind = _CALLS.get(int(call[0])) if len(call) == 9 else None
         if kind is None:
             continue
+        if kind == _RING:
+            closed = True
+            continue
         for descriptor in _descriptors(pid, kind, [int(argument, 16) for argument in call[1:7]]):
             found = _stat(f"/proc/{pid}/fd/{descriptor}")
             if found is not None:
                 yield found
+    if closed:
+        yield None
 
 
 def _descriptors(pid: int, kind: int, arguments: list[int]) -> list[int]:

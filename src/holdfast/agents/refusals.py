@@ -41,7 +41,7 @@ class Whose:
     relocated: bool
 
 
-def evidence_of(refusal: Refusal, whose: Whose, at: float) -> Evidence:
+def evidence_of(refusal: Refusal | Denied, whose: Whose, at: float) -> Evidence:
     """With the role of the path in the CLI's state, and the variable that would move it, if there is one."""
     agent, state = whose.agent, whose.state
     moved = launch(agent, state=state).environment if whose.relocated else {}
@@ -60,6 +60,7 @@ def evidence_of(refusal: Refusal, whose: Whose, at: float) -> Evidence:
         pid=refusal.pid,
         comm=refusal.comm,
         count=refusal.count,
+        host=isinstance(refusal, Denied) and refusal.host,
     )
-    seen = f"{refusal.comm} ({refusal.pid}): {refusal.syscall} {refusal.path}: {refusal.errno}"
+    seen = f"{refusal.comm or 'process'} ({refusal.pid}): {refusal.syscall} {refusal.path}: {refusal.errno}"
     return Evidence(Source.DENIAL, at, denied, seen[:MAX_SEEN])

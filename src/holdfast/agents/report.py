@@ -38,6 +38,8 @@ def report(worker: Worker) -> dict[str, Any]:
         "asks": _asked(worker),
         "preflight": record.preflight,
         "unwatched": record.unwatched,
+        "trace": record.trace,
+        "untraced": record.untraced,
         "pane": record.pane,
         "pid": record.pid,
         "createdAt": record.created_at,

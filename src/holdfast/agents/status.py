@@ -103,13 +103,15 @@ class _Look(Digest):
         voice = self.voice()
         if voice is None or not holdups.rests(voice):
             return None
+        if voice.source in holdups.SHOWN and self.unread() is not None:
+            return None
         if self.limits.one_turn and isinstance(voice.claim, Result):
             return None
         index = self.live[0]
         begin = self.since(index)
         if isinstance(voice.claim, Idle) and voice.claim.since is not None:
             begin = voice.claim.since
-        stable = STABLE_S if voice.source in (Source.SCREEN, Source.STABILITY) else 0.0
+        stable = STABLE_S if voice.source in holdups.SHOWN else 0.0
         worked = any(self.of(kind)[0] < index for kind in (Working, Progress) if self.of(kind))
         return voice, begin, stable + (HOLD_S if worked else 0.0)
 
@@ -251,6 +253,8 @@ def _progress(look: _Look) -> Status | None:
         return None
     index = max(look.edges.values(), default=-1)
     shown = tuple(look.items[index : index + 1]) if index >= 0 else ()
+    if (proof := look.unread()) is not None:
+        shown = (*shown, proof)
     return Status(State.RUNNING, look.last_work(), since=look.progress_at, evidence=shown)
 
 

@@ -1,18 +1,19 @@
 """Explain mode: what `strace` wrote, line by line, as denials with the rule that decided. Pure module.
 
 Slower than the watcher and exact: the errno is the one the program got, and refused reading is seen as
-well. It must stand around the sandbox, not in it: inside, nobody may trace. A call whose end is missing,
-because it was cut off or its other half never came, is left out.
+well. It must join from outside of the sandbox: inside, nobody may trace. A call whose end is missing,
+because it was cut off or its other half never came, is left out; and so is a path relative to a current
+directory that the call does not name, which the watcher knows (`tells`).
 """
 
 import re
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
 from holdfast.agents.evidence import Denied
 from holdfast.errors import UsageError
 from holdfast.sandbox.foresight import access
-from holdfast.sandbox.notifyfilter import FILES, Aim, Call
+from holdfast.sandbox.notifyfilter import FILES, Aim, Call, Place
 from holdfast.sandbox.paths import absolute
 from holdfast.sandbox.policy import Access, Bound, Network
 from holdfast.server.deniedlog import Rules, Seen
@@ -22,6 +23,8 @@ MAX_LINE: Final = 64 * 1024  # characters of a line; two paths of 4096 bytes, ea
 REFUSALS: Final = frozenset({"EROFS", "EACCES", "EPERM", "ENETUNREACH", "ECONNREFUSED"})
 
 _CALLS: Final = {call.name: call for call in FILES}
+_PROBING: Final = "= -1 ENOENT"
+_ASKING: Final = frozenset({"access", "faccessat", "faccessat2"})  # whether one could: nothing was tried
 _LINE: Final = re.compile(r"(?:\[pid\s+(\d+)\]\s+|(\d+)\s+)?(.*)", re.DOTALL)
 _UNFINISHED: Final = re.compile(r"(\w+)\((.*?)\s*<unfinished \.\.\.>", re.DOTALL)
 _RESUMED: Final = re.compile(r"<\.\.\. (\w+) resumed>(.*)", re.DOTALL)
@@ -38,27 +41,31 @@ _LOOPBACK: Final = re.compile(r"127\.|0\.0\.0\.0$|::1?$|::ffff:127\.")
 _WRITING: Final = re.compile(r"O_(?:WRONLY|RDWR|CREAT|TRUNC)\b")
 
 
-def command_line(argv: Sequence[str], output: str, *, strace: str = "strace") -> list[str]:
-    """How to run a command so that its failed calls are written to the file `output`."""
-    options = (
-        "-f",
-        "--seccomp-bpf",
-        "-Z",
-        "-y",
-        "-s",
-        "4096",
-        "-e",
-        "trace=%file,%network",
-        "-e",
-        "signal=none",
-    )
-    return [strace, *options, "-o", output, "--", *argv]
+def command_line(pid: int, output: str, *, strace: str = "strace") -> list[str]:
+    """How to join a process so that its failed calls, and those of all it starts, are written to `output`.
+
+    Not with --seccomp-bpf, which would be quicker: strace has it only for what it starts itself.
+    """
+    options = ("-f", "-qq", "-Z", "-y", "-s", "4096", "-e", "trace=%file,%network", "-e", "signal=none")
+    return [strace, *options, "-o", output, "-p", str(pid)]
+
+
+def tells(syscall: str, access: str, errno: str, asked: str) -> bool:
+    """Whether strace tells what the watcher told of a call, too: then it is known better."""
+    if errno not in REFUSALS or access == "listen":
+        return False
+    call = _CALLS.get(syscall)
+    return access == "connect" or asked.startswith("/") or (call is not None and _names_directory(call))
+
+
+def _names_directory(call: Call) -> bool:
+    return all(place.directory is not None for place in call.places)
 
 
 class Strace:
-    """Feed it lines; `cwd` is where the command starts, for calls that do not say where they are."""
+    """Feed it lines. `cwd` is where a call is that does not say it; None: leave such calls out."""
 
-    def __init__(self, bound: Bound, exists: Callable[[str], bool], *, cwd: str) -> None:
+    def __init__(self, bound: Bound, exists: Callable[[str], bool], *, cwd: str | None) -> None:
         self._bound = bound
         self._rules = Rules(bound.explain, exists)
         self._cwd = cwd
@@ -66,6 +73,8 @@ class Strace:
 
     def feed(self, line: str) -> Denied | None:
         """The denial in this line, if it holds one or completes one."""
+        if _PROBING in line and "resumed>" not in line:
+            return None  # most lines: looking for what is not there
         found = _LINE.match(line.rstrip("\n")[:MAX_LINE])
         if found is None:
             return None
@@ -93,17 +102,41 @@ class Strace:
             return self._network(pid, name, whole, errno, loopback=_LOOPBACK.match(address) is not None)
         if errno in ("ENETUNREACH", "ECONNREFUSED"):
             return None
-        wanted, written, folder = _wanted(name, args)
-        if written is None:
+        if errno == "EROFS" and name in _ASKING:
             return None
-        try:
-            path = absolute(written, folder or self._cwd)
-        except UsageError:
+        found = [place for one in _wanted(name, args) if (place := self._place(*one)) is not None]
+        if not found:
             return None
+        wanted, path = ([place for place in found if not self._allows(*place)] or found)[-1]
+        if errno == "EROFS" and wanted == "read":
+            wanted = "write"  # such as an attribute
         if wanted == "create" and "O_CREAT" in ",".join(args) and self._rules.exists(path):
             wanted = "write"
         rule, grant = self._why(name, wanted, path, errno, pid)
-        return Denied(wanted, path, errno, name, predicted=False, rule=rule or "", grant=grant or "", pid=pid)
+        return Denied(
+            wanted,
+            path,
+            errno,
+            name,
+            predicted=False,
+            rule=rule or "",
+            grant=grant or "",
+            pid=pid,
+            host=wanted == "read" and self._allows(wanted, path),
+        )
+
+    def _place(self, wanted: str, written: str | None, folder: str | None) -> tuple[str, str] | None:
+        """What was wanted, and of which path, if that can be told."""
+        base = folder or self._cwd
+        if written is None or (base is None and not written.startswith("/")):
+            return None
+        try:
+            return wanted, absolute(written, base or "/")
+        except UsageError:
+            return None
+
+    def _allows(self, wanted: str, path: str) -> bool:
+        return self._bound.explain(path, Access.READ if wanted == "read" else Access.WRITE).allowed
 
     def _why(self, name: str, wanted: str, path: str, errno: str, pid: int) -> tuple[str | None, str | None]:
         match wanted:
@@ -145,28 +178,31 @@ def split(args: str) -> list[str]:
     return [part.strip() for part in parts]
 
 
-def _wanted(name: str, args: list[str]) -> tuple[str, str | None, str | None]:
-    """What was wanted of which path, and relative to what."""
+_Wanted: TypeAlias = tuple[str, str | None, str | None]
+
+
+def _wanted(name: str, args: list[str]) -> list[_Wanted]:
+    """What was wanted of which path, and relative to what; of two paths, each."""
     call = _CALLS.get(name)
     if call is None or (call.aims[0] is Aim.OPEN and not _WRITING.search(",".join(args))):
         texts = [_text(arg) for arg in args]
         at = next((place for place, text in enumerate(texts) if text is not None), None)
         if at is None:
-            return "read", None, None
-        return "read", texts[at], _folder(args[at - 1]) if at else None
+            return []
+        return [("read", texts[at], _folder(args[at - 1]) if at else None)]
     if call.aims[0] is Aim.BIND:
         sun = re.search(r'sun_path=("(?:[^"\\]|\\.)*")', ",".join(args))
-        return "create", _text(sun[1]) if sun else None, None
-    return _of_table(call, args)
-
-
-def _of_table(call: Call, args: list[str]) -> tuple[str, str | None, str | None]:
-    aim, place = call.aims[-1], call.places[-1] if call.places else None
-    if place is None or place.path >= len(args):
-        return "write", None, None
-    folder = None if place.directory is None else _folder(args[place.directory])
+        return [("create", _text(sun[1]) if sun else None, None)]
     creates = "O_CREAT" in ",".join(args)
-    return access(aim, exists=not creates), _text(args[place.path]), folder
+    return [
+        (access(aim, exists=not creates), _text(args[place.path]), _directory(place, args))
+        for aim, place in zip(call.aims, call.places, strict=False)
+        if place.path < len(args)
+    ]
+
+
+def _directory(place: Place, args: list[str]) -> str | None:
+    return None if place.directory is None else _folder(args[place.directory])
 
 
 def _folder(arg: str) -> str | None:

@@ -19,6 +19,7 @@ from holdfast.agents import background, channels
 from holdfast.agents.book import Book, Record, new_id
 from holdfast.agents.catalog import CATALOG
 from holdfast.agents.evidence import MAX_SEEN, Evidence, Source
+from holdfast.agents.explaining import Explaining, held, release
 from holdfast.agents.launching import Ready, Wish, prepare
 from holdfast.agents.preflight import preflight
 from holdfast.agents.status import Limits
@@ -122,6 +123,7 @@ class Supervisor:
             rows=wish.rows,
             cols=wish.cols,
             watch=wish.watch,
+            trace=wish.trace,
             process_id=PROCESS,
         )
         self.book.add(record)
@@ -156,8 +158,9 @@ class Supervisor:
         for trouble in reversed(troubles):  # what matters most comes first there, and last among evidence
             if trouble.claim is not None:
                 worker.add(Evidence(Source.DENIAL, now(), trouble.claim, trouble.words()[:MAX_SEEN]))
+        explaining = _explaining(record, ready)
         process = await environment.start(
-            ready.argv,
+            ready.argv if explaining is None else held(ready.argv, ready.environment),
             cwd=record.cwd,
             env=ready.environment,
             policy=ready.policy,
@@ -176,6 +179,11 @@ class Supervisor:
         self.book.write(record)
         if record.tty:
             await process.resize(record.rows, record.cols)
+        if explaining is not None and record.pid is not None:
+            worker.explaining = explaining
+            await explaining.begin(record.pid)
+            record.untraced = explaining.off
+            self.book.write(record)
         self._spawn(self._follow(worker, environment, process))
         if ready.stdin is not None:
             with contextlib.suppress(HoldfastError):  # it ended without reading all of it, which is its right
@@ -205,6 +213,9 @@ class Supervisor:
             await self._forget(worker, environment)
             return
         record.phase = "started"
+        if record.trace:
+            await _unexplained(record, process)
+            self.book.write(record)
         self._spawn(self._follow(worker, environment, process))
 
     async def _resumed(self, session_id: str) -> Environment:
@@ -260,6 +271,24 @@ class Supervisor:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _explaining(record: Record, ready: Ready) -> Explaining | None:
+    if not record.trace:
+        return None
+    made = Explaining(ready.policy, cwd=record.cwd, environment=ready.environment, watched=record.watch)
+    record.untraced = made.off
+    return made if made.off is None else None
+
+
+async def _unexplained(record: Record, process: Process) -> None:
+    """Its strace ended with our predecessor, which may have left it stopped."""
+    record.untraced = record.untraced or "the supervisor was started anew, and strace ended with the old one"
+    if record.pid is not None:
+        release(record.pid)
+    else:
+        with contextlib.suppress(HoldfastError):
+            await process.signal("SIGCONT")
 
 
 def _write(path: Path, text: str) -> None:

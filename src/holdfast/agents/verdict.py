@@ -115,7 +115,7 @@ class _End:
                     self.stream = index
             elif isinstance(claim, ToolFailed) and self.worked == index - 1:
                 self.worked = before
-            elif isinstance(claim, Denied):
+            elif isinstance(claim, Denied) and not claim.host:
                 self._take_denial(index, claim)
             elif isinstance(claim, Obstructed) and claim.obstacle is Obstacle.SANDBOX_NETWORK:
                 self.network = index

@@ -21,6 +21,7 @@ from holdfast.agents.evidence import (
     Status,
     ToolFailed,
     Trouble,
+    Unread,
     Vanished,
     Wants,
     Working,
@@ -143,6 +144,8 @@ def claim_words(claim: Claim) -> str:
             return "nothing to do"
         case Wants(want=want, question=question):
             return f"wants {want}" + (f": {question}" if question else "")
+        case Unread():
+            return "waits for nobody: its terminal is not read"
         case Answered():
             return "answered"
         case Retrying(attempt=attempt, failure=failure, http=http):

@@ -21,6 +21,7 @@ from holdfast.agents.book import MAX_EVIDENCE_BYTES, MAX_OUTPUT_BYTES, Book, Log
 from holdfast.agents.digest import Digest
 from holdfast.agents.evidence import (
     MAX_SEEN,
+    Denied,
     Evidence,
     Exited,
     Failure,
@@ -30,6 +31,7 @@ from holdfast.agents.evidence import (
     Vanished,
     Wants,
 )
+from holdfast.agents.explaining import Explaining
 from holdfast.agents.holdups import open_requests
 from holdfast.agents.journal import Entry, encode
 from holdfast.agents.refusals import Tally, Whose, evidence_of
@@ -39,6 +41,7 @@ from holdfast.client.ordering import Exited as ProcessExited
 from holdfast.client.ordering import Output
 from holdfast.client.process import Process
 from holdfast.errors import HoldfastError, InvalidRequest
+from holdfast.wire.processes import Denied as Refusal
 
 log = logging.getLogger(__name__)
 
@@ -118,6 +121,7 @@ class Worker:
         self.record = record
         self.channel = channel
         self.process: Process | None = None
+        self.explaining: Explaining | None = None
         self.viewers: set[Callable[[bytes], None]] = set()
         self.status = Status(State.STARTING, since=now())
         self.done = asyncio.Event()
@@ -188,23 +192,39 @@ class Worker:
                 elif isinstance(event, ProcessExited):
                     self._exited(event)
             await refused
+            if self.explaining is not None:
+                await self.explaining.settled()
         except HoldfastError as exc:
             self.vanished(str(exc))
         finally:
             refused.cancel()
+            if self.explaining is not None:
+                await self.explaining.aclose()
+        self._hear_trace()
         self.end()
 
     async def _hear_refusals(self, process: Process) -> None:
         if process.denials is None:
             return
-        record, state = self.record, str(self._book.folder(self.record.id) / "state")
-        whose = Whose(self._agent, record.home, record.cwd, state, record.relocated)
         async for refusal in process.denials:
             fresh = self._tally.fresh(refusal)
-            if fresh:
-                more = msgspec.structs.replace(refusal, count=fresh)
-                self.add(evidence_of(more, whose, now()))
+            if fresh and not (self.explaining is not None and self.explaining.sees(refusal)):
+                self._refused(msgspec.structs.replace(refusal, count=fresh))
                 self.judge()
+
+    def _hear_trace(self) -> None:
+        if self.explaining is None:
+            return
+        for denied in self.explaining.take():
+            self._refused(denied)
+        if self.record.untraced != self.explaining.off:
+            self.record.untraced = self.explaining.off
+            self._book.write(self.record)
+
+    def _refused(self, refusal: Refusal | Denied) -> None:
+        record, state = self.record, str(self._book.folder(self.record.id) / "state")
+        whose = Whose(self._agent, record.home, record.cwd, state, record.relocated)
+        self.add(evidence_of(refusal, whose, now()))
 
     async def _take(self, process: Process, event: Output) -> None:
         taken = self.channel.feed(event.stream, event.data, now())
@@ -272,6 +292,7 @@ class Worker:
             return
         for item in self.channel.look(now()):
             self.add(item)
+        self._hear_trace()
         status = self.judge()
         act = policy.decide(status, now(), started_at=self._started_at, limits=self._limits)
         if act is not None and self._stopping is None:

@@ -111,6 +111,7 @@ def _about_one(command: Callable[Concatenate["Workers", P], Coroutine[Any, Any, 
 @click.option("--no-relocate", is_flag=True, help="Let it keep its state where it wants to.")
 @click.option("--unconfined", is_flag=True, help="No sandbox at all.")
 @click.option("--no-watch", is_flag=True, help="Do not record which calls the sandbox refuses.")
+@click.option("--trace", is_flag=True, help="Explain mode: strace tells each refused call, reads too; slow.")
 @click.option("--detach", is_flag=True, help="Only start it.")
 @_json_option
 @_home_option
@@ -142,6 +143,7 @@ async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...],
         wall_limit_s=options["wall_s"],
         idle_limit_s=options["idle_s"],
         watch=not options["no_watch"],
+        trace=options["trace"],
     )
     if options["tmux"]:
         await started.show_in_tmux()

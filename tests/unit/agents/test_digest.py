@@ -13,6 +13,7 @@ from holdfast.agents.evidence import (
     Retrying,
     Source,
     Trouble,
+    Unread,
     Want,
     Wants,
     Work,
@@ -71,6 +72,10 @@ STANDING: dict[str, tuple[list[Row], list[Source]]] = {
     ),
     "a look that finds nothing takes back what it said and nothing else": (
         [(1, Source.TTY, Wants(Want.PASSWORD)), (2, Source.TITLE, WORKS), (3, Source.TTY, Idle())],
+        [Source.TITLE],
+    ),
+    "nor does the proof that nobody reads its terminal say more": (
+        [(1, Source.SYSCALL, Wants(Want.PROMPT)), (2, Source.TITLE, WORKS), (3, Source.SYSCALL, Unread())],
         [Source.TITLE],
     ),
     "a question on the screen goes before a busy socket": (
@@ -170,3 +175,12 @@ def test_without_evidence_the_start_is_the_last_progress() -> None:
     digest = Digest([], 5.0, 3.0)
     assert digest.progress_at == 3.0
     assert digest.voice() is None
+
+
+def test_that_nobody_reads_the_terminal_holds_until_the_next_look_says_otherwise() -> None:
+    rows: list[Row] = [(1, Source.SYSCALL, Unread()), (2, Source.TITLE, WORKS)]
+    proof = Digest(story(*rows), 10.0, 0.0).unread()
+    assert proof is not None
+    assert proof.at == 1
+    for claim in (Wants(Want.PROMPT), Idle()):
+        assert Digest(story(*rows, (3, Source.SYSCALL, claim)), 10.0, 0.0).unread() is None

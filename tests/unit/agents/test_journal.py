@@ -10,6 +10,7 @@ CLAIMS: list[e.Claim] = [
     e.Progress(e.Work.TOOL),
     e.Working(e.Work.THINKING),
     e.Idle(2.5),
+    e.Unread(),
     e.Wants(e.Want.DECISION, "run it?", (e.Option("a", "allow_once", "Yes"),), "7"),
     e.Retrying(2, 10, e.Failure.AUTH, 401, 12.5),
     e.Denied("create", "/home/x/.local", "EROFS", "mkdir", predicted=True, rule="read-only", count=3),

@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.agents.evidence import Claim, Obstacle, Obstructed, Want, Wants, Work, Working
-from holdfast.agents.procwatch import Look, Process, Terminal, Waiter, evidence
+from holdfast.agents.evidence import Claim, Obstacle, Obstructed, Unread, Want, Wants, Work, Working
+from holdfast.agents.procwatch import MAX_PROCESSES, Look, Process, Terminal, Waiter, evidence
 
 RAW, LINES, SECRET = Terminal(False, False, 0), Terminal(True, True, 0), Terminal(True, False, 0)
 
@@ -18,7 +18,7 @@ def look(
     return Look((main, *others), main, (waits,) if waits else (), terminal)
 
 
-CLI, SHELL = process("codex"), process("bash")
+CLI, SHELL, BWRAP = process("codex"), process("bash"), process("bwrap", 9)
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,25 @@ CLI, SHELL = process("codex"), process("bash")
         (look(CLI, waits=Waiter(CLI, True)), True, []),  # full-screen programs always do
         (look(CLI, waits=Waiter(CLI, True), terminal=LINES), True, [Wants(Want.PROMPT)]),
         (look(SHELL, waits=Waiter(SHELL, True)), False, [Wants(Want.PROMPT)]),
+        (look(SHELL, terminal=LINES), False, [Unread()]),
+        (look(SHELL, process("make", 11, session=11), terminal=LINES), False, [Unread(), Working(Work.TOOL)]),
+        (look(SHELL, terminal=LINES), True, []),  # it may read the keyboard in turns
+        (look(SHELL, terminal=RAW), False, []),  # likewise
+        (look(SHELL, terminal=None), False, []),
+        (look(SHELL, terminal=SECRET), False, [Wants(Want.PASSWORD)]),
+        (Look((BWRAP, SHELL), SHELL, (), LINES, (BWRAP,)), False, [Unread()]),  # it is not the worker
+        (look(SHELL, terminal=LINES)._replace(hidden=(SHELL,)), False, []),  # it may be the one that reads
+        (
+            look(SHELL, process("cat", 11, state="T"), terminal=LINES),
+            False,
+            [],
+        ),  # it wanted to, behind others
+        (
+            look(SHELL, *[process("x", pid) for pid in range(11, 11 + MAX_PROCESSES)], terminal=LINES),
+            False,
+            [],
+        ),
+        (look(process("codex", state="t")), True, []),  # a tracer holds it for a moment
         (look(CLI, waits=Waiter(CLI, False)), True, [Wants(Want.STDIN_EOF)]),
         (look(CLI, waits=Waiter(process("less", 11), True)), True, [Wants(Want.PAGER)]),
         (look(CLI, waits=Waiter(process("vim", 11), True)), True, [Wants(Want.EDITOR)]),

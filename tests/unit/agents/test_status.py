@@ -21,6 +21,7 @@ from holdfast.agents.evidence import (
     Status,
     ToolFailed,
     Trouble,
+    Unread,
     Vanished,
     Want,
     Wants,
@@ -474,6 +475,79 @@ RULE_BY_RULE = {
     "an error by itself changes nothing": Story(
         [READY, (2, Source.TEXT, Trouble(F.PROVIDER, 500))], 3, State.RUNNING, "thinking", "progress"
     ),
+    "a line program computes, and its screen is still": Story(
+        [
+            (2, Source.SYSCALL, Wants(Want.PROMPT), "sh waits for the terminal"),
+            (9, Source.SYSCALL, Unread()),
+            (9, Source.STABILITY, Progress(Work.STREAMING)),
+            (15, Source.STABILITY, Idle(since=9)),
+        ],
+        20,
+        State.RUNNING,
+        "thinking",
+        "progress",
+    ),
+    "the same for so long that nobody knows what it does": Story(
+        [
+            (2, Source.SYSCALL, Wants(Want.PROMPT)),
+            (9, Source.SYSCALL, Unread()),
+            (9, Source.STABILITY, Progress(Work.STREAMING)),
+            (15, Source.STABILITY, Idle(since=9)),
+        ],
+        9 + QUIET_S + 1,
+        State.STALLED,
+        "thinking",
+        "quiet",
+    ),
+    "the same, and then it reads its terminal": Story(
+        [
+            (9, Source.SYSCALL, Unread()),
+            (15, Source.STABILITY, Idle(since=9)),
+            (16, Source.SYSCALL, Wants(Want.PROMPT)),
+        ],
+        20,
+        State.WAITING,
+        "prompt",
+        "idle",
+    ),
+    "a still screen of one that cannot be proven not to read": Story(
+        [
+            (2, Source.SYSCALL, Wants(Want.PROMPT)),
+            (9, Source.SYSCALL, Idle()),
+            (9, Source.STABILITY, Progress(Work.STREAMING)),
+            (15, Source.STABILITY, Idle(since=9)),
+        ],
+        20,
+        State.WAITING,
+        "prompt",
+        "idle",
+    ),
+    "what looks like a question, and nobody reads the answer": Story(
+        [READY, (9, Source.SYSCALL, Unread()), (10, Source.SCREEN, Wants(Want.DECISION), "go on? [y/N]")],
+        20,
+        State.RUNNING,
+        "thinking",
+        "progress",
+    ),
+    "it says that it rests; what it shows is no question when nobody reads the answer": Story(
+        [
+            READY,
+            (8, Source.ESCAPE, Idle()),
+            (9, Source.SYSCALL, Unread()),
+            (10, Source.SCREEN, Wants(Want.DECISION), "go on? [y/N]"),
+        ],
+        20,
+        State.WAITING,
+        "prompt",
+        "idle",
+    ),
+    "its own word stands against the proof": Story(
+        [(8, Source.ESCAPE, Wants(Want.DECISION)), (9, Source.SYSCALL, Unread())],
+        20,
+        State.WAITING,
+        "decision",
+        "wants",
+    ),
     "an answer is progress": Story(
         [(2, Source.PROTOCOL, Wants(Want.DECISION, request="1")), (300, Source.PROTOCOL, Answered("1"))],
         310,
@@ -648,3 +722,13 @@ def test_a_turn_that_fails_and_begins_again_for_ever_is_a_loop() -> None:
         of_a_run([*turn, (3, Source.PROTOCOL, Progress(Work.TOOL)), *turn * STORM_REQUESTS], 4).rule != STORM
     )
     assert of_a_run(many, 4 + STORM_S).rule != STORM
+
+
+def test_that_nobody_reads_its_terminal_is_shown_as_evidence() -> None:
+    rows: list[Row] = [
+        (2, Source.SYSCALL, Wants(Want.PROMPT)),
+        (9, Source.STABILITY, Progress(Work.STREAMING)),
+        (14, Source.SYSCALL, Unread(), "nobody reads the terminal"),
+        (15, Source.STABILITY, Idle(since=9)),
+    ]
+    assert "nobody reads the terminal" in [item.seen for item in look(rows, 20).evidence]

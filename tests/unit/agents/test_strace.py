@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.agents.evidence import Denied
-from holdfast.agents.strace import MAX_UNFINISHED, Strace, command_line, split
+from holdfast.agents.strace import MAX_UNFINISHED, Strace, command_line, split, tells
 from holdfast.sandbox.policy import Bound, Network, Where, bind
 from holdfast.sandbox.presets import workspace_write
 
@@ -190,8 +190,52 @@ def test_what_exists_is_written_and_not_created_whatever_the_flags_say(reader: S
     assert (denied.access, denied.grant) == ("write", "--allow-write /etc/passwd")
 
 
+def test_of_two_paths_the_one_is_told_that_the_policy_refuses(reader: Strace) -> None:
+    denied = only(reader, f'rename("/etc/passwd", "{WS}/p") = -1 EACCES (Permission denied)')
+    assert (denied.access, denied.path, denied.grant) == ("remove", "/etc/passwd", "--allow-write /etc")
+
+
+def test_a_path_relative_to_an_unknown_directory_is_left_out() -> None:
+    reader = Strace(bound(), THERE.__contains__, cwd=None)
+    assert reader.feed('7 mkdir("../d", 0777) = -1 EROFS (Read-only file system)') is None
+    assert only(reader, '7 mkdirat(AT_FDCWD</etc>, "d", 0777) = -1 EROFS (x)').path == "/etc/d"
+    assert only(reader, '7 mkdir("/etc/d", 0777) = -1 EROFS (x)').path == "/etc/d"
+
+
+def test_asking_whether_one_could_write_is_no_denial(reader: Strace) -> None:
+    assert reader.feed('7 access("/etc", W_OK) = -1 EROFS (Read-only file system)') is None
+    denied = only(reader, '7 setxattr("/etc/passwd", "user.x", "1", 1, 0) = -1 EROFS (Read-only …)')
+    assert (denied.access, denied.path, denied.host) == ("write", "/etc/passwd", False)
+
+
+def test_reading_that_the_host_refuses_is_marked(reader: Strace) -> None:
+    denied = only(reader, '7 openat(AT_FDCWD</x>, "/etc/shadow", O_RDONLY) = -1 EACCES (Permission denied)')
+    assert (denied.access, denied.host) == ("read", True)
+    assert not only(reader, '7 openat(AT_FDCWD</x>, "/home/me/secret", O_RDONLY) = -1 EACCES (x)').host
+
+
+@pytest.mark.parametrize(
+    ("syscall", "access", "errno", "asked", "told"),
+    [
+        ("mkdir", "create", "EROFS", "/etc/d", True),
+        ("mkdir", "create", "EROFS", "d", False),  # only the watcher knows where it was
+        ("mkdirat", "create", "EROFS", "d", True),
+        ("openat", "write", "EACCES", "d", True),
+        ("rename", "remove", "EROFS", "d", False),
+        ("rename", "remove", "EBUSY", "/etc/d", False),  # held in place: not an errno of refusal here
+        ("bind", "create", "EROFS", "s", False),
+        ("connect", "connect", "ENETUNREACH", "192.0.2.1:80", True),
+        ("seccomp", "listen", "EBUSY", "", False),
+    ],
+)
+def test_what_the_watcher_alone_can_tell_is_left_to_it(
+    syscall: str, access: str, errno: str, asked: str, told: bool
+) -> None:
+    assert tells(syscall, access, errno, asked) is told
+
+
 def test_only_failed_calls_about_files_and_addresses_are_traced() -> None:
-    line = command_line(["npm", "test"], "/tmp/out")
+    line = command_line(12, "/tmp/out")
     assert line[0] == "strace"
-    assert line[-5:] == ["-o", "/tmp/out", "--", "npm", "test"]
-    assert {"-f", "-Z", "-y", "--seccomp-bpf", "trace=%file,%network"} <= set(line)
+    assert line[-4:] == ["-o", "/tmp/out", "-p", "12"]
+    assert {"-f", "-Z", "-y", "trace=%file,%network"} <= set(line)
