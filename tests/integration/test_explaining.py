@@ -17,7 +17,7 @@ from typing import Any, Final
 import pytest
 
 from holdfast.agents import background, launching, procwatch
-from holdfast.agents.explaining import Explaining
+from holdfast.agents.explaining import Explaining, held
 from holdfast.agents.launching import Wish
 from holdfast.agents.report import report
 from holdfast.agents.supervisor import Supervisor
@@ -158,6 +158,35 @@ async def test_refused_reading_is_told_with_the_rule_and_the_grant(monkeypatch: 
         assert told["failure"] == "sandbox"
 
 
+@pytest.mark.parametrize("backend", ["namespaces", "bwrap", "landlock"])
+async def test_strace_joins_through_every_backend(backend: str) -> None:
+    with place_of(os.getuid()) as made:
+        environment = made.env()
+        explaining = Explaining(
+            Policy.workspace_write(made.workspace), cwd=str(made.workspace), environment=environment
+        )
+        argv = held(("/bin/sh", "-c", f"mkdir {made.outside}/d; cd ..; mkdir here; exit 3"), environment)
+        with made.start("--backend", backend, "--", *argv, stderr=subprocess.DEVNULL) as child:
+            await explaining.begin(child.pid, watched=False)
+            code = await asyncio.to_thread(child.wait, WAIT_S)
+            await explaining.settled()
+        found = {denied.path: denied for denied in explaining.take()}
+        assert (code, explaining.off) == (3, None)
+        assert found[f"{made.outside}/d"].errno == ("EACCES" if backend == "landlock" else "EROFS")
+        assert (found["here"].grant, "does not say where" in found["here"].rule) == ("", True)
+        assert found[f"{made.outside}/d"].grant == f"--allow-write {made.outside}"
+
+
+async def test_a_worker_that_is_ended_takes_its_strace_along() -> None:
+    async with home() as here:
+        worker = await here.run(f"{_UNTIL_GO}; exit 0")
+        await _when((here.work / "ready").exists)
+        tracer = _tracer(worker)
+        worker.stop(grace_s=0)
+        assert (await here.ended(worker))["untraced"] is None
+        assert not Path(f"/proc/{tracer}").exists()
+
+
 async def test_repeated_refusals_are_counted_once_each() -> None:
     async with home() as here:
         told = await here.ended(await here.run("for i in 1 2 3 4 5; do mkdir /no; done; exit 1"))
@@ -235,7 +264,7 @@ async def test_a_worker_that_a_dying_supervisor_left_stopped_goes_on(monkeypatch
     async with home() as here:
         begun = asyncio.Event()
 
-        async def begin(_self: Explaining, _leader: int) -> None:
+        async def begin(_self: Explaining, _leader: int, *, watched: bool) -> None:
             begun.set()
             await asyncio.Event().wait()
 

@@ -53,13 +53,13 @@ def release(leader: int) -> None:
 class Explaining:
     """strace around one worker. `off` says why there is none, or not any more."""
 
-    def __init__(self, policy: Policy, *, cwd: str, environment: Mapping[str, str], watched: bool) -> None:
+    def __init__(self, policy: Policy, *, cwd: str, environment: Mapping[str, str]) -> None:
         self.off: str | None = None
         self._strace = shutil.which("strace", path=environment.get("PATH", os.defpath))
         if self._strace is None:
             self.off = "strace is not installed, or not on PATH"
-        bound = bind(policy.wish, Where(cwd, (cwd,), environment.get("TMPDIR")))
-        self._lines = Strace(bound, os.path.lexists, cwd=None if watched else cwd)
+        self._bound = bind(policy.wish, Where(cwd, (cwd,), environment.get("TMPDIR")))
+        self._lines = Strace(self._bound, os.path.lexists, watched=True)
         self._found: dict[tuple[str, str, str, str], Denied] = {}
         self._said = ""
         self._process: Subprocess | None = None
@@ -76,8 +76,12 @@ class Explaining:
         found, self._found = self._found, {}
         return list(found.values())
 
-    async def begin(self, leader: int) -> None:
-        """Join the worker below this process, which was started `held`; it goes on in any case."""
+    async def begin(self, leader: int, *, watched: bool) -> None:
+        """Join the worker below this process, which was started `held`; it goes on in any case.
+
+        Whether it is watched as well is known by then.
+        """
+        self._lines = Strace(self._bound, os.path.lexists, watched=watched)
         self._joining = asyncio.get_running_loop().create_task(self._join(leader))
         await asyncio.wait({self._joining}, timeout=JOIN_S)
 

@@ -2,8 +2,8 @@
 
 Slower than the watcher and exact: the errno is the one the program got, and refused reading is seen as
 well. It must join from outside of the sandbox: inside, nobody may trace. A call whose end is missing,
-because it was cut off or its other half never came, is left out; and so is a path relative to a current
-directory that the call does not name, which the watcher knows (`tells`).
+because it was cut off or its other half never came, is left out. Some calls do not say where a relative path
+begins: what the watcher tells of them is better (`tells`), and what it does not is told as it was written.
 """
 
 import re
@@ -23,6 +23,7 @@ MAX_LINE: Final = 64 * 1024  # characters of a line; two paths of 4096 bytes, ea
 REFUSALS: Final = frozenset({"EROFS", "EACCES", "EPERM", "ENETUNREACH", "ECONNREFUSED"})
 
 _CALLS: Final = {call.name: call for call in FILES}
+_NOWHERE: Final = "the call does not say where this path begins"
 _PROBING: Final = "= -1 ENOENT"
 _ASKING: Final = frozenset({"access", "faccessat", "faccessat2"})  # whether one could: nothing was tried
 _LINE: Final = re.compile(r"(?:\[pid\s+(\d+)\]\s+|(\d+)\s+)?(.*)", re.DOTALL)
@@ -63,12 +64,12 @@ def _names_directory(call: Call) -> bool:
 
 
 class Strace:
-    """Feed it lines. `cwd` is where a call is that does not say it; None: leave such calls out."""
+    """Feed it lines; `watched` says that there is a watcher as well."""
 
-    def __init__(self, bound: Bound, exists: Callable[[str], bool], *, cwd: str | None) -> None:
+    def __init__(self, bound: Bound, exists: Callable[[str], bool], *, watched: bool) -> None:
         self._bound = bound
         self._rules = Rules(bound.explain, exists)
-        self._cwd = cwd
+        self._watched = watched
         self._begun: dict[int, tuple[str, str]] = {}
 
     def feed(self, line: str) -> Denied | None:
@@ -104,10 +105,12 @@ class Strace:
             return None
         if errno == "EROFS" and name in _ASKING:
             return None
-        found = [place for one in _wanted(name, args) if (place := self._place(*one)) is not None]
+        found = [place for one in _wanted(name, args) if (place := _place(*one)) is not None]
         if not found:
             return None
-        wanted, path = ([place for place in found if not self._allows(*place)] or found)[-1]
+        wanted, path = max(reversed(found), key=lambda place: self._blame(*place))
+        if not path.startswith("/"):
+            return self._nowhere(pid, name, wanted, path, errno)
         if errno == "EROFS" and wanted == "read":
             wanted = "write"  # such as an attribute
         if wanted == "create" and "O_CREAT" in ",".join(args) and self._rules.exists(path):
@@ -125,15 +128,17 @@ class Strace:
             host=wanted == "read" and self._allows(wanted, path),
         )
 
-    def _place(self, wanted: str, written: str | None, folder: str | None) -> tuple[str, str] | None:
-        """What was wanted, and of which path, if that can be told."""
-        base = folder or self._cwd
-        if written is None or (base is None and not written.startswith("/")):
+    def _blame(self, wanted: str, path: str) -> int:
+        """How likely it is that one of two paths was refused."""
+        if not path.startswith("/"):
+            return 1
+        return 0 if self._allows(wanted, path) else 2
+
+    def _nowhere(self, pid: int, name: str, wanted: str, path: str, errno: str) -> Denied | None:
+        if self._watched and wanted != "read":
             return None
-        try:
-            return wanted, absolute(written, base or "/")
-        except UsageError:
-            return None
+        host = wanted == "read" and self._bound.full_read
+        return Denied(wanted, path, errno, name, predicted=False, rule=_NOWHERE, pid=pid, host=host)
 
     def _allows(self, wanted: str, path: str) -> bool:
         return self._bound.explain(path, Access.READ if wanted == "read" else Access.WRITE).allowed
@@ -199,6 +204,18 @@ def _wanted(name: str, args: list[str]) -> list[_Wanted]:
         for aim, place in zip(call.aims, call.places, strict=False)
         if place.path < len(args)
     ]
+
+
+def _place(wanted: str, written: str | None, folder: str | None) -> tuple[str, str] | None:
+    """What was wanted, and of which path; as written, if that is relative and nobody knows to what."""
+    if not written:
+        return None
+    if folder is None and not written.startswith("/"):
+        return wanted, written
+    try:
+        return wanted, absolute(written, folder or "/")
+    except UsageError:
+        return None
 
 
 def _directory(place: Place, args: list[str]) -> str | None:

@@ -181,7 +181,7 @@ class Supervisor:
             await process.resize(record.rows, record.cols)
         if explaining is not None and record.pid is not None:
             worker.explaining = explaining
-            await explaining.begin(record.pid)
+            await explaining.begin(record.pid, watched=record.watch and record.unwatched is None)
             record.untraced = explaining.off
             self.book.write(record)
         self._spawn(self._follow(worker, environment, process))
@@ -276,7 +276,7 @@ class Supervisor:
 def _explaining(record: Record, ready: Ready) -> Explaining | None:
     if not record.trace:
         return None
-    made = Explaining(ready.policy, cwd=record.cwd, environment=ready.environment, watched=record.watch)
+    made = Explaining(ready.policy, cwd=record.cwd, environment=ready.environment)
     record.untraced = made.off
     return made if made.off is None else None
 

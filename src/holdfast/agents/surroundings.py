@@ -177,5 +177,6 @@ def _supervision(record: Record, ready: Ready) -> tuple[str, ...]:
     return (
         f"reads {stdin}",
         "refusals are watched" if watched else f"refusals are not watched ({record.unwatched or 'as asked'})",
+        *(("strace holds it at every call",) if record.trace and record.untraced is None else ()),
         *(f"{name} limited to {limit:g} s" for name, limit in limits if limit is not None),
     )

@@ -17,7 +17,7 @@ def bound(network: Network = Network.OFF) -> Bound:
 
 @pytest.fixture
 def reader() -> Strace:
-    return Strace(bound(), THERE.__contains__, cwd=WS)
+    return Strace(bound(), THERE.__contains__, watched=True)
 
 
 def only(reader: Strace, *lines: str) -> Denied:
@@ -61,7 +61,11 @@ def only(reader: Strace, *lines: str) -> Denied:
             *("write", "/etc/passwd", "--allow-write /etc/passwd"),
         ),
         (
-            'mkdir("../d", 0777) = -1 EROFS (Read-only file system)',
+            'mkdir("/etc/../home/me/./e", 0777) = -1 EROFS (Read-only file system)',
+            *("create", "/home/me/e", "--allow-write /home/me"),
+        ),
+        (
+            f'mkdirat(AT_FDCWD<{WS}>, "../d", 0777) = -1 EROFS (Read-only file system)',
             *("create", "/home/me/d", "--allow-write /home/me"),
         ),
         (
@@ -89,7 +93,7 @@ def test_a_failed_call_is_a_denial_with_path_and_grant(
 
 
 def test_escapes_are_read_and_bytes_that_are_no_text_shown(reader: Strace) -> None:
-    line = r'1 mkdir("../hfw\n \"quo\"t\303\251, \x41", 0777) = -1 EROFS (Read-only file system)'
+    line = r'1 mkdir("/home/me/hfw\n \"quo\"t\303\251, \x41", 0777) = -1 EROFS (Read-only file system)'
     assert only(reader, line).path == '/home/me/hfw\n "quo"té, A'
     assert only(reader, r'1 mkdir("/etc/\377", 0777) = -1 EROFS (x)').path == r"/etc/\xff"
 
@@ -164,11 +168,11 @@ def test_without_a_network_connections_are_denied(reader: Strace, line: str, add
 
 @pytest.mark.parametrize(("line", "address"), ADDRESSES)
 def test_with_a_network_it_is_not_the_sandbox_that_refuses(line: str, address: str) -> None:
-    assert Strace(bound(Network.ON), THERE.__contains__, cwd=WS).feed(line) is None
+    assert Strace(bound(Network.ON), THERE.__contains__, watched=True).feed(line) is None
 
 
 def test_what_the_policy_allows_is_not_blamed_on_it(reader: Strace) -> None:
-    denied = only(reader, 'mkdir("sub", 0777) = -1 EACCES (Permission denied)')
+    denied = only(reader, f'mkdir("{WS}/sub", 0777) = -1 EACCES (Permission denied)')
     assert (denied.path, denied.grant) == (f"{WS}/sub", "")
     assert "the policy allows it" in denied.rule
 
@@ -195,9 +199,24 @@ def test_of_two_paths_the_one_is_told_that_the_policy_refuses(reader: Strace) ->
     assert (denied.access, denied.path, denied.grant) == ("remove", "/etc/passwd", "--allow-write /etc")
 
 
-def test_a_path_relative_to_an_unknown_directory_is_left_out() -> None:
-    reader = Strace(bound(), THERE.__contains__, cwd=None)
-    assert reader.feed('7 mkdir("../d", 0777) = -1 EROFS (Read-only file system)') is None
+def test_a_path_that_begins_nowhere_is_the_watchers_or_told_as_written(reader: Strace) -> None:
+    alone = Strace(bound(), THERE.__contains__, watched=False)
+    for line, access in (
+        ('7 mkdir("../d", 0777) = -1 EROFS (Read-only file system)', "create"),
+        (f'7 rename("{WS}/a", "../d") = -1 EROFS (Read-only file system)', "create"),
+    ):
+        assert reader.feed(line) is None
+        denied = only(alone, line)
+        assert (denied.access, denied.path, denied.grant, denied.host) == (access, "../d", "", False)
+        assert denied.rule
+    denied = only(reader, '7 execve("./tool", ["tool"], 0x7ff /* 3 vars */) = -1 EACCES (Permission denied)')
+    assert (denied.access, denied.path, denied.host) == ("read", "./tool", False)
+    everything = bind(workspace_write(), Where(WS, (WS,)))
+    denied = only(Strace(everything, THERE.__contains__, watched=True), '7 chdir("x") = -1 EACCES (x)')
+    assert (denied.path, denied.host) == ("x", True)  # no rule refuses reading
+
+
+def test_a_directory_that_a_call_names_is_enough(reader: Strace) -> None:
     assert only(reader, '7 mkdirat(AT_FDCWD</etc>, "d", 0777) = -1 EROFS (x)').path == "/etc/d"
     assert only(reader, '7 mkdir("/etc/d", 0777) = -1 EROFS (x)').path == "/etc/d"
 
