@@ -1,7 +1,9 @@
 """What the commands of the board share: where the store is, how answers and errors are said, exit codes."""
 
+import errno
 import functools
 import os
+import select
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Concatenate, Final, NoReturn, ParamSpec, TypeAlias
@@ -17,8 +19,8 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 # What a command found: members for JSON, and for people `text`, or on a terminal `table` (names of columns,
-# rows) in its place, and `after` in both cases; or `data`, bytes that are passed on as they are. `exit` is the
-# exit code.
+# rows) in its place, and `after` in both cases; or `data`, bytes that are passed on as they are. `exit` is
+# the exit code.
 Answer: TypeAlias = dict[str, object]
 
 SCHEMA: Final = 1
@@ -115,6 +117,17 @@ def refuse(exc: HoldfastError, *, as_json: bool) -> NoReturn:
     error = {"kind": type(exc).__name__, "message": str(exc), "remedy": exc.remedy, "exit": code}
     click.echo(msgspec.json.encode({"schemaVersion": SCHEMA, "error": error}))
     sys.exit(code)
+
+
+def check_reader() -> None:
+    """Raises BrokenPipeError when nobody reads what is printed any more; a write only finds out later."""
+    watch = select.poll()
+    try:
+        watch.register(sys.stdout.fileno(), 0)
+    except (OSError, ValueError):
+        return
+    if any(event & (select.POLLERR | select.POLLHUP | select.POLLNVAL) for _, event in watch.poll(0)):
+        raise BrokenPipeError(errno.EPIPE, "nobody reads")
 
 
 def me() -> str:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from holdfast.commands.boarding import Verb, with_store
+from holdfast.commands.boarding import Verb, check_reader, with_store
 from holdfast.commands.boardname import board_option
 from holdfast.commands.task_lines import event_line, run_line, task_line
 
@@ -143,6 +143,7 @@ def _following(store: "Store", board: str, after: int) -> Iterator["Event"]:
         yield from events
         after = events[-1].seq if events else after
         if not events:
+            check_reader()
             store.changed(LOOK_S)
 
 
