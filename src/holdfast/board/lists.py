@@ -1,20 +1,25 @@
 """Looking at the board. Nothing here changes anything."""
 
 import re
+from collections.abc import Iterable
 from typing import Final, TypeVar
 
 import msgspec
 
-from holdfast.board import assign, tasks
+from holdfast.board import assign, boards, files
 from holdfast.board.assign import Busy, Capacity
 from holdfast.board.database import Transaction, Value, row_of
-from holdfast.board.rows import Board, Comment, Detail, Event, Link, Run, Task
+from holdfast.board.rows import Board, Comment, Detail, Event, Link, ParentResult, Run, Task
 from holdfast.board.transitions import Status
 from holdfast.errors import NotFound, UsageError
 
 T = TypeVar("T")
 
 MAX_PAGE: Final = 500  # rows; a reader that wants more asks again
+OFFER_MS: Final = (
+    90_000  # how long it counts that somebody offered to work; dispatchers say so far more often
+)
+MAX_OFFERS: Final = 500  # hosts of one board
 SHOWN: Final = 50  # comments, runs, links and events of one task, the newest
 
 _PAGE: Final = "SELECT * FROM tasks WHERE board = :board"
@@ -63,7 +68,7 @@ def page(
     """Raises UsageError for a limit or a cursor that makes no sense, NotFound for an unknown board."""
     if not 0 < limit <= MAX_PAGE:
         raise UsageError(f"a page has 1 to {MAX_PAGE} tasks")
-    tasks.board(tx, slug)
+    boards.get(tx, slug)
     values: dict[str, Value] = {}
     if status is not None:
         values["status"] = status
@@ -88,6 +93,8 @@ def detail(tx: Transaction, task_id: str) -> Detail:
         comments=_newest(tx, "comments_of_task", task_id, Comment),
         runs=_newest(tx, "runs_of_task", task_id, Run),
         events=_newest(tx, "events_of_task", task_id, Event),
+        results=[row_of(ParentResult, row) for row in tx.all("results_above", task=task_id, most=SHOWN)],
+        files=files.listed(tx, task_id, None),
     )
 
 
@@ -104,20 +111,28 @@ def runs(tx: Transaction, task_id: str) -> list[Run]:
     return _newest(tx, "runs_of_task", task_id, Run)
 
 
+def run(tx: Transaction, run_id: str) -> Run:
+    row = tx.one("run_get", id=run_id)
+    if row is None:
+        raise NotFound(f"there is no run {run_id}", remedy="holdfast task runs ID")
+    return row_of(Run, row)
+
+
+def held(tx: Transaction, host: str) -> list[Run]:
+    """The runs of a host that hold their tasks, on all boards, the oldest first."""
+    return [row_of(Run, row) for row in tx.all("runs_held", host=host)]
+
+
 def events(tx: Transaction, slug: str, *, after: int, limit: int) -> list[Event]:
     """What happened after an event that the reader has seen."""
     if not 0 < limit <= MAX_PAGE:
         raise UsageError(f"a page has 1 to {MAX_PAGE} events")
-    tasks.board(tx, slug)
+    boards.get(tx, slug)
     return [row_of(Event, row) for row in tx.all("events_after", board=slug, after=after, most=limit)]
 
 
-def boards(tx: Transaction) -> list[Board]:
-    return [row_of(Board, row) for row in tx.all("board_list")]
-
-
 def stats(tx: Transaction, slug: str) -> Stats:
-    found = tasks.board(tx, slug)
+    found = boards.get(tx, slug)
     counts = {str(row["status"]): int(str(row["count"])) for row in tx.all("board_counts", board=slug)}
     [oldest] = tx.all("board_oldest_ready", board=slug)
     since = oldest["since_ms"]
@@ -133,15 +148,45 @@ def stats(tx: Transaction, slug: str) -> Stats:
 def why(tx: Transaction, task_id: str) -> Reason:
     """Why a task waits, or that it does not."""
     found = task(tx, task_id)
-    waits_for = [
-        f"{row['parent']} ({row['status']})" for row in tx.all("links_open_above", task=task_id, most=SHOWN)
-    ]
-    reason = assign.holdup(found, now_ms=tx.now_ms, waits_for=waits_for)
-    if reason is None:
-        reason = assign.caps_reached(
-            found.assignee, capacity=capacity(tx, found.board), busy=busy(tx, found.board)
-        )
-    return Reason(found.id, found.status, reason or "waits to be claimed")
+    return Reason(found.id, found.status, reasons(tx, found.board, [found])[found.id])
+
+
+def reasons(tx: Transaction, slug: str, found: Iterable[Task]) -> dict[str, str]:
+    """Likewise for tasks of one board, each by itself: as if there were no other to be claimed."""
+    bounds, running, hosts = capacity(tx, slug), busy(tx, slug), _offers(tx, slug)
+    still = assign.stopped(boards.get(tx, slug))
+    said = {}
+    for each in found:
+        accepting = {host: {each.assignee} if names is None else names for host, names in hosts.items()}
+        waiting = assign.assign(
+            [each],
+            hosts=accepting,
+            capacity=bounds,
+            busy=running,
+            now_ms=tx.now_ms,
+            waits_for={each.id: _waits_for(tx, each)},
+        ).waiting
+        reason = waiting.get(each.id, "waits to be claimed")
+        said[each.id] = still or reason if each.status is Status.READY else reason
+    return said
+
+
+def _waits_for(tx: Transaction, found: Task) -> list[str]:
+    if found.status is not Status.TODO:
+        return []
+    rows = tx.all("links_open_above", task=found.id, most=SHOWN)
+    return [f"{row['parent']} ({row['status']})" for row in rows]
+
+
+def _offers(tx: Transaction, slug: str) -> dict[str, frozenset[str] | None]:
+    """The hosts that have said lately which profiles they start workers for; None is all of them."""
+    rows = tx.all("offers_since", board=slug, since=tx.now_ms - OFFER_MS, most=MAX_OFFERS)
+    return {
+        str(row["host"]): None
+        if row["profiles"] is None
+        else frozenset(msgspec.json.decode(str(row["profiles"]), type=list[str]))
+        for row in rows
+    }
 
 
 def capacity(tx: Transaction, slug: str) -> Capacity:
