@@ -20,8 +20,9 @@ from holdfast.handoff.broker import MAX_SHOWN, Broker
 from holdfast.handoff.envelope import MAX_ENVELOPE, Answer, Envelope, Grant
 from holdfast.handoff.sender import Sender
 from holdfast.handoff.service import Service
+from holdfast.handoff.verbs import VERBS
 from holdfast.server import peers
-from tests.support.boards import SettableClock, claimed
+from tests.support.boards import SettableClock, claimed, made
 from tests.support.handoff import KEY, WAIT_S, asked, grant_of, serving, started
 
 SAID: JsonObject = {"summary": "done", "metadata": {"files": 3}}
@@ -88,10 +89,14 @@ async def test_every_verb_reaches_the_board_by_every_channel(
         assert told(await say("comment", {"body": "look"}), "comment")["number"] == 1
         child = told(await say("create", {"title": "next"}), "task")
         assert child["status"] == "todo"
+        other = {"parent": made(store).id, "child": child["id"]}
+        assert told(await say("link", other), "task")["open_parents"] == 2
+        assert told(await say("attach", {"name": "a", "data": b"\0\1"}), "file")["size"] == 2
         assert told(await say("complete", SAID), "task")["status"] == "done"
     [run] = store.runs(task.id)
     assert (run.outcome, run.summary, run.metadata) == ("completed", "done", {"files": 3})
-    assert store.task(str(child["id"])).status is Status.READY
+    assert store.task(str(child["id"])).open_parents == 1
+    assert store.file(task.id, None, "a") == b"\0\1"
     assert list((ws / ".holdfast" / "outbox").iterdir()) == []
 
 
@@ -292,7 +297,10 @@ def test_a_run_that_was_replaced_is_refused_with_every_verb(address: str, tmp_pa
         _, run = claimed(store, task.id)
         assert run.generation == old.generation + 1
         said: dict[str, JsonObject] = {
+            "show": {},
             "heartbeat": {},
+            "link": {"parent": task.id, "child": task.id},
+            "attach": {"name": "late", "data": b""},
             "comment": {"body": "late"},
             "create": {"title": "late"},
             "complete": SAID,
@@ -301,6 +309,7 @@ def test_a_run_that_was_replaced_is_refused_with_every_verb(address: str, tmp_pa
         }
         for verb, args in said.items():
             assert kind(broker.carry_out(envelope.seal(old, verb, args, id=verb))) == "StaleRun"
+        assert said.keys() == VERBS.keys()
         assert store.task(task.id).run_id == run.id
         assert store.show(task.id).comments == []
         assert len(store.page("b").tasks) == 1
