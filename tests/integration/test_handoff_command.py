@@ -21,10 +21,10 @@ WAIT_S = 60.0
 
 pytestmark = pytest.mark.timeout(300)  # many processes, each of which starts an interpreter
 
-confined = [
-    pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is Linux's"),
-    pytest.mark.skipif(os.getuid() != 0, reason="a workspace outside of /tmp needs root"),
-]
+confined = pytest.mark.skipif(
+    sys.platform != "linux" or os.getuid() != 0,
+    reason="the sandbox is Linux's, a workspace outside of /tmp root's",
+)
 
 
 @pytest.fixture
@@ -135,74 +135,75 @@ def test_exit_codes_are_those_of_the_board_and_errors_are_json_too(
     assert store.task(task.id).result == "done"
 
 
-class TestConfined:
-    pytestmark = confined
+# --- inside the real sandbox
 
-    def test_a_worker_without_network_completes_through_the_outbox(
-        self, store: Store, address: str, tmp_path: Path, sandboxed: Place
-    ) -> None:
-        """By itself: the socket is refused, so it takes the outbox."""
-        task, _ = started(store, sandboxed.workspace, tmp_path / "s")
 
-        async def work() -> None:
-            async with serving(address, tmp_path / "s", [sandboxed.workspace]):
-                refused = await asyncio.to_thread(
-                    in_sandbox, sandboxed, "off", "complete", "x", "--channel", "socket"
-                )
-                assert refused.code == 5, refused
-                done = await asyncio.to_thread(
-                    in_sandbox, sandboxed, "off", "complete", "from inside", "--json"
-                )
-                assert done.code == 0, done
-                assert json.loads(done.out)["task"]["status"] == "done"
+@confined
+def test_a_worker_without_network_completes_through_the_outbox(
+    store: Store, address: str, tmp_path: Path, sandboxed: Place
+) -> None:
+    """By itself: the socket is refused, so it takes the outbox."""
+    task, _ = started(store, sandboxed.workspace, tmp_path / "s")
 
-        asyncio.run(work())
-        assert store.task(task.id).result == "from inside"
-
-    def test_a_worker_with_network_completes_over_the_socket(
-        self, store: Store, address: str, tmp_path: Path, sandboxed: Place
-    ) -> None:
-        task, _ = started(store, sandboxed.workspace, tmp_path / "s")
-
-        async def work() -> None:
-            async with serving(address, tmp_path / "s"):
-                done = await asyncio.to_thread(
-                    in_sandbox, sandboxed, "on", "complete", "from inside", "--channel", "socket"
-                )
-                assert done.code == 0, done
-
-        asyncio.run(work())
-        assert store.task(task.id).result == "from inside"
-
-    def test_a_worker_that_cannot_write_at_all_is_told_so(
-        self, store: Store, tmp_path: Path, sandboxed: Place
-    ) -> None:
-        task, _ = started(store, sandboxed.workspace, tmp_path / "s")
-        done = sandboxed.run(
-            "--read-only", "--", sys.executable, "-m", "holdfast", "handoff", "complete", "x"
-        )
-        assert done.code == 5, done
-        assert store.task(task.id).status is Status.RUNNING
-
-    def test_links_planted_from_inside_lead_nowhere(
-        self, store: Store, address: str, tmp_path: Path, sandboxed: Place
-    ) -> None:
-        """The dispatcher may write where the worker may not; it must not be made to do so."""
-        task, grant = started(store, sandboxed.workspace)
-        kept = sandboxed.outside / "kept"
-        kept.write_text("kept", "utf-8")
-        script = f"""
-            ln -s {kept} .holdfast/answers/e.json
-            ln -s {kept} .holdfast/outbox/e.json
-            mv .holdfast/run.json run.json.old && ln -s {kept} .holdfast/run.json
-            mv .holdfast/answers answers.old && ln -s {sandboxed.outside} .holdfast/answers
-            ln -s {sandboxed.outside} .holdfast/outbox/f.json
-        """
-        assert sandboxed.sh(script, "--workspace-write", "--network", "off").code == 0
-        with ingesting(address, [sandboxed.workspace]):
-            outbox.lay_out(sandboxed.workspace, grant)
-            done = in_sandbox(sandboxed, "off", "complete", "after all")
+    async def work() -> None:
+        async with serving(address, tmp_path / "s", [sandboxed.workspace]):
+            refused = await asyncio.to_thread(
+                in_sandbox, sandboxed, "off", "complete", "x", "--channel", "socket"
+            )
+            assert refused.code == 5, refused
+            done = await asyncio.to_thread(in_sandbox, sandboxed, "off", "complete", "from inside", "--json")
             assert done.code == 0, done
-        assert store.task(task.id).result == "after all"
-        assert [entry.name for entry in sandboxed.outside.iterdir()] == ["kept"]
-        assert kept.read_text("utf-8") == "kept"
+            assert json.loads(done.out)["task"]["status"] == "done"
+
+    asyncio.run(work())
+    assert store.task(task.id).result == "from inside"
+
+
+@confined
+def test_a_worker_with_network_completes_over_the_socket(
+    store: Store, address: str, tmp_path: Path, sandboxed: Place
+) -> None:
+    task, _ = started(store, sandboxed.workspace, tmp_path / "s")
+
+    async def work() -> None:
+        async with serving(address, tmp_path / "s"):
+            done = await asyncio.to_thread(
+                in_sandbox, sandboxed, "on", "complete", "from inside", "--channel", "socket"
+            )
+            assert done.code == 0, done
+
+    asyncio.run(work())
+    assert store.task(task.id).result == "from inside"
+
+
+@confined
+def test_a_worker_that_cannot_write_at_all_is_told_so(store: Store, tmp_path: Path, sandboxed: Place) -> None:
+    task, _ = started(store, sandboxed.workspace, tmp_path / "s")
+    done = sandboxed.run("--read-only", "--", sys.executable, "-m", "holdfast", "handoff", "complete", "x")
+    assert done.code == 5, done
+    assert store.task(task.id).status is Status.RUNNING
+
+
+@confined
+def test_links_planted_from_inside_lead_nowhere(
+    store: Store, address: str, tmp_path: Path, sandboxed: Place
+) -> None:
+    """The dispatcher may write where the worker may not; it must not be made to do so."""
+    task, grant = started(store, sandboxed.workspace)
+    kept = sandboxed.outside / "kept"
+    kept.write_text("kept", "utf-8")
+    script = f"""
+        ln -s {kept} .holdfast/answers/e.json
+        ln -s {kept} .holdfast/outbox/e.json
+        mv .holdfast/run.json run.json.old && ln -s {kept} .holdfast/run.json
+        mv .holdfast/answers answers.old && ln -s {sandboxed.outside} .holdfast/answers
+        ln -s {sandboxed.outside} .holdfast/outbox/f.json
+    """
+    assert sandboxed.sh(script, "--workspace-write", "--network", "off").code == 0
+    with ingesting(address, [sandboxed.workspace]):
+        outbox.lay_out(sandboxed.workspace, grant)
+        done = in_sandbox(sandboxed, "off", "complete", "after all")
+        assert done.code == 0, done
+    assert store.task(task.id).result == "after all"
+    assert [entry.name for entry in sandboxed.outside.iterdir()] == ["kept"]
+    assert kept.read_text("utf-8") == "kept"
