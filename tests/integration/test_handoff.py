@@ -1,6 +1,7 @@
 """A worker's report over a real socket and a real outbox, honest and hostile."""
 
 import asyncio
+import errno
 import json
 import os
 import socket
@@ -465,8 +466,13 @@ def test_links_and_pipes_in_an_outbox_are_not_followed(store: Store, broker: Bro
     (folder / "dangling.json").symlink_to(tmp_path / "none")
     (folder / "folder.json").mkdir()
     os.mkfifo(folder / "pipe.json")
-    assert outbox.ingest(ws, broker.carry_out) == 4
-    for name in ("link", "dangling", "folder", "pipe"):
+    pipe = os.open(folder / "pipe.json", os.O_RDWR)
+    os.write(pipe, envelope.encode(envelope.seal(grant, "complete", SAID, id="pipe")))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "socket.json"))
+    assert outbox.ingest(ws, broker.carry_out) == 5
+    os.close(pipe)
+    for name in ("link", "dangling", "folder", "pipe", "socket"):
         assert kind(answer_in(ws, name)) == "RemoteProtocolError"
     assert secret.read_bytes() == good
     assert not (tmp_path / "none").exists()
@@ -538,6 +544,26 @@ def test_laying_out_replaces_what_is_in_the_way_and_keeps_what_waits(store: Stor
     for workspace in (tmp_path / "link", tmp_path / "none", outside):
         with pytest.raises(OperationFailed):
             outbox.lay_out(workspace, grant)
+
+
+def test_an_envelope_that_cannot_be_opened_just_now_is_not_taken_for_a_bad_one(
+    store: Store, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ws = tmp_path / "ws"
+    task, grant = started(store, ws)
+    Sender(grant).send("complete", SAID, id="e", wait_s=0)
+    real = os.open
+
+    def exhausted(path: str, flags: int, *, dir_fd: int | None = None) -> int:
+        if path == "e.json":
+            raise OSError(errno.EMFILE, "too many open files")
+        return real(path, flags, dir_fd=dir_fd)
+
+    with monkeypatch.context() as short:
+        short.setattr(os, "open", exhausted)
+        assert outbox.ingest(ws, broker.carry_out) == 0
+    assert outbox.ingest(ws, broker.carry_out) == 1
+    assert store.task(task.id).status is Status.DONE
 
 
 def test_envelopes_are_read_in_the_order_in_which_they_were_put(
