@@ -12,7 +12,7 @@ from hermes_cli import kanban_db as kanban  # type: ignore[import-not-found]  # 
 
 def main(file: str) -> None:
     db = kanban.connect(Path(file))
-    ids = {}
+    ids: dict[str, str] = {}
 
     def task(name: str, **wishes: object) -> str:
         ids[name] = kanban.create_task(db, title=name, assignee="Coder", created_by="ann", **wishes)
@@ -49,7 +49,7 @@ def main(file: str) -> None:
         end_run=True,
         event_payload_extra={"protocol_violations": 3},
     )
-    print(json.dumps(ids))
+    sys.stdout.write(json.dumps(ids))
 
 
 main(*sys.argv[1:])
