@@ -18,7 +18,7 @@ import msgspec
 from holdfast.board import hermeshistory, hermesrow
 from holdfast.board.hermesrow import Known, Plan, Row, Source, absent, epoch_ms, integer, json_object, text
 from holdfast.board.retry import DEFAULT_MAX_ATTEMPTS, MOST_ATTEMPTS
-from holdfast.board.rows import MAX_PRIORITY
+from holdfast.board.rows import MAX_PRIORITY, MAX_RUNTIME_S, WorkspaceKind
 from holdfast.board.transitions import ENDS, Status, settled
 from holdfast.errors import InvalidRequest
 
@@ -88,7 +88,11 @@ def plan(source: Source, board: str, known: Mapping[str, Known], *, now_ms: int)
     }  # before parents are looked at
     open_parents = _links(made, source.links, statuses, known)
     for task, row in new.items():
-        _task(made, row, board, statuses[task], open_parents[task], runs[task], events[task], now_ms)
+        _task(
+            *(made, row, board, statuses[task], open_parents[task], runs[task], events[task]),
+            source.directory,
+            now_ms,
+        )
     names = hermeshistory.runs(made, source.runs, new, known, board, events, now_ms)
     hermeshistory.comments(made, source.comments, new, known, now_ms)
     hermeshistory.events(made, source.events, new, known, board, names, now_ms)
@@ -118,7 +122,8 @@ def _links(
         if parent == child or not {parent, child} <= statuses.keys() | known.keys():
             made.counts["links"]["left out: a task of it is gone"] += 1
         elif child in known:
-            made.counts["links"]["left out: its child was here before"] += 1
+            there = parent in known[child].parents
+            made.counts["links"]["here before" if there else "left out: its child was here before"] += 1
         else:
             status = statuses[parent] if parent in statuses else known[parent].status
             waits = status not in SATISFIES
@@ -136,6 +141,7 @@ def _task(
     open_parents: int,
     runs: list[Row],
     events: list[Row],
+    directory: str,
     now_ms: int,
 ) -> None:
     task, name = text(row, "id"), text(row, "status")
@@ -146,6 +152,9 @@ def _task(
     result = text(row, "result") or next(
         (text(run, "summary") for run in reversed(runs) if text(run, "summary")), ""
     )
+    kind, place = hermesrow.workspace(row, directory) or (WorkspaceKind.SCRATCH, "")
+    if kind == WorkspaceKind.SCRATCH and text(row, "workspace_kind") not in ("", "scratch"):
+        made.notes.append(f"{task}: it does not say where its {text(row, 'workspace_kind')} is")
     if body.cut:
         made.notes.append(f"{task}: its body was too long and is cut")
     made.counts["tasks"][f"{name} → {status}"] += 1
@@ -175,6 +184,9 @@ def _task(
             "reason": hermesrow.bounded(text(row, "last_failure_error")).text,
             "result": hermesrow.bounded(result).text or None,
             "version": 1,
+            "workspace_kind": kind,
+            "workspace": place,
+            "max_runtime_s": min(integer(row, "max_runtime_seconds"), MAX_RUNTIME_S) or None,
         }
     )
     made.imported[task] = hermesrow.rest(row, _PLACED)
@@ -203,16 +215,12 @@ def _question(name: str, row: Row, events: list[Row]) -> str:
 
 
 def _others(made: Plan, source: Source, new: Mapping[str, Row], known: Mapping[str, Known]) -> None:
-    """What has no table here: the task's event names the files, and nobody is told by chat."""
     for row in source.attachments:
         task = text(row, "task_id")
         if task in new:
-            names = made.imported[task].setdefault("attachments", [])
-            assert isinstance(names, list)  # noqa: S101 - made one line above, or by the attachment before
-            names.append(text(row, "stored_path"))
-        made.counts["attachments"][
-            "named in the task's event; the file stays" if task in new else absent(task, known)
-        ] += 1
+            made.attachments.append(row)
+        else:
+            made.counts["attachments"][absent(task, known)] += 1
     for _ in source.subscriptions:
         made.counts["subscriptions"]["left out: nobody is told by chat here"] += 1
 

@@ -4,11 +4,13 @@ import contextlib
 import json
 import os
 import sqlite3
+import stat
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from holdfast.board.hermesrow import Row, Source
+from holdfast.board.hermesrow import ID, Row, Source, text
+from holdfast.board.rows import MAX_FILE
 from holdfast.errors import InvalidRequest, NotFound
 
 NAME: Final = "kanban.db"
@@ -68,7 +70,30 @@ def read(file: Path) -> Source:
             ) from exc
     if rows["tasks"] is None:
         raise InvalidRequest(f"{file} has no table of tasks: it is no board of Hermes")
-    return Source(_title(file), *(found or [] for found in rows.values()))
+    about = _about(file)
+    return Source(
+        about.get("name", ""), about.get("default_workdir", ""), *(rows[table] or [] for table in _TABLES)
+    )
+
+
+def attachment(file: Path, row: Row) -> bytes | None:
+    """What is attached, from where Hermes keeps it beside its board; None if it is not there, or too large.
+
+    The folder in the row is not believed: a board must not make its reader copy files from elsewhere.
+    """
+    task, name = text(row, "task_id"), text(row, "stored_path").rpartition("/")[2]
+    if not ID.fullmatch(task) or name in ("", ".", ".."):
+        return None
+    for folder in (file.parent / "attachments", file.parent / "kanban" / "attachments"):
+        if (folder / task).is_symlink():
+            continue
+        with contextlib.suppress(OSError):
+            fd = os.open(folder / task / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            with open(fd, "rb") as opened:
+                if stat.S_ISREG(os.fstat(fd).st_mode):
+                    data = opened.read(MAX_FILE + 1)
+                    return data if len(data) <= MAX_FILE else None
+    return None
 
 
 def _copied(file: Path, copy: sqlite3.Connection) -> None:
@@ -112,11 +137,13 @@ def _plain(value: object) -> object:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
-def _title(file: Path) -> str:
-    """The name that Hermes shows for the board, if it says one beside the file."""
+def _about(file: Path) -> dict[str, str]:
+    """What Hermes says of the board beside the file, if it does."""
     try:
         with open(file.parent / "board.json", "rb") as about:
-            name = json.loads(about.read(MAX_ABOUT)).get("name")
-    except (OSError, ValueError, AttributeError):
-        return ""
-    return name if isinstance(name, str) else ""
+            said = json.loads(about.read(MAX_ABOUT))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(said, dict):
+        return {}
+    return {name: value for name, value in said.items() if isinstance(value, str)}

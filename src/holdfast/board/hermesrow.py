@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from holdfast.board.rows import MAX_METADATA, MAX_TEXT, MAX_TITLE, JsonObject
+from holdfast.board.rows import MAX_METADATA, MAX_PATH, MAX_TEXT, MAX_TITLE, JsonObject, WorkspaceKind
 from holdfast.board.transitions import Status
 
 Row: TypeAlias = Mapping[str, object]
@@ -32,6 +32,7 @@ class Source(NamedTuple):
     """A board of Hermes, table by table."""
 
     title: str
+    directory: str  # where its tasks are worked on unless they say otherwise
     tasks: list[Row]
     links: list[Row]
     comments: list[Row]
@@ -46,6 +47,7 @@ class Known(NamedTuple):
 
     board: str
     status: Status
+    parents: frozenset[str]
     digest: str | None  # of the source it came from; None if it did not come from Hermes
 
 
@@ -58,6 +60,7 @@ class Plan:
     runs: list[dict[str, Value]] = field(default_factory=list)
     comments: list[dict[str, Value]] = field(default_factory=list)
     events: list[dict[str, Value]] = field(default_factory=list)
+    attachments: list[Row] = field(default_factory=list)  # of new tasks; the edge looks for their files
     imported: dict[str, JsonObject] = field(default_factory=dict)  # the event of each task
     digests: dict[str, str] = field(default_factory=dict)
     keys: dict[str, str] = field(default_factory=dict)  # idempotency key → task
@@ -147,6 +150,19 @@ def rest(row: Row, placed: Collection[str]) -> JsonObject:
         for name, value in row.items()
         if name not in placed and value not in (None, "", 0) and isinstance(value, str | int | float)
     }
+
+
+def workspace(row: Row, directory: str) -> tuple[WorkspaceKind, str] | None:
+    """Where the task is worked on; None if it says so and does not say where.
+
+    Hermes names a worktree by its own path once it is made; here it is the repository.
+    """
+    kind, path = text(row, "workspace_kind"), text(row, "workspace_path")
+    if kind not in (WorkspaceKind.DIR, WorkspaceKind.WORKTREE):
+        return WorkspaceKind.SCRATCH, ""
+    if kind == WorkspaceKind.WORKTREE:
+        path = path.partition("/.worktrees/")[0] or directory
+    return (WorkspaceKind(kind), path) if 0 < len(path) <= MAX_PATH else None
 
 
 def absent(task: str, known: Mapping[str, Known]) -> str:

@@ -1,15 +1,18 @@
 """A board of Hermes into the store: all of it in one change, and again without changing anything."""
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeAlias
 
 import msgspec
 
-from holdfast.board import hermes, ledger, tasks
+from holdfast.board import boards, files, hermes, ledger
 from holdfast.board.database import Transaction, row_of
-from holdfast.board.hermesrow import Known, Plan, Source, Value
-from holdfast.board.rows import MAX_TEXT, NewTask, Task
+from holdfast.board.hermesrow import MAX_NAME, Known, Plan, Row, Source, Value, text
+from holdfast.board.rows import MAX_PARENTS, MAX_TEXT, NewTask, Task
 from holdfast.board.store import Store
-from holdfast.errors import NotFound
+from holdfast.errors import HoldfastError, NotFound
+
+Contents: TypeAlias = Callable[[Row], bytes | None]  # of an attachment; None if it cannot be had
 
 MAX_NOTES: Final = 100  # of what is told beside the counts
 
@@ -32,7 +35,9 @@ class _Rehearsed(Exception):
         self.report = report
 
 
-def bring_in(store: Store, source: Source, *, board: str, who: str, dry_run: bool = False) -> Report:
+def bring_in(
+    store: Store, source: Source, contents: Contents, *, board: str, who: str, dry_run: bool = False
+) -> Report:
     """The tasks of the source that are not on the board yet, with all that belongs to them.
 
     The board is made if there is none. With `dry_run` nothing is kept, and the report says what would be.
@@ -42,7 +47,7 @@ def bring_in(store: Store, source: Source, *, board: str, who: str, dry_run: boo
     """
 
     def change(tx: Transaction) -> Report:
-        report = _brought(tx, source, board=board, who=who, dry_run=dry_run)
+        report = _brought(tx, source, contents, board=board, who=who, dry_run=dry_run)
         if dry_run:
             raise _Rehearsed(report)
         return report
@@ -53,10 +58,13 @@ def bring_in(store: Store, source: Source, *, board: str, who: str, dry_run: boo
         return done.report
 
 
-def _brought(tx: Transaction, source: Source, *, board: str, who: str, dry_run: bool) -> Report:
+def _brought(
+    tx: Transaction, source: Source, contents: Contents, *, board: str, who: str, dry_run: bool
+) -> Report:
     new_board = _board_is_new(tx, board, source.title)
     plan = hermes.plan(source, board, _known(tx, source, board), now_ms=tx.now_ms)
     _write(tx, plan, board, who)
+    _attach(tx, plan, contents)
     return Report(
         board=board,
         dry_run=dry_run,
@@ -69,9 +77,9 @@ def _brought(tx: Transaction, source: Source, *, board: str, who: str, dry_run: 
 
 def _board_is_new(tx: Transaction, board: str, title: str) -> bool:
     try:
-        tasks.board(tx, board)
+        boards.in_use(tx, board)
     except NotFound:
-        tasks.create_board(tx, board, title.replace("\0", "")[:MAX_TEXT])
+        boards.create(tx, board, title.replace("\0", "")[:MAX_TEXT])
         return True
     return False
 
@@ -84,7 +92,12 @@ def _known(tx: Transaction, source: Source, board: str) -> dict[str, Known]:
             continue
         task = row_of(Task, found)
         came = tx.one("answer_get", scope=_scope(board), name=task.id)
-        known[task.id] = Known(task.board, task.status, None if came is None else str(came["question"]))
+        known[task.id] = Known(
+            task.board,
+            task.status,
+            frozenset(str(link["parent"]) for link in tx.all("links_above", task=task.id, most=MAX_PARENTS)),
+            None if came is None else str(came["question"]),
+        )
     return known
 
 
@@ -113,11 +126,30 @@ def _answer_creation(tx: Transaction, board: str, key: str, task: str) -> None:
         assignee=made.assignee,
         priority=made.priority,
         max_attempts=made.max_attempts,
-        parents=tuple(str(row["parent"]) for row in tx.all("links_above", task=task, most=1000)),
+        parents=tuple(str(row["parent"]) for row in tx.all("links_above", task=task, most=MAX_PARENTS)),
+        workspace_kind=made.workspace_kind,
+        workspace=made.workspace,
+        max_runtime_s=made.max_runtime_s,
     )
-    question = ledger.fingerprint("create", asked)
+    question = ledger.fingerprint("create", *asked.asked())
     if tx.one("answer_reserve", scope=f"board:{board}", name=key, question=question, now=tx.now_ms):
         tx.all("answer_set", scope=f"board:{board}", name=key, answer=msgspec.json.encode(made).decode())
+
+
+def _attach(tx: Transaction, plan: Plan, contents: Contents) -> None:
+    for row in plan.attachments:
+        task, name = text(row, "task_id"), text(row, "stored_path").rpartition("/")[2]
+        data = contents(row)
+        try:
+            if data is not None:
+                who = text(row, "uploaded_by")[:MAX_NAME] or "hermes"
+                files.attach(tx, ledger.locked(tx, task), name, data, who=who)
+        except HoldfastError as exc:
+            data = None
+            plan.notes.append(f"{task}: {name!r} is not attached: {exc}")
+        plan.counts["attachments"][
+            "left out: gone, too large, or not where Hermes keeps them" if data is None else "kept"
+        ] += 1
 
 
 def _insert(tx: Transaction, table: str, row: dict[str, Value]) -> None:

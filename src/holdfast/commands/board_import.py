@@ -9,7 +9,6 @@ from holdfast.commands.boarding import Verb, json_option, me, refuse, say, store
 from holdfast.errors import HoldfastError, NotFound
 
 if TYPE_CHECKING:
-    from holdfast.board.hermesrow import Source
     from holdfast.board.intake import Report
 
 
@@ -25,26 +24,31 @@ def import_hermes(path: Path, board: str | None, dry_run: bool, as_json: bool, a
     PATH is its kanban.db or the folder that holds it; it is only read. Ids stay the same. Tasks that are
     here already stay as they are, so a second import brings only what is new.
     """
-    from holdfast.board import hermesfile
-
     try:
-        file = hermesfile.located(path)
-        report = _brought(hermesfile.read(file), board or hermesfile.board_name(file), address, dry_run)
+        report = _brought(path, board, address, dry_run)
     except HoldfastError as exc:
         refuse(exc, as_json=as_json)
     say({"import": report, "text": _lines(report)}, as_json=as_json)
 
 
-def _brought(source: "Source", board: str, address: str, dry_run: bool) -> "Report":
+def _brought(path: Path, board: str | None, address: str, dry_run: bool) -> "Report":
+    from holdfast.board import hermesfile
     from holdfast.board.intake import bring_in
     from holdfast.board.store import open_store
 
+    file = hermesfile.located(path)
+    source = hermesfile.read(file)
     try:
         store = open_store(address, create=not dry_run)
     except NotFound:
         store = open_store(":memory:")  # a rehearsal makes no store either
     with store:
-        return bring_in(store, source, board=board, who=me(), dry_run=dry_run)
+        return bring_in(
+            *(store, source, lambda row: hermesfile.attachment(file, row)),
+            board=board or hermesfile.board_name(file),
+            who=me(),
+            dry_run=dry_run,
+        )
 
 
 def _lines(report: "Report") -> list[str]:
