@@ -186,7 +186,7 @@ def _task(
             "version": 1,
             "workspace_kind": kind,
             "workspace": place,
-            "max_runtime_s": min(integer(row, "max_runtime_seconds"), MAX_RUNTIME_S) or None,
+            "max_runtime_s": max(0, min(integer(row, "max_runtime_seconds"), MAX_RUNTIME_S)) or None,
         }
     )
     made.imported[task] = hermesrow.rest(row, _PLACED)

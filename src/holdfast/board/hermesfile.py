@@ -58,6 +58,7 @@ def read(file: Path) -> Source:
     if file.stat().st_size > MAX_BYTES:
         raise InvalidRequest(f"{file} has more than {MAX_BYTES} bytes")
     with contextlib.closing(sqlite3.connect(":memory:")) as copy:
+        copy.text_factory = lambda value: value.decode("utf-8", "replace")
         try:
             _copied(file, copy)
             [[sound]] = copy.execute("PRAGMA integrity_check(1)").fetchall()
