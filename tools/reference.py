@@ -46,8 +46,10 @@ def commands(
     context = click.Context(command, info_name=name, parent=above, **settings)
     yield context
     if isinstance(command, click.Group):
-        for below in sorted(command.commands):
-            yield from commands(command.commands[below], below, context)
+        for below in sorted(command.list_commands(context)):
+            found = command.get_command(context, below)
+            assert found is not None, "a group knows what it lists"
+            yield from commands(found, below, context)
 
 
 def cli_page() -> str:
