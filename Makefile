@@ -3,9 +3,9 @@ PYTHON ?= python3
 VENV   := .venv
 RUN    := $(VENV)/bin
 
-.PHONY: help run test check lint types unit agents bench docs pins clean
+.PHONY: help run test check lint types unit agents bench bench-board docs pins clean
 help:                             ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 13
 
 run: $(VENV)/run                  ## install and start the server on its default address
 	@exec $(RUN)/holdfast serve --hint
@@ -28,6 +28,9 @@ agents: $(VENV)/test tools-for-tests  ## every fault with every agent CLI, in so
 bench: $(VENV)/bench tools-for-tests  ## side by side with the real codex; writes bench/results/
 	$(RUN)/python -m bench
 
+bench-board: $(VENV)/bench tools-for-tests  ## the board side by side with the real Hermes; writes bench/results/
+	$(RUN)/python -m bench.board
+
 docs: $(VENV)/test                ## regenerate docs/reference and fail if that changed a file
 	$(RUN)/python -m tools.reference
 	git diff --exit-code docs/reference
@@ -42,6 +45,7 @@ clean:
 tools-for-tests: $(VENV)/test
 	$(RUN)/python -m tools.get_packages
 	$(RUN)/python -m tools.get_agents
+	$(RUN)/python -m tools.get_hermes
 
 # Each stamp says: everything pinned in that file is installed. A changed pin installs again.
 $(VENV)/python:

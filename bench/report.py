@@ -11,17 +11,31 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from bench.contest import Rounds
 from bench.servers import Side
-from bench.table import Bar, Measure
+from bench.table import Bar
+
+
+class Subject(Protocol):
+    """What a row says of its measure."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def unit(self) -> str: ...
+    @property
+    def bars(self) -> tuple[Bar, ...]: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One bar of one measure; what could not be measured is None."""
 
-    measure: Measure
+    measure: Subject
     bar: Bar
     rival: float | None
     ours: float | None
@@ -55,12 +69,15 @@ def median(rounds: Rounds, side: Side) -> float | None:
     return statistics.median(samples) if samples else None
 
 
-def rows(measures: Sequence[Measure], results: Mapping[str, Rounds]) -> list[Row]:
+def rows(
+    measures: Sequence[Subject], results: Mapping[str, Rounds], reference: Side = Side.REFERENCE
+) -> list[Row]:
+    """`reference` is shown beside a bar that is a number."""
     return [
         Row(
             measure,
             bar,
-            rival=median(results[measure.name], bar.rival or Side.REFERENCE),
+            rival=median(results[measure.name], bar.rival or reference),
             ours=median(results[measure.name], Side.OURS),
         )
         for measure in measures

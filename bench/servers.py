@@ -30,6 +30,9 @@ class Side(StrEnum):
     SWEREX = "swe-rex"
     FLOOR = "posix_spawn"
     RAW = "raw"  # our server without our client
+    HERMES = "hermes"  # the board's peer
+    MENDED = "hermes-mended"  # ... without the check that makes it lose what it wrote
+    SMALL = "1,000 tasks"  # ourselves, on a small board
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,20 +6,25 @@ from pathlib import Path
 from typing import Final
 
 ROOT = Path(__file__).resolve().parent.parent
-SETS: Final = {"run": ["fast"], "test": ["fast", "metrics", "otel", "postgres"], "bench": ["fast"]}
+SETS: Final[dict[str, list[str] | None]] = {
+    "run": ["fast"],
+    "test": ["fast", "metrics", "otel", "postgres"],
+    "bench": ["fast"],
+    "hermes": None,  # an environment of its own, without ours
+}
 HEADER: Final = "# Made by `make pins` from {name}; do not edit.\n"
 
 
 def main() -> None:
     """Pin every set; later ones are constrained by earlier ones."""
     for name, extras in SETS.items():
+        ours = [] if extras is None else ["../pyproject.toml", *(f"--extra={extra}" for extra in extras)]
         source = ROOT / "requirements" / f"{name}.in"
         pinned = subprocess.run(
             [
                 *(sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--universal", "--upgrade"),
                 *("--generate-hashes", "--no-header", "--no-annotate", "--no-emit-index-url"),
-                *("--python-version", "3.11", "../pyproject.toml", source.name),
-                *(part for extra in extras for part in ("--extra", extra)),
+                *("--python-version", "3.11", source.name, *ours),
             ],
             cwd=source.parent,
             check=True,

@@ -46,8 +46,9 @@ def commands(
     context = click.Context(command, info_name=name, parent=above, **settings)
     yield context
     if isinstance(command, click.Group):
-        for below in sorted(command.commands):
-            yield from commands(command.commands[below], below, context)
+        for below in sorted(command.list_commands(context)):
+            if (found := command.get_command(context, below)) is not None:
+                yield from commands(found, below, context)
 
 
 def cli_page() -> str:

@@ -1,46 +1,40 @@
 """The command line: parse, call, print. No logic of its own."""
 
-import asyncio
 import functools
-import json
 import sys
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import click
 
 from holdfast import __version__
-from holdfast.commands.board import board
-from holdfast.commands.config import config
-from holdfast.commands.cp import cp
-from holdfast.commands.doctor import doctor
+from holdfast.commands.deferred import Deferred
 from holdfast.commands.duration import duration
-from holdfast.commands.handoff import handoff
 from holdfast.commands.limits import Limits, backend_option, choice_of, degraded_option, limited
 from holdfast.commands.oneline import OneLine, fail
-from holdfast.commands.task import task
-from holdfast.commands.worker import worker
 from holdfast.errors import HoldfastError, StartupError
 from holdfast.server.address import DEFAULT
 
 T = TypeVar("T")
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+# Loaded when used: the start of one command does not pay for the others.
+_DEFERRED: Final = {
+    "board": "commands.board",
+    "config": "commands.config",
+    "cp": "commands.cp",
+    "doctor": "commands.doctor",
+    "handoff": "commands.handoff",
+    "task": "commands.task",
+    "worker": "commands.worker",
+}
+
+
+@click.group(cls=Deferred, deferred=_DEFERRED, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="holdfast", message="%(prog)s %(version)s")
 def cli() -> None:
     """Run coding agents and their commands, here or elsewhere, and lose nothing they did."""
-
-
-cli.add_command(config)
-cli.add_command(doctor)
-cli.add_command(cp)
-cli.add_command(worker)
-cli.add_command(board)
-cli.add_command(task)
-cli.add_command(handoff)
 
 
 @cli.command()
@@ -201,6 +195,9 @@ def exec_(
     is not executable, 127 if it is not found. What the sandbox denied is said at the end, with
     the option that allows it.
     """
+    import json
+    from dataclasses import replace
+
     from holdfast import outcome, run
 
     told: outcome.Ending | outcome.Planned | outcome.Explained
@@ -248,6 +245,8 @@ def _read(flag: str, path: Path | None, convert: Callable[[bytes], T]) -> T | No
 
 def _run(main: Coroutine[Any, Any, None]) -> None:
     """On uvloop when it is installed, otherwise on asyncio's own loop."""
+    import asyncio
+
     try:
         import uvloop
     except ImportError:

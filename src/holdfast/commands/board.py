@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from holdfast.commands.board_import import import_hermes
 from holdfast.commands.boarding import Verb, json_option, me, refuse, say, store_option, with_store
 from holdfast.errors import HoldfastError
 
@@ -19,6 +20,9 @@ def board() -> None:
 
     Exit codes: 0 done; 1 refused; 2 usage; 3 not found; 4 conflict; 5 the store is down or damaged.
     """
+
+
+board.add_command(import_hermes)
 
 
 @board.command(cls=Verb)

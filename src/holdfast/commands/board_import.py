@@ -1,0 +1,61 @@
+"""`holdfast board import-hermes`: parse, call, print."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.commands.boarding import Verb, json_option, me, refuse, say, store_option
+from holdfast.errors import HoldfastError, NotFound
+
+if TYPE_CHECKING:
+    from holdfast.board.intake import Report
+
+
+@click.command("import-hermes", cls=Verb)
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--board", metavar="NAME", help="On which board [default: the name it has in Hermes].")
+@click.option("--dry-run", is_flag=True, help="Only say what would become of everything.")
+@json_option
+@store_option
+def import_hermes(path: Path, board: str | None, dry_run: bool, as_json: bool, address: str) -> None:
+    """Bring in a board of Hermes Agent: tasks, links, comments, runs and events.
+
+    PATH is its kanban.db or the folder that holds it; it is only read. Ids stay the same. Tasks that are
+    here already stay as they are, so a second import brings only what is new.
+    """
+    try:
+        report = _brought(path, board, address, dry_run)
+    except HoldfastError as exc:
+        refuse(exc, as_json=as_json)
+    say({"import": report, "text": _lines(report)}, as_json=as_json)
+
+
+def _brought(path: Path, board: str | None, address: str, dry_run: bool) -> "Report":
+    from holdfast.board import hermesfile
+    from holdfast.board.intake import bring_in
+    from holdfast.board.store import open_store
+
+    file = hermesfile.located(path)
+    source = hermesfile.read(file)
+    try:
+        store = open_store(address, create=not dry_run)
+    except NotFound:
+        store = open_store(":memory:")  # a rehearsal makes no store either
+    with store:
+        return bring_in(
+            *(store, source, lambda row: hermesfile.attachment(file, row)),
+            board=board or hermesfile.board_name(file),
+            who=me(),
+            dry_run=dry_run,
+        )
+
+
+def _lines(report: "Report") -> list[str]:
+    state = "made" if report.new_board else "added to"
+    lines = [f"would have {state} {report.board}" if report.dry_run else f"{state} {report.board}"]
+    for table, counts in report.counts.items():
+        lines.append(f"{table} {sum(counts.values())}")
+        lines += [f"  {count:>7}  {how}" for how, count in counts.items()]
+    lines += report.notes
+    return lines + ([f"and {report.more_notes} more notes"] if report.more_notes else [])
