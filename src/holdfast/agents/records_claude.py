@@ -9,6 +9,7 @@ from holdfast.agents.agent import (
     BusySign,
     Channel,
     Dialog,
+    Mcp,
     Package,
     PromptBy,
     Provider,
@@ -72,5 +73,12 @@ CLAUDE = Agent(
         files={
             "config/.claude.json": '{"hasCompletedOnboarding":true}'
         },  # the first start asks its maker's servers
+    ),
+    mcp=Mcp(
+        arguments=(
+            *("--mcp-config", '{"mcpServers":{"holdfast":{"command":{command},"args":{options}}}}'),
+            *("--allowedTools", "mcp__holdfast"),
+        ),
+        environment={"MCP_TIMEOUT": "60000"},  # ms until it has started
     ),
 )

@@ -9,6 +9,7 @@ from holdfast.agents.agent import (
     BusySign,
     Channel,
     Dialog,
+    Mcp,
     Package,
     PromptBy,
     Provider,
@@ -24,6 +25,9 @@ _LIST = re.compile(r"^[ │]*[●\u203a] 1\. (?:Allow|Yes)", re.MULTILINE)
 _ONCE = re.compile(
     r"^[ │]*[●\u203a] 1\. (?:Allow once|Yes, allow once) *(?:│| █|$)", re.MULTILINE
 )  # is selected
+
+# Defaults of the system: below every other layer of settings, so that none has to be merged here.
+_MCP = {"mcp.json": '{"mcpServers":{"holdfast":{"command":{command},"args":{options},"trust":true}}}'}
 
 GEMINI = Agent(
     name="gemini",
@@ -90,6 +94,7 @@ GEMINI = Agent(
         environment={"GOOGLE_GEMINI_BASE_URL": "{base}", "GEMINI_API_KEY": "{key}"},
         files={".gemini/settings.json": '{"security":{"auth":{"selectedType":"gemini-api-key"}}}'},
     ),
+    mcp=Mcp(environment={"GEMINI_CLI_SYSTEM_DEFAULTS_PATH": "{state}/mcp.json"}, files=_MCP),
 )
 
 QWEN = Agent(
@@ -149,4 +154,5 @@ QWEN = Agent(
             "OPENAI_MODEL": "{model}",
         },
     ),
+    mcp=Mcp(environment={"QWEN_CODE_SYSTEM_DEFAULTS_PATH": "{state}/mcp.json"}, files=_MCP),
 )
