@@ -98,6 +98,14 @@ def task(tx: Transaction, task_id: str) -> Task:
     return row_of(Task, row)
 
 
+def run(tx: Transaction, run_id: str) -> Run:
+    """Raises NotFound when there is none."""
+    row = tx.one("run_get", id=run_id)
+    if row is None:
+        raise NotFound(f"there is no run {run_id}")
+    return row_of(Run, row)
+
+
 def runs(tx: Transaction, task_id: str) -> list[Run]:
     """The newest runs of a task, the oldest of them first."""
     task(tx, task_id)

@@ -242,6 +242,9 @@ class Store:
     def runs(self, task: str) -> list[Run]:
         return self.database.read(lambda tx: lists.runs(tx, task))
 
+    def run(self, run: str) -> Run:
+        return self.database.read(lambda tx: lists.run(tx, run))
+
     def why(self, task: str) -> Reason:
         return self.database.read(lambda tx: lists.why(tx, task))
 
