@@ -2,9 +2,9 @@
 
 Templates hold words in braces: `{state}` is the worker's private state directory, `{home}` the home, `{work}`
 the directory it works in, `{prompt}` and `{model}` what they say, `{base}` and `{key}` a provider's address
-and key; `{command}`, `{options}` and `{argv}` the command of an MCP server, its arguments, and both, as JSON,
-which is also TOML. In an argument list `{model}` and `{unattended}`, alone, stand for the options of that name, and
-vanish when there are none.
+and key; `{command}`, `{options}` and `{argv}` are the command of an MCP server, its arguments, and both, as
+JSON, which is TOML as well. In an argument list `{model}` and `{unattended}`, alone, stand for the options of
+that name, and vanish when there are none.
 """
 
 import enum

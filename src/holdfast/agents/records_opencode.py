@@ -86,9 +86,7 @@ OPENCODE = Agent(
     ),
     mcp=Mcp(
         environment={"OPENCODE_CONFIG": "{state}/mcp.json"},  # besides the user's own, not instead
-        files={
-            "mcp.json": '{"mcp":{"holdfast":{"type":"local","command":{argv},"enabled":true,"timeout":60000}}}'
-        },
+        files={"mcp.json": '{"mcp":{"holdfast":{"type":"local","command":{argv},"timeout":60000}}}'},
     ),
     start_limit_s=90.0,  # 9 to 70 s were seen on a cold, busy host
 )

@@ -1,4 +1,4 @@
-"""A supervising agent's tools over a board: each is one verb of the store. What they answer, as plain values."""
+"""A supervising agent's tools over a board: each is one verb of the store."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ def _task_of(asked: parameters.OfTask) -> str:
 
 def _show(desk: Desk, asked: parameters.Show) -> dict[str, Any]:
     detail = desk.store.show(_task_of(asked))
-    return msgspec.to_builtins(detail) | {"why": desk.store.why(detail.task.id).reason}
+    return {**msgspec.to_builtins(detail), "why": desk.store.why(detail.task.id).reason}
 
 
 def _list(desk: Desk, asked: parameters.List) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def _create(desk: Desk, asked: parameters.Create) -> dict[str, Any]:
         title=asked.title,
         body=asked.body,
         assignee=asked.assignee,
-        parents=tuple(asked.parents),
+        parents=asked.parents,
         priority=asked.priority,
         triage=asked.triage or asked.initial_status == "blocked",
     )
@@ -98,9 +98,8 @@ def _complete(desk: Desk, asked: parameters.Complete) -> dict[str, Any]:
 
 def _block(desk: Desk, asked: parameters.Block) -> dict[str, Any]:
     question = f"[{asked.kind}] {asked.reason}" if asked.kind else asked.reason
-    options = tuple(asked.options)
     return _moved(
-        desk.store.move(_task_of(asked), Move.BLOCK, who=desk.who, question=question, options=options)
+        desk.store.move(_task_of(asked), Move.BLOCK, who=desk.who, question=question, options=asked.options)
     )
 
 

@@ -4,11 +4,11 @@ Those of `kanban_*` are called as Hermes calls them, so that a prompt written fo
 this board has not (tenants, skills, goals) is not here, and so is told back as ignored.
 """
 
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
-from msgspec import Meta
+from msgspec import Meta, field
 
-from holdfast.board.rows import MAX_PARENTS, MAX_PRIORITY, MAX_TEXT, MAX_TITLE, JsonObject
+from holdfast.board.rows import MAX_PARENTS, MAX_PRIORITY, MAX_TEXT, MAX_TITLE
 from holdfast.mcp.toolbox import Parameters
 
 MAX_NAME: Final = 200  # characters of an id, a name, a key
@@ -26,18 +26,18 @@ BoardName: TypeAlias = Annotated[
 ]
 
 
-class OfTask(Parameters):
+class OfTask(Parameters, kw_only=True):
     """What all tools about one task take."""
 
     task_id: TaskId = ""
     board: BoardName = ""
 
 
-class Show(OfTask):
+class Show(OfTask, kw_only=True):
     pass
 
 
-class Complete(OfTask):
+class Complete(OfTask, kw_only=True):
     summary: Annotated[
         str,
         Meta(
@@ -48,18 +48,19 @@ class Complete(OfTask):
         str, Meta(max_length=MAX_TEXT, description="The same in one line; one of the two is needed.")
     ] = ""
     metadata: Annotated[
-        JsonObject, Meta(description="Facts for programs: changed_files, tests_run, decisions …")
-    ] = {}
+        dict[str, Any], Meta(description="Facts for programs: changed_files, tests_run, decisions …")
+    ] = field(default_factory=dict)
     created_cards: Annotated[
-        list[Name], Meta(max_length=MAX_ITEMS, description="Tasks that were made for what is left to do.")
-    ] = []
+        tuple[Name, ...],
+        Meta(max_length=MAX_ITEMS, description="Tasks that were made for what is left to do."),
+    ] = ()
     artifacts: Annotated[
-        list[Annotated[str, Meta(max_length=MAX_PATH)]],
+        tuple[Annotated[str, Meta(max_length=MAX_PATH)], ...],
         Meta(max_length=MAX_ITEMS, description="Paths of the files that are the outcome."),
-    ] = []
+    ] = ()
 
 
-class Block(OfTask):
+class Block(OfTask, kw_only=True):
     reason: Annotated[
         str, Meta(min_length=1, max_length=MAX_TEXT, description="What a person has to say or do.")
     ]
@@ -70,18 +71,18 @@ class Block(OfTask):
             description="needs_input, capability, dependency or transient.",
         ),
     ] = ""
-    options: Annotated[list[Name], Meta(max_length=20, description="Possible answers.")] = []
+    options: Annotated[tuple[Name, ...], Meta(max_length=20, description="Possible answers.")] = ()
 
 
-class Heartbeat(OfTask):
+class Heartbeat(OfTask, kw_only=True):
     note: Annotated[str, Meta(max_length=MAX_TEXT, description="What goes on.")] = ""
 
 
-class Comment(OfTask):
+class Comment(OfTask, kw_only=True):
     body: Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)]
 
 
-class Create(Parameters):
+class Create(Parameters, kw_only=True):
     title: Annotated[str, Meta(min_length=1, max_length=MAX_TITLE, description="One line.")]
     assignee: Annotated[
         str, Meta(min_length=1, max_length=MAX_TITLE, description="The profile whose workers do it.")
@@ -90,8 +91,8 @@ class Create(Parameters):
         str, Meta(max_length=MAX_TEXT, description="What is to be done, and when it is done.")
     ] = ""
     parents: Annotated[
-        list[Name], Meta(max_length=MAX_PARENTS, description="Tasks that have to be done before it.")
-    ] = []
+        tuple[Name, ...], Meta(max_length=MAX_PARENTS, description="Tasks that have to be done before it.")
+    ] = ()
     priority: Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY, description="Higher comes first.")] = 0
     triage: Annotated[bool, Meta(description="A person must say first what is to be done.")] = False
     initial_status: Annotated[
@@ -104,13 +105,13 @@ class Create(Parameters):
     board: BoardName = ""
 
 
-class Link(Parameters):
+class Link(Parameters, kw_only=True):
     parent_id: Annotated[str, Meta(min_length=1, max_length=MAX_NAME, description="Has to be done first.")]
     child_id: Annotated[str, Meta(min_length=1, max_length=MAX_NAME, description="Waits for it.")]
     board: BoardName = ""
 
 
-class List(Parameters):
+class List(Parameters, kw_only=True):
     assignee: Name = ""
     status: Annotated[
         str,
@@ -123,18 +124,18 @@ class List(Parameters):
     board: BoardName = ""
 
 
-class Unblock(OfTask):
+class Unblock(OfTask, kw_only=True):
     reason: Text = ""
 
 
-class Why(OfTask):
+class Why(OfTask, kw_only=True):
     pass
 
 
 WorkerId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME, description="A worker's id.")]
 
 
-class RunWorker(Parameters):
+class RunWorker(Parameters, kw_only=True):
     agent: Annotated[
         str,
         Meta(min_length=1, max_length=MAX_NAME, description="codex, claude, opencode, gemini, qwen, shell …"),
@@ -149,14 +150,14 @@ class RunWorker(Parameters):
     id: Name = ""
     model: Name = ""
     network: bool = True
-    wall_seconds: Annotated[float, Meta(gt=0, description="End it after so long.")] | None = None
+    wall_seconds: Annotated[float, Meta(ge=0, description="End it after so long; 0: never.")] = 0
 
 
-class ListWorkers(Parameters):
+class ListWorkers(Parameters, kw_only=True):
     ended: Annotated[bool, Meta(description="Also those that have ended.")] = False
 
 
-class WatchWorkers(Parameters):
+class WatchWorkers(Parameters, kw_only=True):
     worker: Annotated[str, Meta(max_length=MAX_NAME, description="Only this one.")] = ""
     seen: Annotated[
         str,
@@ -167,16 +168,16 @@ class WatchWorkers(Parameters):
     timeout_seconds: Annotated[float, Meta(ge=0, le=MAX_WATCH_S)] = 30.0
 
 
-class ExplainWorker(Parameters):
+class ExplainWorker(Parameters, kw_only=True):
     worker: WorkerId
 
 
-class SendToWorker(Parameters):
+class SendToWorker(Parameters, kw_only=True):
     worker: WorkerId
     text: Text = ""
-    keys: Annotated[list[Name], Meta(max_length=MAX_ITEMS, description="enter, escape, ctrl-c …")] = []
+    keys: Annotated[tuple[Name, ...], Meta(max_length=MAX_ITEMS, description="enter, escape, ctrl-c …")] = ()
 
 
-class StopWorker(Parameters):
+class StopWorker(Parameters, kw_only=True):
     worker: WorkerId
     grace_seconds: Annotated[float, Meta(ge=0, le=30)] = 5.0

@@ -18,14 +18,15 @@ from holdfast.mcp import parameters
 from holdfast.mcp.toolbox import Parameters, Tool, read
 
 INSTRUCTIONS: Final = (
-    "You work on the task {task} of the board {board}. kanban_show tells it. End with exactly one of kanban_complete, "
-    "when it is done, and kanban_block, when a person must act first; without that your work is not reported."
+    "You work on the task {task} of the board {board}; kanban_show tells it. End with exactly one of these: "
+    "kanban_complete, when it is done, or kanban_block, when a person must act first. Otherwise your work is "
+    "not reported."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A tool as a verb: its arguments from the parameters, and what the tool answers from the verb's result."""
+    """A tool as a verb: arguments from the parameters, and what the tool answers from the verb's result."""
 
     tool: Tool
     verb: str

@@ -3,7 +3,6 @@
 import asyncio
 import concurrent.futures
 import contextlib
-import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
@@ -24,14 +23,12 @@ from holdfast.mcp.boardtools import BOARD_TOOLS
 from holdfast.mcp.toolbox import Tool
 from holdfast.mcp.workertools import WORKER_TOOLS
 
-log = logging.getLogger(__name__)
-
 T = TypeVar("T")
 
 NAME: Final = "holdfast"
 MAX_AT_ONCE: Final = 4  # reports on their way at once: a model that calls in parallel, not one in a loop
 _SUPERVISING: Final = (
-    "Tasks of a kanban board (kanban_*) and the agent CLIs that work in sandboxes on this machine (worker_*). "
+    "Tasks of a kanban board (kanban_*), and the agent CLIs in sandboxes on this machine (worker_*). "
     "worker_watch with the last mark tells what changes; worker_explain tells why something does not go on."
 )
 
@@ -39,8 +36,11 @@ _SUPERVISING: Final = (
 class Desk(Protocol):
     """Tools, and what becomes of a call."""
 
-    tools: Sequence[Tool]
-    instructions: str
+    @property
+    def tools(self) -> Sequence[Tool]: ...
+
+    @property
+    def instructions(self) -> str: ...
 
     async def call(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Raises HoldfastError."""
@@ -156,7 +156,7 @@ def made(desk: Desk) -> Server[Any]:
 
 
 def _shown(tool: Tool) -> types.Tool:
-    # Agent CLIs decide by the hints whether a person has to be asked first, and an unattended one asks nobody.
+    # Agent CLIs decide by the hints whether to ask a person first, and an unattended one has nobody to ask.
     hints = types.ToolAnnotations(read_only_hint=tool.looks, destructive_hint=False, open_world_hint=False)
     return types.Tool(
         name=tool.name, description=tool.about, input_schema=toolbox.schema(tool.takes), annotations=hints

@@ -17,7 +17,7 @@ MAX_ANSWER: Final = 128 * 1024  # bytes of one answer: more than a model reads o
 _CUTS: Final = (8192, 2048, 512, 128)  # characters of each text: the first that makes an answer fit
 
 
-class Parameters(msgspec.Struct, frozen=True, kw_only=True):
+class Parameters(msgspec.Struct, kw_only=True):
     """Of any tool."""
 
 

@@ -39,7 +39,7 @@ async def _run(workers: Workers, asked: parameters.RunWorker) -> dict[str, Any]:
         id=asked.id or None,
         model=asked.model or None,
         network=asked.network,
-        wall_limit_s=asked.wall_seconds,
+        wall_limit_s=asked.wall_seconds or None,
     )
     return {"worker": row(started.report)}
 
@@ -105,7 +105,7 @@ WORKER_TOOLS: Final[tuple[tuple[Tool, Callable[[Workers, Any], Awaitable[dict[st
     (
         Tool(
             "worker_explain",
-            "Why a worker is taken to be in its state: rule, evidence, what the sandbox refused, what would help.",
+            "Why a worker is taken to be in its state: rule, evidence, what the sandbox refused.",
             parameters.ExplainWorker,
             looks=True,
         ),
