@@ -1,4 +1,4 @@
-"""A task that is claimed, in a workspace that is laid out for its report, and somebody who carries reports out.
+"""A claimed task in a workspace that is laid out for its report, and somebody who carries reports out.
 
 What a dispatcher does around a worker, without starting one.
 """

@@ -1,5 +1,6 @@
 """What follows from a record: arguments, variables, and whose file a path is."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -7,12 +8,14 @@ import pytest
 from holdfast.agents.agent import (
     CANNOT_START,
     Agent,
+    Mcp,
     PromptBy,
     Provider,
     StatePath,
     Versions,
     fill,
     launch,
+    mcp_files,
     provider_files,
     provider_secrets,
     relocation_of,
@@ -47,6 +50,11 @@ X = Agent(
         arguments=("-c", "provider=other"),
         files={"config.json": '{"url":"{base}","model":"{model}","deep":{}}'},
         model="other/{model}",
+    ),
+    mcp=Mcp(
+        arguments=("--mcp", '{"command":{command},"args":{options}}'),
+        environment={"X_MCP": "{state}/mcp.json"},
+        files={"mcp.json": '{"holdfast":{"argv":{argv}}}'},
     ),
 )
 
@@ -103,6 +111,26 @@ def test_a_cli_without_a_provider_has_no_files_and_no_key() -> None:
     assert provider_secrets(none, "k") == {}
     assert provider_files(none, base="u", model="m") == {}
     assert launch(none, state="/s", prompt="p", base="u").environment == {"X_QUIET": "1", "X_HOME": "/s/x"}
+
+
+SERVER = ["/bin/ä b", "mcp", "--run", '"x"']
+
+
+def test_an_mcp_server_is_named_where_the_record_says() -> None:
+    given = launch(X, state="/s", prompt="p", base="http://h", mcp=SERVER)
+    named = '{"command":"/bin/ä b","args":["mcp", "--run", "\\"x\\""]}'
+    assert given.arguments[:7] == ("run", "-c", "provider=other", "--mcp", named, "--data", "/s")
+    assert given.environment["X_MCP"] == "/s/mcp.json"
+    [text] = mcp_files(X, SERVER).values()
+    assert json.loads(text) == {"holdfast": {"argv": SERVER}}
+
+
+def test_without_an_mcp_server_nothing_is_said_of_it() -> None:
+    plain = launch(X, state="/s", prompt="p")
+    assert "--mcp" not in plain.arguments
+    assert "X_MCP" not in plain.environment
+    assert mcp_files(X, []) == {}
+    assert mcp_files(replace(X, mcp=None), SERVER) == {}
 
 
 @pytest.mark.parametrize(
