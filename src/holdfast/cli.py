@@ -17,6 +17,7 @@ from holdfast.commands.config import config
 from holdfast.commands.cp import cp
 from holdfast.commands.doctor import doctor
 from holdfast.commands.duration import duration
+from holdfast.commands.handoff import handoff
 from holdfast.commands.limits import Limits, backend_option, choice_of, degraded_option, limited
 from holdfast.commands.mcp import mcp
 from holdfast.commands.oneline import OneLine, fail
@@ -40,6 +41,7 @@ cli.add_command(cp)
 cli.add_command(worker)
 cli.add_command(board)
 cli.add_command(task)
+cli.add_command(handoff)
 cli.add_command(mcp)
 
 
