@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -13,10 +14,11 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
+from holdfast.agents import background
 from holdfast.board.store import open_store
 from holdfast.board.transitions import Status
 from tests.support.arena import end_exec_server, end_listener
-from tests.support.handoffs import Assigned, assigned
+from tests.support.assigned import Assigned, assigned
 
 COMMAND: Final = (sys.executable, "-m", "holdfast")
 WAIT_S: Final = 60.0  # the machine may be busy, and the SDK takes its time to import
@@ -50,11 +52,11 @@ async def call(client: Client, name: str, **arguments: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Assigned:
-    return assigned(tmp_path, COMMAND)
+    return assigned(tmp_path)
 
 
 async def test_a_worker_reads_its_task_and_completes_it_once(run: Assigned, tmp_path: Path) -> None:
-    async with run.listening(), tools("--run", str(run.run_file), cwd=tmp_path) as client:
+    async with run.serving(), tools("--run", str(run.run_file), cwd=tmp_path) as client:
         names = {tool.name for tool in (await client.list_tools()).tools}
         assert names == {
             *("kanban_show", "kanban_complete", "kanban_block", "kanban_heartbeat"),
@@ -63,7 +65,7 @@ async def test_a_worker_reads_its_task_and_completes_it_once(run: Assigned, tmp_
         assert client.instructions is not None
         assert run.grant.task in client.instructions
         shown = await call(client, "kanban_show")
-        assert (shown["task"]["id"], shown["task"]["body"]) == (run.grant.task, "Do it.")
+        assert (shown["task"]["id"], shown["task"]["title"]) == (run.grant.task, "do it")
         assert (await call(client, "kanban_heartbeat", note="half"))["task_id"] == run.grant.task
         assert (await call(client, "kanban_comment", task_id=run.grant.task, body="hm"))["comment_id"] == 1
         child = await call(client, "kanban_create", title="next", assignee="coder", tenant="t", priority="2")
@@ -91,7 +93,7 @@ async def test_a_worker_in_its_workspace_needs_no_arguments_and_no_socket(run: A
 async def test_what_is_wrong_with_a_call_is_an_error_of_the_tool_with_a_way_out(
     run: Assigned, tmp_path: Path
 ) -> None:
-    async with run.listening(), tools("--run", str(run.run_file), cwd=tmp_path) as client:
+    async with run.serving(), tools("--run", str(run.run_file), cwd=tmp_path) as client:
         for name, arguments in (
             ("kanban_complete", {}),
             ("kanban_complete", {"summary": "x", "metadata": "no object"}),
@@ -177,10 +179,6 @@ async def test_a_supervising_agent_runs_watches_explains_and_ends_workers(tmp_pa
 
 
 async def end_supervisor(home: Path) -> None:
-    import signal
-
-    from holdfast.agents import background
-
     await end_listener(background.supervisor_socket(home), signal.SIGTERM)
     await end_exec_server(home)
 

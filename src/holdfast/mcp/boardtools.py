@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.board.rows import NewTask, Task
+from holdfast.board.rows import NewTask, Task, WorkspaceKind
 from holdfast.board.store import Store
 from holdfast.board.transitions import Move, Status
 from holdfast.errors import UsageError
@@ -68,7 +68,7 @@ def _list(desk: Desk, asked: parameters.List) -> dict[str, Any]:
     return {"tasks": rows, "count": len(rows), "truncated": page.cursor is not None, "cursor": page.cursor}
 
 
-def _create(desk: Desk, asked: parameters.Create) -> dict[str, Any]:
+def _create(desk: Desk, asked: parameters.CreateAnywhere) -> dict[str, Any]:
     new = NewTask(
         title=asked.title,
         body=asked.body,
@@ -76,6 +76,9 @@ def _create(desk: Desk, asked: parameters.Create) -> dict[str, Any]:
         parents=asked.parents,
         priority=asked.priority,
         triage=asked.triage or asked.initial_status == "blocked",
+        workspace_kind=WorkspaceKind(asked.workspace_kind),
+        workspace=asked.workspace_path,
+        max_runtime_s=asked.max_runtime_seconds or None,
     )
     key = asked.idempotency_key or None
     return _moved(desk.store.create(desk.board_of(asked.board), new, who=desk.who, key=key))
@@ -119,7 +122,7 @@ BOARD_TOOLS: Final[tuple[tuple[Tool, Callable[[Desk, Any], dict[str, Any]]], ...
     ),
     (Tool("kanban_list", "Tasks, the newest first, a page at a time.", parameters.List, looks=True), _list),
     (Tool("kanban_why", "Why a task is not running.", parameters.Why, looks=True), _why),
-    (Tool("kanban_create", "Make a task.", parameters.Create), _create),
+    (Tool("kanban_create", "Make a task.", parameters.CreateAnywhere), _create),
     (Tool("kanban_comment", "Leave a remark on a task.", parameters.Comment), _comment),
     (Tool("kanban_link", "Let one task wait for another.", parameters.Link), _link),
     (

@@ -4,17 +4,16 @@ Those of `kanban_*` are called as Hermes calls them, so that a prompt written fo
 this board has not (tenants, skills, goals) is not here, and so is told back as ignored.
 """
 
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from msgspec import Meta, field
 
-from holdfast.board.rows import MAX_PARENTS, MAX_PRIORITY, MAX_TEXT, MAX_TITLE
+from holdfast.board.rows import MAX_PARENTS, MAX_PATH, MAX_PRIORITY, MAX_TEXT, MAX_TITLE
 from holdfast.mcp.toolbox import Parameters
 
 MAX_NAME: Final = 200  # characters of an id, a name, a key
 MAX_ITEMS: Final = 100  # files or tasks named in one call
 MAX_WATCH_S: Final = 50.0  # below the time after which agent CLIs give up on a tool: a minute
-MAX_PATH: Final = 4096
 
 Name: TypeAlias = Annotated[str, Meta(max_length=MAX_NAME)]
 Text: TypeAlias = Annotated[str, Meta(max_length=MAX_TEXT)]
@@ -103,6 +102,17 @@ class Create(Parameters, kw_only=True):
         str, Meta(max_length=MAX_NAME, description="Asked again with it, the first answer is repeated.")
     ] = ""
     board: BoardName = ""
+
+
+class CreateAnywhere(Create, kw_only=True):
+    """Of whoever decides where a task's workers work."""
+
+    workspace_kind: Annotated[
+        Literal["scratch", "dir", "worktree"],
+        Meta(description="scratch; dir: in workspace_path; worktree: of that repository."),
+    ] = "scratch"
+    workspace_path: Annotated[str, Meta(max_length=MAX_PATH)] = ""
+    max_runtime_seconds: Annotated[int, Meta(ge=0, description="0: no limit.")] = 0
 
 
 class Link(Parameters, kw_only=True):
