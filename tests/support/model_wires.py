@@ -25,6 +25,7 @@ class Asked:
 class Call(NamedTuple):
     tool: str
     arguments: Json
+    namespace: str = ""  # where the protocol has such a thing
 
 
 class Said(NamedTuple):
@@ -55,7 +56,9 @@ def halves(text: str) -> Iterable[str]:
 
 def _read_responses(body: Json) -> Asked:
     items = body["input"]
-    tools = {tool["name"]: tool.get("parameters", {}) for tool in body.get("tools", []) if "name" in tool}
+    offered = [tool for tool in body.get("tools", []) if "name" in tool]
+    offered += [tool for space in offered for tool in space.get("tools", [])]  # those of an MCP server
+    tools = {tool["name"]: tool.get("parameters", {}) for tool in offered}
     rounds = sum(str(item.get("type", "")).endswith("_call_output") for item in items)
     return Asked(bool(body.get("stream")), rounds, tools)
 
@@ -73,6 +76,7 @@ def _say_responses(answer: str | Call) -> Said:
         arguments = json.dumps(answer.arguments)
         item = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": answer.tool}
         item["arguments"] = arguments
+        item |= {"namespace": answer.namespace} if answer.namespace else {}
         deltas = [{"type": "response.function_call_arguments.delta", "item_id": "fc_1", "delta": arguments}]
     usage = {"input_tokens": 9, "output_tokens": 3, "total_tokens": 12}
     whole: Json = {

@@ -82,10 +82,10 @@ CODEX = Agent(
         ),
     ),
     mcp=Mcp(
-        arguments=(
+        arguments=(  # unless it is required, the first turns go without its tools; 10 s are few on a busy host
             "-c",
-            "mcp_servers.holdfast={command={command},args={options},startup_timeout_sec=60,"
-            'default_tools_approval_mode="approve"}',  # 10 s are too few on a busy host
+            "mcp_servers.holdfast={command={command},args={options},required=true,startup_timeout_sec=60,"
+            'default_tools_approval_mode="approve"}',
         ),
     ),
 )
