@@ -43,7 +43,7 @@ def run(client: CodexClient) -> Assigned:
 
 
 async def play(client: CodexClient, run: Assigned, *items: Item, options: tuple[str, ...] = ()) -> Provider:
-    """One turn for each item, in the sandbox, after the worker made something and tried to reach the board."""
+    """One turn for each item, in the sandbox, after the worker made something and tried the board's file."""
     made = command("made", "echo it > made.txt")
     reached = command("reached", f"echo x >> {shlex.quote(run.address)}")
     async with scripted(turns([made], [reached], *([item] for item in items))) as model:

@@ -135,6 +135,7 @@ class Mcp:
     arguments: tuple[str, ...] = ()  # go after those of the provider
     environment: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)  # below the state directory → content
+    in_state: bool = False  # the CLI finds the files only when its state is relocated
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +210,7 @@ def launch(
 
     `state` is the worker's private directory; None leaves its state in the home. `base` is another provider's
     address; its key is not in here, but in what `provider_secrets` returns. `mcp` is the command of an MCP
-    server; its files are what `mcp_files` returns.
+    server. Files that either needs are what `state_files` returns.
     """
     words = {"state": state or "", "model": model or "", "prompt": prompt or "", "base": base or ""}
     words |= _server_words(mcp)
@@ -249,19 +250,18 @@ def provider_secrets(agent: Agent, key: str) -> dict[str, str]:
     return {k: fill(v, {"key": key}) for k, v in agent.provider.environment.items() if "{key}" in v}
 
 
-def provider_files(agent: Agent, *, base: str, model: str) -> dict[str, str]:
-    """Files below the state directory that must be there before a start with another provider."""
-    if agent.provider is None:
-        return {}
-    words = {"base": base, "model": model}
-    return {path: fill(text, words) for path, text in agent.provider.files.items()}
+def state_files(agent: Agent, *, base: str | None, model: str, mcp: Sequence[str]) -> dict[str, str]:
+    """Files below the state directory that must be there before a start.
 
-
-def mcp_files(agent: Agent, server: Sequence[str]) -> dict[str, str]:
-    """Files below the state directory that must be there before a start with an MCP server."""
-    if agent.mcp is None or not server:
-        return {}
-    return {path: fill(text, _server_words(server)) for path, text in agent.mcp.files.items()}
+    Those of another provider and those of an MCP server; where both have settings in one file, it holds both.
+    """
+    words = {"base": base or "", "model": model} | _server_words(mcp)
+    found: dict[str, str] = {}
+    for part in (agent.provider if base is not None else None, agent.mcp if mcp else None):
+        for path, template in part.files.items() if part is not None else ():
+            text = fill(template, words)
+            found[path] = json.dumps(json.loads(found[path]) | json.loads(text)) if path in found else text
+    return found
 
 
 def state_paths(

@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from holdfast.agents.acp import Errand
-from holdfast.agents.agent import MAX_ARGUMENT, Agent, launch, mcp_files, provider_files, provider_secrets
+from holdfast.agents.agent import MAX_ARGUMENT, Agent, launch, provider_secrets, state_files
 from holdfast.agents.catalog import CATALOG
 from holdfast.client.policy import Policy
 from holdfast.errors import NotFound, UsageError
@@ -99,8 +99,7 @@ def prepare(wish: Wish, *, state: str) -> Ready:
     if tty:
         environment["TERM"] = TERM
     environment["TMPDIR"] = os.path.join(state, "tmp")
-    files = provider_files(agent, base=wish.base, model=wish.model or "") if wish.base else {}
-    files |= mcp_files(agent, server)
+    files = state_files(agent, base=wish.base, model=wish.model or "", mcp=server)
     argv = (_binary(agent, wish), *made.arguments)
     return Ready(
         argv=argv,
@@ -134,6 +133,11 @@ def _server(agent: Agent, wish: Wish) -> list[str]:
         known = ", ".join(sorted(name for name, one in CATALOG.items() if one.mcp is not None))
         raise UsageError(
             f"nobody knows how to give {agent.name} an MCP server", remedy=f"one of: {known}; or leave it out"
+        )
+    if agent.mcp.in_state and not wish.relocate:
+        raise UsageError(
+            f"{agent.name} is given an MCP server in its state, which is not to be relocated",
+            remedy="let it be relocated, or put the server into its settings",
         )
     return wish.mcp
 

@@ -76,7 +76,8 @@ CLAUDE = Agent(
     ),
     mcp=Mcp(
         arguments=(
-            *("--mcp-config", '{"mcpServers":{"holdfast":{"command":{command},"args":{options}}}}'),
+            "--mcp-config",  # loaded always: otherwise the model has to search for its tools first
+            '{"mcpServers":{"holdfast":{"command":{command},"args":{options},"alwaysLoad":true}}}',
             *("--allowedTools", "mcp__holdfast"),
         ),
         environment={"MCP_TIMEOUT": "60000"},  # ms until it has started

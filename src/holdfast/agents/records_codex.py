@@ -82,7 +82,7 @@ CODEX = Agent(
         ),
     ),
     mcp=Mcp(
-        arguments=(  # unless it is required, the first turns go without its tools; 10 s are few on a busy host
+        arguments=(  # unless it is required, the first turns go without its tools
             "-c",
             "mcp_servers.holdfast={command={command},args={options},required=true,startup_timeout_sec=60,"
             'default_tools_approval_mode="approve"}',

@@ -26,8 +26,7 @@ _ONCE = re.compile(
     r"^[ │]*[●\u203a] 1\. (?:Allow once|Yes, allow once) *(?:│| █|$)", re.MULTILINE
 )  # is selected
 
-# Defaults of the system: below every other layer of settings, so that none has to be merged here.
-_MCP = {"mcp.json": '{"mcpServers":{"holdfast":{"command":{command},"args":{options},"trust":true}}}'}
+_SERVERS = '"mcpServers":{"holdfast":{"command":{command},"args":{options},"trust":true}}'
 
 GEMINI = Agent(
     name="gemini",
@@ -94,7 +93,7 @@ GEMINI = Agent(
         environment={"GOOGLE_GEMINI_BASE_URL": "{base}", "GEMINI_API_KEY": "{key}"},
         files={".gemini/settings.json": '{"security":{"auth":{"selectedType":"gemini-api-key"}}}'},
     ),
-    mcp=Mcp(environment={"GEMINI_CLI_SYSTEM_DEFAULTS_PATH": "{state}/mcp.json"}, files=_MCP),
+    mcp=Mcp(files={".gemini/settings.json": f"{{{_SERVERS}}}"}, in_state=True),
 )
 
 QWEN = Agent(
@@ -154,5 +153,11 @@ QWEN = Agent(
             "OPENAI_MODEL": "{model}",
         },
     ),
-    mcp=Mcp(environment={"QWEN_CODE_SYSTEM_DEFAULTS_PATH": "{state}/mcp.json"}, files=_MCP),
+    mcp=Mcp(  # without a threshold the model has to search for its tools first
+        environment={
+            "QWEN_CODE_SYSTEM_DEFAULTS_PATH": "{state}/mcp.json",
+            "QWEN_CODE_LEGACY_MCP_BLOCKING": "1",  # else the first turns go without them
+        },
+        files={"mcp.json": f'{{{_SERVERS},"tools":{{"toolSearch":{{"threshold":50}}}}}}'},
+    ),
 )

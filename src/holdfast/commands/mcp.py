@@ -45,15 +45,18 @@ def mcp(run_file: Path | None, board: str | None, address: str) -> None:
 
 async def _serve(sender: "Sender | None", address: str, board: str) -> None:
     try:
-        from holdfast.mcp.server import Reporting, serve, supervising
+        from holdfast.mcp.server import serve
     except ModuleNotFoundError as exc:
         if (exc.name or "").split(".")[0] not in ("mcp", "mcp_types"):
             raise
         raise StartupError("the MCP SDK is not installed", remedy="pip install 'holdfast[mcp]'") from None
     if sender is not None:
+        from holdfast.mcp.reporting import Reporting
+
         await serve(Reporting(sender))
         return
     from holdfast.agents.book import default_home
+    from holdfast.mcp.supervising import supervising
 
     async with supervising(address, board=board, who=me(), home=default_home()) as desk:
         await serve(desk)

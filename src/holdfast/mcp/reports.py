@@ -32,7 +32,6 @@ class Report:
     verb: str
     say: Callable[[Any], JsonObject]
     told: Callable[[Mapping[str, Any]], JsonObject]
-    once: bool = False  # two calls with the same arguments are one
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,22 +105,22 @@ REPORTS: Final = (
             "kanban_complete",
             "Say that your task is done, and what came out of it. Do this last: your run is over then.",
             parameters.Complete,
+            once=True,
         ),
         "complete",
         _complete,
         _moved,
-        once=True,
     ),
     Report(
         Tool(
             "kanban_block",
             "Stop, because a person must answer or act before anybody can go on. Your run is over then.",
             parameters.Block,
+            once=True,
         ),
         "block",
         _block,
         _moved,
-        once=True,
     ),
     Report(
         Tool("kanban_heartbeat", "Say that you are still at it, in something long.", parameters.Heartbeat),
@@ -148,11 +147,10 @@ REPORTS: Final = (
         _made,
     ),
     Report(
-        Tool("kanban_link", "Let a task that you made wait for another one.", parameters.Link),
+        Tool("kanban_link", "Let a task that you made wait for another one.", parameters.Link, once=True),
         "link",
         lambda asked: {"parent": asked.parent_id, "child": asked.child_id},
         lambda _: {},
-        once=True,
     ),
 )
 _BY_NAME: Final = {report.tool.name: report for report in REPORTS}
@@ -170,7 +168,7 @@ def letter(name: str, given: Mapping[str, Any], grant: Grant) -> Letter:
     asked, ignored = read(report.tool, given)
     _own(asked, grant)
     args = report.say(asked)
-    same = args if report.once else getattr(asked, "idempotency_key", "")
+    same = args if report.tool.once else getattr(asked, "idempotency_key", "")
     return Letter(report.verb, args, _id(name, same) if same else None, ignored)
 
 

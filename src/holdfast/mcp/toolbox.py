@@ -23,12 +23,13 @@ class Parameters(msgspec.Struct, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """One tool: what it is called, what it says of itself, what it takes, and whether it only looks."""
+    """One tool: what it is called, what it says of itself, and what it takes."""
 
     name: str
     about: str
     takes: type[Parameters]
-    looks: bool = False
+    looks: bool = False  # and changes nothing
+    once: bool = False  # the same call again is the same call, and changes nothing more
 
 
 def schema(takes: type[Parameters]) -> dict[str, Any]:

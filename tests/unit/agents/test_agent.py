@@ -15,10 +15,9 @@ from holdfast.agents.agent import (
     Versions,
     fill,
     launch,
-    mcp_files,
-    provider_files,
     provider_secrets,
     relocation_of,
+    state_files,
     state_of,
     state_paths,
 )
@@ -101,7 +100,7 @@ def test_another_provider_is_named_without_its_key() -> None:
     assert other.arguments == (*before, "--json", "-m", "other/m", "--", "p")
     assert other.environment == {"X_QUIET": "1", "X_HOME": "/s/x", "X_URL": "http://h/v1", "X_MODEL": "m"}
     assert provider_secrets(X, "k") == {"X_KEY": "k"}
-    assert provider_files(X, base="http://h", model="m") == {
+    assert state_files(X, base="http://h", model="m", mcp=()) == {
         "config.json": '{"url":"http://h","model":"m","deep":{}}'
     }
 
@@ -109,7 +108,7 @@ def test_another_provider_is_named_without_its_key() -> None:
 def test_a_cli_without_a_provider_has_no_files_and_no_key() -> None:
     none = replace(X, provider=None)
     assert provider_secrets(none, "k") == {}
-    assert provider_files(none, base="u", model="m") == {}
+    assert state_files(none, base="u", model="m", mcp=()) == {}
     assert launch(none, state="/s", prompt="p", base="u").environment == {"X_QUIET": "1", "X_HOME": "/s/x"}
 
 
@@ -121,7 +120,7 @@ def test_an_mcp_server_is_named_where_the_record_says() -> None:
     named = '{"command":"/bin/ä b","args":["mcp", "--run", "\\"x\\""]}'
     assert given.arguments[:7] == ("run", "-c", "provider=other", "--mcp", named, "--data", "/s")
     assert given.environment["X_MCP"] == "/s/mcp.json"
-    [text] = mcp_files(X, SERVER).values()
+    [text] = state_files(X, base=None, model="", mcp=SERVER).values()
     assert json.loads(text) == {"holdfast": {"argv": SERVER}}
 
 
@@ -129,8 +128,14 @@ def test_without_an_mcp_server_nothing_is_said_of_it() -> None:
     plain = launch(X, state="/s", prompt="p")
     assert "--mcp" not in plain.arguments
     assert "X_MCP" not in plain.environment
-    assert mcp_files(X, []) == {}
-    assert mcp_files(replace(X, mcp=None), SERVER) == {}
+    assert state_files(X, base=None, model="", mcp=[]) == {}
+    assert state_files(replace(X, mcp=None), base=None, model="", mcp=SERVER) == {}
+
+
+def test_settings_of_a_provider_and_of_an_mcp_server_share_a_file() -> None:
+    shared = replace(X, mcp=Mcp(files={"config.json": '{"servers":{argv}}'}))
+    [text] = state_files(shared, base="u", model="m", mcp=SERVER).values()
+    assert json.loads(text) == {"url": "u", "model": "m", "deep": {}, "servers": SERVER}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agents.agent import Agent, Channel, PromptBy, launch, mcp_files, relocation_of, state_of
+from holdfast.agents.agent import Agent, Channel, PromptBy, launch, relocation_of, state_files, state_of
 from holdfast.agents.catalog import BORROWED, CATALOG, MARKERS, without_outer_agent
 from holdfast.agents.evidence import Idle, Want, Wants, Working
 from holdfast.agents.keys import KEYS
@@ -42,7 +42,7 @@ def test_the_clis_that_boards_run_can_be_given_an_mcp_server() -> None:
 def test_an_mcp_server_is_given_in_words_that_the_cli_can_read(name: str) -> None:
     agent = CATALOG[name]
     start = launch(agent, state="/s", prompt="p", mcp=SERVER)
-    files = mcp_files(agent, SERVER)
+    files = state_files(agent, base=None, model="", mcp=SERVER)
     texts = [
         *(json.loads(text) for text in (*files.values(), *start.arguments) if text.startswith("{")),
         *(tomllib.loads(text) for text in start.arguments if text.startswith("mcp_servers.")),
@@ -51,7 +51,8 @@ def test_an_mcp_server_is_given_in_words_that_the_cli_can_read(name: str) -> Non
     server = given["holdfast"]
     command = server["command"]
     assert ([command, *server["args"]] if isinstance(command, str) else command) == SERVER
-    assert all(f"/s/{path}" in start.environment.values() for path in files)
+    assert agent.mcp is not None
+    assert agent.mcp.in_state or all(f"/s/{path}" in start.environment.values() for path in files)
 
 
 @each

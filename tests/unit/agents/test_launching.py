@@ -11,10 +11,10 @@ from holdfast.errors import UsageError
 SERVER = ["/bin/holdfast", "mcp", "--run", "/w/.holdfast/run.json"]
 
 
-def ready(folder: Path, agent: str, binary: str, mcp: list[str] | None) -> Ready:
+def ready(folder: Path, agent: str, binary: str, mcp: list[str] | None, *, relocate: bool = True) -> Ready:
     program = folder / binary
     program.touch(mode=0o700)
-    wish = Wish(agent=agent, cwd="/w", env={"PATH": str(folder)}, prompt="p", mcp=mcp)
+    wish = Wish(agent=agent, cwd="/w", env={"PATH": str(folder)}, prompt="p", mcp=mcp, relocate=relocate)
     return prepare(wish, state="/s")
 
 
@@ -39,3 +39,9 @@ def test_without_a_server_nothing_is_told(tmp_path: Path, mcp: list[str] | None)
 def test_a_program_that_takes_no_server_is_not_started_without_it(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         ready(tmp_path, "shell", "sh", SERVER)
+
+
+def test_a_cli_that_would_not_find_the_server_is_not_started(tmp_path: Path) -> None:
+    assert "/s/.gemini/settings.json" in ready(tmp_path, "gemini", "gemini", SERVER).files
+    with pytest.raises(UsageError):
+        ready(tmp_path, "gemini", "gemini", SERVER, relocate=False)
