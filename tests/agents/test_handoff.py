@@ -1,4 +1,4 @@
-"""Workers in Holdfast's own sandbox report on a task: every real CLI by its tools, a script by each channel."""
+"""Workers in Holdfast's own sandbox report on a task: every real CLI by its tools, a script by a channel."""
 
 import shlex
 from typing import Any, Final
@@ -65,5 +65,5 @@ async def test_a_script_without_network_reports_by_the_outbox(stage: Arena, chan
 
 
 async def test_without_network_there_is_no_socket_to_report_by(stage: Arena) -> None:
-    """Unix sockets reach services of the host: that is the sandbox's own rule, and the board lives with it."""
+    """Unix sockets reach services of the host: that is the sandbox's own rule, and boards live with it."""
     assert await reported(stage, "socket", network=False) == (State.FAILED, Status.RUNNING)
