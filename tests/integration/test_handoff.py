@@ -1,6 +1,7 @@
 """A worker's report over a real socket and a real outbox, honest and hostile."""
 
 import asyncio
+import errno
 import json
 import os
 import socket
@@ -20,8 +21,9 @@ from holdfast.handoff.broker import MAX_SHOWN, Broker
 from holdfast.handoff.envelope import MAX_ENVELOPE, Answer, Envelope, Grant
 from holdfast.handoff.sender import Sender
 from holdfast.handoff.service import Service
+from holdfast.handoff.verbs import VERBS
 from holdfast.server import peers
-from tests.support.boards import SettableClock, claimed
+from tests.support.boards import SettableClock, claimed, made
 from tests.support.handoff import KEY, WAIT_S, asked, grant_of, serving, started
 
 SAID: JsonObject = {"summary": "done", "metadata": {"files": 3}}
@@ -88,10 +90,14 @@ async def test_every_verb_reaches_the_board_by_every_channel(
         assert told(await say("comment", {"body": "look"}), "comment")["number"] == 1
         child = told(await say("create", {"title": "next"}), "task")
         assert child["status"] == "todo"
+        other = {"parent": made(store).id, "child": child["id"]}
+        assert told(await say("link", other), "task")["open_parents"] == 2
+        assert told(await say("attach", {"name": "a", "data": b"\0\1"}), "file")["size"] == 2
         assert told(await say("complete", SAID), "task")["status"] == "done"
     [run] = store.runs(task.id)
     assert (run.outcome, run.summary, run.metadata) == ("completed", "done", {"files": 3})
-    assert store.task(str(child["id"])).status is Status.READY
+    assert store.task(str(child["id"])).open_parents == 1
+    assert store.file(task.id, None, "a") == b"\0\1"
     assert list((ws / ".holdfast" / "outbox").iterdir()) == []
 
 
@@ -292,7 +298,10 @@ def test_a_run_that_was_replaced_is_refused_with_every_verb(address: str, tmp_pa
         _, run = claimed(store, task.id)
         assert run.generation == old.generation + 1
         said: dict[str, JsonObject] = {
+            "show": {},
             "heartbeat": {},
+            "link": {"parent": task.id, "child": task.id},
+            "attach": {"name": "late", "data": b""},
             "comment": {"body": "late"},
             "create": {"title": "late"},
             "complete": SAID,
@@ -301,6 +310,7 @@ def test_a_run_that_was_replaced_is_refused_with_every_verb(address: str, tmp_pa
         }
         for verb, args in said.items():
             assert kind(broker.carry_out(envelope.seal(old, verb, args, id=verb))) == "StaleRun"
+        assert said.keys() == VERBS.keys()
         assert store.task(task.id).run_id == run.id
         assert store.show(task.id).comments == []
         assert len(store.page("b").tasks) == 1
@@ -456,8 +466,13 @@ def test_links_and_pipes_in_an_outbox_are_not_followed(store: Store, broker: Bro
     (folder / "dangling.json").symlink_to(tmp_path / "none")
     (folder / "folder.json").mkdir()
     os.mkfifo(folder / "pipe.json")
-    assert outbox.ingest(ws, broker.carry_out) == 4
-    for name in ("link", "dangling", "folder", "pipe"):
+    pipe = os.open(folder / "pipe.json", os.O_RDWR)
+    os.write(pipe, envelope.encode(envelope.seal(grant, "complete", SAID, id="pipe")))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(folder / "socket.json"))
+    assert outbox.ingest(ws, broker.carry_out) == 5
+    os.close(pipe)
+    for name in ("link", "dangling", "folder", "pipe", "socket"):
         assert kind(answer_in(ws, name)) == "RemoteProtocolError"
     assert secret.read_bytes() == good
     assert not (tmp_path / "none").exists()
@@ -529,6 +544,26 @@ def test_laying_out_replaces_what_is_in_the_way_and_keeps_what_waits(store: Stor
     for workspace in (tmp_path / "link", tmp_path / "none", outside):
         with pytest.raises(OperationFailed):
             outbox.lay_out(workspace, grant)
+
+
+def test_an_envelope_that_cannot_be_opened_just_now_is_not_taken_for_a_bad_one(
+    store: Store, broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ws = tmp_path / "ws"
+    task, grant = started(store, ws)
+    Sender(grant).send("complete", SAID, id="e", wait_s=0)
+    real = os.open
+
+    def exhausted(path: str, flags: int, *, dir_fd: int | None = None) -> int:
+        if path == "e.json":
+            raise OSError(errno.EMFILE, "too many open files")
+        return real(path, flags, dir_fd=dir_fd)
+
+    with monkeypatch.context() as short:
+        short.setattr(os, "open", exhausted)
+        assert outbox.ingest(ws, broker.carry_out) == 0
+    assert outbox.ingest(ws, broker.carry_out) == 1
+    assert store.task(task.id).status is Status.DONE
 
 
 def test_envelopes_are_read_in_the_order_in_which_they_were_put(

@@ -1,6 +1,7 @@
 """`holdfast handoff`: what a worker types to say how far it is. Parse, call, print."""
 
 import functools
+import os
 from collections.abc import Callable
 from typing import Final, Literal, ParamSpec
 
@@ -138,10 +139,39 @@ def create(
 
 
 @handoff.command(cls=Verb)
+@click.argument("parent")
+@click.argument("child")
+@_verb("link")
+def link(parent: str, child: str) -> dict[str, object]:
+    """Let CHILD, which this run has made, wait for PARENT."""
+    return {"parent": parent, "child": child}
+
+
+@handoff.command(cls=Verb)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.option("--name", help="Call it otherwise than the file.")
+@_verb("attach")
+def attach(file: str, name: str | None) -> dict[str, object]:
+    """Attach a file to the task, of up to 360 KiB."""
+    from holdfast.handoff.verbs import MAX_DATA
+
+    try:
+        with open(file, "rb") as opened:
+            data = opened.read(MAX_DATA + 1)
+    except OSError as exc:
+        raise UsageError(f"cannot read {file}: {exc.strerror}") from None
+    return {"name": name or os.path.basename(file), "data": data}
+
+
+@handoff.command(cls=Verb)
+@click.argument("task", required=False)
 @_verb("show", needs_answer=True)
-def show() -> dict[str, object]:
-    """Show the task, what it waited for, and what was said about it."""
-    return {}
+def show(task: str | None) -> dict[str, object]:
+    """Show the task, what it waited for, and what was said about it.
+
+    TASK is one that it waited for, or that this run has made.
+    """
+    return {"task": task}
 
 
 def _object(text: str | None) -> dict[str, object]:
@@ -149,7 +179,7 @@ def _object(text: str | None) -> dict[str, object]:
 
     try:
         return msgspec.json.decode(text or "{}", type=dict[str, object])
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         raise UsageError("--metadata is no JSON object", remedy="--metadata '{\"files\": 3}'") from None
 
 
@@ -159,11 +189,18 @@ def _text(verb: str, result: dict[str, object]) -> list[str]:
         return ["accepted: it is in the outbox and will be read"]
     match result:
         case {"detail": {"task": {"id": id, "title": title, "body": body, "status": status}, **rest}}:
-            comments = rest["comments"] if isinstance(rest["comments"], list) else []
-            said = [f"  {comment['author']}: {comment['body']}" for comment in comments]
-            return [f"{id}  {status}  {title}", *str(body).splitlines(), *said]
+            above = [f"  after {each['task_id']}: {each['result']}" for each in _rows(rest, "results")]
+            said = [f"  {each['author']}: {each['body']}" for each in _rows(rest, "comments")]
+            return [f"{id}  {status}  {title}", *str(body).splitlines(), *above, *said]
         case {"task": {"id": id, "status": status}}:
             return [f"{id} is {status}"]
         case {"comment": {"number": number}}:
             return [f"comment {number}"]
+        case {"file": {"name": name, "size": size}}:
+            return [f"attached {name}, {size} bytes"]
     return [f"{verb}: heard"]
+
+
+def _rows(detail: dict[object, object], name: str) -> list[dict[str, object]]:
+    found = detail[name]
+    return found if isinstance(found, list) else []
