@@ -88,7 +88,8 @@ def test_caps_and_pauses_hold_among_sixteen_claimers(address: str) -> None:
                     store.changed(0.05)
             finished = [task for spoken in crowd.said() for task in spoken]
         assert sorted(finished) == sorted(profiles)
-        events, after = [], 0
+        events: list[Event] = []
+        after = 0
         while page := store.events("b", after=after, limit=500):
             events, after = events + page, page[-1].seq
         most = most_at_once(events, profiles)
