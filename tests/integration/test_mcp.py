@@ -70,6 +70,12 @@ async def test_a_worker_reads_its_task_and_completes_it_once(run: Assigned, tmp_
         assert (await call(client, "kanban_comment", task_id=run.grant.task, body="hm"))["comment_id"] == 1
         child = await call(client, "kanban_create", title="next", assignee="coder", tenant="t", priority="2")
         assert (child["status"], child["ignored"]) == ("todo", ["tenant"])
+        other = await call(client, "kanban_create", title="then", assignee="coder", idempotency_key="k")
+        assert (
+            await call(client, "kanban_create", title="then", assignee="coder", idempotency_key="k") == other
+        )
+        linked = {"parent_id": child["task_id"], "child_id": other["task_id"]}
+        assert (await call(client, "kanban_link", **linked))["ok"]
         done = await call(client, "kanban_complete", summary="made it", metadata={"tests_run": 3})
         assert (done["task_id"], done["run_id"], done["status"]) == (run.grant.task, run.grant.run, "done")
         assert await call(client, "kanban_complete", summary="made it", metadata={"tests_run": 3}) == done
@@ -77,6 +83,7 @@ async def test_a_worker_reads_its_task_and_completes_it_once(run: Assigned, tmp_
         assert run.grant.token not in json.dumps(refused)
     detail = run.detail()
     assert (detail.task.status, detail.task.result) == (Status.DONE, "made it")
+    assert len(detail.children) == 2
     [attempt] = detail.runs
     assert (attempt.outcome, attempt.metadata["tests_run"]) == ("completed", 3)
 
