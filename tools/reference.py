@@ -28,6 +28,7 @@ from holdfast.wire.paths import PathUri
 from tools.agent_pages import faults_page
 from tools.doctor_pages import exit_codes_page, findings_page, fingerprints_page
 from tools.markdown import page, table
+from tools.tool_pages import tools_page
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SOURCE: Final = ROOT / "src" / "holdfast"
@@ -336,6 +337,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "sandbox.md": sandbox_page,
     "agent-configuration.md": agents_page,
     "agents.md": faults_page,
+    "mcp.md": tools_page,
     "fingerprints.md": fingerprints_page,
     "findings.md": findings_page,
     "exit-codes.md": lambda: exit_codes_page(commands(cli, "holdfast")),

@@ -26,6 +26,7 @@ _DEFERRED: Final = {
     "cp": "commands.cp",
     "doctor": "commands.doctor",
     "handoff": "commands.handoff",
+    "mcp": "commands.mcp",
     "task": "commands.task",
     "worker": "commands.worker",
 }
