@@ -204,7 +204,7 @@ def test_the_best_task_is_claimed_first_and_once(store: Store, clock: SettableCl
 
 def test_a_claim_can_be_for_a_profile_or_for_one_task(store: Store) -> None:
     coder, writer = made(store, priority=9), made(store, assignee="writer")
-    won = store.claim("b", worker="w", assignee="writer")
+    won = store.claim("b", worker="w", assignees=["writer"])
     assert won is not None
     assert won[0].id == writer.id
     assert store.claim("b", worker="w", task=writer.id) is None

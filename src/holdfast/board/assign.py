@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from holdfast.board.rows import Task
+from holdfast.board.rows import Board, Task
 from holdfast.board.transitions import ENDS, Status
 
 
@@ -93,9 +93,16 @@ def holdup(task: Task, *, now_ms: int, waits_for: Sequence[str] = ()) -> str | N
     raise AssertionError("every status is above")
 
 
-def caps_reached(assignee: str, *, capacity: Capacity, busy: Busy) -> str | None:
-    """Which bound of the board or of a profile leaves no room now."""
-    return _Left(capacity, busy).capped(assignee)
+def caps_reached(assignee: str, *, capacity: Capacity, busy: Busy, host: str) -> str | None:
+    """Which bound of the board, of the profile or of the host leaves no room now."""
+    return _Left(capacity, busy).full(assignee, [host])
+
+
+def stopped(board: Board) -> str | None:
+    """Why nothing at all is claimed on a board."""
+    if board.archived:
+        return f"the board {board.slug} is archived"
+    return f"the board {board.slug} is paused" if board.paused else None
 
 
 def clock(at_ms: int | None) -> str:

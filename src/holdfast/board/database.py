@@ -16,7 +16,7 @@ import msgspec
 from holdfast.board.rows import JsonObject
 
 T = TypeVar("T")
-Value: TypeAlias = str | int | None
+Value: TypeAlias = str | int | bytes | None
 Row: TypeAlias = dict[str, object]
 Runner: TypeAlias = Callable[[str, Mapping[str, Value]], list[Row]]
 Clock: TypeAlias = Callable[[], int]
@@ -128,11 +128,13 @@ _JSON_COLUMNS: Final[Mapping[str, type]] = {
 }
 
 
-def queries(*, lock: str, lock_free: str, alone: str, value: str) -> dict[str, str]:
+def queries(*, lock: str, lock_free: str, lock_board: str, alone: str, value: str) -> dict[str, str]:
     """All queries in a dialect; `value` is how it marks one, with {} for the name."""
     found = {}
     for name, text in _named_queries().items():
-        text = text.replace("LOCK FREE ROWS", lock_free).replace("LOCK ROWS", lock).replace("ALONE", alone)
+        words = {"LOCK FREE ROWS": lock_free, "LOCK ROWS": lock, "LOCK BOARD": lock_board, "ALONE": alone}
+        for word, meaning in words.items():
+            text = text.replace(word, meaning)
         found[name] = with_values(text, value)
     return found
 

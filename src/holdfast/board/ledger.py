@@ -3,7 +3,7 @@
 import hashlib
 import secrets
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -14,6 +14,13 @@ from holdfast.board.transitions import Actor, Move, Status
 from holdfast.errors import Conflict, NotFound
 
 S = TypeVar("S", bound=msgspec.Struct)
+
+# Members of a task that change; the others are written once.
+_SAVED: Final = (
+    *("id", "version", "title", "body", "assignee", "status", "priority", "status_ms", "ended_ms", "run_id"),
+    *("attempts", "max_attempts", "wake_ms", "question", "waiting_for", "reason", "result", "open_parents"),
+    *("workspace_kind", "workspace", "max_runtime_s"),
+)
 
 
 def new_id(kind: str) -> str:
@@ -52,29 +59,20 @@ def moved(tx: Transaction, task: Task, move: Move, by: Actor, **changes: object)
     }
     if by is Actor.PERSON and status in transitions.RELEASED | {Status.SCHEDULED}:
         cleared["attempts"] = 0  # whoever sends it back to work gives it a new budget
+    if by is not Actor.SYSTEM:
+        cleared["report_only"] = False  # a failure on the way to the report does not make the work undone
     return msgspec.structs.replace(task, **cleared | changes)
 
 
 def save(tx: Transaction, task: Task) -> Task:
     """Raises Conflict when somebody saved it since it was read."""
-    values = msgspec.structs.asdict(task)
-    fields = (
-        *(
-            "id",
-            "version",
-            "assignee",
-            "status",
-            "status_ms",
-            "ended_ms",
-            "run_id",
-            "attempts",
-            "wake_ms",
-            "question",
-        ),
-        *("waiting_for", "reason", "result", "open_parents"),
+    values = {name: getattr(task, name) for name in _SAVED}
+    row = tx.one(
+        "task_save",
+        options=msgspec.json.encode(task.options).decode(),
+        report_only=int(task.report_only),
+        **values,
     )
-    options = msgspec.json.encode(task.options).decode()
-    row = tx.one("task_save", options=options, **{name: values[name] for name in fields})
     if row is None:
         raise Conflict(f"{task.id} was changed by somebody else")
     return row_of(Task, row)

@@ -5,16 +5,20 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from holdfast.board import assign, tasks
+from holdfast.board import assign, boards, files
 from holdfast.board.assign import Busy, Capacity
 from holdfast.board.database import Transaction, Value, row_of
-from holdfast.board.rows import Board, Comment, Detail, Event, Link, Run, Task
+from holdfast.board.rows import Board, Comment, Detail, Event, Link, ParentResult, Run, Task
 from holdfast.board.transitions import Status
 from holdfast.errors import NotFound, UsageError
 
 T = TypeVar("T")
 
 MAX_PAGE: Final = 500  # rows; a reader that wants more asks again
+OFFER_MS: Final = (
+    90_000  # how long it counts that somebody offered to work; dispatchers say so far more often
+)
+MAX_OFFERS: Final = 500  # hosts of one board
 SHOWN: Final = 50  # comments, runs, links and events of one task, the newest
 
 _PAGE: Final = "SELECT * FROM tasks WHERE board = :board"
@@ -63,7 +67,7 @@ def page(
     """Raises UsageError for a limit or a cursor that makes no sense, NotFound for an unknown board."""
     if not 0 < limit <= MAX_PAGE:
         raise UsageError(f"a page has 1 to {MAX_PAGE} tasks")
-    tasks.board(tx, slug)
+    boards.get(tx, slug)
     values: dict[str, Value] = {}
     if status is not None:
         values["status"] = status
@@ -88,6 +92,8 @@ def detail(tx: Transaction, task_id: str) -> Detail:
         comments=_newest(tx, "comments_of_task", task_id, Comment),
         runs=_newest(tx, "runs_of_task", task_id, Run),
         events=_newest(tx, "events_of_task", task_id, Event),
+        results=[row_of(ParentResult, row) for row in tx.all("results_above", task=task_id, most=SHOWN)],
+        files=files.listed(tx, task_id, None),
     )
 
 
@@ -104,20 +110,28 @@ def runs(tx: Transaction, task_id: str) -> list[Run]:
     return _newest(tx, "runs_of_task", task_id, Run)
 
 
+def run(tx: Transaction, run_id: str) -> Run:
+    row = tx.one("run_get", id=run_id)
+    if row is None:
+        raise NotFound(f"there is no run {run_id}", remedy="holdfast task runs ID")
+    return row_of(Run, row)
+
+
+def held(tx: Transaction, host: str) -> list[Run]:
+    """The runs of a host that hold their tasks, on all boards, the oldest first."""
+    return [row_of(Run, row) for row in tx.all("runs_held", host=host)]
+
+
 def events(tx: Transaction, slug: str, *, after: int, limit: int) -> list[Event]:
     """What happened after an event that the reader has seen."""
     if not 0 < limit <= MAX_PAGE:
         raise UsageError(f"a page has 1 to {MAX_PAGE} events")
-    tasks.board(tx, slug)
+    boards.get(tx, slug)
     return [row_of(Event, row) for row in tx.all("events_after", board=slug, after=after, most=limit)]
 
 
-def boards(tx: Transaction) -> list[Board]:
-    return [row_of(Board, row) for row in tx.all("board_list")]
-
-
 def stats(tx: Transaction, slug: str) -> Stats:
-    found = tasks.board(tx, slug)
+    found = boards.get(tx, slug)
     counts = {str(row["status"]): int(str(row["count"])) for row in tx.all("board_counts", board=slug)}
     [oldest] = tx.all("board_oldest_ready", board=slug)
     since = oldest["since_ms"]
@@ -136,12 +150,29 @@ def why(tx: Transaction, task_id: str) -> Reason:
     waits_for = [
         f"{row['parent']} ({row['status']})" for row in tx.all("links_open_above", task=task_id, most=SHOWN)
     ]
-    reason = assign.holdup(found, now_ms=tx.now_ms, waits_for=waits_for)
-    if reason is None:
-        reason = assign.caps_reached(
-            found.assignee, capacity=capacity(tx, found.board), busy=busy(tx, found.board)
-        )
+    waiting = assign.assign(
+        [found],
+        hosts=_offers(tx, found),
+        capacity=capacity(tx, found.board),
+        busy=busy(tx, found.board),
+        now_ms=tx.now_ms,
+        waits_for={found.id: waits_for},
+    ).waiting
+    reason = waiting.get(found.id)
+    if found.status is Status.READY:
+        reason = assign.stopped(boards.get(tx, found.board)) or reason
     return Reason(found.id, found.status, reason or "waits to be claimed")
+
+
+def _offers(tx: Transaction, task: Task) -> dict[str, frozenset[str]]:
+    """The hosts that have said lately which profiles they start workers for."""
+    since = tx.now_ms - OFFER_MS
+    return {
+        str(row["host"]): frozenset({task.assignee})
+        if row["profiles"] is None
+        else frozenset(msgspec.json.decode(str(row["profiles"]), type=list[str]))
+        for row in tx.all("offers_since", board=task.board, since=since, most=MAX_OFFERS)
+    }
 
 
 def capacity(tx: Transaction, slug: str) -> Capacity:

@@ -1,6 +1,7 @@
 """The board in PostgreSQL, for the processes of several hosts.
 
-Changes lock the rows they read, in the order tasks, then the board; claims skip what others are claiming.
+Changes lock the rows they read, in the order tasks, then the board. A claim has the board first, and skips
+tasks that somebody else has, so that it never waits for one.
 Where two changes still stand in each other's way the server picks one, and it is run again. The clock is
 the server's.
 """
@@ -42,6 +43,7 @@ class PostgresDatabase:
         self._queries = database.queries(
             lock="FOR UPDATE",
             lock_free="FOR UPDATE SKIP LOCKED",
+            lock_board="FOR NO KEY UPDATE",  # rows that name the board can be made meanwhile
             alone="SELECT pg_advisory_xact_lock(hashtext('holdfast links ' || :board))",
             value=_VALUE,
         )

@@ -3,6 +3,7 @@
 Times are milliseconds since 1970 on the store's clock; nobody else dates anything.
 """
 
+from enum import StrEnum
 from typing import Final, TypeAlias
 
 import msgspec
@@ -20,6 +21,20 @@ MAX_TEXT: Final = (
 MAX_METADATA: Final = 64 * 1024  # bytes as JSON
 MAX_PARENTS: Final = 1000  # of one task; its creation locks them all
 MAX_PRIORITY: Final = 1_000_000
+MAX_RUNTIME_S: Final = 30 * 86_400  # of one run; longer is no bound
+MAX_PATH: Final = 4096  # characters of a workspace, as PATH_MAX
+MAX_FILE: Final = 4 << 20  # bytes: a file is kept in the database, and read and written whole
+MAX_NAME: Final = 200  # characters of a file's name
+MAX_ATTACHMENTS: Final = 50  # of one task
+MAX_KEPT: Final = 20  # files of one run
+
+
+class WorkspaceKind(StrEnum):
+    """Where a task is worked on: a directory of its own, a given one, a worktree of a repository."""
+
+    SCRATCH = "scratch"
+    DIR = "dir"
+    WORKTREE = "worktree"
 
 
 class Board(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,6 +42,8 @@ class Board(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     created_ms: int
     last_seq: int = 0  # of its newest event
+    paused: bool = False  # nothing is claimed
+    archived: bool = False  # likewise, and nothing is made
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +71,10 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     reason: str  # why it has this status
     result: str | None
     version: int
+    workspace_kind: WorkspaceKind = WorkspaceKind.SCRATCH
+    workspace: str = ""  # the directory or the repository
+    max_runtime_s: int | None = None  # of one run
+    report_only: bool = False  # the work is there: its next run only reports it
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +97,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     summary: str | None
     metadata: JsonObject
     error: str | None
+    workspace: str = ""  # where it works
+    session: str = ""  # as the agent calls it, to go on later
 
     @property
     def ref(self) -> "RunRef":
@@ -104,6 +127,28 @@ class Comment(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str | None
 
 
+class File(msgspec.Struct, frozen=True, kw_only=True):
+    """What is attached to a task, or with a run what is kept of that; without its content."""
+
+    id: str
+    task_id: str
+    run_id: str | None
+    name: str
+    size: int
+    sha256: str
+    author: str
+    at_ms: int
+
+
+class ParentResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What came out of a task that this one waited for."""
+
+    task_id: str
+    title: str
+    status: Status
+    result: str | None
+
+
 class Event(msgspec.Struct, frozen=True, kw_only=True):
     """What happened; `seq` counts up by one for each board, in the order in which changes took effect."""
 
@@ -126,10 +171,12 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
     comments: list[Comment]
     runs: list[Run]
     events: list[Event]
+    results: list[ParentResult]
+    files: list[File]
 
 
-class NewTask(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked for when a task is made."""
+class _Wishes(msgspec.Struct, frozen=True, kw_only=True):
+    """What could be asked for in the first schema. Its JSON is in the fingerprints that stores keep."""
 
     title: str
     body: str = ""
@@ -139,6 +186,14 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True):
     parents: tuple[str, ...] = ()
     triage: bool = False
     wake_ms: int | None = None
+
+
+class NewTask(_Wishes, frozen=True, kw_only=True):
+    """What is asked for when a task is made."""
+
+    workspace_kind: WorkspaceKind = WorkspaceKind.SCRATCH
+    workspace: str = ""
+    max_runtime_s: int | None = None
 
     def __post_init__(self) -> None:
         """Raises UsageError when a value is out of its bounds."""
@@ -155,6 +210,42 @@ class NewTask(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(f"the name of a profile has at most {MAX_TITLE} characters")
         if self.triage and self.wake_ms is not None:
             raise UsageError("a task that is not specified cannot be scheduled")
+        if (self.workspace_kind is WorkspaceKind.SCRATCH) == bool(self.workspace):
+            raise UsageError("a directory or a worktree says of what, and a scratch workspace does not")
+        if len(self.workspace) > MAX_PATH or "\0" in self.workspace:
+            raise UsageError(f"a workspace is a path of up to {MAX_PATH} characters")
+        if self.max_runtime_s is not None and not 0 < self.max_runtime_s <= MAX_RUNTIME_S:
+            raise UsageError(f"a run lasts 1 to {MAX_RUNTIME_S} seconds")
+
+    def asked(self) -> tuple[object, ...]:
+        """For a fingerprint: as the first schema had it, and what came later only where it is used."""
+        first = _Wishes(**{name: getattr(self, name) for name in _Wishes.__struct_fields__})
+        later = (self.workspace_kind, self.workspace, self.max_runtime_s)
+        return (first,) if later == (WorkspaceKind.SCRATCH, "", None) else (first, later)
+
+
+class Edit(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be different about a task; what is not given stays."""
+
+    title: str | msgspec.UnsetType = msgspec.UNSET
+    body: str | msgspec.UnsetType = msgspec.UNSET
+    priority: int | msgspec.UnsetType = msgspec.UNSET
+    max_attempts: int | msgspec.UnsetType = msgspec.UNSET
+    max_runtime_s: int | msgspec.UnsetType | None = msgspec.UNSET
+    workspace_kind: WorkspaceKind | msgspec.UnsetType = msgspec.UNSET
+    workspace: str | msgspec.UnsetType = msgspec.UNSET
+
+    def members(self) -> list[str]:
+        """What is given."""
+        return [name for name in self.__struct_fields__ if getattr(self, name) is not msgspec.UNSET]
+
+    def applied(self, task: Task) -> Task:
+        """The task with the changes; raises UsageError for a value out of bounds, or when there is none."""
+        if not self.members():
+            raise UsageError("nothing is to be different")
+        changed = msgspec.structs.replace(task, **{name: getattr(self, name) for name in self.members()})
+        NewTask(**{name: getattr(changed, name) for name in self.__struct_fields__})
+        return changed
 
 
 def bounded(what: str, text: str) -> str:
@@ -166,6 +257,17 @@ def bounded(what: str, text: str) -> str:
     if len(text) > MAX_TEXT or "\0" in text:
         raise UsageError(f"the {what} has more than {MAX_TEXT} characters, or a zero byte")
     return text
+
+
+def file_name(name: str) -> str:
+    """The name itself.
+
+    Raises:
+        UsageError: it is not one plain part of a path.
+    """
+    if not 0 < len(name) <= MAX_NAME or name in (".", "..") or "/" in name or not name.isprintable():
+        raise UsageError(f"the name of a file is one part of a path, of 1 to {MAX_NAME} characters")
+    return name
 
 
 def metadata_text(metadata: JsonObject) -> str:

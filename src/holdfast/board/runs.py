@@ -1,22 +1,36 @@
-"""The life of a run: claimed, alive, answered or lost.
+"""The life of a run once it has its task: alive, answered or lost.
 
 Everything a worker says carries its run and generation, and is refused unless that run holds its task now.
 Safety never depends on a clock: a run whose lease is over is only stale once somebody has ended it.
 """
 
+import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.board import ledger, retry, tasks
+from holdfast.board import claims, files, ledger, lists, retry, tasks
 from holdfast.board.database import Transaction, row_of
 from holdfast.board.retry import Failure
-from holdfast.board.rows import Comment, JsonObject, NewTask, Run, RunRef, Task, bounded, metadata_text
+from holdfast.board.rows import (
+    Comment,
+    Detail,
+    File,
+    JsonObject,
+    NewTask,
+    Run,
+    RunRef,
+    Task,
+    bounded,
+    metadata_text,
+)
 from holdfast.board.transitions import Actor, Move
 from holdfast.errors import Conflict, InvalidRequest, NotFound, StaleRun, UsageError
 
-MAX_LEASE_MS: Final = 24 * 3_600_000  # a worker that is silent for longer is gone
+S = TypeVar("S", bound=msgspec.Struct)
+
 MAX_ANSWERS: Final = 1000  # envelopes of one run: a worker in a loop does not fill the board
 LOST_AT_ONCE: Final = 100  # leases ended in one change, so that others get their turn
 
@@ -49,52 +63,13 @@ class Report:
 Answered: TypeAlias = Task | Refusal
 
 
-def claim(
-    tx: Transaction,
-    slug: str,
-    *,
-    worker: str,
-    host: str,
-    lease_ms: int,
-    task: str | None,
-    assignee: str | None,
-) -> tuple[Task, Run] | None:
-    """The best task that is ready now, or this one, for one caller only; None when there is none."""
-    tasks.board(tx, slug)
-    tasks.wake(tx, slug)
-    run = ledger.new_id("r")
-    if task is not None:
-        row = tx.one("task_claim", board=slug, task=task, run=run, now=tx.now_ms)
-    elif assignee is not None:
-        row = tx.one("task_claim_next_of", board=slug, assignee=assignee, run=run, now=tx.now_ms)
-    else:
-        row = tx.one("task_claim_next", board=slug, run=run, now=tx.now_ms)
-    if row is None:
-        return None
-    claimed = row_of(Task, row)
-    made = tx.row(
-        "run_add",
-        id=run,
-        task_id=claimed.id,
-        board=slug,
-        generation=claimed.generation,
-        worker=worker,
-        host=host,
-        profile=claimed.assignee,
-        lease_until_ms=tx.now_ms + _lease(lease_ms),
-        now=tx.now_ms,
-    )
-    tx.log(slug, Move.CLAIM, worker, task=claimed.id, run=run, generation=claimed.generation, host=host)
-    return claimed, row_of(Run, made)
-
-
 def heartbeat(tx: Transaction, ref: RunRef, *, lease_ms: int, note: str) -> Run:
     """Still there; the lease begins anew. No event: the run's own row says it."""
     _, run = _holding(tx, ref)
     row = tx.row(
         "run_beat",
         id=run.id,
-        lease_until_ms=tx.now_ms + _lease(lease_ms),
+        lease_until_ms=tx.now_ms + claims.lease(lease_ms),
         now=tx.now_ms,
         note=bounded("note", note),
     )
@@ -103,36 +78,84 @@ def heartbeat(tx: Transaction, ref: RunRef, *, lease_ms: int, note: str) -> Run:
 
 def comment(tx: Transaction, ref: RunRef, envelope: str, body: str) -> Comment:
     question = ledger.fingerprint("comment", body)
-    run = _known(tx, ref)
-    if _answered(tx, run, envelope):
-        return ledger.given(tx, _scope(run), envelope, question, Comment)
-    task, run = _holding(tx, ref)
-    return ledger.once(
-        tx,
-        _scope(run),
-        _room(tx, run, envelope),
-        question,
-        Comment,
-        lambda: tasks.comment(tx, task, body, who=run.worker, run=run.id),
+    return _said(
+        *(tx, ref, envelope, question, Comment),
+        lambda task, run: tasks.comment(tx, task, body, who=run.worker, run=run.id),
     )
 
 
 def create_child(tx: Transaction, ref: RunRef, envelope: str, new: NewTask) -> Task:
     """A task on the same board that waits for this one, besides whatever else it names."""
-    question = ledger.fingerprint("create", new)
-    run = _known(tx, ref)
-    if _answered(tx, run, envelope):
-        return ledger.given(tx, _scope(run), envelope, question, Task)
-    task, run = _holding(tx, ref)
-    child = msgspec.structs.replace(new, parents=tuple(sorted({*new.parents, task.id})))
-    return ledger.once(
-        tx,
-        _scope(run),
-        _room(tx, run, envelope),
-        question,
-        Task,
-        lambda: tasks.add(tx, task.board, child, who=run.worker, run=run.id),
+
+    def add(task: Task, run: Run) -> Task:
+        child = msgspec.structs.replace(new, parents=tuple(sorted({*new.parents, task.id})))
+        return tasks.add(tx, task.board, child, who=run.worker, run=run.id)
+
+    return _said(tx, ref, envelope, ledger.fingerprint("create", *new.asked()), Task, add)
+
+
+def link(tx: Transaction, ref: RunRef, envelope: str, parent: str, child: str) -> Task:
+    """Let a task that this run made wait for another one.
+
+    Raises:
+        InvalidRequest: the run did not make the child, or the two cannot be linked.
+    """
+
+    def connect(_: Task, run: Run) -> Task:
+        if lists.task(tx, child).created_by_run != run.id:
+            raise InvalidRequest(f"{run.id} did not make {child}", remedy="link what this run has created")
+        return tasks.link(tx, parent, child, who=run.worker)
+
+    return _said(tx, ref, envelope, ledger.fingerprint("link", parent, child), Task, connect)
+
+
+def attach(tx: Transaction, ref: RunRef, envelope: str, name: str, data: bytes) -> File:
+    """A file for the worker's own task."""
+    question = ledger.fingerprint("attach", name, hashlib.sha256(data).hexdigest())
+    return _said(
+        *(tx, ref, envelope, question, File),
+        lambda task, run: files.attach(tx, task, name, data, who=run.worker, run=run.id),
     )
+
+
+def show(tx: Transaction, ref: RunRef, task_id: str | None) -> Detail:
+    """The worker's own task, one that it waited for, or one that this run made.
+
+    Raises:
+        StaleRun: the run does not hold its task.
+        InvalidRequest: the task is none of these.
+    """
+    run = _known(tx, ref)
+    mine = lists.task(tx, run.task_id)
+    if not _holds(mine, run, ref):
+        raise _stale(run)
+    if task_id is not None and task_id != mine.id:
+        shown = lists.task(tx, task_id)
+        above = tx.one("link_get", parent=shown.id, child=mine.id) is not None
+        if not above and shown.created_by_run != run.id:
+            raise InvalidRequest(f"{task_id} is no business of {run.id}")
+    return lists.detail(tx, task_id or mine.id)
+
+
+def set_run(
+    tx: Transaction, ref: RunRef, *, workspace: str | None, session: str | None, metadata: JsonObject | None
+) -> Run:
+    """What the dispatcher finds out about a run, also after its end: usage comes late."""
+    ledger.locked(tx, _known(tx, ref).task_id)
+    run = _known(tx, ref)
+    row = tx.row(
+        "run_set",
+        id=run.id,
+        workspace=run.workspace if workspace is None else bounded("workspace", workspace),
+        session=run.session if session is None else bounded("session", session),
+        metadata=metadata_text(run.metadata | (metadata or {})),
+    )
+    after = row_of(Run, row)
+    if after != run:
+        told = {"workspace": workspace, "session": session, "metadata": metadata}
+        given = {name: value for name, value in told.items() if value is not None}
+        tx.log(run.board, "run_updated", "board", task=run.task_id, run=run.id, **given)
+    return after
 
 
 def answer(tx: Transaction, ref: RunRef, envelope: str, report: Report) -> Answered:
@@ -150,14 +173,14 @@ def answer(tx: Transaction, ref: RunRef, envelope: str, report: Report) -> Answe
         return ledger.once(
             tx, _scope(run), envelope, question, Refusal, lambda: _refused(tx, task, run, envelope, report)
         )
-    metadata = metadata_text(report.metadata)
+    metadata_text(report.metadata)  # refused before anything is written
     summary = bounded("summary", report.summary)
 
     def carry_out() -> Task:
         move, changes = report.move, report.changes
         if move is Move.WAIT and task.attempts >= task.max_attempts:  # there is no run left to wait for
             move, changes = Move.BLOCK, {"question": f"all attempts are spent; it waits: {summary}"}
-        tasks.end_run(tx, run.id, report.outcome, summary=summary, metadata=metadata)
+        tasks.end_run(tx, run.id, report.outcome, summary=summary, metadata=report.metadata)
         return ledger.moved_and_told(tx, task, move, Actor.WORKER, who=run.worker, run=run.id, **changes)
 
     return ledger.once(tx, _scope(run), _room(tx, run, envelope), question, Task, carry_out)
@@ -171,6 +194,7 @@ def fail(
     error: str,
     jitter: float,
     resets_ms: int | None = None,
+    metadata: JsonObject | None = None,
     outcome: str | None = None,
 ) -> Task:
     """What the supervisor says when a run ended without an answer; the one retry policy decides what follows.
@@ -187,7 +211,8 @@ def fail(
         jitter=jitter,
         resets_ms=resets_ms,
     )
-    tasks.end_run(tx, run.id, outcome or _OUTCOMES[failure], failure=failure, error=bounded("error", error))
+    ended = outcome or _OUTCOMES[failure]
+    tasks.end_run(tx, run.id, ended, failure=failure, error=bounded("error", error), metadata=metadata)
     changes: dict[str, object] = {"reason": verdict.reason, "attempts": task.attempts - 1 + verdict.spent}
     if verdict.move is Move.WAIT:
         changes["wake_ms"] = verdict.wake_ms
@@ -225,8 +250,28 @@ def _holding(tx: Transaction, ref: RunRef) -> tuple[Task, Run]:
     task = ledger.locked(tx, _known(tx, ref).task_id)
     run = _known(tx, ref)
     if not _holds(task, run, ref):
-        raise StaleRun(f"{run.id} does not hold {task.id} any more: {run.outcome or 'superseded'}")
+        raise _stale(run)
     return task, run
+
+
+def _said(
+    tx: Transaction,
+    ref: RunRef,
+    envelope: str,
+    question: str,
+    kind: type[S],
+    act: Callable[[Task, Run], S],
+) -> S:
+    """What a run that holds its task says, done once for an envelope; the first answer is given for ever."""
+    run = _known(tx, ref)
+    if _answered(tx, run, envelope):
+        return ledger.given(tx, _scope(run), envelope, question, kind)
+    task, run = _holding(tx, ref)
+    return ledger.once(tx, _scope(run), _room(tx, run, envelope), question, kind, lambda: act(task, run))
+
+
+def _stale(run: Run) -> StaleRun:
+    return StaleRun(f"{run.id} does not hold {run.task_id} any more: {run.outcome or 'superseded'}")
 
 
 def _holds(task: Task, run: Run, ref: RunRef) -> bool:
@@ -262,7 +307,6 @@ def _first(tx: Transaction, run: Run, envelope: str, question: str) -> Answered:
 
 
 def _refused(tx: Transaction, task: Task, run: Run, envelope: str, report: Report) -> Refusal:
-    why = f"{run.id} does not hold {task.id} any more: {run.outcome or 'superseded'}"
     tx.log(
         *(task.board, "answer_refused", run.worker),
         task=task.id,
@@ -271,10 +315,4 @@ def _refused(tx: Transaction, task: Task, run: Run, envelope: str, report: Repor
         envelope=envelope,
         summary=report.summary[:1000],
     )
-    return Refusal(why)
-
-
-def _lease(lease_ms: int) -> int:
-    if not 0 < lease_ms <= MAX_LEASE_MS:
-        raise UsageError(f"a lease lasts up to {MAX_LEASE_MS} ms")
-    return lease_ms
+    return Refusal(str(_stale(run)))

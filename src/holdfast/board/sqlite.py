@@ -40,7 +40,7 @@ class SqliteDatabase:
         self.path = path
         self._clock = clock
         self._mark = Path(f"{path}.damaged")
-        self._queries = database.queries(lock="", lock_free="", alone="SELECT 1", value=":{}")
+        self._queries = database.queries(lock="", lock_free="", lock_board="", alone="SELECT 1", value=":{}")
         self._seen = 0
         if path != _MEMORY and not os.path.exists(path):
             if not create:

@@ -5,19 +5,18 @@ answer that was refused is written down. A store belongs to one thread.
 """
 
 import random
-from types import TracebackType
+from collections.abc import Sequence
 from typing import Final
 
-from holdfast.board import lists, runs, tasks, transfer
-from holdfast.board.assign import Busy, Capacity
-from holdfast.board.database import Clock, Database
+from holdfast.board import boards, claims, files, runs, tasks
+from holdfast.board.database import Clock
 from holdfast.board.ledger import locked
-from holdfast.board.lists import Page, Reason, Stats
+from holdfast.board.reading import Reader
 from holdfast.board.retry import Failure
-from holdfast.board.rows import Board, Comment, Detail, Event, JsonObject, NewTask, Run, RunRef, Task
+from holdfast.board.rows import Board, Comment, Edit, File, JsonObject, NewTask, Run, RunRef, Task
 from holdfast.board.runs import Refusal, Report
-from holdfast.board.transitions import Move, Status
-from holdfast.errors import StaleRun, Unreachable, UsageError
+from holdfast.board.transitions import Move
+from holdfast.errors import StaleRun, Unreachable
 
 LEASE_MS: Final = 60_000  # unless the claim says otherwise; heartbeats come several times in that time
 _POSTGRES: Final = ("postgresql://", "postgres://")
@@ -42,38 +41,25 @@ def open_store(address: str, *, create: bool = True, clock: Clock | None = None)
     return Store(SqliteDatabase(address, create=create, clock=clock or wall_clock))
 
 
-class Store:
-    """Boards, tasks and runs in a database."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
-
-    def __enter__(self) -> "Store":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self.database.close()
+class Store(Reader):
+    """Boards, tasks and runs in a database: everything that changes them."""
 
     # --- people and programs with authority over a board
 
     def create_board(self, slug: str, title: str = "") -> Board:
-        return self.database.write(lambda tx: tasks.create_board(tx, slug, title))
+        return self.database.write(lambda tx: boards.create(tx, slug, title))
 
-    def set_cap(self, board: str, scope: str, name: str, most: int) -> None:
-        """At most so many runs at once: of the board (no name), a profile or a host."""
-        if scope not in ("board", "profile", "host") or most < 0 or (scope == "board") == bool(name):
-            raise UsageError("a cap is of the board, of a profile or of a host, and not negative")
-        self.database.write(
-            lambda tx: (
-                tasks.board(tx, board),
-                tx.all("cap_set", board=board, scope=scope, name=name, most=most),
-            )
-        )
+    def set_cap(self, board: str, scope: str, name: str, most: int, *, who: str = "person") -> None:
+        """At most so many runs of this board at once: in all (no name), of a profile or of a host."""
+        self.database.write(lambda tx: boards.set_cap(tx, board, scope, name, most, who=who))
+
+    def pause(self, board: str, on: bool, *, who: str = "person") -> Board:
+        """When this returns nothing is claimed any more; what runs goes on. Off again without `on`."""
+        return self.database.write(lambda tx: boards.pause(tx, board, on=on, who=who))
+
+    def archive_board(self, board: str, on: bool = True, *, who: str = "person") -> Board:
+        """Nothing is claimed or made on it any more. Raises InvalidRequest while something runs."""
+        return self.database.write(lambda tx: boards.archive(tx, board, on=on, who=who))
 
     def create(self, board: str, new: NewTask, *, who: str = "person", key: str | None = None) -> Task:
         """A new task. With an idempotency key, unique on its board, it is made once and the answer repeated.
@@ -92,6 +78,14 @@ class Store:
     def assign(self, task: str, assignee: str, *, who: str = "person") -> Task:
         return self.database.write(lambda tx: tasks.assign(tx, task, assignee, who=who))
 
+    def edit(self, task: str, change: Edit, *, who: str = "person") -> Task:
+        """Raises InvalidRequest when it is too late for that."""
+        return self.database.write(lambda tx: tasks.edit(tx, task, change, who=who))
+
+    def attach(self, task: str, name: str, data: bytes, *, who: str = "person") -> File:
+        """A file for whoever works on the task. Raises Conflict when another one has this name."""
+        return self.database.write(lambda tx: files.attach(tx, locked(tx, task), name, data, who=who))
+
     def comment(self, task: str, body: str, *, who: str = "person") -> Comment:
         return self.database.write(lambda tx: tasks.comment(tx, locked(tx, task), body, who=who))
 
@@ -107,8 +101,11 @@ class Store:
         waiting_for: str = "",
         wake_ms: int | None = None,
         result: str | None = None,
+        report_only: bool = False,
     ) -> Task:
         """A person's move; a run that held the task is over.
+
+        `report_only` goes with RETRY of work whose report is missing: the next run only asks for that.
 
         Raises:
             IllegalTransition: it does not go that way from where it is.
@@ -123,6 +120,7 @@ class Store:
                 waiting_for=waiting_for,
                 wake_ms=wake_ms,
                 result=result,
+                report_only=report_only,
             )
         )
 
@@ -139,21 +137,55 @@ class Store:
         worker: str,
         host: str = "",
         lease_ms: int = LEASE_MS,
+        assignees: Sequence[str] | None = None,
         task: str | None = None,
-        assignee: str | None = None,
     ) -> tuple[Task, Run] | None:
-        """The best ready task (of a profile, or this one) for this caller alone; None when there is none."""
+        """The best ready task (of these profiles, or this one) for this caller alone; None without any.
+
+        Pauses and caps hold whoever else is claiming. That this host offers to work is remembered for `why`.
+        """
         return self.database.write(
-            lambda tx: runs.claim(
-                tx, board, worker=worker, host=host, lease_ms=lease_ms, task=task, assignee=assignee
+            lambda tx: claims.claim(
+                tx, board, worker=worker, host=host, lease_ms=lease_ms, task=task, assignees=assignees
             )
         )
 
-    def fail(self, ref: RunRef, failure: Failure, *, error: str = "", resets_ms: int | None = None) -> Task:
+    def offer(self, board: str, host: str, assignees: Sequence[str]) -> None:
+        """This host starts workers for these profiles; to be said again before `lists.OFFER_MS` is over."""
+        self.database.write(lambda tx: claims.offer(tx, boards.get(tx, board).slug, host, assignees))
+
+    def set_run(
+        self,
+        ref: RunRef,
+        *,
+        workspace: str | None = None,
+        session: str | None = None,
+        metadata: JsonObject | None = None,
+    ) -> Run:
+        """What is found out about a run, also after its end. Metadata is added to what is there."""
+        return self.database.write(
+            lambda tx: runs.set_run(tx, ref, workspace=workspace, session=session, metadata=metadata)
+        )
+
+    def keep(self, run: str, name: str, data: bytes) -> File:
+        """Something of a run, also after its end; the same name again replaces it."""
+        return self.database.write(lambda tx: files.keep(tx, run, name, data))
+
+    def fail(
+        self,
+        ref: RunRef,
+        failure: Failure,
+        *,
+        error: str = "",
+        resets_ms: int | None = None,
+        metadata: JsonObject | None = None,
+    ) -> Task:
         """The run ended without an answer; what follows is the retry policy's decision."""
         jitter = random.random()  # noqa: S311 - spreads retries, keeps no secret
         return self.database.write(
-            lambda tx: runs.fail(tx, ref, failure, error=error, jitter=jitter, resets_ms=resets_ms)
+            lambda tx: runs.fail(
+                tx, ref, failure, error=error, jitter=jitter, resets_ms=resets_ms, metadata=metadata
+            )
         )
 
     def expire(self, board: str) -> list[Task]:
@@ -172,6 +204,13 @@ class Store:
     def create_child(self, ref: RunRef, envelope: str, new: NewTask) -> Task:
         """A task that waits for the worker's own."""
         return self.database.write(lambda tx: runs.create_child(tx, ref, envelope, new))
+
+    def run_link(self, ref: RunRef, envelope: str, parent: str, child: str) -> Task:
+        """A task that this run made waits for another one of the board."""
+        return self.database.write(lambda tx: runs.link(tx, ref, envelope, parent, child))
+
+    def run_attach(self, ref: RunRef, envelope: str, name: str, data: bytes) -> File:
+        return self.database.write(lambda tx: runs.attach(tx, ref, envelope, name, data))
 
     def complete(
         self, ref: RunRef, envelope: str, summary: str, *, metadata: JsonObject | None = None
@@ -220,54 +259,3 @@ class Store:
         if isinstance(answer, Refusal):  # only now: that it was refused has been written down
             raise StaleRun(answer.refused)
         return answer
-
-    # --- looking
-
-    def now_ms(self) -> int:
-        """The store's clock, which dates everything."""
-        return self.database.read(lambda tx: tx.now_ms)
-
-    def boards(self) -> list[Board]:
-        return self.database.read(lists.boards)
-
-    def stats(self, board: str) -> Stats:
-        return self.database.read(lambda tx: lists.stats(tx, board))
-
-    def task(self, task: str) -> Task:
-        return self.database.read(lambda tx: lists.task(tx, task))
-
-    def show(self, task: str) -> Detail:
-        return self.database.read(lambda tx: lists.detail(tx, task))
-
-    def runs(self, task: str) -> list[Run]:
-        return self.database.read(lambda tx: lists.runs(tx, task))
-
-    def why(self, task: str) -> Reason:
-        return self.database.read(lambda tx: lists.why(tx, task))
-
-    def capacity(self, board: str) -> tuple[Capacity, Busy]:
-        return self.database.read(lambda tx: (lists.capacity(tx, board), lists.busy(tx, board)))
-
-    def page(
-        self,
-        board: str,
-        *,
-        status: Status | None = None,
-        assignee: str | None = None,
-        search: str | None = None,
-        limit: int = 50,
-        cursor: str | None = None,
-    ) -> Page:
-        """Tasks, the newest first, with filters, a limit and a cursor."""
-        return self.database.read(
-            lambda tx: lists.page(
-                tx, board, status=status, assignee=assignee, search=search, limit=limit, cursor=cursor
-            )
-        )
-
-    def events(self, board: str, *, after: int = 0, limit: int = 100) -> list[Event]:
-        return self.database.read(lambda tx: lists.events(tx, board, after=after, limit=limit))
-
-    def faults(self) -> list[str]:
-        """What is wrong with the store, by recounting everything; empty when it is sound."""
-        return self.database.faults() or self.database.read(transfer.faults)

@@ -1,40 +1,28 @@
 """What people and programs with authority over a board do to its tasks."""
 
-import re
 from typing import Final
 
 import msgspec
 
-from holdfast.board import ledger, transitions
+from holdfast.board import boards, ledger, transitions
 from holdfast.board.database import Transaction, row_of
-from holdfast.board.rows import MAX_PARENTS, Board, Comment, NewTask, Task, bounded
+from holdfast.board.rows import (
+    MAX_PARENTS,
+    Comment,
+    Edit,
+    JsonObject,
+    NewTask,
+    Run,
+    Task,
+    bounded,
+    metadata_text,
+)
 from holdfast.board.transitions import Actor, Move, Status
-from holdfast.errors import Conflict, InvalidRequest, NotFound, UsageError
+from holdfast.errors import IllegalTransition, InvalidRequest, NotFound, UsageError
 
-SLUG: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 _ENDED_RUN: Final = {
     Move.CANCEL: "cancelled"
 }  # of a run whose task a person takes away; otherwise "superseded"
-
-
-def create_board(tx: Transaction, slug: str, title: str) -> Board:
-    """Raises UsageError for a bad name, Conflict when there is one of this name."""
-    if not SLUG.fullmatch(slug):
-        raise UsageError(
-            "the name of a board is 1 to 64 of a-z, 0-9, - and _, and begins with a letter or digit"
-        )
-    row = tx.one("board_add", slug=slug, title=bounded("title", title), now=tx.now_ms)
-    if row is None:
-        raise Conflict(f"there is a board {slug} already")
-    tx.log(slug, "board_created", "person", task=None)
-    return row_of(Board, row)
-
-
-def board(tx: Transaction, slug: str) -> Board:
-    row = tx.one("board_get", slug=slug)
-    if row is None:
-        raise NotFound(f"there is no board {slug}", remedy=f"holdfast board create {slug}")
-    return row_of(Board, row)
 
 
 def create(tx: Transaction, slug: str, new: NewTask, *, who: str, key: str | None) -> Task:
@@ -43,13 +31,13 @@ def create(tx: Transaction, slug: str, new: NewTask, *, who: str, key: str | Non
         return add(tx, slug, new, who=who)
     if not 0 < len(key) <= 200:
         raise UsageError("an idempotency key has 1 to 200 characters")
-    board(tx, slug)
-    question = ledger.fingerprint("create", new)
+    boards.get(tx, slug)
+    question = ledger.fingerprint("create", *new.asked())
     return ledger.once(tx, f"board:{slug}", key, question, Task, lambda: add(tx, slug, new, who=who))
 
 
 def add(tx: Transaction, slug: str, new: NewTask, *, who: str, run: str | None = None) -> Task:
-    board(tx, slug)
+    boards.in_use(tx, slug)
     if new.parents:
         tx.all("links_alone", board=slug)
     parents = [_parent(tx, parent, slug) for parent in sorted(set(new.parents))]
@@ -71,6 +59,9 @@ def add(tx: Transaction, slug: str, new: NewTask, *, who: str, run: str | None =
         open_parents=waits,
         max_attempts=new.max_attempts,
         wake_ms=new.wake_ms,
+        workspace_kind=new.workspace_kind,
+        workspace=new.workspace,
+        max_runtime_s=new.max_runtime_s,
         now=tx.now_ms,
     )
     task = row_of(Task, row)
@@ -141,11 +132,17 @@ def move(
     waiting_for: str = "",
     wake_ms: int | None = None,
     result: str | None = None,
+    report_only: bool = False,
 ) -> Task:
     """A person's move. A run that held the task ends with it, and nothing it says later counts."""
     task = ledger.locked(tx, task_id)
     transitions.apply(task.status, move, Actor.PERSON)
-    changes: dict[str, object] = {"reason": bounded("reason", reason)}
+    if report_only and (task.status, move) != (Status.HANDOFF_FAILED, Move.RETRY):
+        raise IllegalTransition(
+            f"{task.id} is {task.status}: only work whose report is missing is only reported",
+            remedy=f"holdfast task retry {task.id}",
+        )
+    changes: dict[str, object] = {"reason": bounded("reason", reason), "report_only": report_only}
     if move is Move.BLOCK:
         changes |= {
             "question": question or reason or "what now?",
@@ -171,9 +168,11 @@ def end_run(
     *,
     failure: str | None = None,
     summary: str | None = None,
-    metadata: str = "{}",
+    metadata: JsonObject | None = None,
     error: str | None = None,
 ) -> None:
+    """What was kept of its metadata before stays, unless there is something newer of the same name."""
+    before = row_of(Run, tx.row("run_get", id=run)).metadata
     tx.row(
         "run_end",
         id=run,
@@ -181,9 +180,30 @@ def end_run(
         outcome=outcome,
         failure=failure,
         summary=summary,
-        metadata=metadata,
+        metadata=metadata_text(before | (metadata or {})),
         error=error,
     )
+
+
+def edit(tx: Transaction, task_id: str, change: Edit, *, who: str) -> Task:
+    """Another wish for a task that has not ended; where it stands stays.
+
+    Raises:
+        InvalidRequest: it is done or given up, is working where it should not any more, or has spent what is
+            left of its attempts.
+    """
+    task = ledger.locked(tx, task_id)
+    if task.status in transitions.ENDS - {Status.FAILED}:
+        raise InvalidRequest(f"{task.id} is {task.status}")
+    wanted = change.applied(task)
+    moved = (wanted.workspace_kind, wanted.workspace) != (task.workspace_kind, task.workspace)
+    if moved and task.status is Status.RUNNING:
+        raise InvalidRequest(f"{task.id} is running", remedy="block it first")
+    will_run = task.status in transitions.RELEASED | transitions.TIMED
+    if wanted.max_attempts < task.attempts + will_run:
+        raise InvalidRequest(f"{task.id} has spent {task.attempts} attempts")
+    tx.log(task.board, "edited", who, task=task.id, members=change.members())
+    return ledger.save(tx, wanted)
 
 
 def assign(tx: Transaction, task_id: str, assignee: str, *, who: str) -> Task:

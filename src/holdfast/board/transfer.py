@@ -1,11 +1,12 @@
 """A whole store as lines of JSON, out of one and into another, and what a sound store looks like.
 
-{"holdfast": "board", "schema": 1}
+{"holdfast": "board", "schema": 2}
 {"table": "boards", "row": {...}}
 ...
 {"end": true, "rows": 17, "sha256": "..."}       of all the lines before it
 """
 
+import base64
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeVar
@@ -13,14 +14,16 @@ from typing import Final, TypeVar
 import msgspec
 
 from holdfast.board.database import Transaction, Value
-from holdfast.board.rows import Board, Comment, Event, Link, Run, Task
+from holdfast.board.rows import Board, Comment, Event, File, Link, Run, Task
 from holdfast.errors import Conflict, InvalidRequest
 
 S = TypeVar("S", bound=msgspec.Struct)
 
-SCHEMA: Final = 1
-MAX_LINE: Final = 4 << 20  # bytes: the largest row has a body, a result and a question
+SCHEMA: Final = 2
+MAX_LINE: Final = 8 << 20  # bytes: the largest row is a file, in base64
 _BATCH: Final = 500  # rows read at once
+_BATCH_OF_FILES: Final = 4  # likewise, where each can be large
+_BINARY: Final = "data"  # the one column that is neither text nor a number
 
 # In the order in which rows may refer to each other; the keys give the order of their rows.
 _TABLES: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
@@ -28,16 +31,24 @@ _TABLES: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "tasks": (("id",), Task.__struct_fields__),
     "links": (("parent", "child"), Link.__struct_fields__),
     "runs": (("id",), Run.__struct_fields__),
+    "files": (("id",), (*File.__struct_fields__, _BINARY)),
     "comments": (("task_id", "number"), Comment.__struct_fields__),
     "answers": (("scope", "name"), ("scope", "name", "question", "answer", "at_ms")),
     "caps": (("board", "scope", "name"), ("board", "scope", "name", "most")),
     "events": (("board", "seq"), Event.__struct_fields__),
+}
+# What an export of the first schema does not have, and the database fills in.
+_ADDED: Final = {
+    "boards": {"paused", "archived"},
+    "tasks": {"workspace_kind", "workspace", "max_runtime_s", "report_only"},
+    "runs": {"workspace", "session"},
 }
 _WRONG: Final = {
     "wrong_counters": "its open parents are counted wrongly",
     "wrong_links": "what it waits for does not agree with its parent",
     "wrong_runs": "the task and its run do not agree",
     "wrong_events": "events are missing",
+    "wrong_files": "a file belongs to another task's run",
 }
 
 
@@ -92,7 +103,7 @@ def import_lines(tx: Transaction, lines: Iterable[bytes]) -> int:
     first = next(source, b"")
     digest = hashlib.sha256(first)
     head = _decoded(first, _Head)
-    if head.holdfast != "board" or head.schema != SCHEMA:
+    if head.holdfast != "board" or head.schema not in (1, SCHEMA):
         raise InvalidRequest("this is no export of a board that this Holdfast reads")
     for count, line in enumerate(source):
         if line.startswith(b'{"end"'):
@@ -103,7 +114,7 @@ def import_lines(tx: Transaction, lines: Iterable[bytes]) -> int:
                 raise InvalidRequest(f"the export is not sound: {wrong[0]}")
             return count
         digest.update(line)
-        _insert(tx, _decoded(line, _Line))
+        _insert(tx, _decoded(line, _Line), head.schema)
     raise InvalidRequest("the export was cut off or changed", remedy="use another copy")
 
 
@@ -112,27 +123,45 @@ def _rows(tx: Transaction) -> Iterator[tuple[str, dict[str, str | int | None]]]:
         listed, order = ", ".join(columns), ", ".join(keys)
         after = f" WHERE ({order}) > ({', '.join(f':{key}' for key in keys)})"
         values: dict[str, Value] = {}
+        batch = _BATCH_OF_FILES if table == "files" else _BATCH
         while True:
-            text = f"SELECT {listed} FROM {table}{after if values else ''} ORDER BY {order} LIMIT {_BATCH}"  # noqa: S608
+            text = f"SELECT {listed} FROM {table}{after if values else ''} ORDER BY {order} LIMIT {batch}"  # noqa: S608
             rows = [{name: _plain(value) for name, value in row.items()} for row in tx.select(text, values)]
             yield from ((table, row) for row in rows)
-            if len(rows) < _BATCH:
+            if len(rows) < batch:
                 break
             values = {key: rows[-1][key] for key in keys}
 
 
-def _insert(tx: Transaction, line: _Line) -> None:
-    _, columns = _TABLES.get(line.table, ((), ()))
-    if set(line.row) != set(columns):
+def _insert(tx: Transaction, line: _Line, schema: int) -> None:
+    _, known = _TABLES.get(line.table, ((), ()))
+    missing = _ADDED.get(line.table, set()) if schema == 1 else set()
+    columns = [name for name in known if name not in missing]
+    if set(line.row) != set(columns) or not columns:
         raise InvalidRequest(f"{line.table!r} is no table of a board, or has other columns")
+    values: dict[str, Value] = dict(line.row)
+    if _BINARY in values:
+        values[_BINARY] = _file(line.row)
     marks = ", ".join(f":{name}" for name in columns)
-    tx.select(f"INSERT INTO {line.table} ({', '.join(columns)}) VALUES ({marks})", line.row)  # noqa: S608
+    tx.select(f"INSERT INTO {line.table} ({', '.join(columns)}) VALUES ({marks})", values)  # noqa: S608
+
+
+def _file(row: dict[str, str | int | None]) -> bytes:
+    try:
+        data = base64.b64decode(str(row[_BINARY]), validate=True)
+    except ValueError:
+        raise InvalidRequest("a file in the export is no base64") from None
+    if hashlib.sha256(data).hexdigest() != row["sha256"]:
+        raise InvalidRequest(f"the file {row['id']} in the export was changed", remedy="use another copy")
+    return data
 
 
 def _plain(value: object) -> str | int | None:
     if value is None or isinstance(value, str | int):
         return value
-    raise AssertionError("every column is text or a whole number")
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    raise AssertionError("every column is text, a whole number or bytes")
 
 
 def _decoded(line: bytes, kind: type[S]) -> S:

@@ -116,5 +116,5 @@ def test_times_are_told_in_utc() -> None:
 
 
 def test_the_caps_alone_can_be_asked() -> None:
-    assert caps_reached("coder", capacity=Capacity(board=1), busy=Busy(board=1)) == "cap of the board: 1"
-    assert caps_reached("coder", capacity=Capacity(board=2), busy=Busy(board=1)) is None
+    assert caps_reached("coder", capacity=Capacity(board=1), busy=Busy(board=1), host="h") == "cap of the board: 1"
+    assert caps_reached("coder", capacity=Capacity(board=2), busy=Busy(board=1), host="h") is None

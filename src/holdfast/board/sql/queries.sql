@@ -1,11 +1,17 @@
--- Every question the board asks, by name, for both dialects. A colon marks a value. `LOCK ROWS` and `LOCK FREE ROWS` are
--- the row locks of PostgreSQL; in SQLite a writer is alone anyway, and they are left out.
+-- Every question the board asks, by name, for both dialects. A colon marks a value. `LOCK ROWS`, `LOCK FREE ROWS` and `LOCK BOARD`
+-- are the row locks of PostgreSQL; in SQLite a writer is alone anyway, and they are left out.
 
 -- name: board_add
 INSERT INTO boards (slug, title, created_ms) VALUES (:slug, :title, :now) ON CONFLICT (slug) DO NOTHING RETURNING *;
 
 -- name: board_get
 SELECT * FROM boards WHERE slug = :slug;
+
+-- name: board_lock
+SELECT * FROM boards WHERE slug = :slug LOCK BOARD;
+
+-- name: board_stand
+UPDATE boards SET paused = :paused, archived = :archived WHERE slug = :slug RETURNING *;
 
 -- name: board_list
 SELECT * FROM boards ORDER BY slug;
@@ -51,9 +57,10 @@ SELECT question, answer FROM answers WHERE scope = :scope AND name = :name;
 
 -- name: task_add
 INSERT INTO tasks (id, board, title, body, assignee, status, priority, created_by, created_by_run, created_ms, status_ms,
-    open_parents, generation, attempts, max_attempts, wake_ms, options, waiting_for, reason, version)
+    open_parents, generation, attempts, max_attempts, wake_ms, options, waiting_for, reason, version, workspace_kind,
+    workspace, max_runtime_s)
 VALUES (:id, :board, :title, :body, :assignee, :status, :priority, :created_by, :created_by_run, :now, :now,
-    :open_parents, 0, 0, :max_attempts, :wake_ms, '[]', '', '', 1)
+    :open_parents, 0, 0, :max_attempts, :wake_ms, '[]', '', '', 1, :workspace_kind, :workspace, :max_runtime_s)
 RETURNING *;
 
 -- name: task_get
@@ -65,7 +72,9 @@ SELECT * FROM tasks WHERE id = :id LOCK ROWS;
 -- name: task_save
 UPDATE tasks SET assignee = :assignee, status = :status, status_ms = :status_ms, ended_ms = :ended_ms, run_id = :run_id,
     attempts = :attempts, wake_ms = :wake_ms, question = :question, options = :options, waiting_for = :waiting_for,
-    reason = :reason, result = :result, open_parents = :open_parents, version = version + 1
+    reason = :reason, result = :result, open_parents = :open_parents, title = :title, body = :body, priority = :priority,
+    max_attempts = :max_attempts, workspace_kind = :workspace_kind, workspace = :workspace, max_runtime_s = :max_runtime_s,
+    report_only = :report_only, version = version + 1
 WHERE id = :id AND version = :version
 RETURNING *;
 
@@ -75,17 +84,25 @@ UPDATE tasks SET status = 'running', status_ms = :now, run_id = :run, generation
 WHERE id = (SELECT id FROM tasks WHERE board = :board AND status = 'ready' AND id = :task LOCK FREE ROWS)
 RETURNING *;
 
+-- name: task_free
+SELECT assignee FROM tasks WHERE board = :board AND status = 'ready' AND id = :task LOCK FREE ROWS;
+
+-- name: task_best_of
+SELECT id, priority, created_ms FROM tasks WHERE board = :board AND status = 'ready' AND assignee = :assignee
+ORDER BY priority DESC, created_ms, id LIMIT 1 LOCK FREE ROWS;
+
+-- name: ready_assignees
+WITH RECURSIVE names (name) AS (
+    SELECT min(assignee) FROM tasks WHERE board = :board AND status = 'ready'
+    UNION ALL SELECT (SELECT min(assignee) FROM tasks WHERE board = :board AND status = 'ready' AND assignee > names.name)
+    FROM names WHERE names.name IS NOT NULL
+)
+SELECT name FROM names WHERE name IS NOT NULL LIMIT :most;
+
 -- name: task_claim_next
 UPDATE tasks SET status = 'running', status_ms = :now, run_id = :run, generation = generation + 1,
     attempts = attempts + 1, reason = '', version = version + 1
 WHERE id = (SELECT id FROM tasks WHERE board = :board AND status = 'ready'
-    ORDER BY priority DESC, created_ms, id LIMIT 1 LOCK FREE ROWS)
-RETURNING *;
-
--- name: task_claim_next_of
-UPDATE tasks SET status = 'running', status_ms = :now, run_id = :run, generation = generation + 1,
-    attempts = attempts + 1, reason = '', version = version + 1
-WHERE id = (SELECT id FROM tasks WHERE board = :board AND status = 'ready' AND assignee = :assignee
     ORDER BY priority DESC, created_ms, id LIMIT 1 LOCK FREE ROWS)
 RETURNING *;
 
@@ -109,6 +126,13 @@ SELECT * FROM links WHERE child = :task ORDER BY parent LIMIT :most;
 -- name: links_open_above
 SELECT parent, tasks.status AS status FROM links JOIN tasks ON tasks.id = parent
 WHERE child = :task AND open = 1 ORDER BY parent LIMIT :most;
+
+-- name: results_above
+SELECT tasks.id AS task_id, title, status, result FROM links JOIN tasks ON tasks.id = parent
+WHERE child = :task ORDER BY parent LIMIT :most;
+
+-- name: link_get
+SELECT open FROM links WHERE parent = :parent AND child = :child;
 
 -- name: links_below
 SELECT * FROM links WHERE parent = :task ORDER BY child LIMIT :most;
@@ -148,6 +172,15 @@ UPDATE runs SET ended_ms = :now, outcome = :outcome, failure = :failure, summary
     error = :error
 WHERE id = :id AND outcome IS NULL RETURNING *;
 
+-- name: run_set
+UPDATE runs SET workspace = :workspace, session = :session, metadata = :metadata WHERE id = :id RETURNING *;
+
+-- name: runs_held
+SELECT * FROM runs WHERE host = :host AND outcome IS NULL ORDER BY started_ms, id;
+
+-- name: runs_open
+SELECT count(*) AS count FROM runs WHERE board = :board AND outcome IS NULL;
+
 -- name: runs_expired
 SELECT runs.id AS id, task_id, generation FROM runs
 WHERE board = :board AND outcome IS NULL AND lease_until_ms <= :now ORDER BY lease_until_ms LIMIT :most;
@@ -165,6 +198,33 @@ RETURNING *;
 
 -- name: comments_of_task
 SELECT * FROM comments WHERE task_id = :task ORDER BY number DESC LIMIT :most;
+
+-- name: file_put
+INSERT INTO files (id, task_id, run_id, name, size, sha256, author, at_ms, data)
+VALUES (:id, :task, :run, :name, :size, :sha256, :author, :now, :data)
+ON CONFLICT (task_id, coalesce(run_id, ''), name) DO UPDATE SET size = excluded.size, sha256 = excluded.sha256,
+    author = excluded.author, at_ms = excluded.at_ms, data = excluded.data
+RETURNING id, task_id, run_id, name, size, sha256, author, at_ms;
+
+-- name: files_of
+SELECT id, task_id, run_id, name, size, sha256, author, at_ms FROM files
+WHERE task_id = :task AND coalesce(run_id, '') = :run ORDER BY name;
+
+-- name: file_get
+SELECT sha256, data FROM files WHERE task_id = :task AND coalesce(run_id, '') = :run AND name = :name;
+
+-- name: offer_get
+SELECT profiles, at_ms FROM offers WHERE board = :board AND host = :host;
+
+-- name: offer_set
+INSERT INTO offers (board, host, profiles, at_ms) VALUES (:board, :host, :profiles, :now)
+ON CONFLICT (board, host) DO UPDATE SET profiles = excluded.profiles, at_ms = excluded.at_ms;
+
+-- name: offers_since
+SELECT host, profiles FROM offers WHERE board = :board AND at_ms >= :since ORDER BY host LIMIT :most;
+
+-- name: wrong_files
+SELECT files.task_id AS id FROM files JOIN runs ON runs.id = files.run_id WHERE runs.task_id <> files.task_id;
 
 -- name: wrong_counters
 SELECT id FROM tasks WHERE open_parents <> (SELECT count(*) FROM links WHERE child = tasks.id AND open = 1);
