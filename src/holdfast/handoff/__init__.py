@@ -1,0 +1,1 @@
+"""How a worker without a database says what became of its task."""

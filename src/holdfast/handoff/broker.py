@@ -1,0 +1,107 @@
+"""Where every channel ends: an envelope becomes a verb of the store, if it comes from who it says.
+
+The token is minted anew from the run's own row, so a run can only speak for itself. Whether it still may is
+the store's decision, in the same transaction as what it asks for.
+"""
+
+import logging
+from typing import Final
+
+import msgspec
+
+from holdfast.board.rows import Detail, Run, RunRef
+from holdfast.board.store import Store
+from holdfast.errors import (
+    HoldfastError,
+    NotFound,
+    OperationFailed,
+    StaleRun,
+    StoreDamaged,
+    TokenRefused,
+    Unreachable,
+)
+from holdfast.handoff import envelope, verbs
+from holdfast.handoff.envelope import Answer, Envelope
+
+log = logging.getLogger(__name__)
+
+MAX_SHOWN: Final = 4 * 1024 * 1024  # bytes of a task with its comments and runs; the oldest are left out
+_NO_ANSWER: Final = (Unreachable, StoreDamaged, OperationFailed)  # the store does not say whether it happened
+
+
+class Broker:
+    """Carries out envelopes on one store, in the thread that the store belongs to."""
+
+    def __init__(self, store: Store, key: bytes) -> None:
+        self._store = store
+        self._key = key
+
+    def carry_out(self, letter: Envelope) -> Answer:
+        """What the store says to it. The same envelope again gets the same answer and changes nothing.
+
+        Raises:
+            Unreachable, StoreDamaged, OperationFailed: the store cannot be used. This is no answer: the
+                envelope must be kept, and carried out when the store is back.
+        """
+        try:
+            return Answer(id=letter.id, result=self._asked(self._sender_of(letter), letter))
+        except _NO_ANSWER:
+            raise
+        except HoldfastError as exc:
+            log.info("an envelope was refused", extra={"run_id": letter.run[:64], "method": letter.verb[:64]})
+            return envelope.refusal(letter.id, exc)
+        except Exception:
+            log.exception("an envelope could not be carried out", extra={"run_id": letter.run[:64]})
+            return envelope.refusal(letter.id, OperationFailed("internal error"))
+
+    def _sender_of(self, letter: Envelope) -> Run:
+        """Raises TokenRefused for a run that is not there as for a mac that is not its own."""
+        try:
+            run = self._store.run(letter.run)
+        except NotFound:
+            run = None
+        if run is None or not envelope.check(
+            letter, envelope.mint(self._key, run.board, run.task_id, run.id, run.generation)
+        ):
+            raise TokenRefused("the envelope is not signed by this run")
+        return run
+
+    def _asked(self, run: Run, letter: Envelope) -> dict[str, object]:
+        store, ref, id = self._store, RunRef(letter.run, letter.generation), letter.id
+        match verbs.decode(letter.verb, letter.args):
+            case verbs.Show():
+                if ref != run.ref:
+                    raise StaleRun(f"{run.id} is not generation {letter.generation}")
+                return {"detail": _built(shown(store.show(run.task_id)))}
+            case verbs.Heartbeat() as asked:
+                return {"run": _built(store.heartbeat(ref, note=asked.note))}
+            case verbs.Comment() as asked:
+                return {"comment": _built(store.run_comment(ref, id, asked.body))}
+            case verbs.Create() as asked:
+                return {"task": _built(store.create_child(ref, id, asked.task()))}
+            case verbs.RequestReview() as asked:
+                task = store.request_review(ref, id, asked.summary, metadata=asked.metadata)
+            case verbs.Complete() as asked:
+                task = store.complete(ref, id, asked.summary, metadata=asked.metadata)
+            case verbs.Block() as asked:
+                task = store.block(
+                    ref, id, asked.question, options=asked.options, waiting_for=asked.waiting_for
+                )
+            case unknown:
+                raise AssertionError(f"{type(unknown).__name__} is in the table and nobody carries it out")
+        return {"task": _built(task)}
+
+
+def shown(detail: Detail) -> Detail:
+    """As much of it as fits: no events, and the newest comments and runs."""
+    detail = msgspec.structs.replace(detail, events=[])
+    while (detail.comments or detail.runs) and len(msgspec.json.encode(detail)) > MAX_SHOWN:
+        comments, runs = detail.comments, detail.runs
+        detail = msgspec.structs.replace(
+            detail, comments=comments[(len(comments) + 1) // 2 :], runs=runs[(len(runs) + 1) // 2 :]
+        )
+    return detail
+
+
+def _built(row: msgspec.Struct) -> object:
+    return msgspec.to_builtins(row)

@@ -1,0 +1,130 @@
+"""The one message that every channel carries, and the capability it is signed with. Pure module.
+
+A token is an HMAC of (board, task, run, generation) under a key that only the dispatcher's home holds, so
+nothing is stored for it. An envelope carries an HMAC of itself under that token, never the token. Its
+arguments are signed as the bytes they are: there is no second way to write them that would have to agree.
+"""
+
+import hashlib
+import hmac
+import re
+from typing import Final
+
+import msgspec
+
+from holdfast.board.rows import JsonObject
+from holdfast.errors import FACES, HoldfastError, OperationFailed, RemoteProtocolError, UsageError, face
+
+SCHEMA: Final = 1
+VERSION: Final = 1
+MAX_ENVELOPE: Final = 512 * 1024  # bytes: the longest report with its metadata, and not much more
+MAX_GRANT: Final = 64 * 1024  # bytes of run.json; a few paths and a token
+ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # also a file's name, so it can be no other name
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
+    """What `.holdfast/run.json` holds: who a worker is, and where it is heard."""
+
+    schema: int = SCHEMA
+    board: str
+    task: str
+    run: str
+    generation: int
+    token: str
+    socket: str  # empty when there is none
+    outbox: str
+    command: list[str]  # the beginning of a command line that runs `holdfast`
+
+    def __repr__(self) -> str:
+        return f"Grant(run={self.run!r}, generation={self.generation})"  # logs and tracebacks show no token
+
+
+class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+    v: int = VERSION
+    id: str
+    run: str
+    generation: int
+    verb: str
+    args: msgspec.Raw
+    mac: str
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """An error as its class and code tell it; both are stable, the message is for people."""
+
+    code: int
+    kind: str
+    message: str
+    remedy: str | None = None
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """Either what the board answered or what is wrong. The same envelope gets the same one."""
+
+    id: str
+    result: JsonObject | None = None
+    error: Problem | None = None
+
+
+def mint(key: bytes, board: str, task: str, run: str, generation: int) -> str:
+    """The token of this run and of no other."""
+    return _mac(key, ["holdfast run", SCHEMA, board, task, run, generation])
+
+
+def seal(grant: Grant, verb: str, args: JsonObject, *, id: str) -> Envelope:
+    """Raises UsageError for an id that is none, or arguments that are no JSON."""
+    if not ID.fullmatch(id):
+        raise UsageError("the id of an envelope is 1 to 64 of A-Z, a-z, 0-9, - and _")
+    try:
+        packed = msgspec.Raw(msgspec.json.encode(args))
+    except (TypeError, ValueError, RecursionError):
+        raise UsageError("the arguments are no JSON") from None
+    unsigned = Envelope(id=id, run=grant.run, generation=grant.generation, verb=verb, args=packed, mac="")
+    return msgspec.structs.replace(unsigned, mac=_signature(unsigned, grant.token))
+
+
+def check(envelope: Envelope, token: str) -> bool:
+    """Was it made by somebody who has the token? Takes the same time whatever is wrong."""
+    return hmac.compare_digest(_signature(envelope, token).encode(), envelope.mac.encode())
+
+
+def encode(envelope: Envelope) -> bytes:
+    """One line, without its end. Raises UsageError when it is too large for any channel."""
+    data = msgspec.json.encode(envelope)
+    if len(data) > MAX_ENVELOPE:
+        raise UsageError(f"an envelope has at most {MAX_ENVELOPE} bytes", remedy="say it in fewer words")
+    return data
+
+
+def decode(data: bytes) -> Envelope:
+    """Raises RemoteProtocolError when this is no envelope; nothing of it is repeated in the error."""
+    if len(data) > MAX_ENVELOPE:
+        raise RemoteProtocolError(f"an envelope has at most {MAX_ENVELOPE} bytes")
+    try:
+        envelope = msgspec.json.decode(data, type=Envelope)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        raise RemoteProtocolError("this is no envelope") from None
+    if envelope.v != VERSION or not ID.fullmatch(envelope.id):
+        raise RemoteProtocolError("this is no envelope of this version")
+    return envelope
+
+
+def refusal(id: str, exc: HoldfastError) -> Answer:
+    """The answer that says what is wrong."""
+    problem = Problem(code=face(exc).rpc, kind=type(exc).__name__, message=str(exc), remedy=exc.remedy)
+    return Answer(id=id, error=problem)
+
+
+def error_of(problem: Problem) -> HoldfastError:
+    """The error that it was on the other side."""
+    kinds = {cls.__name__: cls for cls in FACES}
+    return kinds.get(problem.kind, OperationFailed)(problem.message, remedy=problem.remedy)
+
+
+def _signature(envelope: Envelope, token: str) -> str:
+    head: list[str | int] = [envelope.v, envelope.id, envelope.run, envelope.generation, envelope.verb]
+    return _mac(token.encode(), [*head, hashlib.sha256(bytes(envelope.args)).hexdigest()])
+
+
+def _mac(key: bytes, parts: list[str | int]) -> str:
+    return hmac.new(key, msgspec.json.encode(parts), hashlib.sha256).hexdigest()

@@ -1,0 +1,66 @@
+"""The key under which a home's tokens are minted: HOME/handoff.key, made once, for its owner alone."""
+
+import contextlib
+import os
+import secrets
+import stat
+from pathlib import Path
+from typing import Final
+
+from holdfast.errors import StartupError
+
+NAME: Final = "handoff.key"
+SIZE: Final = 32  # bytes, as the hash it is used with
+
+
+def load(home: Path) -> bytes:
+    """The key of this home; the first who asks makes it.
+
+    Raises:
+        StartupError: it cannot be made or read, or others than its owner can read it.
+    """
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            return _read(home / NAME)
+        _make(home)
+        return _read(home / NAME)
+    except OSError as exc:
+        raise StartupError(f"cannot use {home / NAME}: {exc.strerror}") from None
+
+
+def _make(home: Path) -> None:
+    """Whole or not at all: whoever is killed half way leaves no key, and of two makers one wins."""
+    hidden = home / f".{NAME}.{secrets.token_hex(4)}"
+    fd = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        with open(fd, "wb") as file:
+            file.write(secrets.token_bytes(SIZE))
+            file.flush()
+            os.fsync(fd)
+        with contextlib.suppress(FileExistsError):
+            os.link(hidden, home / NAME)
+    finally:
+        hidden.unlink()
+    folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _read(place: Path) -> bytes:
+    with open(os.open(place, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+        status = os.fstat(file.fileno())
+        key = file.read(SIZE + 1)
+    if (
+        not stat.S_ISREG(status.st_mode)
+        or status.st_uid != os.geteuid()
+        or stat.S_IMODE(status.st_mode) & 0o077
+    ):
+        raise StartupError(f"{place} is not its owner's alone", remedy=f"chmod 600 {place}")
+    if len(key) != SIZE:
+        raise StartupError(
+            f"{place} is no key", remedy="remove it; runs that are under way cannot report then"
+        )
+    return key

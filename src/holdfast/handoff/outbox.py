@@ -1,0 +1,188 @@
+"""The dispatcher's side of the files in a workspace.
+
+    .holdfast/
+      .gitignore        nothing in here is work
+      run.json          the grant, replaced whole
+      outbox/ID.json    an envelope, put there whole by the worker; ID.bad if it was none
+      answers/ID.json   its answer, put there whole before the envelope is removed
+
+The worker owns all of it and may be hostile. Directories are opened one below the other without following
+links, names are used in the directory that was really reached, and only regular files are read. So whatever
+is linked, swapped or planted in here, nothing outside is read or written.
+"""
+
+import contextlib
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from holdfast.errors import INTERNAL, HoldfastError, OperationFailed, RemoteProtocolError
+from holdfast.handoff import envelope
+from holdfast.handoff.envelope import ID, MAX_ENVELOPE, Answer, Envelope, Grant
+
+MAX_NAMES: Final = (
+    4096  # entries of an outbox looked at in one go: a worker cannot keep us reading its directory
+)
+MAX_AT_ONCE: Final = 256  # envelopes carried out in one go, so that other workspaces get their turn
+
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe is opened without waiting
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def place_of(workspace: Path) -> Path:
+    """Where a worker of this workspace puts its envelopes; for the grant."""
+    return workspace / ".holdfast" / "outbox"
+
+
+def lay_out(workspace: Path, grant: Grant) -> Path:
+    """Make everything a worker needs for its report; the path of run.json.
+
+    What is there of an earlier run stays. What is in the way, a link for example, is moved aside or removed.
+
+    Raises:
+        OperationFailed: the workspace is no directory, is a link, or cannot be written.
+    """
+    try:
+        with _opened(str(workspace)) as top, _made(top, ".holdfast") as own:
+            for name in ("outbox", "answers"):
+                with _made(own, name):
+                    pass
+            _put(own, ".gitignore", b"*\n", durable=False)
+            _put(own, "run.json", msgspec.json.encode(grant), durable=True)
+    except OSError as exc:
+        raise OperationFailed(f"cannot prepare {workspace} for a report: {exc.strerror}") from None
+    return workspace / ".holdfast" / "run.json"
+
+
+def ingest(workspace: Path, carry_out: Callable[[Envelope], Answer]) -> int:
+    """Carry out what waits in the outbox, the oldest first, and answer it; how many.
+
+    A file is removed once its answer is there. Killed at any moment, the same file is read again, which is
+    harmless: its envelope has an id. A file that is no envelope is answered as well, and kept as ID.bad;
+    so is one on which we failed ourselves.
+
+    Raises:
+        HoldfastError: what `carry_out` raises because it cannot tell; the file stays for the next time.
+    """
+    with contextlib.ExitStack() as opened:
+        try:
+            top = opened.enter_context(_opened(str(workspace)))
+            own = opened.enter_context(_opened(".holdfast", top))
+            outbox = opened.enter_context(_opened("outbox", own))
+            answers = opened.enter_context(_made(own, "answers"))
+            names = _waiting(outbox)
+        except OSError:  # there is none, or no longer, or it is not what we made
+            return 0
+        return sum(_one(outbox, answers, name, carry_out) for name in names)
+
+
+def _one(outbox: int, answers: int, name: str, carry_out: Callable[[Envelope], Answer]) -> int:
+    id = name.removesuffix(".json")
+    bad = False
+    try:
+        letter = _read(outbox, name)
+        if letter.id != id:
+            raise RemoteProtocolError("the envelope has another id than its file")
+    except FileNotFoundError:
+        return 0
+    except (HoldfastError, OSError) as exc:
+        why = exc if isinstance(exc, HoldfastError) else RemoteProtocolError("this is no regular file")
+        answer, bad = envelope.refusal(id, why), True
+    else:
+        answer = carry_out(letter)
+        bad = (
+            answer.error is not None and answer.error.code == INTERNAL.rpc
+        )  # our fault: nothing is thrown away
+    try:
+        _put(answers, f"{id}.json", msgspec.json.encode(answer), durable=False)
+        if bad:
+            _aside(outbox, name, f"{id}.bad")
+        else:
+            os.unlink(name, dir_fd=outbox)
+    except (
+        OSError
+    ):  # no room for the answer, or the worker is in the way: it is done, and will be answered again
+        return 0
+    return 1
+
+
+def _waiting(outbox: int) -> list[str]:
+    """Names of envelopes in the order in which they were put there, as far as the file system tells."""
+    found = []
+    with os.scandir(outbox) as entries:
+        for number, entry in enumerate(entries):
+            if number >= MAX_NAMES:
+                break
+            if entry.name.endswith(".json") and ID.fullmatch(entry.name.removesuffix(".json")):
+                with contextlib.suppress(OSError):
+                    found.append((entry.stat(follow_symlinks=False).st_mtime_ns, entry.name))
+    return [name for _, name in sorted(found)[:MAX_AT_ONCE]]
+
+
+def _read(folder: int, name: str) -> Envelope:
+    fd = os.open(name, _READ, dir_fd=folder)
+    with open(fd, "rb") as file:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise RemoteProtocolError("this is no regular file")
+        if status.st_size > MAX_ENVELOPE:
+            raise RemoteProtocolError(f"an envelope has at most {MAX_ENVELOPE} bytes")
+        return envelope.decode(file.read(MAX_ENVELOPE + 1))
+
+
+def _put(folder: int, name: str, data: bytes, *, durable: bool) -> None:
+    """Replace a file whole. A link of that name is replaced and not followed."""
+    hidden = f".{secrets.token_hex(8)}"
+    try:
+        with open(os.open(hidden, _NEW, 0o600, dir_fd=folder), "wb") as file:
+            file.write(data)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        try:
+            os.rename(hidden, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except IsADirectoryError:
+            _aside(folder, name)
+            os.rename(hidden, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(hidden, dir_fd=folder)
+        raise
+    if durable:
+        os.fsync(folder)
+
+
+def _aside(folder: int, name: str, new: str | None = None) -> None:
+    """Out of the way, under `new` if that is free of directories."""
+    try:
+        os.rename(name, new or f".{secrets.token_hex(8)}", src_dir_fd=folder, dst_dir_fd=folder)
+    except (IsADirectoryError, NotADirectoryError, FileExistsError):
+        os.rename(name, f".{secrets.token_hex(8)}", src_dir_fd=folder, dst_dir_fd=folder)
+
+
+@contextlib.contextmanager
+def _made(above: int, name: str) -> Iterator[int]:
+    """The directory of this name, new if there is none; anything else of that name is moved aside."""
+    try:
+        os.mkdir(name, 0o700, dir_fd=above)
+    except FileExistsError:
+        if not stat.S_ISDIR(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode):
+            _aside(above, name)
+            os.mkdir(name, 0o700, dir_fd=above)
+    with _opened(name, above) as fd:
+        yield fd
+
+
+@contextlib.contextmanager
+def _opened(name: str, above: int | None = None) -> Iterator[int]:
+    fd = os.open(name, _FOLDER, dir_fd=above)
+    try:
+        yield fd
+    finally:
+        os.close(fd)

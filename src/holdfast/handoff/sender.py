@@ -1,0 +1,198 @@
+"""The worker's side: one envelope, by whichever channel takes it.
+
+The socket is asked first. Where a sandbox refuses it, nobody listens, or the other side dies before it has
+answered, the very same envelope goes to the outbox: it has its id, so what happened already happens once.
+"""
+
+import contextlib
+import errno
+import os
+import secrets
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from holdfast.board.rows import JsonObject
+from holdfast.errors import NotFound, OperationFailed, Unreachable, UsageError
+from holdfast.handoff import envelope, verbs
+from holdfast.handoff.envelope import MAX_GRANT, SCHEMA, Answer, Envelope, Grant
+
+Channel: TypeAlias = Literal["auto", "socket", "outbox"]
+
+VARIABLE: Final = "HOLDFAST_RUN"  # the path of a run.json
+PLACE: Final = Path(".holdfast") / "run.json"
+WAIT_S: Final = 10.0  # for an answer; the dispatcher looks into outboxes several times a second
+MAX_ANSWER: Final = 16 * 1024 * 1024  # bytes; the board's own bound on what it shows is below that
+FIRST_LOOK_S: Final = 0.01  # for an answer in a file
+LOOK_S: Final = 0.1  # at most between two looks
+
+ACCEPTED: Final = "accepted"  # member of a result: the envelope is in the outbox and will be read from there
+
+
+class Sender:
+    """Says things for one run."""
+
+    def __init__(self, grant: Grant) -> None:
+        self.grant = grant
+
+    @classmethod
+    def find(cls, start: Path | None = None, environ: Mapping[str, str] | None = None) -> "Sender":
+        """By $HOLDFAST_RUN, or the nearest `.holdfast/run.json` in or above `start`.
+
+        Raises:
+            NotFound: there is none: this is no workspace of a run.
+            UsageError: it is damaged, or of another version.
+        """
+        named = (os.environ if environ is None else environ).get(VARIABLE)
+        here = (start or Path.cwd()).absolute()
+        places = [Path(named)] if named else [folder / PLACE for folder in (here, *here.parents)]
+        for place in places:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                return cls(_grant(place))
+        raise NotFound(
+            "this is no workspace of a run: there is no .holdfast/run.json here or above",
+            remedy=f"go to the task's workspace, or name its run.json in {VARIABLE}",
+        )
+
+    def send(
+        self,
+        verb: str,
+        args: JsonObject,
+        *,
+        id: str | None = None,
+        channel: Channel = "auto",
+        wait_s: float = WAIT_S,
+    ) -> Answer:
+        """Say it once, and wait up to `wait_s` for the answer on each channel that is tried.
+
+        What the outbox took and nobody answered in time gets the result {"accepted": "outbox"}: it is on
+        disk and will be read. With an `id` it can be said again; it happens once and the answer is the same.
+
+        Raises:
+            MethodNotFound, UsageError: there is no such verb, or these are not its arguments.
+            Unreachable: no channel took it, or with `channel="socket"` nobody answered.
+        """
+        verbs.convert(verb, args)
+        letter = envelope.seal(self.grant, verb, args, id=id or _fresh_id())
+        data = envelope.encode(letter)
+        if channel != "outbox":
+            try:
+                return self._over_socket(letter, data, wait_s)
+            except OSError as exc:
+                if channel == "socket":
+                    raise Unreachable(
+                        f"nobody answered on the socket: {exc.strerror or exc}", remedy="--channel outbox"
+                    ) from None
+        self._into_outbox(letter, data)
+        return self._from_answers(letter, wait_s, keep=id is not None)
+
+    def _over_socket(self, letter: Envelope, data: bytes, wait_s: float) -> Answer:
+        """Raises OSError when there is no answer, for whatever reason."""
+        if not self.grant.socket:
+            raise FileNotFoundError(errno.ENOENT, "this run has no socket")
+        until = time.monotonic() + wait_s
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(wait_s)
+            sock.connect(self.grant.socket)
+            sock.sendall(data + b"\n")
+            said = bytearray()
+            while not said.endswith(b"\n"):
+                sock.settimeout(max(0.001, until - time.monotonic()))
+                part = sock.recv(65536)
+                if not part or len(said) > MAX_ANSWER:
+                    raise ConnectionResetError(errno.ECONNRESET, "it was closed before the answer")
+                said += part
+        answer = _answer(bytes(said))
+        if answer is None or answer.id != letter.id:
+            raise ConnectionResetError(errno.EPROTO, "what came is no answer to this")
+        return answer
+
+    def _into_outbox(self, letter: Envelope, data: bytes) -> None:
+        """When this returns the envelope is on disk under its name, whole."""
+        name = f"{letter.id}.json"
+        hidden = f".{letter.id}.{secrets.token_hex(4)}"
+        try:
+            folder = os.open(self.grant.outbox, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError as exc:
+            raise _no_way_out(exc) from None
+        try:
+            fd = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
+            try:
+                with open(fd, "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(fd)
+                os.rename(hidden, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.unlink(hidden, dir_fd=folder)
+                raise
+            os.fsync(folder)
+        except OSError as exc:
+            raise _no_way_out(exc) from None
+        finally:
+            os.close(folder)
+
+    def _from_answers(self, letter: Envelope, wait_s: float, *, keep: bool) -> Answer:
+        """An answer to an id that nobody else knows is removed once it was read."""
+        place = Path(self.grant.outbox).parent / "answers" / f"{letter.id}.json"
+        until = time.monotonic() + wait_s
+        pause = FIRST_LOOK_S
+        while (answer := _read_answer(place)) is None or answer.id != letter.id:
+            left = until - time.monotonic()
+            if left <= 0:
+                return Answer(id=letter.id, result={ACCEPTED: "outbox"})
+            time.sleep(min(pause, left))
+            pause = min(pause * 2, LOOK_S)
+        if not keep:
+            with contextlib.suppress(OSError):
+                place.unlink()
+        return answer
+
+
+def _grant(place: Path) -> Grant:
+    try:
+        with place.open("rb") as file:
+            data = file.read(MAX_GRANT + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as exc:
+        raise OperationFailed(f"cannot read {place}: {exc.strerror}") from None
+    try:
+        grant = msgspec.json.decode(data, type=Grant)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        raise UsageError(f"{place} does not describe a run") from None
+    if grant.schema != SCHEMA:
+        raise UsageError(f"{place} is of version {grant.schema}, not {SCHEMA}", remedy="upgrade holdfast")
+    return grant
+
+
+def _fresh_id() -> str:
+    return f"{time.time_ns():x}-{secrets.token_hex(6)}"
+
+
+def _read_answer(place: Path) -> Answer | None:
+    """None while there is none; it is put there whole."""
+    try:
+        with place.open("rb") as file:
+            return _answer(file.read(MAX_ANSWER + 1))
+    except OSError:
+        return None
+
+
+def _answer(data: bytes) -> Answer | None:
+    try:
+        return msgspec.json.decode(data, type=Answer)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+
+
+def _no_way_out(exc: OSError) -> Unreachable:
+    return Unreachable(
+        f"the outbox does not take it: {exc.strerror}",
+        remedy="let the worker write to its workspace, or allow it the socket",
+    )

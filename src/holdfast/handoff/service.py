@@ -1,0 +1,149 @@
+"""The socket of the handoff: one line is an envelope, one line is its answer.
+
+An envelope that the store could neither carry out nor refuse gets no answer: the connection ends, and the
+sender has the outbox. Store and broker live in one thread of their own.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from holdfast.board.store import Store
+from holdfast.errors import HoldfastError, RemoteProtocolError, StartupError
+from holdfast.handoff import envelope
+from holdfast.handoff.broker import Broker
+from holdfast.handoff.envelope import MAX_ENVELOPE, Answer
+from holdfast.server import peers
+
+log = logging.getLogger(__name__)
+
+MAX_CLIENTS: Final = 64  # at once, of all workers of a home; one more is sent away, and has its outbox
+IDLE_S: Final = 60.0  # a client that says nothing for that long makes room for others
+BACKLOG: Final = 128  # connections the kernel holds for us
+
+
+class Service:
+    """Answers envelopes of any run of one home."""
+
+    def __init__(self, open_store: Callable[[], Store], key: bytes) -> None:
+        self._open_store = open_store
+        self._key = key
+        self._clients: set[asyncio.Task[None]] = set()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="handoff")
+        self._store: Store | None = None
+        self._broker: Broker | None = None
+
+    @contextlib.asynccontextmanager
+    async def listening(self, path: Path) -> AsyncIterator[None]:
+        """Listen at `path` inside the block, in place of whoever listened there before.
+
+        Raises:
+            StartupError: it cannot listen there.
+            HoldfastError: the store cannot be opened.
+        """
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(self._thread, self._open)
+            with _bound(path) as sock:
+                server = await asyncio.start_unix_server(self._client, sock=sock, limit=MAX_ENVELOPE + 1)
+                try:
+                    yield
+                finally:
+                    server.close()
+                    for task in self._clients:
+                        task.cancel()
+                    await asyncio.gather(*self._clients, return_exceptions=True)
+        finally:
+            await loop.run_in_executor(self._thread, self._close)
+            self._thread.shutdown(wait=False)
+
+    def _open(self) -> None:
+        self._store = self._open_store()
+        self._broker = Broker(self._store, self._key)
+
+    def _close(self) -> None:
+        self._broker = None
+        if self._store is not None:
+            self._store.close()
+
+    async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            raise AssertionError("a stream's callback runs in a task of its own")
+        self._clients.add(task)
+        try:
+            if len(self._clients) <= MAX_CLIENTS and _is_ours(writer):
+                await self._converse(reader, writer)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError) as exc:
+            log.debug("a client is gone", extra={"reason": type(exc).__name__})
+        except HoldfastError as exc:
+            log.warning("the store does not answer", extra={"reason": type(exc).__name__})
+        finally:
+            self._clients.discard(task)
+            writer.close()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            try:
+                async with asyncio.timeout(IDLE_S):
+                    line = await reader.readuntil(b"\n")
+            except asyncio.LimitOverrunError:
+                writer.write(_line(envelope.refusal("", RemoteProtocolError("the line is too long"))))
+                await writer.drain()
+                return
+            writer.write(_line(await self._answer(line)))
+            async with asyncio.timeout(IDLE_S):
+                await writer.drain()
+
+    async def _answer(self, line: bytes) -> Answer:
+        try:
+            letter = envelope.decode(line.rstrip(b"\n"))
+        except RemoteProtocolError as exc:
+            return envelope.refusal("", exc)
+        if self._broker is None:
+            raise ConnectionAbortedError
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._broker.carry_out, letter)
+
+
+def _line(answer: Answer) -> bytes:
+    return msgspec.json.encode(answer) + b"\n"
+
+
+def _is_ours(writer: asyncio.StreamWriter) -> bool:
+    uid = peers.uid_of_unix_peer(writer.get_extra_info("socket"))
+    return peers.allowed(uid, own=os.getuid())
+
+
+@contextlib.contextmanager
+def _bound(path: Path) -> Iterator[socket.socket]:
+    """A socket for our user alone, ready under its name from the first moment there is one."""
+    hidden = path.with_name(f".{secrets.token_hex(4)}")
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.bind(str(hidden))
+        hidden.chmod(0o600)
+        sock.listen(BACKLOG)
+        here = hidden.stat().st_ino
+        hidden.rename(path)
+    except OSError as exc:
+        sock.close()
+        with contextlib.suppress(OSError):
+            hidden.unlink()
+        raise StartupError(f"cannot listen on {path}: {exc.strerror or exc}") from None
+    try:
+        yield sock
+    finally:
+        sock.close()
+        with contextlib.suppress(OSError):
+            if path.stat().st_ino == here:  # somebody else may have come after us
+                path.unlink()

@@ -1,0 +1,130 @@
+import msgspec
+import pytest
+
+from holdfast.errors import FACES, HoldfastError, RemoteProtocolError, StaleRun, UsageError, face
+from holdfast.handoff import envelope
+from holdfast.handoff.envelope import MAX_ENVELOPE, Envelope, Grant, Problem
+
+KEY = b"k" * 32
+TOKEN = envelope.mint(KEY, "b", "t_1", "r_1", 3)
+
+
+def grant(**changes: object) -> Grant:
+    made = Grant(
+        board="b",
+        task="t_1",
+        run="r_1",
+        generation=3,
+        token=TOKEN,
+        socket="/s",
+        outbox="/o",
+        command=["holdfast"],
+    )
+    return msgspec.structs.replace(made, **changes)
+
+
+def sealed() -> Envelope:
+    return envelope.seal(grant(), "complete", {"summary": "done"}, id="e-1")
+
+
+def test_a_token_is_of_one_run_of_one_task_of_one_board_under_one_key() -> None:
+    others = [
+        envelope.mint(b"l" * 32, "b", "t_1", "r_1", 3),
+        envelope.mint(KEY, "c", "t_1", "r_1", 3),
+        envelope.mint(KEY, "b", "t_2", "r_1", 3),
+        envelope.mint(KEY, "b", "t_1", "r_2", 3),
+        envelope.mint(KEY, "b", "t_1", "r_1", 4),
+    ]
+    assert len({TOKEN, *others}) == 6
+    assert envelope.mint(KEY, "b", "t_1", "r_1", 3) == TOKEN
+
+
+def test_names_that_run_into_each_other_do_not_make_the_same_token() -> None:
+    assert envelope.mint(KEY, "a", "bc", "r", 1) != envelope.mint(KEY, "ab", "c", "r", 1)
+
+
+def test_a_sealed_envelope_is_known_by_its_token_also_after_the_journey() -> None:
+    letter = sealed()
+    assert envelope.check(letter, TOKEN)
+    arrived = envelope.decode(envelope.encode(letter))
+    assert arrived == letter
+    assert envelope.check(arrived, TOKEN)
+    assert not envelope.check(letter, envelope.mint(KEY, "b", "t_1", "r_1", 4))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"id": "e-2"},
+        {"run": "r_2"},
+        {"generation": 4},
+        {"verb": "block"},
+        {"args": msgspec.Raw(b'{"summary":"other"}')},
+        {"args": msgspec.Raw(b'{"summary": "done"}')},
+        {"mac": "0" * 64},
+        {"mac": ""},
+        {"mac": "\u00e9"},
+        {"v": 2},
+    ],
+    ids=str,
+)
+def test_whatever_is_changed_breaks_the_seal(change: dict[str, object]) -> None:
+    assert not envelope.check(msgspec.structs.replace(sealed(), **change), TOKEN)
+
+
+def test_the_token_is_in_no_envelope_and_in_no_description_of_a_grant() -> None:
+    assert TOKEN.encode() not in envelope.encode(sealed())
+    assert TOKEN not in repr(grant())
+    assert TOKEN not in str(grant())
+
+
+@pytest.mark.parametrize("id", ["", "a/b", "..", "x" * 65, "a.json", "a\n"])
+def test_an_id_is_the_name_of_a_file_and_nothing_else(id: str) -> None:
+    with pytest.raises(UsageError):
+        envelope.seal(grant(), "show", {}, id=id)
+    with pytest.raises(RemoteProtocolError):
+        envelope.decode(msgspec.json.encode(msgspec.structs.replace(sealed(), id=id)))
+
+
+@pytest.mark.parametrize("args", [{"summary": object()}, {"summary": "\ud800"}])
+def test_arguments_that_are_no_json_are_not_sealed(args: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        envelope.seal(grant(), "complete", args, id="e")
+
+
+def test_an_envelope_too_large_is_neither_sent_nor_read() -> None:
+    letter = envelope.seal(grant(), "complete", {"summary": "x" * MAX_ENVELOPE}, id="e")
+    with pytest.raises(UsageError):
+        envelope.encode(letter)
+    with pytest.raises(RemoteProtocolError):
+        envelope.decode(msgspec.json.encode(letter))
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"{}", b"[]", b"null", b"\xff", b"[" * 10_000, b'{"v":1,"id":"e","run":"r"}'],
+    ids=["empty", "no members", "array", "null", "no text", "deep", "half"],
+)
+def test_bytes_that_are_no_envelope_are_refused(data: bytes) -> None:
+    with pytest.raises(RemoteProtocolError):
+        envelope.decode(data)
+
+
+def test_an_envelope_of_another_version_is_refused() -> None:
+    with pytest.raises(RemoteProtocolError):
+        envelope.decode(msgspec.json.encode(msgspec.structs.replace(sealed(), v=2)))
+
+
+@pytest.mark.parametrize("cls", FACES, ids=lambda cls: cls.__name__)
+def test_every_error_comes_back_as_what_it_was(cls: type[HoldfastError]) -> None:
+    answer = envelope.refusal("e", cls("no", remedy="yes"))
+    assert answer.error is not None
+    assert answer.error.code == face(cls("no")).rpc
+    back = envelope.error_of(answer.error)
+    assert (type(back), str(back), back.remedy) == (cls, "no", "yes")
+
+
+def test_an_error_of_a_newer_version_is_still_an_error() -> None:
+    unknown = Problem(code=1, kind="Novelty", message="no")
+    assert isinstance(envelope.error_of(unknown), HoldfastError)
+    assert envelope.refusal("e", StaleRun("gone")).result is None

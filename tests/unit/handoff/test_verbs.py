@@ -1,0 +1,81 @@
+import msgspec
+import pytest
+
+from holdfast.board.rows import MAX_TEXT, MAX_TITLE, NewTask
+from holdfast.errors import MethodNotFound, UsageError
+from holdfast.handoff import verbs
+from holdfast.handoff.verbs import MAX_OPTIONS, VERBS
+
+GOOD: dict[str, dict[str, object]] = {
+    "show": {},
+    "heartbeat": {"note": "half way"},
+    "comment": {"body": "look"},
+    "create": {"title": "next", "parents": ["t_1"]},
+    "complete": {"summary": "done", "metadata": {"files": 3}},
+    "block": {"question": "which?", "options": ["a", "b"], "waiting_for": "ann"},
+    "request_review": {"summary": "done", "metadata": {}},
+}
+
+BAD: list[tuple[str, dict[str, object]]] = [
+    ("show", {"task": "t_other"}),
+    ("heartbeat", {"note": "x" * (MAX_TEXT + 1)}),
+    ("comment", {}),
+    ("comment", {"body": "  \n"}),
+    ("comment", {"body": "zero \0 byte"}),
+    ("create", {"title": ""}),
+    ("create", {"title": "two\nlines"}),
+    ("create", {"title": "next", "max_attempts": 0}),
+    ("create", {"title": "next", "wake_ms": 1}),
+    ("complete", {"summary": "x" * (MAX_TEXT + 1)}),
+    ("complete", {"summary": "done", "metadata": {"long": "x" * 70_000}}),
+    ("complete", {"summary": "done", "metadata": [1]}),
+    ("complete", {"summary": 1}),
+    ("complete", {"summery": "done"}),
+    ("block", {"question": "which?", "options": ["x"] * (MAX_OPTIONS + 1)}),
+    ("block", {"question": "which?", "options": ["x" * (MAX_TITLE + 1)]}),
+    ("block", {"question": "which?", "waiting_for": "\0"}),
+    ("request_review", {}),
+]
+
+
+def test_every_verb_has_an_example_here() -> None:
+    assert GOOD.keys() == VERBS.keys()
+
+
+@pytest.mark.parametrize("verb", GOOD)
+def test_arguments_are_the_same_from_values_and_from_bytes(verb: str) -> None:
+    args = verbs.convert(verb, GOOD[verb])
+    assert type(args) is VERBS[verb].args
+    assert verbs.decode(verb, msgspec.json.encode(GOOD[verb])) == args
+
+
+@pytest.mark.parametrize(("verb", "args"), BAD)
+def test_what_is_out_of_bounds_or_misspelled_is_refused(verb: str, args: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        verbs.convert(verb, args)
+    with pytest.raises(UsageError):
+        verbs.decode(verb, msgspec.json.encode(args))
+
+
+def test_bytes_that_are_no_json_are_refused() -> None:
+    for data in (b"", b"{", b'{"summary":"\xff"}', b"[" * 100_000):
+        with pytest.raises(UsageError):
+            verbs.decode("complete", data)
+
+
+def test_a_worker_has_only_the_verbs_of_the_table() -> None:
+    for verb in ("claim", "move", "delete", "", "x" * 1000):
+        with pytest.raises(MethodNotFound):
+            verbs.convert(verb, {})
+        with pytest.raises(MethodNotFound):
+            verbs.decode(verb, b"{}")
+
+
+def test_three_verbs_end_a_run() -> None:
+    assert {verb for verb in VERBS if VERBS[verb].terminal} == {"complete", "block", "request_review"}
+
+
+def test_a_task_is_asked_for_as_the_store_wants_it() -> None:
+    args = verbs.convert("create", {"title": "next", "body": "do", "parents": ["t_1"], "priority": 5})
+    assert isinstance(args, verbs.Create)
+    assert args.task() == NewTask(title="next", body="do", parents=("t_1",), priority=5)
