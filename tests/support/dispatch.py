@@ -1,17 +1,53 @@
 """What tests of the dispatcher share."""
 
-from collections.abc import Sequence
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
 
-from holdfast.board.rows import Comment, Detail, ParentResult, Run, Task
+import pytest
+
+from holdfast.agents import background
+from holdfast.board.rows import Comment, Detail, NewTask, ParentResult, Run, Task
+from holdfast.board.store import open_store
 from holdfast.board.transitions import Status
+from holdfast.dispatch.dispatcher import Plan
+from holdfast.dispatch.opening import serve
+from tests.support.arena import end_exec_server, end_listener
 
 
 def a_task(*, body: str = "", **more: object) -> Task:
     values: dict[str, object] = {
         **{"id": "t_1", "board": "b", "title": "do it", "body": body, "assignee": "script"},
-        **{"status": Status.RUNNING, "priority": 0, "created_by": "me", "created_by_run": None, "created_ms": 0},
-        **{"status_ms": 0, "ended_ms": None, "open_parents": 0, "run_id": "r_1", "generation": 1, "attempts": 1},
-        **{"max_attempts": 3, "wake_ms": None, "question": None, "options": [], "waiting_for": "", "reason": ""},
+        **{
+            "status": Status.RUNNING,
+            "priority": 0,
+            "created_by": "me",
+            "created_by_run": None,
+            "created_ms": 0,
+        },
+        **{
+            "status_ms": 0,
+            "ended_ms": None,
+            "open_parents": 0,
+            "run_id": "r_1",
+            "generation": 1,
+            "attempts": 1,
+        },
+        **{
+            "max_attempts": 3,
+            "wake_ms": None,
+            "question": None,
+            "options": [],
+            "waiting_for": "",
+            "reason": "",
+        },
         **{"result": None, "version": 1},
     }
     return Task(**{**values, **more})  # type: ignore[arg-type]  # a test that errs here fails here
@@ -19,9 +55,23 @@ def a_task(*, body: str = "", **more: object) -> Task:
 
 def a_run(*, error: str | None = None, generation: int = 1) -> Run:
     return Run(
-        **{"id": f"r_{generation}", "task_id": "t_1", "board": "b", "generation": generation, "worker": "w"},
-        **{"host": "h", "profile": "script", "lease_until_ms": 0, "heartbeat_ms": 0, "note": "", "started_ms": 0},
-        **{"ended_ms": None, "outcome": None, "failure": None, "summary": None, "metadata": {}, "error": error},
+        id=f"r_{generation}",
+        task_id="t_1",
+        board="b",
+        generation=generation,
+        worker="w",
+        host="h",
+        profile="script",
+        lease_until_ms=0,
+        heartbeat_ms=0,
+        note="",
+        started_ms=0,
+        ended_ms=None,
+        outcome=None,
+        failure=None,
+        summary=None,
+        metadata={},
+        error=error,
     )
 
 
@@ -42,3 +92,76 @@ def a_detail(
         results=list(results),
         files=[],
     )
+
+
+WITHIN_S: Final = 20.0  # a supervisor, an exec server and a sandbox are started, on a machine with much to do
+# Not below /tmp, which no worker of the board can see.
+PLACE: Final = "/var/tmp"
+
+
+class Yard:
+    """A board with a home for its dispatcher, and a person's home."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.home, self.user, self.address = folder / "h", folder / "user", str(folder / "board.db")
+        for made in (self.home, self.user):
+            made.mkdir(mode=0o700)
+        self.store = open_store(self.address)
+        self.store.create_board("b")
+
+    def create(self, body: str = "", **wishes: object) -> Task:
+        wish = {"title": "do it", "body": body, "assignee": "script", **wishes}
+        return self.store.create("b", NewTask(**wish))  # type: ignore[arg-type]  # a test that errs here fails here
+
+    def launcher(self, name: str, **members: object) -> None:
+        """Another launcher of the user."""
+        with open(self.home / "launchers.toml", "a", encoding="utf-8") as file:
+            lines = [f"{key} = {json.dumps(value)}" for key, value in members.items()]
+            file.write("\n".join([f"[{name}]", *lines, ""]))
+
+    @contextlib.asynccontextmanager
+    async def dispatching(self, **wishes: Any) -> AsyncIterator["asyncio.Task[None]"]:
+        """A dispatcher for as long as the block lasts; what it started stays."""
+        plan = Plan(("b",), **wishes)
+        serving = asyncio.get_running_loop().create_task(
+            serve(self.home, self.address, plan, environ={"PATH": os.environ["PATH"], "HOME": str(self.user)})
+        )
+        try:
+            yield serving
+        finally:
+            if not serving.done():
+                serving.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await serving
+
+    async def until(self, task: Task, *wanted: Status) -> Task:
+        """The task once it has one of these statuses."""
+        seen = task
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                while (seen := self.store.task(task.id)).status not in wanted:
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            raise AssertionError(f"{seen.status} instead of {wanted}: {self.store.show(task.id)}") from None
+        return seen
+
+    async def when(self, met: Callable[[], object]) -> None:
+        async with asyncio.timeout(WITHIN_S):
+            while not met():
+                await asyncio.sleep(0.02)
+
+    async def aclose(self) -> None:
+        self.store.close()
+        await end_listener(background.supervisor_socket(self.home), signal.SIGTERM)
+        await end_exec_server(self.home)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@pytest.fixture(name="yard")
+async def yard_fixture() -> AsyncIterator[Yard]:
+    made = Yard(Path(tempfile.mkdtemp(prefix="yard-", dir=PLACE)))
+    try:
+        yield made
+    finally:
+        await made.aclose()

@@ -111,7 +111,9 @@ async def since_commit(home: Path, workspace: Path, base: str, search: str) -> C
             except TimeoutError:
                 raise OperationFailed(f"git takes more than {GIT_S:.0f} s") from None
             if done.code:
-                raise OperationFailed(f"git cannot tell what changed: {done.stderr.decode('utf-8', 'replace')[-300:]}")
+                raise OperationFailed(
+                    f"git cannot tell what changed: {done.stderr.decode('utf-8', 'replace')[-300:]}"
+                )
             return done.stdout.decode("utf-8", "replace")
 
         listed = (await git("--name-status", MAX_NAMES)).splitlines()

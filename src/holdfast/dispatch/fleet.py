@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+import pybase64
+
 from holdfast.agents.launching import Wish
 from holdfast.agents.sdk import ENDED, RUN_S, Workers
 from holdfast.errors import ConnectionLost, HoldfastError, NotFound
@@ -50,7 +52,7 @@ class Fleet:
     async def find(self, worker: str) -> Report | None:
         """Its report, or None when there never was one of this name."""
         try:
-            return await self._call("status", {"worker": worker})
+            return await self._report("status", {"worker": worker})
         except NotFound:
             return None
 
@@ -61,7 +63,7 @@ class Fleet:
             HoldfastError: it cannot be started.
         """
         try:
-            return await self._call("run", wish, timeout_s=RUN_S, again=False)
+            return await self._report("run", wish, timeout_s=RUN_S, again=False)
         except ConnectionLost:
             found = await self.find(wish.id or "")
             return found if found is not None else await self.start(wish)
@@ -72,7 +74,7 @@ class Fleet:
         try:
             while True:
                 news.clear()
-                report = await self._call("status", {"worker": worker})
+                report = await self._report("status", {"worker": worker})
                 if report["state"] in ENDED:
                     return report
                 with contextlib.suppress(TimeoutError):
@@ -83,18 +85,18 @@ class Fleet:
 
     async def stop(self, worker: str, *, grace_s: float) -> Report:
         """End it and everything it started; its last report."""
-        return await self._call("stop", {"worker": worker, "grace_s": grace_s}, timeout_s=None)
+        return await self._report("stop", {"worker": worker, "grace_s": grace_s}, timeout_s=None)
 
     async def output(self, worker: str, most: int) -> bytes:
         """The end of what it said."""
-        import pybase64
-
         answer = await self._call("logs", {"worker": worker, "max_bytes": most})
         return pybase64.b64decode(answer["data"])
 
-    async def alive(self) -> list[Report]:
-        found: list[Report] = await self._call("list", {"ended": False})
-        return found
+    async def _report(
+        self, method: str, params: object, *, timeout_s: float | None = 30.0, again: bool = True
+    ) -> Report:
+        report: Report = await self._call(method, params, timeout_s=timeout_s, again=again)
+        return report
 
     async def _call(
         self, method: str, params: object, *, timeout_s: float | None = 30.0, again: bool = True

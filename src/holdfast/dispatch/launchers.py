@@ -61,7 +61,9 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise UsageError(f"launcher {self.name}: give either an agent or a command")
         if self.agent and self.agent not in CATALOG:
             known = ", ".join(sorted(CATALOG))
-            raise UsageError(f"launcher {self.name}: no agent `{self.agent}` is known", remedy=f"one of: {known}")
+            raise UsageError(
+                f"launcher {self.name}: no agent `{self.agent}` is known", remedy=f"one of: {known}"
+            )
         for variable in (*self.env, *self.variables):
             if not _VARIABLE.fullmatch(variable):
                 raise UsageError(f"launcher {self.name}: `{variable}` is not the name of a variable")
@@ -134,10 +136,35 @@ def known(text: str | None, *, source: str = "launchers.toml") -> dict[str, Laun
 
 # Where people and their tools keep what lets them in. Below the home; a worker reads none of it.
 CREDENTIALS: Final = (
-    *(".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".password-store", ".netrc", ".npmrc", ".pypirc"),
+    *(
+        ".ssh",
+        ".gnupg",
+        ".aws",
+        ".azure",
+        ".kube",
+        ".docker",
+        ".password-store",
+        ".netrc",
+        ".npmrc",
+        ".pypirc",
+    ),
     *(".git-credentials", ".pgpass", ".my.cnf", ".vault-token", ".terraform.d", ".boto", ".s3cfg", ".oci"),
-    *(".config/gcloud", ".config/gh", ".config/hub", ".config/git/credentials", ".config/op", ".config/rclone"),
-    *(".config/doctl", ".config/sops", ".config/google-chrome", ".config/chromium", ".mozilla", ".thunderbird"),
+    *(
+        ".config/gcloud",
+        ".config/gh",
+        ".config/hub",
+        ".config/git/credentials",
+        ".config/op",
+        ".config/rclone",
+    ),
+    *(
+        ".config/doctl",
+        ".config/sops",
+        ".config/google-chrome",
+        ".config/chromium",
+        ".mozilla",
+        ".thunderbird",
+    ),
     *(".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials", ".m2/settings.xml", ".gradle"),
     *(".codex/auth.json", ".claude/.credentials.json", ".claude.json", ".gemini/oauth_creds.json", ".qwen"),
     *(".local/share/opencode/auth.json", ".local/share/keyrings", ".hermes", ".bash_history", ".zsh_history"),

@@ -88,7 +88,9 @@ def _patch(path: str, old: Entry | None, new: Entry | None) -> str:
     lines = difflib.unified_diff(
         _lines(old), _lines(new), f"a/{path}" if old else "/dev/null", f"b/{path}" if new else "/dev/null"
     )
-    return head + "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+    return head + "".join(
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
+    )
 
 
 def _mode(entry: Entry) -> str:

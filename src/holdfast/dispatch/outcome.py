@@ -29,7 +29,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is there besides. `refused` is why an answer that the worker gave was not taken, if one was not."""
+    """What is there besides. `refused` is why an answer of the worker was not taken, if one was not."""
 
     changed: int = 0
     refused: str = ""
@@ -69,10 +69,11 @@ def judge(end: End, work: Work, success: Literal["report", "exit"], *, said: str
         return Fail(Failure.HANDOFF, _reason(_missing(work), end))
     if end.state == State.COMPLETED:
         return Fail(Failure.TASK, _reason("it ended without a report, and nothing has changed", end))
-    if end.state == State.LOST:
-        return Fail(Failure.INFRA, _reason("nobody can tell what became of it", end))
-    failure = _CLASSES.get(end.failure or "", Failure.TASK)
-    return Fail(failure, _reason(f"failed: {end.failure or 'unknown'}", end))
+    return Fail(_class(end), _reason(f"failed: {end.failure or end.state}", end))
+
+
+def _class(end: End) -> Failure:
+    return Failure.INFRA if end.state == State.LOST else _CLASSES.get(end.failure or "", Failure.TASK)
 
 
 def _reported_in_vain(end: End, work: Work) -> bool:
@@ -80,7 +81,9 @@ def _reported_in_vain(end: End, work: Work) -> bool:
     ended_well = end.state == State.COMPLETED
     if work.refused:
         return work.changed > 0 or ended_well
-    return work.report_only or (work.changed > 0 and ended_well)
+    if work.report_only:  # what is no fault of the worker's is tried again; the work is not
+        return ended_well or _class(end) is Failure.TASK
+    return work.changed > 0 and ended_well
 
 
 def _missing(work: Work) -> str:

@@ -1,4 +1,4 @@
-"""Where a task is worked on: made outside the sandbox, kept between runs, and removed only when nothing is lost.
+"""Where a task is worked on: made outside the sandbox, and kept between runs.
 
     HOME/board/TASK        a scratch directory, or a git worktree on the branch holdfast/TASK
     HOME/board/TASK.json   what it is, and the commit that the work began from
@@ -8,6 +8,7 @@ The record is written first: whoever is killed in between finds out from it what
 
 import contextlib
 import os
+import secrets
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -68,6 +69,34 @@ def folder(home: Path) -> Path:
     return home / "board"
 
 
+def put(workspace: Path, data: bytes, *names: str) -> None:
+    """A file in its `.holdfast`, whole; whatever a worker of an earlier run left there is not followed.
+
+    Raises:
+        OperationFailed: it cannot be written.
+    """
+    try:
+        with contextlib.ExitStack() as opened:
+            above = _descend(opened, str(workspace), None)
+            for name in (".holdfast", *names[:-1]):
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, 0o700, dir_fd=above)
+                above = _descend(opened, name, above)
+            hidden = f".{secrets.token_hex(8)}"
+            fd = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=above)
+            with open(fd, "wb") as file:
+                file.write(data)
+            os.rename(hidden, names[-1], src_dir_fd=above, dst_dir_fd=above)
+    except OSError as exc:
+        raise OperationFailed(f"cannot write {names[-1]} into {workspace}: {exc.strerror}") from None
+
+
+def _descend(opened: contextlib.ExitStack, name: str, above: int | None) -> int:
+    fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+    opened.callback(os.close, fd)
+    return fd
+
+
 def _directory(home: Path, name: str) -> Path:
     if not os.path.isabs(name):
         raise UsageError(f"the workspace `{name}` is not an absolute path")
@@ -119,7 +148,11 @@ def _git(repository: str, *words: str) -> str:
             errors="replace",
             timeout=GIT_S,
             check=False,
-            env={"PATH": os.environ.get("PATH", os.defpath), "HOME": os.environ.get("HOME", "/"), "LC_ALL": "C"},
+            env={
+                "PATH": os.environ.get("PATH", os.defpath),
+                "HOME": os.environ.get("HOME", "/"),
+                "LC_ALL": "C",
+            },
         )
     except (OSError, subprocess.TimeoutExpired) as exc:
         raise OperationFailed(f"git {words[0]} does not work: {type(exc).__name__}") from None

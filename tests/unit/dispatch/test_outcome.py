@@ -49,12 +49,19 @@ def test_a_refused_word_of_a_worker_that_crashed_without_work_does_not_hide_the_
     assert outcome.failure is Failure.TASK
 
 
-@pytest.mark.parametrize("end", [COMPLETED, CRASHED, LOST])
+@pytest.mark.parametrize("end", [COMPLETED, CRASHED])
 def test_a_run_for_the_report_alone_never_makes_the_work_be_done_again(end: End) -> None:
     for success in ("report", "exit"):
-        outcome = judge(end, Work(report_only=True), success)  # type: ignore[arg-type]  # likewise
+        outcome = judge(end, Work(report_only=True), success)
         assert isinstance(outcome, Fail)
         assert outcome.failure is Failure.HANDOFF
+
+
+def test_a_run_for_the_report_alone_that_meets_a_quota_is_tried_again() -> None:
+    for end, failure in ((LOST, Failure.INFRA), (End("failed", "quota", ""), Failure.QUOTA)):
+        outcome = judge(end, Work(report_only=True), "report")
+        assert isinstance(outcome, Fail)
+        assert outcome.failure is failure
 
 
 @pytest.mark.parametrize(
