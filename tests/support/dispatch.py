@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
@@ -145,6 +146,26 @@ class Yard:
         except TimeoutError:
             raise AssertionError(f"{seen.status} instead of {wanted}: {self.store.show(task.id)}") from None
         return seen
+
+    def living(self, task: Task) -> list[int]:
+        """The processes that are in the task's workspace."""
+        found, place = [], self.home / "board" / task.id
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError, ValueError):
+                if Path(os.readlink(entry / "cwd")) == place:
+                    found.append(int(entry.name))
+        return found
+
+    def repository(self, files: dict[str, str]) -> Path:
+        """A git repository with one commit."""
+        place = self.folder / "repository"
+        place.mkdir()
+        for name, text in files.items():
+            (place / name).write_text(text, "utf-8")
+        who = ["-c", "user.name=t", "-c", "user.email=t@example.invalid"]
+        for words in (["init", "-q"], ["add", "."], [*who, "commit", "-q", "-m", "first"]):
+            subprocess.run(["git", "-C", str(place), *words], check=True, timeout=30)
+        return place
 
     async def when(self, met: Callable[[], object]) -> None:
         async with asyncio.timeout(WITHIN_S):

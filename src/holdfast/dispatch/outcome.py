@@ -69,6 +69,8 @@ def judge(end: End, work: Work, success: Literal["report", "exit"], *, said: str
         return Fail(Failure.HANDOFF, _reason(_missing(work), end))
     if end.state == State.COMPLETED:
         return Fail(Failure.TASK, _reason("it ended without a report, and nothing has changed", end))
+    if success == "exit" and end.exit_code:
+        return Fail(Failure.TASK, _reason(f"exit code {end.exit_code}", end))
     return Fail(_class(end), _reason(f"failed: {end.failure or end.state}", end))
 
 

@@ -19,6 +19,9 @@ def test_where_the_exit_code_speaks_nothing_else_does() -> None:
     words = End("failed", "sandbox", "it printed: permission denied", 0)
     assert judge(words, Work(), "exit") == Complete("exit code 0")
     assert isinstance(judge(End("failed", "timeout", "too long", None), Work(), "exit"), Fail)
+    early = judge(End("failed", "launch", "it ended before it took part", 3), Work(), "exit")
+    assert isinstance(early, Fail)
+    assert early.failure is Failure.TASK
 
 
 def test_work_without_a_report_is_a_failed_handoff() -> None:
