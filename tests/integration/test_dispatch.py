@@ -87,15 +87,12 @@ async def test_a_report_that_cannot_be_taken_is_the_reason_of_the_failed_handoff
 
 async def test_only_the_report_is_asked_for_in_the_same_workspace(yard: Yard) -> None:
     """The command looks for the words of the follow-up, as an agent would."""
-    program = yard.folder / "agent"
     report = saying("complete", "auto", summary="reported late")
-    program.write_text(
-        f'#!/bin/sh\ncase "$1" in *"Do not do the work again"*) cat done.txt; {report};; '
-        "*) echo work >> done.txt;; esac\n",
-        "utf-8",
+    yard.program(
+        "my-agent",
+        f'case "$1" in *"Do not do the work again"*) {report};; *) echo work >> done.txt;; esac',
     )
-    program.chmod(0o755)
-    yard.launcher("agent", command=[str(program), "{prompt}"], network=False)
+    yard.launcher("agent", command=["my-agent", "{prompt}"], network=False)
     task = yard.create("write done.txt", assignee="agent")
     async with yard.dispatching():
         await yard.until(task, Status.HANDOFF_FAILED)
@@ -104,6 +101,35 @@ async def test_only_the_report_is_asked_for_in_the_same_workspace(yard: Yard) ->
     assert done.result == "reported late"
     assert (yard.home / "board" / task.id / "done.txt").read_text("utf-8") == "work\n"
     assert len(yard.store.runs(task.id)) == 2
+
+
+async def test_a_script_is_not_run_again_for_its_report(yard: Yard) -> None:
+    yard.launcher("agent", agent="shell", prompt="{body}", network=False)
+    task = yard.create("echo work >> done.txt", assignee="agent")
+    for _ in range(2):
+        async with yard.dispatching(once=True) as serving:
+            await serving
+        assert yard.store.task(task.id).status is Status.HANDOFF_FAILED
+        yard.store.move(task.id, Move.RETRY, report_only=True)
+    assert (yard.home / "board" / task.id / "done.txt").read_text("utf-8") == "work\n"
+
+
+async def test_the_report_is_asked_for_in_the_session_in_which_the_work_was_done(yard: Yard) -> None:
+    """A stand-in for codex that keeps its session below CODEX_HOME, and reports when that is gone on with."""
+    report = saying("complete", "auto", summary="as I said")
+    started = '{"type":"thread.started","thread_id":"s-1"}'
+    yard.program(
+        "codex",
+        f'if [ "$2" = resume ] && [ -e $CODEX_HOME/s-1 ]; then case "$*" in *s-1*) cat; {report};; esac\n'
+        f"else cat > prompt; touch $CODEX_HOME/s-1; echo '{started}'; fi",
+    )
+    task = yard.create("write prompt", assignee="codex")
+    async with yard.dispatching():
+        await yard.until(task, Status.HANDOFF_FAILED)
+        assert [run.session for run in yard.store.runs(task.id)] == ["s-1"]
+        yard.store.move(task.id, Move.RETRY, report_only=True)
+        done = await yard.until(task, Status.DONE)
+    assert done.result == "as I said"
 
 
 async def test_a_question_to_a_person_ends_the_run_and_its_whole_tree(yard: Yard) -> None:
@@ -204,7 +230,7 @@ async def test_a_new_task_is_seen_at_once(yard: Yard, record_property: Callable[
         await yard.until(task, Status.RUNNING, Status.DONE)
         took_ms = round((time.monotonic() - since) * 1000)
         record_property("create_to_running_ms", took_ms)
-        print(f"create to running: {took_ms} ms")
+        sys.stdout.write(f"create to running: {took_ms} ms\n")
         await yard.until(task, Status.DONE)
 
 
@@ -246,7 +272,7 @@ async def test_a_worker_sees_its_own_workspace_and_no_secret(yard: Yard) -> None
     for secret in (".ssh/id_ed25519", ".netrc"):
         (yard.user / secret).write_text("secret", "utf-8")
     (yard.user / "code").write_text("no secret", "utf-8")
-    denied = [
+    denied: list[str | Path] = [
         yard.home / "board" / sibling.id / "mine.txt",
         yard.home / "workers" / before.id.replace("_", "-") / "output.log",
         yard.home / "handoff.key",

@@ -15,6 +15,8 @@ from typing import Any, Final
 import pytest
 
 from holdfast.agents import background
+from holdfast.board import runs
+from holdfast.board.database import Transaction
 from holdfast.board.rows import Comment, Detail, NewTask, ParentResult, Run, Task
 from holdfast.board.store import open_store
 from holdfast.board.transitions import Status
@@ -106,7 +108,8 @@ class Yard:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.home, self.user, self.address = folder / "h", folder / "user", str(folder / "board.db")
-        for made in (self.home, self.user):
+        self.bin = folder / "bin"
+        for made in (self.home, self.user, self.bin):
             made.mkdir(mode=0o700)
         self.store = open_store(self.address)
         self.store.create_board("b")
@@ -121,12 +124,18 @@ class Yard:
             lines = [f"{key} = {json.dumps(value)}" for key, value in members.items()]
             file.write("\n".join([f"[{name}]", *lines, ""]))
 
+    def program(self, name: str, script: str) -> None:
+        """Something on the PATH of workers."""
+        (self.bin / name).write_text(f"#!/bin/sh\n{script}\n", "utf-8")
+        (self.bin / name).chmod(0o755)
+
     @contextlib.asynccontextmanager
     async def dispatching(self, **wishes: Any) -> AsyncIterator["asyncio.Task[None]"]:
         """A dispatcher for as long as the block lasts; what it started stays."""
         plan = Plan(("b",), **wishes)
+        environ = {"PATH": f"{self.bin}:{os.environ['PATH']}", "HOME": str(self.user)}
         serving = asyncio.get_running_loop().create_task(
-            serve(self.home, self.address, plan, environ={"PATH": os.environ["PATH"], "HOME": str(self.user)})
+            serve(self.home, self.address, plan, environ=environ)
         )
         try:
             yield serving
@@ -146,6 +155,16 @@ class Yard:
         except TimeoutError:
             raise AssertionError(f"{seen.status} instead of {wanted}: {self.store.show(task.id)}") from None
         return seen
+
+    def lose(self, run: Run) -> None:
+        """End its lease, as time would, and have the task due again at once."""
+
+        def lost(tx: Transaction) -> None:
+            tx.select("UPDATE runs SET lease_until_ms = 1 WHERE id = :id", {"id": run.id})
+            runs.expire(tx, run.board, jitter=0.0)
+            tx.select("UPDATE tasks SET wake_ms = 1 WHERE id = :id", {"id": run.task_id})
+
+        self.store.database.write(lost)
 
     def living(self, task: Task) -> list[int]:
         """The processes that are in the task's workspace."""

@@ -9,7 +9,7 @@ vanish when there are none.
 import enum
 import fnmatch
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -188,17 +188,21 @@ def launch(
     unattended: bool = False,
     base: str | None = None,
     acp: bool = False,
+    headless_arguments: Sequence[str] | None = None,
 ) -> Launch:
     """A headless run of `prompt`, or without one the interactive program; with `acp` the ACP server.
 
     `state` is the worker's private directory; None leaves its state in the home. `base` is another provider's
-    address; its key is not in here, but in what `provider_secrets` returns.
+    address; its key is not in here, but in what `provider_secrets` returns. `headless_arguments` stand
+    for the record's own, to go on with a session for example.
     """
     words = {"state": state or "", "model": model or "", "prompt": prompt or "", "base": base or ""}
     provider = agent.provider if base is not None else None
     called = words | ({"model": fill(provider.model, words)} if provider is not None else {})
     headless = prompt is not None and not acp
-    template = (agent.acp or ()) if acp else agent.headless if headless else agent.interactive
+    template: Sequence[str] = (agent.acp or ()) if acp else agent.interactive
+    if headless:
+        template = agent.headless if headless_arguments is None else headless_arguments
     by_stdin = headless and agent.prompt_by is PromptBy.STDIN
     arguments = [*agent.subcommand] if headless else []
     arguments += [fill(item, words) for item in (provider.arguments if provider else ())]

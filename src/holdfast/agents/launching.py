@@ -39,6 +39,8 @@ class Wish(msgspec.Struct, kw_only=True):
     private_tmp: bool = False  # /tmp, which everybody shares, is out of reach; TMPDIR is the worker's own
     unconfined: bool = False
     relocate: bool = True  # the CLI's state goes into a directory of the worker's own
+    state: str | None = None  # or into this one, to go on with a session of another worker
+    arguments: list[str] | None = None  # of a headless run, instead of the record's: templates as there
     base: str | None = None  # another provider's address, with its key
     key: str | None = None
     wall_limit_s: float | None = None
@@ -67,12 +69,13 @@ class Ready:
 
 
 def prepare(wish: Wish, *, state: str) -> Ready:
-    """What to start; `state` is a directory of the worker's own.
+    """What to start; `state` is a directory of the worker's own, unless the wish names another.
 
     Raises:
         UsageError: no such agent, or a wish that cannot be meant.
         NotFound: its program is not installed.
     """
+    state = wish.state or state
     agent = CATALOG.get(wish.agent)
     if agent is None:
         raise UsageError(f"no agent `{wish.agent}` is known", remedy=f"one of: {', '.join(sorted(CATALOG))}")
@@ -90,6 +93,7 @@ def prepare(wish: Wish, *, state: str) -> Ready:
         unattended=wish.unattended,
         base=wish.base,
         acp=wish.acp,
+        headless_arguments=wish.arguments,
     )
     errand = None
     if wish.acp:

@@ -50,6 +50,10 @@ class House:
             command=list(self.command),
         )
 
+    def state(self, run: str) -> Path:
+        """Where the CLI of a run keeps its own state."""
+        return self.home / "workers" / worker_of(run) / "state"
+
     def wish(self, run: Run, task: Task, launcher: Launcher, workspace: Path, prompt: str) -> Wish:
         """A worker that sees its own workspace and nobody else's, no credential, and nothing of the board."""
         user = self.environ.get("HOME", "/")

@@ -26,7 +26,7 @@ DEFAULT_RUNTIME_S: Final = 4 * 3600.0  # a worker that needs longer is told so b
 BRIEF: Final = "{brief}"
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_WORD: Final = re.compile(r"\{(prompt|session)\}")
+_PROMPT: Final = "{prompt}"
 _SHELL: Final = "shell"
 
 
@@ -35,8 +35,9 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     `env` are names of variables that pass through, `variables` are set. `success` says whether an exit code
     alone may complete a task, or only a report may. In `prompt`, `{brief}` is all that a worker is told,
-    `{body}` the body of its task alone. In `command`, `{prompt}` is the prompt. `resume` continues a session
-    of the CLI: its arguments, with `{session}` and `{prompt}`.
+    `{body}` the body of its task alone. In `command`, `{prompt}` is the prompt. `session` is a pattern that
+    finds the name of the CLI's session in its output, as its first group; `resume` are the arguments that go
+    on with it, `{session}` in them, instead of the record's (agents/agent.py).
     """
 
     name: str = ""
@@ -53,6 +54,7 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     max_runtime_s: float | None = DEFAULT_RUNTIME_S
     idle_s: float | None = None
     prompt: str = BRIEF
+    session: str = ""
     resume: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -67,6 +69,14 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         for variable in (*self.env, *self.variables):
             if not _VARIABLE.fullmatch(variable):
                 raise UsageError(f"launcher {self.name}: `{variable}` is not the name of a variable")
+        try:
+            groups = re.compile(self.session).groups
+        except re.error as exc:
+            raise UsageError(f"launcher {self.name}: session: {exc}") from None
+        if bool(self.session) != bool(groups) or bool(self.session) != bool(self.resume):
+            raise UsageError(
+                f"launcher {self.name}: session is a pattern with a group, and resume goes with it"
+            )
         for limit in (self.max_runtime_s, self.idle_s):
             if limit is not None and limit <= 0:
                 raise UsageError(f"launcher {self.name}: a limit is more than 0 seconds")
@@ -80,14 +90,27 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def binary(self) -> str:
         return CATALOG[self.agent].binary if self.agent else self.command[0]
 
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether it understands words; a script does what it does."""
+        return self.cli != _SHELL or bool(self.command)
+
+    def resumed(self, session: str) -> list[str] | None:
+        """The arguments that go on with this session, if there is a way and a session."""
+        if not session or not self.resume:
+            return None
+        return [part.replace("{session}", session) for part in self.resume]
+
+    def session_in(self, output: str) -> str:
+        """The name of the session, from what the CLI said; empty when it did not say."""
+        found = re.search(self.session, output) if self.session else None
+        return found[1] if found else ""
+
     def told(self, prompt: str) -> str:
         """What is given to the agent as its prompt: for a command, the line that a shell executes."""
         if not self.command:
             return prompt
-        words = {"prompt": prompt}
-        return "exec " + shlex.join(
-            _WORD.sub(lambda match: words.get(match[1], match[0]), part) for part in self.command
-        )
+        return "exec " + shlex.join(part.replace(_PROMPT, prompt) for part in self.command)
 
 
 _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -100,8 +123,33 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "aider": ("OPENAI_API_KEY", "OPENAI_API_BASE", "ANTHROPIC_API_KEY"),
 }
 
+_NAME_OF_SESSION: Final = r"([A-Za-z0-9_-]{1,100})"
+_SESSIONS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "codex": (
+        f'"thread_id":"{_NAME_OF_SESSION}"',
+        ("resume", "--json", "--skip-git-repo-check", "{unattended}", "{model}", "{session}", "-"),
+    ),
+    "claude": (
+        f'"session_id":"{_NAME_OF_SESSION}"',
+        (
+            *("-p", "--output-format", "stream-json", "--verbose", "{unattended}", "{model}"),
+            *("--resume", "{session}"),
+        ),
+    ),
+    "opencode": (
+        f'"sessionID":"{_NAME_OF_SESSION}"',
+        ("--format", "json", "{unattended}", "{model}", "--session", "{session}"),
+    ),
+}
+
+
+def _agent(name: str, keys: tuple[str, ...]) -> Launcher:
+    session, resume = _SESSIONS.get(name, ("", ()))
+    return Launcher(name=name, agent=name, env=keys, session=session, resume=resume)
+
+
 BUILTIN: Final[Mapping[str, Launcher]] = {
-    **{name: Launcher(name=name, agent=name, env=keys) for name, keys in _KEYS.items()},
+    **{name: _agent(name, keys) for name, keys in _KEYS.items()},
     "script": Launcher(name="script", agent=_SHELL, network=False, success="exit", prompt="{body}"),
 }
 

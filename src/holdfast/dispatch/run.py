@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast.agents.launching import Wish
 from holdfast.board.retry import Failure
 from holdfast.board.rows import MAX_FILE, Detail, Run
 from holdfast.board.store import Store
@@ -38,6 +39,7 @@ ANSWERED_S: Final = 5.0  # for a worker to end by itself once it has answered
 GRACE_S: Final = 2.0  # between asking it to end and ending it
 MAX_OUTPUT: Final = 1 << 20  # bytes of what it said that are kept; the end of it
 MAX_SUMMARY: Final = 2_000  # bytes of it that stand for a summary
+MAX_HEAD: Final = 64 * 1024  # bytes of its beginning
 LAST_LOOKS: Final = 20  # at an outbox that is full: 256 envelopes each
 # Outcomes that the worker itself brought about; any other end of a run is somebody else's.
 ANSWERED: Final = frozenset({"completed", "blocked", "waiting", "review_requested"})
@@ -76,6 +78,9 @@ class Attendance:
         launcher = self.house.launchers.get(self.run.profile)
         if launcher is None:
             await self._tell(Fail(Failure.INFRA, f"nobody here starts workers for {self.run.profile}"))
+            return
+        if detail.task.report_only and not launcher.can_be_asked:
+            await self._tell(Fail(Failure.HANDOFF, "a script cannot be asked for its report"))
             return
         report = await self.house.fleet.find(self._worker)
         try:
@@ -126,7 +131,18 @@ class Attendance:
         await asyncio.to_thread(self._lay_out, space.path, task.body, attached)
         if self.over.is_set():
             return None
-        return await house.fleet.start(house.wish(run, task, launcher, space.path, prompt))
+        wish = house.wish(run, task, launcher, space.path, prompt)
+        return await house.fleet.start(self._going_on(wish, detail, launcher))
+
+    def _going_on(self, wish: Wish, detail: Detail, launcher: Launcher) -> Wish:
+        """For a report alone: in the session in which the work was done, where the CLI can do that."""
+        before = next((run for run in reversed(detail.runs) if run.session), None)
+        if not detail.task.report_only or before is None or before.profile != self.run.profile:
+            return wish
+        arguments, state = launcher.resumed(before.session), self.house.state(before.id)
+        if arguments is None or not state.is_dir():
+            return wish
+        return msgspec.structs.replace(wish, arguments=arguments, state=str(state))
 
     def _prompt(self, detail: Detail, launcher: Launcher) -> str:
         channel = prompts.Channel(self.house.command, tools=launcher.channel == "mcp")
@@ -198,8 +214,9 @@ class Attendance:
         }
         for name, data in kept.items():
             await house.desk.ask(lambda store, name=name, data=data: store.keep(run.id, name, data))  # type: ignore[misc]
-        if report["usage"] is not None:
-            await house.desk.ask(lambda store: store.set_run(run.ref, metadata={"usage": report["usage"]}))
+        session = launcher.session_in(_head(house.home, self._worker))
+        usage = {} if report["usage"] is None else {"usage": report["usage"]}
+        await house.desk.ask(lambda store: store.set_run(run.ref, session=session or None, metadata=usage))
         if judged is not None:
             await self._tell(judged)
 
@@ -233,6 +250,14 @@ class Attendance:
                         store.fail(ref, failure, error=reason)
 
         await self.house.desk.ask(tell)
+
+
+def _head(home: Path, worker: str) -> str:
+    """The beginning of what it said, where CLIs name their session."""
+    for name in ("output.log.1", "output.log"):
+        with contextlib.suppress(OSError), open(home / "workers" / worker / name, "rb") as file:
+            return file.read(MAX_HEAD).decode("utf-8", "replace")
+    return ""
 
 
 def _end(report: Report) -> End:

@@ -36,6 +36,18 @@ def test_a_command_is_run_by_a_shell_with_the_prompt_as_one_word() -> None:
     assert BUILTIN["codex"].told("it's") == "it's"
 
 
+def test_a_session_is_found_and_gone_on_with() -> None:
+    codex = BUILTIN["codex"]
+    session = codex.session_in('{"type":"thread.started","thread_id":"0199-ab"}\n{"thread_id":"other"}')
+    assert session == "0199-ab"
+    assert codex.resumed(session) == [
+        *("resume", "--json", "--skip-git-repo-check", "{unattended}", "{model}", "0199-ab", "-")
+    ]
+    assert codex.resumed("") is None
+    assert BUILTIN["script"].session_in("anything") == ""
+    assert BUILTIN["aider"].resumed("x") is None
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -49,6 +61,9 @@ def test_a_command_is_run_by_a_shell_with_the_prompt_as_one_word() -> None:
         '[x]\nagent = "codex"\nenv = ["A=B"]',
         '[x]\nagent = "codex"\nmax_runtime_s = 0',
         '[x]\nagent = "codex"\nsuccess = "maybe"',
+        '[x]\nagent = "codex"\nsession = "("',
+        '[x]\nagent = "codex"\nsession = "a"\nresume = ["b"]',
+        '[x]\nagent = "codex"\nresume = ["b"]',
     ],
 )
 def test_what_cannot_be_meant_is_refused(text: str) -> None:
