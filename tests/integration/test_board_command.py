@@ -10,7 +10,8 @@ import pytest
 
 from holdfast.board.store import open_store
 from holdfast.board.transitions import Actor, Move, Status, moves
-from holdfast.commands.task import MOVES, STATUSES
+from holdfast.commands.task_change import MOVES
+from holdfast.commands.task_look import STATUSES, STOPPED
 from tests.support.boards import claimed
 
 WAIT_S = 60
@@ -25,7 +26,7 @@ class Board:
         self.address = address
 
     def run(self, *args: str) -> "subprocess.CompletedProcess[str]":
-        environment = {**os.environ, "HOLDFAST_BOARD": self.address}
+        environment = {**os.environ, "HOLDFAST_STORE": self.address}
         command = [sys.executable, "-m", "holdfast", *args]
         return subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=WAIT_S, check=False
