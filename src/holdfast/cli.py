@@ -18,6 +18,7 @@ from holdfast.commands.cp import cp
 from holdfast.commands.dispatch import dispatch
 from holdfast.commands.doctor import doctor
 from holdfast.commands.duration import duration
+from holdfast.commands.handoff import handoff
 from holdfast.commands.limits import Limits, backend_option, choice_of, degraded_option, limited
 from holdfast.commands.oneline import OneLine, fail
 from holdfast.commands.task import task
@@ -41,6 +42,7 @@ cli.add_command(worker)
 cli.add_command(board)
 cli.add_command(task)
 cli.add_command(dispatch)
+cli.add_command(handoff)
 
 
 @cli.command()

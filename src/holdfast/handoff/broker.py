@@ -5,17 +5,16 @@ the store's decision, in the same transaction as what it asks for.
 """
 
 import logging
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
-from holdfast.board.rows import Detail, Run, RunRef
+from holdfast.board.rows import Detail, RunRef
 from holdfast.board.store import Store
 from holdfast.errors import (
     HoldfastError,
     NotFound,
     OperationFailed,
-    StaleRun,
     StoreDamaged,
     TokenRefused,
     Unreachable,
@@ -24,6 +23,8 @@ from holdfast.handoff import envelope, verbs
 from holdfast.handoff.envelope import Answer, Envelope
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 MAX_SHOWN: Final = 4 * 1024 * 1024  # bytes of a task with its comments and runs; the oldest are left out
 _NO_ANSWER: Final = (Unreachable, StoreDamaged, OperationFailed)  # the store does not say whether it happened
@@ -44,7 +45,8 @@ class Broker:
                 envelope must be kept, and carried out when the store is back.
         """
         try:
-            return Answer(id=letter.id, result=self._asked(self._sender_of(letter), letter))
+            self._check(letter)
+            return Answer(id=letter.id, result=self._asked(letter))
         except _NO_ANSWER:
             raise
         except HoldfastError as exc:
@@ -54,7 +56,7 @@ class Broker:
             log.exception("an envelope could not be carried out", extra={"run_id": letter.run[:64]})
             return envelope.refusal(letter.id, OperationFailed("internal error"))
 
-    def _sender_of(self, letter: Envelope) -> Run:
+    def _check(self, letter: Envelope) -> None:
         """Raises TokenRefused for a run that is not there as for a mac that is not its own."""
         try:
             run = self._store.run(letter.run)
@@ -64,21 +66,22 @@ class Broker:
             letter, envelope.mint(self._key, run.board, run.task_id, run.id, run.generation)
         ):
             raise TokenRefused("the envelope is not signed by this run")
-        return run
 
-    def _asked(self, run: Run, letter: Envelope) -> dict[str, object]:
+    def _asked(self, letter: Envelope) -> dict[str, object]:
         store, ref, id = self._store, RunRef(letter.run, letter.generation), letter.id
         match verbs.decode(letter.verb, letter.args):
-            case verbs.Show():
-                if ref != run.ref:
-                    raise StaleRun(f"{run.id} is not generation {letter.generation}")
-                return {"detail": _built(shown(store.show(run.task_id)))}
+            case verbs.Show() as asked:
+                return {"detail": _built(shown(store.run_show(ref, asked.task)))}
             case verbs.Heartbeat() as asked:
                 return {"run": _built(store.heartbeat(ref, note=asked.note))}
             case verbs.Comment() as asked:
                 return {"comment": _built(store.run_comment(ref, id, asked.body))}
             case verbs.Create() as asked:
                 return {"task": _built(store.create_child(ref, id, asked.task()))}
+            case verbs.Link() as asked:
+                return {"task": _built(store.run_link(ref, id, asked.parent, asked.child))}
+            case verbs.Attach() as asked:
+                return {"file": _built(store.run_attach(ref, id, asked.name, asked.data))}
             case verbs.RequestReview() as asked:
                 task = store.request_review(ref, id, asked.summary, metadata=asked.metadata)
             case verbs.Complete() as asked:
@@ -93,14 +96,19 @@ class Broker:
 
 
 def shown(detail: Detail) -> Detail:
-    """As much of it as fits: no events, and the newest comments and runs."""
+    """As much of it as fits: no events, then fewer old comments and runs, then fewer results of parents."""
     detail = msgspec.structs.replace(detail, events=[])
-    while (detail.comments or detail.runs) and len(msgspec.json.encode(detail)) > MAX_SHOWN:
-        comments, runs = detail.comments, detail.runs
-        detail = msgspec.structs.replace(
-            detail, comments=comments[(len(comments) + 1) // 2 :], runs=runs[(len(runs) + 1) // 2 :]
-        )
+    while len(msgspec.json.encode(detail)) > MAX_SHOWN and (detail.comments or detail.runs or detail.results):
+        if detail.comments or detail.runs:
+            less = {"comments": _newer_half(detail.comments), "runs": _newer_half(detail.runs)}
+            detail = msgspec.structs.replace(detail, **less)
+        else:
+            detail = msgspec.structs.replace(detail, results=_newer_half(detail.results))
     return detail
+
+
+def _newer_half(rows: list[T]) -> list[T]:
+    return rows[(len(rows) + 1) // 2 :]
 
 
 def _built(row: msgspec.Struct) -> object:

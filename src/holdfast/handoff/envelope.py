@@ -19,7 +19,7 @@ SCHEMA: Final = 1
 VERSION: Final = 1
 MAX_ENVELOPE: Final = 512 * 1024  # bytes: the longest report with its metadata, and not much more
 MAX_GRANT: Final = 64 * 1024  # bytes of run.json; a few paths and a token
-ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # also a file's name, so it can be no other name
+ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # of an envelope or a run; the former is also a file's name
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +104,7 @@ def decode(data: bytes) -> Envelope:
         envelope = msgspec.json.decode(data, type=Envelope)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         raise RemoteProtocolError("this is no envelope") from None
-    if envelope.v != VERSION or not ID.fullmatch(envelope.id):
+    if envelope.v != VERSION or not (ID.fullmatch(envelope.id) and ID.fullmatch(envelope.run)):
         raise RemoteProtocolError("this is no envelope of this version")
     return envelope
 

@@ -12,6 +12,7 @@ is linked, swapped or planted in here, nothing outside is read or written.
 """
 
 import contextlib
+import errno
 import os
 import secrets
 import stat
@@ -21,7 +22,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.errors import INTERNAL, HoldfastError, OperationFailed, RemoteProtocolError
+from holdfast.errors import INTERNAL, OperationFailed, RemoteProtocolError
 from holdfast.handoff import envelope
 from holdfast.handoff.envelope import ID, MAX_ENVELOPE, Answer, Envelope, Grant
 
@@ -32,6 +33,7 @@ MAX_AT_ONCE: Final = 256  # envelopes carried out in one go, so that other works
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe is opened without waiting
+_NO_FILE: Final = (errno.ELOOP, errno.EACCES, errno.ENXIO)  # a link, closed to us, a socket
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -84,16 +86,14 @@ def ingest(workspace: Path, carry_out: Callable[[Envelope], Answer]) -> int:
 
 def _one(outbox: int, answers: int, name: str, carry_out: Callable[[Envelope], Answer]) -> int:
     id = name.removesuffix(".json")
-    bad = False
     try:
         letter = _read(outbox, name)
         if letter.id != id:
             raise RemoteProtocolError("the envelope has another id than its file")
-    except FileNotFoundError:
+    except OSError:  # gone, or we are short of something: it is looked at again
         return 0
-    except (HoldfastError, OSError) as exc:
-        why = exc if isinstance(exc, HoldfastError) else RemoteProtocolError("this is no regular file")
-        answer, bad = envelope.refusal(id, why), True
+    except RemoteProtocolError as exc:
+        answer, bad = envelope.refusal(id, exc), True
     else:
         answer = carry_out(letter)
         bad = (
@@ -126,14 +126,23 @@ def _waiting(outbox: int) -> list[str]:
 
 
 def _read(folder: int, name: str) -> Envelope:
-    fd = os.open(name, _READ, dir_fd=folder)
-    with open(fd, "rb") as file:
+    """Raises RemoteProtocolError for what is no envelope, OSError when it cannot be told."""
+    try:
+        fd = os.open(name, _READ, dir_fd=folder)
+    except OSError as exc:
+        if exc.errno in _NO_FILE:
+            raise RemoteProtocolError("this is no regular file that can be read") from None
+        raise
+    try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode):
             raise RemoteProtocolError("this is no regular file")
         if status.st_size > MAX_ENVELOPE:
             raise RemoteProtocolError(f"an envelope has at most {MAX_ENVELOPE} bytes")
-        return envelope.decode(file.read(MAX_ENVELOPE + 1))
+        with open(fd, "rb", closefd=False) as file:
+            return envelope.decode(file.read(MAX_ENVELOPE + 1))
+    finally:
+        os.close(fd)
 
 
 def _put(folder: int, name: str, data: bytes, *, durable: bool) -> None:

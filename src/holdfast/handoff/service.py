@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 MAX_CLIENTS: Final = 64  # at once, of all workers of a home; one more is sent away, and has its outbox
 IDLE_S: Final = 60.0  # a client that says nothing for that long makes room for others
+MAX_PATH: Final = 107  # bytes, as the kernel allows; nobody could connect to a longer one
 BACKLOG: Final = 128  # connections the kernel holds for us
 
 
@@ -37,7 +38,7 @@ class Service:
     def __init__(self, open_store: Callable[[], Store], key: bytes) -> None:
         self._open_store = open_store
         self._key = key
-        self._clients: set[asyncio.Task[None]] = set()
+        self._clients: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="handoff")
         self._store: Store | None = None
         self._broker: Broker | None = None
@@ -59,9 +60,9 @@ class Service:
                     yield
                 finally:
                     server.close()
-                    for task in self._clients:
-                        task.cancel()
-                    await asyncio.gather(*self._clients, return_exceptions=True)
+                    for writer in self._clients.values():
+                        writer.transport.abort()  # its task ends by itself, after what it is carrying out
+                    await asyncio.gather(*self._clients)
         finally:
             await loop.run_in_executor(self._thread, self._close)
             self._thread.shutdown(wait=False)
@@ -79,7 +80,7 @@ class Service:
         task = asyncio.current_task()
         if task is None:
             raise AssertionError("a stream's callback runs in a task of its own")
-        self._clients.add(task)
+        self._clients[task] = writer
         try:
             if len(self._clients) <= MAX_CLIENTS and _is_ours(writer):
                 await self._converse(reader, writer)
@@ -88,7 +89,7 @@ class Service:
         except HoldfastError as exc:
             log.warning("the store does not answer", extra={"reason": type(exc).__name__})
         finally:
-            self._clients.discard(task)
+            del self._clients[task]
             writer.close()
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -127,6 +128,8 @@ def _is_ours(writer: asyncio.StreamWriter) -> bool:
 @contextlib.contextmanager
 def _bound(path: Path) -> Iterator[socket.socket]:
     """A socket for our user alone, ready under its name from the first moment there is one."""
+    if len(os.fsencode(path)) > MAX_PATH:
+        raise StartupError(f"{path} is too long for a socket", remedy="set HOLDFAST_HOME to a shorter path")
     hidden = path.with_name(f".{secrets.token_hex(4)}")
     sock = socket.socket(socket.AF_UNIX)
     try:

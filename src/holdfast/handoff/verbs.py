@@ -9,9 +9,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from holdfast.board.retry import DEFAULT_MAX_ATTEMPTS
-from holdfast.board.rows import MAX_TITLE, JsonObject, NewTask, bounded, metadata_text
+from holdfast.board.rows import MAX_TITLE, JsonObject, NewTask, bounded, file_name, metadata_text
 from holdfast.errors import MethodNotFound, UsageError
 
+MAX_DATA: Final = 360 * 1024  # bytes of an attachment: as base64 it still fits into an envelope
 MAX_OPTIONS: Final = 20  # possible answers to one question; nobody reads more
 
 
@@ -20,7 +21,12 @@ class Args(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Show(Args, frozen=True, kw_only=True):
-    """The worker's own task, with what belongs to it."""
+    """The worker's own task with what belongs to it, or one that it waited for or made."""
+
+    task: str | None = None
+
+    def __post_init__(self) -> None:
+        _lines(self.task or "")
 
 
 class Heartbeat(Args, frozen=True, kw_only=True):
@@ -39,7 +45,10 @@ class Comment(Args, frozen=True, kw_only=True):
 
 
 class Create(Args, frozen=True, kw_only=True):
-    """A task that waits for the worker's own, and for the parents it names."""
+    """A task that waits for the worker's own, and for the parents it names.
+
+    Where it is worked on is not for a worker to say: it could name any directory of the host.
+    """
 
     title: str
     body: str = ""
@@ -50,11 +59,34 @@ class Create(Args, frozen=True, kw_only=True):
     triage: bool = False
 
     def __post_init__(self) -> None:
+        _lines(self.title, self.assignee, *self.parents)
         self.task()
 
     def task(self) -> NewTask:
         """As the store is asked for it."""
         return NewTask(**msgspec.structs.asdict(self))
+
+
+class Link(Args, frozen=True, kw_only=True):
+    """A task that this run made waits for another one of its board."""
+
+    parent: str
+    child: str
+
+    def __post_init__(self) -> None:
+        _lines(self.parent, self.child)
+
+
+class Attach(Args, frozen=True, kw_only=True):
+    """A file for whoever works on the task or reads its result; as base64 in JSON."""
+
+    name: str
+    data: bytes
+
+    def __post_init__(self) -> None:
+        file_name(self.name)
+        if len(self.data) > MAX_DATA:
+            raise UsageError(f"a worker attaches files of at most {MAX_DATA} bytes")
 
 
 class Complete(Args, frozen=True, kw_only=True):
@@ -73,9 +105,7 @@ class Block(Args, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         bounded("question", self.question)
-        for text in (*self.options, self.waiting_for):
-            if len(text) > MAX_TITLE or "\0" in text:
-                raise UsageError(f"an option and a name are lines of at most {MAX_TITLE} characters")
+        _lines(*self.options, self.waiting_for)
         if len(self.options) > MAX_OPTIONS:
             raise UsageError(f"a question has at most {MAX_OPTIONS} options")
 
@@ -94,6 +124,8 @@ VERBS: Final[dict[str, Verb]] = {
     "heartbeat": Verb(Heartbeat),
     "comment": Verb(Comment),
     "create": Verb(Create),
+    "link": Verb(Link),
+    "attach": Verb(Attach),
     "complete": Verb(Complete, terminal=True),
     "block": Verb(Block, terminal=True),
     "request_review": Verb(RequestReview, terminal=True),
@@ -128,6 +160,12 @@ def convert(verb: str, args: JsonObject) -> Args:
         return msgspec.convert(args, kind)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
         raise _not_arguments(verb, exc) from None
+
+
+def _lines(*texts: str) -> None:
+    for text in texts:
+        if len(text) > MAX_TITLE or "\0" in text:
+            raise UsageError(f"a name or an option has at most {MAX_TITLE} characters, and no zero byte")
 
 
 def _not_arguments(verb: str, exc: Exception) -> UsageError:

@@ -4,6 +4,7 @@ import pytest
 from holdfast.errors import FACES, HoldfastError, RemoteProtocolError, StaleRun, UsageError, face
 from holdfast.handoff import envelope
 from holdfast.handoff.envelope import MAX_ENVELOPE, Envelope, Grant, Problem
+from holdfast.handoff.verbs import MAX_DATA
 
 KEY = b"k" * 32
 TOKEN = envelope.mint(KEY, "b", "t_1", "r_1", 3)
@@ -128,3 +129,14 @@ def test_an_error_of_a_newer_version_is_still_an_error() -> None:
     unknown = Problem(code=1, kind="Novelty", message="no")
     assert isinstance(envelope.error_of(unknown), HoldfastError)
     assert envelope.refusal("e", StaleRun("gone")).result is None
+
+
+def test_the_name_of_a_run_is_bounded_before_anybody_looks_for_it() -> None:
+    for run in ("", "r\0", "x" * 65):
+        with pytest.raises(RemoteProtocolError):
+            envelope.decode(msgspec.json.encode(msgspec.structs.replace(sealed(), run=run)))
+
+
+def test_the_largest_file_fits_into_an_envelope() -> None:
+    args: dict[str, object] = {"name": "x" * 200, "data": b"\xff" * MAX_DATA}
+    assert envelope.encode(envelope.seal(grant(), "attach", args, id="e" * 64))

@@ -4,20 +4,28 @@ import pytest
 from holdfast.board.rows import MAX_TEXT, MAX_TITLE, NewTask
 from holdfast.errors import MethodNotFound, UsageError
 from holdfast.handoff import verbs
-from holdfast.handoff.verbs import MAX_OPTIONS, VERBS
+from holdfast.handoff.verbs import MAX_DATA, MAX_OPTIONS, VERBS
 
 GOOD: dict[str, dict[str, object]] = {
-    "show": {},
+    "show": {"task": "t_1"},
     "heartbeat": {"note": "half way"},
     "comment": {"body": "look"},
     "create": {"title": "next", "parents": ["t_1"]},
+    "link": {"parent": "t_1", "child": "t_2"},
+    "attach": {"name": "plot.png", "data": "AAEC"},
     "complete": {"summary": "done", "metadata": {"files": 3}},
     "block": {"question": "which?", "options": ["a", "b"], "waiting_for": "ann"},
     "request_review": {"summary": "done", "metadata": {}},
 }
 
 BAD: list[tuple[str, dict[str, object]]] = [
-    ("show", {"task": "t_other"}),
+    ("show", {"task": "\0"}),
+    ("show", {"other": "t_1"}),
+    ("link", {"parent": "t_1"}),
+    ("link", {"parent": "t_1", "child": "x" * (MAX_TITLE + 1)}),
+    ("attach", {"name": "../up", "data": ""}),
+    ("attach", {"name": "plot.png", "data": "no base64!"}),
+    ("attach", {"name": "plot.png", "data": "A" * (MAX_DATA * 4 // 3 + 4)}),
     ("heartbeat", {"note": "x" * (MAX_TEXT + 1)}),
     ("comment", {}),
     ("comment", {"body": "  \n"}),
@@ -26,6 +34,8 @@ BAD: list[tuple[str, dict[str, object]]] = [
     ("create", {"title": "two\nlines"}),
     ("create", {"title": "next", "max_attempts": 0}),
     ("create", {"title": "next", "wake_ms": 1}),
+    ("create", {"title": "next", "workspace": "/home"}),
+    ("create", {"title": "next", "parents": ["\0"]}),
     ("complete", {"summary": "x" * (MAX_TEXT + 1)}),
     ("complete", {"summary": "done", "metadata": {"long": "x" * 70_000}}),
     ("complete", {"summary": "done", "metadata": [1]}),
@@ -79,3 +89,8 @@ def test_a_task_is_asked_for_as_the_store_wants_it() -> None:
     args = verbs.convert("create", {"title": "next", "body": "do", "parents": ["t_1"], "priority": 5})
     assert isinstance(args, verbs.Create)
     assert args.task() == NewTask(title="next", body="do", parents=("t_1",), priority=5)
+
+
+def test_a_file_is_read_from_base64() -> None:
+    assert verbs.convert("attach", GOOD["attach"]) == verbs.Attach(name="plot.png", data=b"\0\1\2")
+    assert verbs.convert("attach", {"name": "a", "data": b"raw"}) == verbs.Attach(name="a", data=b"raw")

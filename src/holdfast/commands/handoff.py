@@ -1,0 +1,206 @@
+"""`holdfast handoff`: what a worker types to say how far it is. Parse, call, print."""
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Final, Literal, ParamSpec
+
+import click
+
+from holdfast.commands.boarding import Verb, json_option, refuse, say
+from holdfast.errors import HoldfastError, Unreachable, UsageError
+
+P = ParamSpec("P")
+
+CHANNELS: Final = ("auto", "socket", "outbox")
+
+
+@click.group()
+def handoff() -> None:
+    """Say what became of the task in whose workspace this runs.
+
+    Needs no access to the board: the report goes through a socket, or where the sandbox refuses that,
+    through files in the workspace.
+
+    Exit codes: 0 done, or accepted and on disk; 1 refused; 2 usage; 3 no run here; 4 conflict: the run is
+    over or somebody else has the task; 5 nobody took it.
+    """
+
+
+def _verb(
+    verb: str, *, needs_answer: bool = False
+) -> Callable[[Callable[P, dict[str, object]]], Callable[..., None]]:
+    """A command whose answer are the arguments of this verb."""
+
+    def decorated(arguments: Callable[P, dict[str, object]]) -> Callable[..., None]:
+        @click.option(
+            "--channel",
+            type=click.Choice(CHANNELS),
+            default="auto",
+            show_default=True,
+            help="How it is carried; auto takes the socket and else the outbox.",
+        )
+        @click.option("--id", "id", metavar="ID", help="Said again under the same id, it happens once.")
+        @json_option
+        @functools.wraps(arguments)
+        def called(
+            channel: Literal["auto", "socket", "outbox"],
+            id: str | None,
+            as_json: bool,
+            *args: P.args,
+            **kwargs: P.kwargs,
+        ) -> None:
+            from holdfast.handoff.envelope import error_of
+            from holdfast.handoff.sender import ACCEPTED, Sender
+
+            try:
+                answer = Sender.find().send(verb, arguments(*args, **kwargs), id=id, channel=channel)
+                if answer.error is not None:
+                    raise error_of(answer.error)
+                result = answer.result or {}
+                if needs_answer and ACCEPTED in result:
+                    raise Unreachable("nobody has answered yet", remedy="try again")
+            except HoldfastError as exc:
+                refuse(exc, as_json=as_json)
+            say({"id": answer.id, **result, "text": _text(verb, result)}, as_json=as_json)
+
+        return called
+
+    return decorated
+
+
+metadata_option = click.option("--metadata", metavar="JSON", help="An object, for whoever reads the result.")
+
+
+@handoff.command(cls=Verb)
+@click.argument("summary")
+@metadata_option
+@_verb("complete")
+def complete(summary: str, metadata: str | None) -> dict[str, object]:
+    """Say that the task is done, and what came out of it."""
+    return {"summary": summary, "metadata": _object(metadata)}
+
+
+@handoff.command(cls=Verb)
+@click.argument("summary")
+@metadata_option
+@_verb("request_review")
+def review(summary: str, metadata: str | None) -> dict[str, object]:
+    """Say that the work is there for a person to look at."""
+    return {"summary": summary, "metadata": _object(metadata)}
+
+
+@handoff.command(cls=Verb)
+@click.argument("question")
+@click.option(
+    "--option", "options", multiple=True, metavar="TEXT", help="A possible answer. Can be repeated."
+)
+@click.option("--for", "waiting_for", default="", metavar="NAME", help="Who is asked.")
+@_verb("block")
+def block(question: str, options: tuple[str, ...], waiting_for: str) -> dict[str, object]:
+    """Stop, because a person has to answer first."""
+    return {"question": question, "options": list(options), "waiting_for": waiting_for}
+
+
+@handoff.command(cls=Verb)
+@click.argument("text")
+@_verb("comment")
+def comment(text: str) -> dict[str, object]:
+    """Write something beside the task."""
+    return {"body": text}
+
+
+@handoff.command(cls=Verb)
+@click.option("--note", default="", help="What is being done.")
+@_verb("heartbeat")
+def heartbeat(note: str) -> dict[str, object]:
+    """Say that the work goes on."""
+    return {"note": note}
+
+
+@handoff.command(cls=Verb)
+@click.argument("title")
+@click.option("--body", default="", help="What is to be done.")
+@click.option("--assignee", default="", metavar="PROFILE", help="Whose workers run it.")
+@click.option("--parent", "parents", multiple=True, metavar="ID", help="A task to wait for. Can be repeated.")
+@click.option("--priority", type=int, default=0, show_default=True, help="Higher comes first.")
+@_verb("create")
+def create(
+    title: str, body: str, assignee: str, parents: tuple[str, ...], priority: int
+) -> dict[str, object]:
+    """Make a task that waits for this one."""
+    return {
+        "title": title,
+        "body": body,
+        "assignee": assignee,
+        "parents": list(parents),
+        "priority": priority,
+    }
+
+
+@handoff.command(cls=Verb)
+@click.argument("parent")
+@click.argument("child")
+@_verb("link")
+def link(parent: str, child: str) -> dict[str, object]:
+    """Let CHILD, which this run has made, wait for PARENT."""
+    return {"parent": parent, "child": child}
+
+
+@handoff.command(cls=Verb)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.option("--name", help="Call it otherwise than the file.")
+@_verb("attach")
+def attach(file: str, name: str | None) -> dict[str, object]:
+    """Attach a file to the task, of up to 360 KiB."""
+    from holdfast.handoff.verbs import MAX_DATA
+
+    try:
+        with open(file, "rb") as opened:
+            data = opened.read(MAX_DATA + 1)
+    except OSError as exc:
+        raise UsageError(f"cannot read {file}: {exc.strerror}") from None
+    return {"name": name or os.path.basename(file), "data": data}
+
+
+@handoff.command(cls=Verb)
+@click.argument("task", required=False)
+@_verb("show", needs_answer=True)
+def show(task: str | None) -> dict[str, object]:
+    """Show the task, what it waited for, and what was said about it.
+
+    TASK is one that it waited for, or that this run has made.
+    """
+    return {"task": task}
+
+
+def _object(text: str | None) -> dict[str, object]:
+    import msgspec
+
+    try:
+        return msgspec.json.decode(text or "{}", type=dict[str, object])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        raise UsageError("--metadata is no JSON object", remedy="--metadata '{\"files\": 3}'") from None
+
+
+def _text(verb: str, result: dict[str, object]) -> list[str]:
+    """For people; a line per thing, from an answer that is a table of tables."""
+    if "accepted" in result:
+        return ["accepted: it is in the outbox and will be read"]
+    match result:
+        case {"detail": {"task": {"id": id, "title": title, "body": body, "status": status}, **rest}}:
+            above = [f"  after {each['task_id']}: {each['result']}" for each in _rows(rest, "results")]
+            said = [f"  {each['author']}: {each['body']}" for each in _rows(rest, "comments")]
+            return [f"{id}  {status}  {title}", *str(body).splitlines(), *above, *said]
+        case {"task": {"id": id, "status": status}}:
+            return [f"{id} is {status}"]
+        case {"comment": {"number": number}}:
+            return [f"comment {number}"]
+        case {"file": {"name": name, "size": size}}:
+            return [f"attached {name}, {size} bytes"]
+    return [f"{verb}: heard"]
+
+
+def _rows(detail: dict[object, object], name: str) -> list[dict[str, object]]:
+    found = detail[name]
+    return found if isinstance(found, list) else []

@@ -1,0 +1,55 @@
+"""Workers that do not trust their luck: `python -m tests.support.handoff_sender PLAN`.
+
+The plan is a list of `Sending`. Each is sent until somebody has it, and then it is said: "RUN answered",
+"RUN accepted" by the outbox, or "RUN refused KIND".
+"""
+
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from holdfast.errors import Unreachable
+from holdfast.handoff.envelope import Answer, Grant
+from holdfast.handoff.sender import ACCEPTED, Channel, Sender
+
+PATIENCE_S = 60.0  # for a service that is killed again and again to answer one envelope
+
+
+class Sending(msgspec.Struct):
+    grant: Grant
+    channel: Channel
+    wait_s: float
+
+
+def sent(sending: Sending) -> Answer:
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return Sender(sending.grant).send(
+                "complete",
+                {"summary": f"work of {sending.grant.run}"},
+                id="report-" + sending.grant.run,
+                channel=sending.channel,
+                wait_s=sending.wait_s,
+            )
+        except Unreachable:  # only where it was to be the socket and nothing else
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.02)
+
+
+def main(plan: str) -> None:
+    for sending in msgspec.json.decode(Path(plan).read_bytes(), type=list[Sending]):
+        answer = sent(sending)
+        if answer.error is not None:
+            said = f"refused {answer.error.kind}"
+        else:
+            said = "accepted" if ACCEPTED in (answer.result or {}) else "answered"
+        sys.stdout.write(f"{sending.grant.run} {said}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
