@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT = Path(__file__).resolve().parent.parent
-SETS: Final = {"run": ["fast"], "test": ["fast", "metrics", "otel", "postgres"], "bench": ["fast"]}
+SETS: Final = {"run": ["fast"], "test": ["fast", "mcp", "metrics", "otel", "postgres"], "bench": ["fast"]}
 HEADER: Final = "# Made by `make pins` from {name}; do not edit.\n"
 
 

@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from holdfast.agents.agent import launch, provider_files, provider_secrets
+from holdfast.agents.agent import launch, provider_secrets, state_files
 from holdfast.agents.catalog import CATALOG
 from holdfast.agents.parsers import parser_of, text_parser_of
 from holdfast.agents.wording import in_words
@@ -124,7 +124,7 @@ def _run(
         unattended=wish.unattended,
         base=base,
     )
-    for path, text in provider_files(agent, base=base, model=MODEL).items():
+    for path, text in state_files(agent, base=base, model=MODEL, mcp=()).items():
         (kept / path).parent.mkdir(parents=True, exist_ok=True)
         (kept / path).write_text(text, "utf-8")
     environment = {"HOME": str(home), "PATH": os.environ["PATH"], "LANG": "C.UTF-8", "TERM": "xterm-256color"}

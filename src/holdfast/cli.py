@@ -20,6 +20,7 @@ from holdfast.commands.doctor import doctor
 from holdfast.commands.duration import duration
 from holdfast.commands.handoff import handoff
 from holdfast.commands.limits import Limits, backend_option, choice_of, degraded_option, limited
+from holdfast.commands.mcp import mcp
 from holdfast.commands.oneline import OneLine, fail
 from holdfast.commands.task import task
 from holdfast.commands.worker import worker
@@ -43,6 +44,7 @@ cli.add_command(board)
 cli.add_command(task)
 cli.add_command(dispatch)
 cli.add_command(handoff)
+cli.add_command(mcp)
 
 
 @cli.command()

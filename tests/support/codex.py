@@ -75,7 +75,21 @@ class CodexClient:
         Raises:
             AssertionError: it did not end in time, or not with status 0.
         """
-        options = ["--json", "--skip-git-repo-check", "-C", str(self.workspace), "-s", "danger-full-access"]
+        await self._to_end("-s", "danger-full-access", exec_server_url=exec_server_url)
+
+    async def execute_confined(self, *options: str) -> list[dict[str, Any]]:
+        """`codex exec` in its own `workspace-write` sandbox, to its end; what it says held in its turns.
+
+        Raises:
+            AssertionError: as `execute`.
+        """
+        await self._to_end("-s", "workspace-write", *options)
+        rollouts = (self._home / ".codex" / "sessions").rglob("*.jsonl")
+        lines = [json.loads(line) for path in rollouts for line in path.read_text("utf-8").splitlines()]
+        return [line["payload"] for line in lines if line["type"] == "turn_context"]
+
+    async def _to_end(self, *more: str, exec_server_url: str | None = None) -> None:
+        options = ["--json", "--skip-git-repo-check", "-C", str(self.workspace), *more]
         process = await self._spawn("exec", *options, PROMPT, stdin=False, exec_server_url=exec_server_url)
         try:
             async with asyncio.timeout(RUN_LIMIT_S):

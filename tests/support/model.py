@@ -2,7 +2,8 @@
 
 It speaks the four protocols of tests/support/model_wires.py, so every agent CLI can be sent to it. `write`
 asks for a shell command that makes the file MADE, through whatever shell tool the CLI offers; `ask` wants it
-to be approved, where the model has a say in that. What came in is in `requests`, keys not.
+to be approved, where the model has a say in that; `report` calls the tool that completes a task. What came in
+is in `requests`, keys not.
 """
 
 import asyncio
@@ -16,10 +17,11 @@ from typing import Final
 from tests.support.model_wires import WIRES, Asked, Call, Json, Said, example
 
 MADE: Final = "made-by-the-model.txt"
+REPORT: Final = "kanban_complete"
 CONTENT: Final = "written by the model"
 ANSWER: Final = "This is what the scripted model says, and all of it."
 SCENARIOS: Final = frozenset(
-    {"hello", "write", "ask", "401", "404", "429", "500", "hang", "stall", "truncate"}
+    {"hello", "write", "ask", "report", "401", "404", "429", "500", "hang", "stall", "truncate"}
 )
 
 _SHELLS: Final = {  # tool → the argument that is the command
@@ -102,6 +104,9 @@ class Model:
 def _turn(scenario: str, asked: Asked) -> str | Call:
     if asked.schema is not None:
         return json.dumps(example(asked.schema))
+    if scenario == "report" and not asked.rounds:
+        report = next((name for name in asked.tools if name.endswith(REPORT)), None)
+        return ANSWER if report is None else Call(report, {"summary": CONTENT}, asked.spaces.get(report, ""))
     tool = next((name for name in _SHELLS if name in asked.tools), None)
     if scenario not in ("write", "ask") or tool is None or asked.rounds:
         return ANSWER

@@ -19,12 +19,14 @@ class Asked:
     stream: bool = False
     rounds: int = 0  # tool results since the last prompt
     tools: dict[str, Json] = field(default_factory=dict)  # name → schema of its arguments
+    spaces: dict[str, str] = field(default_factory=dict)  # name → the namespace it has to be called in
     schema: Json | None = None  # of the JSON that the answer has to be
 
 
 class Call(NamedTuple):
     tool: str
     arguments: Json
+    namespace: str = ""  # where the protocol has such a thing
 
 
 class Said(NamedTuple):
@@ -55,9 +57,12 @@ def halves(text: str) -> Iterable[str]:
 
 def _read_responses(body: Json) -> Asked:
     items = body["input"]
-    tools = {tool["name"]: tool.get("parameters", {}) for tool in body.get("tools", []) if "name" in tool}
+    offered = [tool for tool in body.get("tools", []) if "name" in tool]
+    spaces = {tool["name"]: space["name"] for space in offered for tool in space.get("tools", [])}
+    offered += [tool for space in offered for tool in space.get("tools", [])]  # those of an MCP server
+    tools = {tool["name"]: tool.get("parameters", {}) for tool in offered}
     rounds = sum(str(item.get("type", "")).endswith("_call_output") for item in items)
-    return Asked(bool(body.get("stream")), rounds, tools)
+    return Asked(bool(body.get("stream")), rounds, tools, spaces)
 
 
 def _say_responses(answer: str | Call) -> Said:
@@ -73,6 +78,7 @@ def _say_responses(answer: str | Call) -> Said:
         arguments = json.dumps(answer.arguments)
         item = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": answer.tool}
         item["arguments"] = arguments
+        item |= {"namespace": answer.namespace} if answer.namespace else {}
         deltas = [{"type": "response.function_call_arguments.delta", "item_id": "fc_1", "delta": arguments}]
     usage = {"input_tokens": 9, "output_tokens": 3, "total_tokens": 12}
     whole: Json = {
@@ -104,7 +110,7 @@ def _read_chat(body: Json) -> Asked:
     since = len(roles) - roles[::-1].index("user") if "user" in roles else 0
     wanted = body.get("response_format") or {}
     schema = (wanted.get("json_schema") or {}).get("schema", {}) if "json" in wanted.get("type", "") else None
-    return Asked(bool(body.get("stream")), roles[since:].count("tool"), tools, schema)
+    return Asked(bool(body.get("stream")), roles[since:].count("tool"), tools, schema=schema)
 
 
 def _say_chat(answer: str | Call) -> Said:
@@ -155,7 +161,7 @@ def _read_anthropic(body: Json) -> Asked:
             rounds = rounds + results if results else 0
     wanted = body.get("output_format") or (body.get("output_config") or {}).get("format") or {}
     schema = wanted.get("schema", {}) if wanted.get("type") == "json_schema" else None
-    return Asked(bool(body.get("stream")), rounds, tools, schema)
+    return Asked(bool(body.get("stream")), rounds, tools, schema=schema)
 
 
 def _say_anthropic(answer: str | Call) -> Said:
@@ -205,7 +211,7 @@ def _read_gemini(body: Json) -> Asked:
     config = body.get("generationConfig") or {}
     is_json = config.get("responseMimeType") == "application/json"
     schema = config.get("responseJsonSchema") or config.get("responseSchema") or {} if is_json else None
-    return Asked(False, rounds, tools, schema)
+    return Asked(False, rounds, tools, schema=schema)
 
 
 def _say_gemini(answer: str | Call) -> Said:

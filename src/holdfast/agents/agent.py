@@ -2,12 +2,14 @@
 
 Templates hold words in braces: `{state}` is the worker's private state directory, `{home}` the home, `{work}`
 the directory it works in, `{prompt}` and `{model}` what they say, `{base}` and `{key}` a provider's address
-and key. In an argument list `{model}` and `{unattended}`, alone, stand for the options of that name, and
-vanish when there are none.
+and key; `{command}`, `{options}` and `{argv}` are the command of an MCP server, its arguments, and both, as
+JSON, which is TOML as well. In an argument list `{model}` and `{unattended}`, alone, stand for the options of
+that name, and vanish when there are none.
 """
 
 import enum
 import fnmatch
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +25,7 @@ CANNOT_START = "cannot start"
 NOT_SAVED = "starts without saving"
 RETRIES = "retries for ever"
 
-_WORD: Final = re.compile(r"\{(state|home|work|prompt|model|base|key)\}")
+_WORD: Final = re.compile(r"\{(state|home|work|prompt|model|base|key|command|options|argv)\}")
 
 
 class Channel(enum.StrEnum):
@@ -124,6 +126,19 @@ class Provider:
 
 
 @dataclass(frozen=True, slots=True)
+class Mcp:
+    """How to give it an MCP server on stdio, which it then calls `holdfast`: templates.
+
+    The server's tools may be used without asking: whoever gave it decided that.
+    """
+
+    arguments: tuple[str, ...] = ()  # go after those of the provider
+    environment: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)  # below the state directory → content
+    in_state: bool = False  # the CLI finds the files only when its state is relocated
+
+
+@dataclass(frozen=True, slots=True)
 class Agent:
     """One CLI. Everything it does differently from others is here."""
 
@@ -158,6 +173,7 @@ class Agent:
     environment: Mapping[str, str] = field(default_factory=dict)  # keeps it quiet and offline
     exits: ExitRules = field(default_factory=ExitRules)
     provider: Provider | None = None
+    mcp: Mcp | None = None
     start_limit_s: float = DEFAULT_START_LIMIT_S
 
 
@@ -187,16 +203,20 @@ def launch(
     model: str | None = None,
     unattended: bool = False,
     base: str | None = None,
+    mcp: Sequence[str] = (),
     acp: bool = False,
     headless_arguments: Sequence[str] | None = None,
 ) -> Launch:
     """A headless run of `prompt`, or without one the interactive program; with `acp` the ACP server.
 
     `state` is the worker's private directory; None leaves its state in the home. `base` is another provider's
-    address; its key is not in here, but in what `provider_secrets` returns. `headless_arguments` stand
-    for the record's own, to go on with a session for example.
+    address; its key is not in here, but in what `provider_secrets` returns. `mcp` is the command of an MCP
+    server. Files that either needs are what `state_files` returns. `headless_arguments` stand for the record's
+    own, to go on with a session for example.
     """
     words = {"state": state or "", "model": model or "", "prompt": prompt or "", "base": base or ""}
+    words |= _server_words(mcp)
+    given = agent.mcp if mcp else None
     provider = agent.provider if base is not None else None
     called = words | ({"model": fill(provider.model, words)} if provider is not None else {})
     headless = prompt is not None and not acp
@@ -206,6 +226,7 @@ def launch(
     by_stdin = headless and agent.prompt_by is PromptBy.STDIN
     arguments = [*agent.subcommand] if headless else []
     arguments += [fill(item, words) for item in (provider.arguments if provider else ())]
+    arguments += [fill(item, words) for item in (given.arguments if given else ())]
     arguments += [fill(item, words) for item in agent.relocation_arguments if state is not None]
     for item in template:
         if item == "{model}":
@@ -220,6 +241,8 @@ def launch(
     environment |= agent.unattended_environment if unattended else agent.asking_environment
     if provider is not None:
         environment |= {k: fill(v, words) for k, v in provider.environment.items() if "{key}" not in v}
+    if given is not None:
+        environment |= {k: fill(v, words) for k, v in given.environment.items()}
     over_acp = called["model"] if acp and model and "{model}" not in template else None
     return Launch(tuple(arguments), prompt if by_stdin else None, environment, over_acp)
 
@@ -231,12 +254,18 @@ def provider_secrets(agent: Agent, key: str) -> dict[str, str]:
     return {k: fill(v, {"key": key}) for k, v in agent.provider.environment.items() if "{key}" in v}
 
 
-def provider_files(agent: Agent, *, base: str, model: str) -> dict[str, str]:
-    """Files below the state directory that must be there before a start with another provider."""
-    if agent.provider is None:
-        return {}
-    words = {"base": base, "model": model}
-    return {path: fill(text, words) for path, text in agent.provider.files.items()}
+def state_files(agent: Agent, *, base: str | None, model: str, mcp: Sequence[str]) -> dict[str, str]:
+    """Files below the state directory that must be there before a start.
+
+    Those of another provider and those of an MCP server; where both have settings in one file, it holds both.
+    """
+    words = {"base": base or "", "model": model} | _server_words(mcp)
+    found: dict[str, str] = {}
+    for part in (agent.provider if base is not None else None, agent.mcp if mcp else None):
+        for path, template in part.files.items() if part is not None else ():
+            text = fill(template, words)
+            found[path] = json.dumps(json.loads(found[path]) | json.loads(text)) if path in found else text
+    return found
 
 
 def state_paths(
@@ -263,6 +292,13 @@ def relocation_of(agent: Agent, kept: StatePath, *, state: str) -> str:
     """NAME=PATH that moves this state into the private directory, or nothing if no variable does."""
     template = agent.relocation.get(kept.variable)
     return "" if template is None else f"{kept.variable}={fill(template, {'state': state})}"
+
+
+def _server_words(server: Sequence[str]) -> dict[str, str]:
+    if not server:
+        return {}
+    parts = {"command": server[0], "options": list(server[1:]), "argv": list(server)}
+    return {name: json.dumps(value, ensure_ascii=False) for name, value in parts.items()}
 
 
 def _place(kept: StatePath, places: Mapping[str, str], environment: Mapping[str, str]) -> str:

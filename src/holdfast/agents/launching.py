@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from holdfast.agents.acp import Errand
-from holdfast.agents.agent import MAX_ARGUMENT, Agent, launch, provider_files, provider_secrets
+from holdfast.agents.agent import MAX_ARGUMENT, Agent, launch, provider_secrets, state_files
 from holdfast.agents.catalog import CATALOG
 from holdfast.client.policy import Policy
 from holdfast.errors import NotFound, UsageError
@@ -43,6 +43,7 @@ class Wish(msgspec.Struct, kw_only=True):
     arguments: list[str] | None = None  # of a headless run, instead of the record's: templates as there
     base: str | None = None  # another provider's address, with its key
     key: str | None = None
+    mcp: list[str] | None = None  # the command of an MCP server on stdio, which the CLI starts
     wall_limit_s: float | None = None
     idle_limit_s: float | None = None
     rows: int = 40
@@ -85,6 +86,7 @@ def prepare(wish: Wish, *, state: str) -> Ready:
         raise UsageError(
             f"the prompt is longer than {MAX_ARGUMENT} bytes", remedy="put it into a file to read"
         )
+    server = _server(agent, wish)
     made = launch(
         agent,
         state=state,
@@ -92,6 +94,7 @@ def prepare(wish: Wish, *, state: str) -> Ready:
         model=wish.model,
         unattended=wish.unattended,
         base=wish.base,
+        mcp=server,
         acp=wish.acp,
         headless_arguments=wish.arguments,
     )
@@ -106,7 +109,7 @@ def prepare(wish: Wish, *, state: str) -> Ready:
     if tty:
         environment["TERM"] = TERM
     environment["TMPDIR"] = os.path.join(state, "tmp")
-    files = provider_files(agent, base=wish.base, model=wish.model or "") if wish.base else {}
+    files = state_files(agent, base=wish.base, model=wish.model or "", mcp=server)
     argv = (_binary(agent, wish), *made.arguments)
     return Ready(
         argv=argv,
@@ -131,6 +134,22 @@ def _acp_prompt(agent: Agent, wish: Wish) -> str:
     if wish.tty or wish.prompt is None:
         raise UsageError("a worker that is led over ACP has a prompt, and no terminal")
     return wish.prompt
+
+
+def _server(agent: Agent, wish: Wish) -> list[str]:
+    if not wish.mcp:
+        return []
+    if agent.mcp is None:
+        known = ", ".join(sorted(name for name, one in CATALOG.items() if one.mcp is not None))
+        raise UsageError(
+            f"nobody knows how to give {agent.name} an MCP server", remedy=f"one of: {known}; or leave it out"
+        )
+    if agent.mcp.in_state and not wish.relocate:
+        raise UsageError(
+            f"{agent.name} is given an MCP server in its state, which is not to be relocated",
+            remedy="let it be relocated, or put the server into its settings",
+        )
+    return wish.mcp
 
 
 def _binary(agent: Agent, wish: Wish) -> str:

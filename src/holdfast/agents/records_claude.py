@@ -9,6 +9,7 @@ from holdfast.agents.agent import (
     BusySign,
     Channel,
     Dialog,
+    Mcp,
     Package,
     PromptBy,
     Provider,
@@ -72,5 +73,13 @@ CLAUDE = Agent(
         files={
             "config/.claude.json": '{"hasCompletedOnboarding":true}'
         },  # the first start asks its maker's servers
+    ),
+    mcp=Mcp(
+        arguments=(
+            "--mcp-config",  # loaded always: otherwise the model has to search for its tools first
+            '{"mcpServers":{"holdfast":{"command":{command},"args":{options},"alwaysLoad":true}}}',
+            *("--allowedTools", "mcp__holdfast"),
+        ),
+        environment={"MCP_TIMEOUT": "60000"},  # ms until it has started
     ),
 )

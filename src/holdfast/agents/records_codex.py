@@ -9,6 +9,7 @@ from holdfast.agents.agent import (
     BusySign,
     Channel,
     Dialog,
+    Mcp,
     Package,
     PromptBy,
     Provider,
@@ -78,6 +79,13 @@ CODEX = Agent(
             "-c",
             'model_providers.other={name="other",base_url="{base}/v1",wire_api="responses",'
             'env_key="HOLDFAST_PROVIDER_KEY"}',
+        ),
+    ),
+    mcp=Mcp(
+        arguments=(  # unless it is required, the first turns go without its tools
+            "-c",
+            "mcp_servers.holdfast={command={command},args={options},required=true,startup_timeout_sec=60,"
+            'default_tools_approval_mode="approve"}',
         ),
     ),
 )

@@ -9,6 +9,7 @@ from holdfast.agents.agent import (
     BusySign,
     Channel,
     Dialog,
+    Mcp,
     Package,
     PromptBy,
     Provider,
@@ -24,6 +25,8 @@ _LIST = re.compile(r"^[ │]*[●\u203a] 1\. (?:Allow|Yes)", re.MULTILINE)
 _ONCE = re.compile(
     r"^[ │]*[●\u203a] 1\. (?:Allow once|Yes, allow once) *(?:│| █|$)", re.MULTILINE
 )  # is selected
+
+_SERVERS = '"mcpServers":{"holdfast":{"command":{command},"args":{options},"trust":true}}'
 
 GEMINI = Agent(
     name="gemini",
@@ -90,6 +93,7 @@ GEMINI = Agent(
         environment={"GOOGLE_GEMINI_BASE_URL": "{base}", "GEMINI_API_KEY": "{key}"},
         files={".gemini/settings.json": '{"security":{"auth":{"selectedType":"gemini-api-key"}}}'},
     ),
+    mcp=Mcp(files={".gemini/settings.json": f"{{{_SERVERS}}}"}, in_state=True),
 )
 
 QWEN = Agent(
@@ -148,5 +152,12 @@ QWEN = Agent(
             "OPENAI_API_KEY": "{key}",
             "OPENAI_MODEL": "{model}",
         },
+    ),
+    mcp=Mcp(  # without a threshold the model has to search for its tools first
+        environment={
+            "QWEN_CODE_SYSTEM_DEFAULTS_PATH": "{state}/mcp.json",
+            "QWEN_CODE_LEGACY_MCP_BLOCKING": "1",  # else the first turns go without them
+        },
+        files={"mcp.json": f'{{{_SERVERS},"tools":{{"toolSearch":{{"threshold":50}}}}}}'},
     ),
 )

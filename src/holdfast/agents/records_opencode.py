@@ -8,6 +8,7 @@ from holdfast.agents.agent import (
     Agent,
     BusySign,
     Channel,
+    Mcp,
     Package,
     PromptBy,
     Provider,
@@ -82,6 +83,10 @@ OPENCODE = Agent(
             '{"baseURL":"{base}/v1","apiKey":"{env:HOLDFAST_PROVIDER_KEY}"},"models":{"{model}":{}}}}}',
         },
         model="other/{model}",
+    ),
+    mcp=Mcp(
+        environment={"OPENCODE_CONFIG": "{state}/mcp.json"},  # besides the user's own, not instead
+        files={"mcp.json": '{"mcp":{"holdfast":{"type":"local","command":{argv},"timeout":60000}}}'},
     ),
     start_limit_s=90.0,  # 9 to 70 s were seen on a cold, busy host
 )

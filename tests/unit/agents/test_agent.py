@@ -1,5 +1,6 @@
 """What follows from a record: arguments, variables, and whose file a path is."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -7,15 +8,16 @@ import pytest
 from holdfast.agents.agent import (
     CANNOT_START,
     Agent,
+    Mcp,
     PromptBy,
     Provider,
     StatePath,
     Versions,
     fill,
     launch,
-    provider_files,
     provider_secrets,
     relocation_of,
+    state_files,
     state_of,
     state_paths,
 )
@@ -47,6 +49,11 @@ X = Agent(
         arguments=("-c", "provider=other"),
         files={"config.json": '{"url":"{base}","model":"{model}","deep":{}}'},
         model="other/{model}",
+    ),
+    mcp=Mcp(
+        arguments=("--mcp", '{"command":{command},"args":{options}}'),
+        environment={"X_MCP": "{state}/mcp.json"},
+        files={"mcp.json": '{"holdfast":{"argv":{argv}}}'},
     ),
 )
 
@@ -93,7 +100,7 @@ def test_another_provider_is_named_without_its_key() -> None:
     assert other.arguments == (*before, "--json", "-m", "other/m", "--", "p")
     assert other.environment == {"X_QUIET": "1", "X_HOME": "/s/x", "X_URL": "http://h/v1", "X_MODEL": "m"}
     assert provider_secrets(X, "k") == {"X_KEY": "k"}
-    assert provider_files(X, base="http://h", model="m") == {
+    assert state_files(X, base="http://h", model="m", mcp=()) == {
         "config.json": '{"url":"http://h","model":"m","deep":{}}'
     }
 
@@ -101,8 +108,34 @@ def test_another_provider_is_named_without_its_key() -> None:
 def test_a_cli_without_a_provider_has_no_files_and_no_key() -> None:
     none = replace(X, provider=None)
     assert provider_secrets(none, "k") == {}
-    assert provider_files(none, base="u", model="m") == {}
+    assert state_files(none, base="u", model="m", mcp=()) == {}
     assert launch(none, state="/s", prompt="p", base="u").environment == {"X_QUIET": "1", "X_HOME": "/s/x"}
+
+
+SERVER = ["/bin/ä b", "mcp", "--run", '"x"']
+
+
+def test_an_mcp_server_is_named_where_the_record_says() -> None:
+    given = launch(X, state="/s", prompt="p", base="http://h", mcp=SERVER)
+    named = '{"command":"/bin/ä b","args":["mcp", "--run", "\\"x\\""]}'
+    assert given.arguments[:7] == ("run", "-c", "provider=other", "--mcp", named, "--data", "/s")
+    assert given.environment["X_MCP"] == "/s/mcp.json"
+    [text] = state_files(X, base=None, model="", mcp=SERVER).values()
+    assert json.loads(text) == {"holdfast": {"argv": SERVER}}
+
+
+def test_without_an_mcp_server_nothing_is_said_of_it() -> None:
+    plain = launch(X, state="/s", prompt="p")
+    assert "--mcp" not in plain.arguments
+    assert "X_MCP" not in plain.environment
+    assert state_files(X, base=None, model="", mcp=[]) == {}
+    assert state_files(replace(X, mcp=None), base=None, model="", mcp=SERVER) == {}
+
+
+def test_settings_of_a_provider_and_of_an_mcp_server_share_a_file() -> None:
+    shared = replace(X, mcp=Mcp(files={"config.json": '{"servers":{argv}}'}))
+    [text] = state_files(shared, base="u", model="m", mcp=SERVER).values()
+    assert json.loads(text) == {"url": "u", "model": "m", "deep": {}, "servers": SERVER}
 
 
 @pytest.mark.parametrize(

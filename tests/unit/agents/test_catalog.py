@@ -1,11 +1,13 @@
 """The records: complete, without contradiction, and good for a start."""
 
+import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from holdfast.agents.agent import Agent, Channel, PromptBy, launch, relocation_of, state_of
+from holdfast.agents.agent import Agent, Channel, PromptBy, launch, relocation_of, state_files, state_of
 from holdfast.agents.catalog import BORROWED, CATALOG, MARKERS, without_outer_agent
 from holdfast.agents.evidence import Idle, Want, Wants, Working
 from holdfast.agents.keys import KEYS
@@ -26,6 +28,31 @@ def test_a_start_leaves_no_word_unfilled(agent: Agent) -> None:
         start = launch(agent, state="/s", prompt=prompt, model="m", unattended=True, base="http://h")
         for text in (*start.arguments, *start.environment.values()):
             assert not re.search(r"\{(?:state|home|work|prompt|model|base|key|unattended)\}", text)
+
+
+SERVER = ["/opt/x y/holdfast", "mcp", "--run", '/w/"q"/run.json']
+GIVEN = {"codex", "claude", "opencode", "gemini", "qwen"}
+
+
+def test_the_clis_that_boards_run_can_be_given_an_mcp_server() -> None:
+    assert {agent.name for agent in AGENTS if agent.mcp is not None} == GIVEN
+
+
+@pytest.mark.parametrize("name", sorted(GIVEN))
+def test_an_mcp_server_is_given_in_words_that_the_cli_can_read(name: str) -> None:
+    agent = CATALOG[name]
+    start = launch(agent, state="/s", prompt="p", mcp=SERVER)
+    files = state_files(agent, base=None, model="", mcp=SERVER)
+    texts = [
+        *(json.loads(text) for text in (*files.values(), *start.arguments) if text.startswith("{")),
+        *(tomllib.loads(text) for text in start.arguments if text.startswith("mcp_servers.")),
+    ]
+    [given] = [text.get("mcpServers") or text.get("mcp_servers") or text["mcp"] for text in texts]
+    server = given["holdfast"]
+    command = server["command"]
+    assert ([command, *server["args"]] if isinstance(command, str) else command) == SERVER
+    assert agent.mcp is not None
+    assert agent.mcp.in_state or all(f"/s/{path}" in start.environment.values() for path in files)
 
 
 @each

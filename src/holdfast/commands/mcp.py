@@ -1,0 +1,73 @@
+"""`holdfast mcp`: parse and serve."""
+
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.commands.boarding import me, store_option
+from holdfast.commands.oneline import OneLine, fail
+from holdfast.errors import HoldfastError, NotFound, StartupError, UsageError
+
+if TYPE_CHECKING:
+    from holdfast.handoff.sender import Sender
+
+
+@click.command(cls=OneLine)
+@click.option(
+    "--run",
+    "run_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The run.json of a worker: its tools report on that task.",
+)
+@click.option("--board", metavar="NAME", help="Supervise: the board that is meant when a call names none.")
+@store_option
+def mcp(run_file: Path | None, board: str | None, address: str) -> None:
+    """Serve tools to an agent over MCP, on standard input and output.
+
+    In the workspace of a run, or with --run, they are a worker's: to look at its task and to report on it.
+    Otherwise, or with --board, they are a supervising agent's: over a board with all its tasks, and over the
+    workers of this machine.
+    """
+    try:
+        if run_file is not None and board is not None:
+            raise UsageError("a worker reports on its own task: --run and --board exclude each other")
+        sender = None if board is not None else _sender(run_file)
+        asyncio.run(_serve(sender, address, board or ""))
+    except HoldfastError as exc:
+        fail(exc)
+    except KeyboardInterrupt:
+        pass
+
+
+async def _serve(sender: "Sender | None", address: str, board: str) -> None:
+    try:
+        from holdfast.mcp.server import serve
+    except ModuleNotFoundError as exc:
+        if (exc.name or "").split(".")[0] not in ("mcp", "mcp_types"):
+            raise
+        raise StartupError("the MCP SDK is not installed", remedy="pip install 'holdfast[mcp]'") from None
+    if sender is not None:
+        from holdfast.mcp.reporting import Reporting
+
+        await serve(Reporting(sender))
+        return
+    from holdfast.agents.book import default_home
+    from holdfast.mcp.supervising import supervising
+
+    async with supervising(address, board=board, who=me(), home=default_home()) as desk:
+        await serve(desk)
+
+
+def _sender(run_file: Path | None) -> "Sender | None":
+    from holdfast.handoff.sender import VARIABLE, Sender
+
+    if run_file is not None:
+        return Sender.find(environ={VARIABLE: str(run_file)})
+    try:
+        return Sender.find(environ=os.environ)
+    except NotFound:
+        return None

@@ -1,0 +1,206 @@
+"""A worker's tools: each is one verb of the handoff. Pure module.
+
+What a worker repeats word for word, because the first answer was lost, is the same envelope, and so gets the
+first answer. Only what may be meant twice (a heartbeat, a comment, a task without a key) is new each time.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.board.rows import JsonObject
+from holdfast.errors import ConnectionLost, UsageError
+from holdfast.handoff.envelope import Grant
+from holdfast.mcp import parameters
+from holdfast.mcp.toolbox import Parameters, Tool, read
+
+INSTRUCTIONS: Final = (
+    "You work on the task {task} of the board {board}; kanban_show tells it. End with exactly one of these: "
+    "kanban_complete, when it is done, or kanban_block, when a person must act first. Otherwise your work is "
+    "not reported."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A tool as a verb: arguments from the parameters, and what the tool answers from the verb's result."""
+
+    tool: Tool
+    verb: str
+    say: Callable[[Any], JsonObject]
+    told: Callable[[Mapping[str, Any]], JsonObject]
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A tool's call as it is sent; without an id it gets a new one."""
+
+    verb: str
+    args: JsonObject
+    id: str | None
+    ignored: list[str]
+
+
+def _complete(asked: parameters.Complete) -> JsonObject:
+    summary = asked.summary or asked.result
+    if not summary.strip():
+        raise UsageError("kanban_complete says what was done", remedy="give it a summary")
+    more: JsonObject = {}
+    if asked.summary and asked.result:
+        more["result"] = asked.result
+    if asked.created_cards:
+        more["created_cards"] = asked.created_cards
+    if asked.artifacts:
+        more["artifacts"] = asked.artifacts
+    return {"summary": summary, "metadata": {**asked.metadata, **more}}
+
+
+def _block(asked: parameters.Block) -> JsonObject:
+    question = f"[{asked.kind}] {asked.reason}" if asked.kind else asked.reason
+    return {"question": question, "options": asked.options}
+
+
+def _create(asked: parameters.Create) -> JsonObject:
+    return {
+        "title": asked.title,
+        "body": asked.body,
+        "assignee": asked.assignee,
+        "priority": asked.priority,
+        "parents": asked.parents,
+        "triage": asked.triage or asked.initial_status == "blocked",
+    }
+
+
+def _detail(result: Mapping[str, Any]) -> JsonObject:
+    detail = result["detail"]
+    task = detail["task"]
+    return {**detail, "worker_context": f"{task['title']}\n\n{task['body']}"}
+
+
+def _moved(result: Mapping[str, Any]) -> JsonObject:
+    return {"status": result["task"]["status"]}
+
+
+def _made(result: Mapping[str, Any]) -> JsonObject:
+    return {"task_id": result["task"]["id"], "status": result["task"]["status"]}
+
+
+REPORTS: Final = (
+    Report(
+        Tool(
+            "kanban_show",
+            "The task you work on: what is to be done, results of the tasks before it, comments, attempts.",
+            parameters.Show,
+            looks=True,
+        ),
+        "show",
+        lambda _: {},
+        _detail,
+    ),
+    Report(
+        Tool(
+            "kanban_complete",
+            "Say that your task is done, and what came out of it. Do this last: your run is over then.",
+            parameters.Complete,
+            once=True,
+        ),
+        "complete",
+        _complete,
+        _moved,
+    ),
+    Report(
+        Tool(
+            "kanban_block",
+            "Stop, because a person must answer or act before anybody can go on. Your run is over then.",
+            parameters.Block,
+            once=True,
+        ),
+        "block",
+        _block,
+        _moved,
+    ),
+    Report(
+        Tool("kanban_heartbeat", "Say that you are still at it, in something long.", parameters.Heartbeat),
+        "heartbeat",
+        lambda asked: {"note": asked.note},
+        lambda _: {},
+    ),
+    Report(
+        Tool(
+            "kanban_comment", "Leave a remark on your task, for people and later workers.", parameters.Comment
+        ),
+        "comment",
+        lambda asked: {"body": asked.body},
+        lambda result: {"comment_id": result["comment"]["number"]},
+    ),
+    Report(
+        Tool(
+            "kanban_create",
+            "Make a task for what is left to do; it begins when yours is done.",
+            parameters.Create,
+        ),
+        "create",
+        _create,
+        _made,
+    ),
+    Report(
+        Tool("kanban_link", "Let a task that you made wait for another one.", parameters.Link, once=True),
+        "link",
+        lambda asked: {"parent": asked.parent_id, "child": asked.child_id},
+        lambda _: {},
+    ),
+)
+_BY_NAME: Final = {report.tool.name: report for report in REPORTS}
+
+
+def letter(name: str, given: Mapping[str, Any], grant: Grant) -> Letter:
+    """What is sent for a call of this tool.
+
+    Raises:
+        UsageError: no such tool, parameters that are none, or about another task than the worker's own.
+    """
+    if name not in _BY_NAME:
+        raise UsageError(f"a worker has no tool {name[:80]}", remedy=f"one of: {', '.join(_BY_NAME)}")
+    report = _BY_NAME[name]
+    asked, ignored = read(report.tool, given)
+    _own(asked, grant)
+    args = report.say(asked)
+    same = args if report.tool.once else getattr(asked, "idempotency_key", "")
+    return Letter(report.verb, args, _id(name, same) if same else None, ignored)
+
+
+def told(name: str, result: Mapping[str, Any], grant: Grant) -> JsonObject:
+    """What the tool answers when the board has answered, or when the envelope is on its way to it.
+
+    Raises:
+        ConnectionLost: the board was asked something, and has not answered.
+    """
+    report = _BY_NAME[name]
+    about: JsonObject = {"task_id": grant.task, "run_id": grant.run}
+    if "accepted" not in result:
+        return about | report.told(result)
+    if report.tool.looks:
+        raise ConnectionLost(
+            "the board did not answer", remedy="work from what you were told; report as usual"
+        )
+    return about | {"accepted": result["accepted"]}
+
+
+def _own(asked: Parameters, grant: Grant) -> None:
+    for what, given, mine in (
+        ("task", getattr(asked, "task_id", ""), grant.task),
+        ("board", getattr(asked, "board", ""), grant.board),
+    ):
+        if given and given != mine:
+            raise UsageError(
+                f"this worker speaks for the {what} {mine} only; nothing has changed",
+                remedy=f"leave the {what} out; kanban_create makes a task for somebody else",
+            )
+
+
+def _id(name: str, same: object) -> str:
+    parts = msgspec.json.encode([name, same], order="sorted")
+    return f"mcp-{hashlib.sha256(parts).hexdigest()[:40]}"

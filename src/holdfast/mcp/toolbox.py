@@ -1,0 +1,104 @@
+"""Tools as MCP shows them, made from structs of their parameters. Pure module.
+
+What a model passes is read generously: a null is nothing, one text is a list of it, a number may be a text,
+and an object may be JSON. What it passes beyond the parameters is told to it, not refused: a prompt written
+for another board still works, and nobody believes in what was not done.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.errors import HoldfastError, OperationFailed, UsageError
+
+MAX_ANSWER: Final = 128 * 1024  # bytes of one answer: more than a model reads of it
+_CUTS: Final = (8192, 2048, 512, 128)  # characters of each text: the first that makes an answer fit
+
+
+class Parameters(msgspec.Struct, kw_only=True):
+    """Of any tool."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One tool: what it is called, what it says of itself, and what it takes."""
+
+    name: str
+    about: str
+    takes: type[Parameters]
+    looks: bool = False  # and changes nothing
+    once: bool = False  # the same call again is the same call, and changes nothing more
+
+
+def schema(takes: type[Parameters]) -> dict[str, Any]:
+    """The JSON schema of the parameters, one plain object without references."""
+    _, components = msgspec.json.schema_components([takes])
+    found = components[takes.__name__]
+    return {key: value for key, value in found.items() if key not in ("title", "description")}
+
+
+def read(tool: Tool, given: Mapping[str, Any]) -> tuple[Parameters, list[str]]:
+    """The parameters, and the names that were given but mean nothing here.
+
+    Raises:
+        UsageError: one is missing, too long, or of another kind.
+    """
+    known: dict[str, Any] = schema(tool.takes)["properties"]
+    plain = {name: _plain(known[name], value) for name, value in given.items() if name in known}
+    said = {name: value for name, value in plain.items() if value is not None}
+    try:
+        taken = msgspec.convert(said, tool.takes, strict=False)
+    except msgspec.ValidationError as exc:
+        takes = ", ".join(known)
+        raise UsageError(f"{tool.name}: {exc}", remedy=f"its parameters are: {takes}") from None
+    return taken, sorted(name for name, value in given.items() if name not in known and value is not None)
+
+
+def _plain(wanted: Mapping[str, Any], value: Any) -> Any:
+    if isinstance(value, str) and wanted.get("type") == "array":
+        return [value]
+    if isinstance(value, str) and wanted.get("type") == "object":
+        try:
+            return msgspec.json.decode(value)
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return value
+    return value
+
+
+def answer(result: Mapping[str, Any], ignored: list[str]) -> dict[str, Any]:
+    """What a tool that worked says."""
+    return {"ok": True, **result} | ({"ignored": ignored} if ignored else {})
+
+
+def problem(exc: HoldfastError) -> dict[str, Any]:
+    """What a tool that did not work says."""
+    return {"error": str(exc)} | ({"remedy": exc.remedy} if exc.remedy else {})
+
+
+def encode(value: Mapping[str, Any]) -> bytes:
+    """As JSON of at most MAX_ANSWER bytes; long texts are cut until it fits, and say so.
+
+    Raises:
+        OperationFailed: it has too many parts for that.
+    """
+    data = msgspec.json.encode(value)
+    plain = msgspec.json.decode(data) if len(data) > MAX_ANSWER else None
+    for most in _CUTS:
+        if len(data) <= MAX_ANSWER:
+            return data
+        data = msgspec.json.encode(_cut(plain, most))
+    if len(data) <= MAX_ANSWER:
+        return data
+    raise OperationFailed(f"the answer has more than {MAX_ANSWER} bytes", remedy="holdfast task show ID")
+
+
+def _cut(value: Any, most: int) -> Any:
+    if isinstance(value, str) and len(value) > most:
+        return f"{value[:most]}… ({len(value) - most} more characters)"
+    if isinstance(value, list):
+        return [_cut(item, most) for item in value]
+    if isinstance(value, dict):
+        return {name: _cut(item, most) for name, item in value.items()}
+    return value

@@ -1,0 +1,209 @@
+"""`holdfast mcp` as a process, driven by the official SDK's own client."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+from holdfast.agents import background
+from holdfast.board.store import open_store
+from holdfast.board.transitions import Status
+from tests.support.arena import end_exec_server, end_listener
+from tests.support.assigned import Assigned, assigned
+
+COMMAND: Final = (sys.executable, "-m", "holdfast")
+WAIT_S: Final = 60.0  # the machine may be busy, and the SDK takes its time to import
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@asynccontextmanager
+async def tools(*arguments: str, cwd: Path, env: dict[str, str] | None = None) -> AsyncIterator[Client]:
+    """A client of `holdfast mcp` with these arguments."""
+    parameters = StdioServerParameters(
+        command=COMMAND[0],
+        args=[*COMMAND[1:], "mcp", *arguments],
+        env={"PYTHONPATH": os.pathsep.join(sys.path), **(env or {})},
+        cwd=cwd,
+    )
+    async with Client(stdio_client(parameters), read_timeout_seconds=WAIT_S) as client:
+        yield client
+
+
+async def call(client: Client, name: str, **arguments: Any) -> dict[str, Any]:
+    """What the tool answers; that it failed is a member `error`."""
+    result = await client.call_tool(name, arguments)
+    [content] = result.content
+    assert content.type == "text"
+    answer: dict[str, Any] = json.loads(content.text)
+    assert result.is_error is ("error" in answer)
+    assert answer.get("ok", False) is not result.is_error
+    return answer
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Assigned:
+    return assigned(tmp_path)
+
+
+async def test_a_worker_reads_its_task_and_completes_it_once(run: Assigned, tmp_path: Path) -> None:
+    async with run.serving(), tools("--run", str(run.run_file), cwd=tmp_path) as client:
+        names = {tool.name for tool in (await client.list_tools()).tools}
+        assert names == {
+            *("kanban_show", "kanban_complete", "kanban_block", "kanban_heartbeat"),
+            *("kanban_comment", "kanban_create", "kanban_link"),
+        }
+        assert client.instructions is not None
+        assert run.grant.task in client.instructions
+        shown = await call(client, "kanban_show")
+        assert (shown["task"]["id"], shown["task"]["title"]) == (run.grant.task, "do it")
+        assert (await call(client, "kanban_heartbeat", note="half"))["task_id"] == run.grant.task
+        assert (await call(client, "kanban_comment", task_id=run.grant.task, body="hm"))["comment_id"] == 1
+        child = await call(client, "kanban_create", title="next", assignee="coder", tenant="t", priority="2")
+        assert (child["status"], child["ignored"]) == ("todo", ["tenant"])
+        done = await call(client, "kanban_complete", summary="made it", metadata={"tests_run": 3})
+        assert (done["task_id"], done["run_id"], done["status"]) == (run.grant.task, run.grant.run, "done")
+        assert await call(client, "kanban_complete", summary="made it", metadata={"tests_run": 3}) == done
+        refused = await call(client, "kanban_complete", summary="something else")
+        assert run.grant.token not in json.dumps(refused)
+    detail = run.detail()
+    assert (detail.task.status, detail.task.result) == (Status.DONE, "made it")
+    [attempt] = detail.runs
+    assert (attempt.outcome, attempt.metadata["tests_run"]) == ("completed", 3)
+
+
+async def test_a_worker_in_its_workspace_needs_no_arguments_and_no_socket(run: Assigned) -> None:
+    with run.ingesting():
+        async with tools(cwd=run.workspace) as client:
+            blocked = await call(client, "kanban_block", reason="which colour?", options=["red", "blue"])
+            assert blocked["status"] == "waiting_human"
+    task = run.detail().task
+    assert (task.question, task.options) == ("which colour?", ["red", "blue"])
+
+
+async def test_what_is_wrong_with_a_call_is_an_error_of_the_tool_with_a_way_out(
+    run: Assigned, tmp_path: Path
+) -> None:
+    async with run.serving(), tools("--run", str(run.run_file), cwd=tmp_path) as client:
+        for name, arguments in (
+            ("kanban_complete", {}),
+            ("kanban_complete", {"summary": "x", "metadata": "no object"}),
+            ("kanban_complete", {"summary": "x", "task_id": "t_other"}),
+            ("kanban_block", {}),
+            ("kanban_comment", {"body": "x" * 300_000}),
+            ("kanban_list", {}),
+        ):
+            answer = await call(client, name, **arguments)
+            assert answer["remedy"], name
+    assert run.detail().task.status is Status.RUNNING
+
+
+async def test_a_supervising_agent_has_the_boards_authority(run: Assigned, tmp_path: Path) -> None:
+    env = {"HOLDFAST_HOME": str(run.home)}
+    async with tools("--board", "b", cwd=tmp_path, env=env) as client:
+        names = {tool.name for tool in (await client.list_tools()).tools}
+        assert {"kanban_list", "kanban_unblock", "worker_run", "worker_watch", "worker_explain"} <= names
+        made = await call(client, "kanban_create", title="one", assignee="coder", idempotency_key="k")
+        again = await call(client, "kanban_create", title="one", assignee="coder", idempotency_key="k")
+        assert made == again
+        two = await call(client, "kanban_create", title="two", assignee="coder", parents=made["task_id"])
+        assert two["status"] == "todo"
+        why = await call(client, "kanban_why", task_id=two["task_id"])
+        assert made["task_id"] in why["why"]
+        await call(client, "kanban_link", parent_id=run.grant.task, child_id=two["task_id"])
+        await call(client, "kanban_comment", task_id=two["task_id"], body="soon")
+        shown = await call(client, "kanban_show", task_id=two["task_id"])
+        assert [link["parent"] for link in shown["parents"]] == sorted([made["task_id"], run.grant.task])
+        await call(client, "kanban_block", task_id=made["task_id"], reason="wait")
+        listed = await call(client, "kanban_list", status="blocked")
+        assert [row["id"] for row in listed["tasks"]] == [made["task_id"]]
+        await call(client, "kanban_unblock", task_id=made["task_id"])
+        done = await call(client, "kanban_complete", task_id=made["task_id"], summary="by hand")
+        assert done["status"] == "done"
+        page = await call(client, "kanban_list", limit=2)
+        assert (page["count"], page["truncated"]) == (2, True)
+        rest = await call(client, "kanban_list", limit=2, cursor=page["cursor"])
+        assert (rest["count"], rest["truncated"]) == (1, False)
+        for name, arguments in (
+            ("kanban_show", {"task_id": "t_nobody"}),
+            ("kanban_show", {}),
+            ("kanban_list", {"board": "nowhere"}),
+            ("kanban_list", {"status": "odd"}),
+            ("kanban_unblock", {"task_id": made["task_id"]}),
+        ):
+            assert "error" in await call(client, name, **arguments), name
+    with open_store(run.address, create=False) as store:
+        assert store.task(made["task_id"]).result == "by hand"
+
+
+async def test_a_supervising_agent_runs_watches_explains_and_ends_workers(tmp_path: Path) -> None:
+    home, work = tmp_path / "h", tmp_path / "work"
+    work.mkdir()
+    try:
+        async with tools("--board", "b", cwd=tmp_path, env={"HOLDFAST_HOME": str(home)}) as client:
+            started = await call(
+                client, "worker_run", agent="shell", prompt="echo here; read x", cwd=str(work), id="w1"
+            )
+            assert started["worker"]["id"] == "w1"
+            listed = await call(client, "worker_list")
+            assert [row["id"] for row in listed["workers"]] == ["w1"]
+            first = await call(client, "worker_watch", worker="w1", seen="never", timeout_seconds=10)
+            assert first["changed"]
+            stopped = await call(client, "worker_stop", worker="w1", grace_seconds=0)
+            assert stopped["worker"]["state"] == "failed"
+            after = await call(client, "worker_watch", worker="w1", seen=first["mark"], timeout_seconds=10)
+            assert after["changed"]
+            assert after["workers"][0]["state"] == "failed"
+            nothing = await call(client, "worker_watch", worker="w1", seen=after["mark"], timeout_seconds=0)
+            assert (nothing["changed"], nothing["mark"]) == (False, after["mark"])
+            explained = await call(client, "worker_explain", worker="w1")
+            assert explained["why"]
+            for name, arguments in (
+                ("worker_run", {"agent": "nobody", "prompt": "x", "cwd": str(work)}),
+                ("worker_send", {"worker": "w1", "text": "too late"}),
+                ("worker_stop", {"worker": "w2"}),
+                ("worker_watch", {"timeout_seconds": 3600}),
+            ):
+                assert "error" in await call(client, name, **arguments), name
+    finally:
+        await end_supervisor(home)
+
+
+async def end_supervisor(home: Path) -> None:
+    await end_listener(background.supervisor_socket(home), signal.SIGTERM)
+    await end_exec_server(home)
+
+
+def test_the_command_line_does_not_pay_for_the_sdk() -> None:
+    program = "import sys, holdfast.cli; sys.exit('mcp' in sys.modules or 'mcp_types' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], timeout=WAIT_S, check=False)
+    assert done.returncode == 0
+
+
+def test_a_worker_cannot_also_supervise(run: Assigned) -> None:
+    done = subprocess.run(
+        [*COMMAND, "mcp", "--run", str(run.run_file), "--board", "b"],
+        capture_output=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, b"")
+
+
+def test_a_run_that_is_not_there_is_said_before_anything_is_served(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [*COMMAND, "mcp", "--run", str(tmp_path / "run.json")],
+        capture_output=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (66, b"")
