@@ -61,13 +61,17 @@ class House:
             os.path.join(user, path[2:]) if path.startswith("~/") else path for path in launcher.writable
         ]
         own = passed(launcher.env, self.environ) | dict(launcher.variables)
+        run_file = str(workspace / ".holdfast" / "run.json")
         return Wish(
             id=worker_of(run.id),
             agent=launcher.cli,
             cwd=str(workspace),
-            env={**own, VARIABLE: str(workspace / ".holdfast" / "run.json")},
+            env={**own, VARIABLE: run_file},
             prompt=prompt,
             model=launcher.model,
+            mcp=[*self.command, "mcp", "--run", run_file] if launcher.channel == "mcp" else None,
+            base=launcher.provider,
+            key=self.environ.get(launcher.key_env) if launcher.key_env else None,
             network=launcher.network,
             relocate=launcher.relocate,
             writable=writable,

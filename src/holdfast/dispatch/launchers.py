@@ -44,6 +44,8 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     agent: str = ""
     command: tuple[str, ...] = ()
     model: str | None = None
+    provider: str | None = None  # another provider's address
+    key_env: str | None = None  # the variable here that holds its key
     network: bool = True
     env: tuple[str, ...] = ()
     variables: dict[str, str] = {}
@@ -174,6 +176,8 @@ def decode(text: str, *, source: str = "launchers.toml") -> dict[str, Launcher]:
             found[name] = msgspec.convert({**table, "name": name}, Launcher)
         except msgspec.ValidationError as exc:
             raise UsageError(f"{source}: [{name}]: {exc}") from None
+        except UsageError as exc:
+            raise UsageError(f"{source}: {exc}", remedy=exc.remedy) from None
     return found
 
 
