@@ -24,6 +24,7 @@ _DEFERRED: Final = {
     "board": "commands.board",
     "config": "commands.config",
     "cp": "commands.cp",
+    "dispatch": "commands.dispatch",
     "doctor": "commands.doctor",
     "handoff": "commands.handoff",
     "mcp": "commands.mcp",
