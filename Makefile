@@ -7,8 +7,8 @@ RUN    := $(VENV)/bin
 help:                             ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 13
 
-run: $(VENV)/run                  ## install and start the server on its default address
-	@exec $(RUN)/holdfast serve --hint
+run: $(VENV)/run                  ## install and start everything, with three tasks as an example
+	@exec $(RUN)/holdfast up --demo
 
 test: $(VENV)/test tools-for-tests  ## install what the tests need and run all of them
 	$(RUN)/pytest -n auto

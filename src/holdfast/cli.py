@@ -29,6 +29,7 @@ _DEFERRED: Final = {
     "handoff": "commands.handoff",
     "mcp": "commands.mcp",
     "task": "commands.task",
+    "up": "commands.up",
     "worker": "commands.worker",
 }
 

@@ -21,6 +21,8 @@ from holdfast.sandbox.proctable import PARENT, processes
 from holdfast.sandbox.select import Way
 from holdfast.server.executor import Executor
 from holdfast.server.launch import Command, Confinement, Exit, Launcher
+from holdfast.server.process import Process as ServerProcess
+from holdfast.wire.processes import Denied
 from tests.integration.test_confined import policy
 from tests.support.cut import way_to
 from tests.support.exec_command import ORDINARY, Place
@@ -523,3 +525,22 @@ async def test_the_client_hears_of_denials_across_a_lost_link(top: Path) -> None
             (str(top / "outside/b"), 2),
         ]
         assert (await process.wait()).code == 1
+
+
+async def test_what_was_denied_before_the_start_was_answered_is_told_before_the_end() -> None:
+    told: list[str] = []
+    process = ServerProcess(
+        "p",
+        push=lambda message: told.append(json.loads(message)["method"]),
+        on_closed=lambda _process: None,
+        extended=True,
+    )
+    process.denied(Denied("p", 1, "create", "/x", "/x", "openat", "EROFS", True, 1, "sh", 1, 0, None, None))
+    assert told == []
+    ends = [os.pipe() for _ in range(2)]
+    process.attach_pipes(ends[0][0], ends[1][0], None)
+    for _, theirs in ends:
+        os.close(theirs)
+    process.exited(Exit(1))  # heard in the same turn of the loop
+    await asyncio.sleep(0)
+    assert told == ["process/denied", "process/exited", "process/closed"]

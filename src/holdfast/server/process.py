@@ -91,7 +91,7 @@ class Process:
         self._paused = False
         self._attached = False
         self._early_exit: Exit | None = None
-        self._early_denied: list[Denied] = []
+        self._denied: list[Denied] = []
         self._changed = asyncio.Event()
         self._id_json = _json.encode(process_id)
 
@@ -128,8 +128,8 @@ class Process:
         for fd in self._streams:
             os.set_blocking(fd, False)
         self._listen()
-        if self._early_denied:
-            asyncio.get_running_loop().call_soon(self._tell_early)
+        if self._denied:
+            asyncio.get_running_loop().call_soon(self._tell_denied)
         if self._early_exit is not None:
             asyncio.get_running_loop().call_soon(self.exited, self._early_exit)
 
@@ -168,14 +168,14 @@ class Process:
 
     def denied(self, denied: Denied) -> None:
         """The watcher has seen something."""
+        self._denied.append(denied)
         if self._attached:
-            self._push(notification("process/denied", denied))
-        else:
-            self._early_denied.append(denied)  # the answer to its start comes first
+            self._tell_denied()  # before that, the answer to its start comes first
 
-    def _tell_early(self) -> None:
-        for denied in self._early_denied:
-            self.denied(denied)
+    def _tell_denied(self) -> None:
+        waiting, self._denied = self._denied, []
+        for denied in waiting:
+            self._push(notification("process/denied", denied))
 
     # --- the end
 
@@ -191,6 +191,7 @@ class Process:
         if not self._attached:
             self._early_exit = end  # it ended before its start was answered; its output comes first
             return
+        self._tell_denied()  # nobody hears of it after the end
         for fd in list(self._streams):
             if not self._paused:
                 for _ in range(PIPE_BYTES // READ_BYTES + 1):

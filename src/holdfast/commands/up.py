@@ -1,0 +1,110 @@
+"""`holdfast up`: everything on embedded defaults. Parse, call, print."""
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from holdfast.commands.boarding import Verb, json_option, refuse, say, store_option
+from holdfast.errors import Conflict, HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.board.rows import Run
+
+LISTEN: Final = "ws://127.0.0.1:0"
+
+
+@click.command(cls=Verb)
+@click.option("--board", default="main", show_default=True, metavar="NAME", help="Made if there is none.")
+@click.option(
+    "--listen", metavar="URL", default=LISTEN, show_default=True, help="Where the exec server listens."
+)
+@click.option(
+    "--max", "most", type=click.IntRange(1, 200), metavar="N", help="Runs at once here [default: 100]."
+)
+@click.option("--demo", is_flag=True, help="Also three tasks on a board `demo`, and what becomes of them.")
+@store_option
+@json_option
+def up(board: str, listen: str, most: int | None, demo: bool, address: str, as_json: bool) -> None:
+    """Start all of it here: an exec server, a board, and a dispatcher of sandboxed workers.
+
+    Ended by a signal it leaves the workers running; the next one takes them over. `holdfast worker list`
+    shows them, `holdfast worker stop` ends one. Exit codes are those of `holdfast dispatch`.
+    """
+    from holdfast import log
+
+    log.set_up(style="text", level=os.environ.get("HOLDFAST_LOG_LEVEL", "warning"))
+    try:
+        asyncio.run(_up(board, listen, most, demo=demo, address=address, as_json=as_json))
+    except HoldfastError as exc:
+        refuse(exc, as_json=as_json)
+
+
+async def _up(board: str, listen: str, most: int | None, *, demo: bool, address: str, as_json: bool) -> None:
+    from holdfast.agents.book import Book, default_home
+    from holdfast.board.store import open_store
+    from holdfast.dispatch import demo as example
+    from holdfast.dispatch import opening
+    from holdfast.dispatch.dispatcher import MAX_HERE, Plan
+    from holdfast.server.address import parse
+    from holdfast.server.listen import Options, serve
+
+    home = default_home()
+    Book(home).prepare()
+    ids: list[str] = []
+    with open_store(address) as store:
+        if board not in {one.slug for one in store.boards()}:
+            with contextlib.suppress(Conflict):  # somebody else made it meanwhile
+                store.create_board(board)
+        if demo:
+            ids = example.made(store, opening.COMMAND)
+    boards = (board, *((example.BOARD,) if demo and board != example.BOARD else ()))
+
+    def print_(kind: str, text: list[str], **members: object) -> None:
+        say({"kind": kind, **members, "text": text}, as_json=as_json)
+        sys.stdout.flush()
+
+    def told(kind: str, run: "Run") -> None:
+        line = {"run": run.id, "task": run.task_id, "board": run.board, "profile": run.profile}
+        print_(kind, [f"{kind} {run.task_id} {run.id} {run.profile}"], **line)
+
+    def announce(url: str) -> None:
+        print_("serving", [f"exec server  {url}", f"  try: CODEX_EXEC_SERVER_URL={url} codex"], address=url)
+
+    launchers = sorted(opening.installed(home, os.environ))
+    print_(
+        "board",
+        [
+            f"board        {board} in {address}",
+            f"  try: holdfast task create 'Say hello' --board {board} --assignee script --body 'echo hello'",
+            f"workers for  {', '.join(launchers)}",
+        ],
+        board=board,
+        store=address,
+        launchers=launchers,
+    )
+    plan = Plan(boards, most or MAX_HERE)
+    jobs = [
+        asyncio.ensure_future(serve(Options(parse(listen)), announce=announce)),  # ends with a signal
+        asyncio.ensure_future(opening.serve(home, address, plan, told=told)),
+    ]
+    shown = asyncio.ensure_future(_show(print_, address, ids))
+    done, _ = await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
+    for job in (*jobs, shown):
+        job.cancel()
+    await asyncio.gather(*jobs, shown, return_exceptions=True)
+    for job in done:
+        job.result()
+
+
+async def _show(print_: Callable[..., None], address: str, ids: list[str]) -> None:
+    """What became of the example, if there is one."""
+    if not ids:
+        return
+    from holdfast.dispatch import demo as example
+
+    print_("demo", ["", *await example.outcome(address, ids), "", "Ctrl-C ends this."], tasks=ids)

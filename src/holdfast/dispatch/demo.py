@@ -1,0 +1,87 @@
+"""A worked example on a board: a worker that completes, one that is denied, one that needs a person."""
+
+import asyncio
+import json
+import shlex
+from collections.abc import Sequence
+from typing import Final
+
+from holdfast.board.rows import NewTask, Task
+from holdfast.board.store import Store
+from holdfast.board.transitions import Status
+from holdfast.dispatch.desk import Desk
+from holdfast.errors import HoldfastError, NotFound
+
+BOARD: Final = "demo"
+SETTLED: Final = frozenset(
+    {Status.DONE, Status.FAILED, Status.WAITING_HUMAN, Status.HANDOFF_FAILED, Status.CANCELLED}
+)
+FORBIDDEN: Final = "/etc/written-by-a-worker"
+LOOK_S: Final = 0.5
+
+
+def tasks(command: Sequence[str]) -> list[NewTask]:
+    """`command` is the beginning of a command line that runs `holdfast`."""
+    handoff = f"{shlex.join(command)} handoff"
+    bodies = {
+        "Write a file and report": f"echo made > made.txt\n{handoff} complete 'made.txt is there'",
+        "Write where nobody may": f"echo x > {FORBIDDEN}",
+        "Ask a person": f"{handoff} block 'Which colour shall the sail have?' --option red --option white",
+    }
+    return [
+        NewTask(title=title, body=body, assignee="script", max_attempts=1) for title, body in bodies.items()
+    ]
+
+
+def made(store: Store, command: Sequence[str]) -> list[str]:
+    """Put the example on its board, which is made if need be; the ids of its tasks."""
+    if BOARD not in {board.slug for board in store.boards()}:
+        store.create_board(BOARD, "a worked example")
+    return [store.create(BOARD, new, who="demo").id for new in tasks(command)]
+
+
+async def outcome(address: str, ids: Sequence[str]) -> list[str]:
+    """Wait until only a person, or nobody, moves any of these tasks; then say what happened."""
+    async with Desk.open(address) as desk:
+        while True:
+            desk.news.clear()
+            found = [await desk.ask(lambda store, id=id: store.task(id)) for id in ids]  # type: ignore[misc]
+            if all(task.status in SETTLED for task in found):
+                break
+            try:
+                async with asyncio.timeout(LOOK_S):
+                    await desk.news.wait()
+            except TimeoutError:
+                continue
+        return [line for task in found for line in await desk.ask(lambda store, task=task: told(store, task))]  # type: ignore[misc]
+
+
+def told(store: Store, task: Task) -> list[str]:
+    """What became of a task, why, and what to type next."""
+    lines = [f"{task.id}  {task.status}  {task.title}"]
+    match task.status:
+        case Status.DONE:
+            lines += [f"    {task.result}", f"    see what changed: holdfast task diff {task.id}"]
+        case Status.WAITING_HUMAN:
+            lines.append(f"    {task.question} ({' or '.join(task.options)})")
+            answer = shlex.quote(task.options[0])
+            lines.append(f"    answer it: holdfast task unblock {task.id} --reason {answer}")
+        case _:
+            lines += [f"    {task.reason}", *(f"    {line}" for line in denials(store, task))]
+            lines.append(f"    see all of it: holdfast task show {task.id}")
+    return lines
+
+
+def denials(store: Store, task: Task) -> list[str]:
+    """What the sandbox refused its last run, by which rule, and what would allow it."""
+    try:
+        run = store.runs(task.id)[-1]
+        end = json.loads(store.file(task.id, run.id, "end.json"))
+    except (NotFound, IndexError):
+        return []
+    except (HoldfastError, ValueError):
+        return ["what is kept of its end cannot be read"]
+    return [
+        f"denied: {one['access']} {one['path']} ({one['errno']}): {one['rule']}; to allow it: {one['grant']}"
+        for one in end["worker"]["denials"]
+    ]
