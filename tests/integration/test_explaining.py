@@ -27,7 +27,10 @@ from tests.support.arena import end_exec_server, end_listener
 from tests.support.exec_command import ORDINARY
 from tests.support.exec_command import place as place_of
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="strace is Linux's")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="strace is Linux's"),
+    pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed"),
+]
 
 WAIT_S: Final = 30.0
 LOOK_S: Final = 0.02
