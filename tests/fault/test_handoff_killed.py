@@ -2,14 +2,13 @@
 
 import contextlib
 import os
-import queue
 import random
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -33,7 +32,7 @@ TIMES: Final = (1, 1, 1, 2, 3, 4, 5)  # that each is sent; what is sent once is 
 SENDERS: Final = 4
 WORKSPACES: Final = 8
 CHANNELS: Final[tuple[Channel, ...]] = ("auto", "socket", "outbox", "outbox")
-KILLS: Final = int(os.environ.get("HOLDFAST_TEST_KILLS", "4")) * 5
+KILLS: Final = int(os.environ.get("HOLDFAST_TEST_KILLS", "4")) * 4
 SEED: Final = 20261116
 WAIT_S: Final = 120.0  # for anything, on a machine that does much else
 
@@ -62,7 +61,7 @@ def plans(found: list[Run], workspaces: list[Path], socket: Path, dice: random.R
         grant = grant_of(run, workspaces[number % WORKSPACES], socket)
         for _ in range(dice.choice(TIMES)):
             channel = dice.choice(CHANNELS)
-            wait_s = 5.0 if channel == "socket" else dice.choice((0.0, 0.0, 0.2))
+            wait_s = 5.0 if channel == "socket" else dice.choice((0.0, 0.0, 0.0, 0.05))
             sendings.append(Sending(grant=grant, channel=channel, wait_s=wait_s))
     dice.shuffle(sendings)
     return [sendings[number::SENDERS] for number in range(SENDERS)]
@@ -90,43 +89,16 @@ def service(address: str, socket: Path, workspaces: list[Path]) -> Iterator[None
         yield
 
 
-class Heard:
-    """What all senders say, as it comes."""
-
-    def __init__(self, senders: list["subprocess.Popen[str]"]) -> None:
-        self._lines: queue.Queue[str | None] = queue.Queue()
-        self.said: Counter[str] = Counter()
-        self.talking = len(senders)
-        self._readers = [threading.Thread(target=self._read, args=(sender,)) for sender in senders]
-        for reader in self._readers:
-            reader.start()
-
-    def _read(self, sender: "subprocess.Popen[str]") -> None:
-        assert sender.stdout is not None
-        for line in sender.stdout:
-            self._lines.put(line)
-        self._lines.put(None)
-
-    def some(self, most: int) -> None:
-        """Wait for so many lines, or the end of all senders."""
-        while most > 0 and self.talking:
-            line = self._lines.get(timeout=WAIT_S)
-            if line is None:
-                self.talking -= 1
-            else:
-                self.said[line.split(maxsplit=1)[1].strip()] += 1
-                most -= 1
-
-    def end(self) -> None:
-        for reader in self._readers:
-            reader.join(WAIT_S)
+def until(happened: Callable[[], bool]) -> None:
+    """Bounded, and often enough that a kill comes in the middle of something."""
+    deadline = time.monotonic() + WAIT_S
+    while not happened():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
-def drained(workspaces: list[Path]) -> None:
-    until = time.monotonic() + WAIT_S
-    while left := [name for workspace in workspaces for name in os.listdir(outbox.place_of(workspace))]:
-        assert time.monotonic() < until, left
-        time.sleep(0.05)
+def drained(workspaces: list[Path]) -> bool:
+    return not any(os.listdir(outbox.place_of(workspace)) for workspace in workspaces)
 
 
 def answers(workspaces: list[Path]) -> list[Answer]:
@@ -151,25 +123,36 @@ def test_a_thousand_repeated_reports_count_once_each_while_the_service_is_killed
         workspace.mkdir()
         outbox.lay_out(workspace, grant_of(found[0], workspace))
     planned = plans(found, workspaces, socket, dice)
-    total = sum(map(len, planned))
-    with contextlib.ExitStack() as started:
+    killed = 0
+    with contextlib.ExitStack() as started, open_store(address) as store:
+
+        def reported() -> int:
+            [board] = store.boards()
+            return board.last_seq - before
+
+        def reported_at_least(count: int) -> Callable[[], bool]:
+            return lambda: reported() >= count
+
         senders = []
         for number, plan in enumerate(planned):
             file = tmp_path / f"plan{number}"
             file.write_bytes(msgspec.json.encode(plan))
             senders.append(started.enter_context(child("tests.support.handoff_sender", str(file))))
-        heard = Heard(senders)
-        started.callback(heard.end)
-        killed = 0
-        while heard.talking:
+        listeners = started.enter_context(ThreadPoolExecutor(SENDERS))
+        spoken = [listeners.submit(sender.communicate, timeout=WAIT_S) for sender in senders]
+        while (so_far := reported()) < REPORTS:
+            enough = min(so_far + dice.randint(1, 2 * REPORTS // KILLS), REPORTS)
             with service(address, socket, workspaces):
-                heard.some(dice.randint(1, 2 * total // KILLS))
-                killed += bool(heard.talking)
-        assert [sender.wait(WAIT_S) for sender in senders] == [0] * SENDERS
+                until(reported_at_least(enough))
+            killed += 1
         with service(address, socket, workspaces):
-            drained(workspaces)
-    assert heard.said.keys() == {"answered", "accepted"}  # no repeat was refused
-    assert heard.said.total() == total
+            said = Counter(
+                line.split(maxsplit=1)[1] for each in spoken for line in each.result()[0].splitlines()
+            )
+            until(lambda: drained(workspaces))
+        assert [sender.returncode for sender in senders] == [0] * SENDERS
+    assert said.keys() == {"answered", "accepted"}  # no repeat was refused
+    assert said.total() == sum(map(len, planned))
     assert killed >= KILLS // 2
     assert [answer.error for answer in answers(workspaces) if answer.error] == []
     with open_store(address) as store:
