@@ -45,3 +45,9 @@ def store(address: str, clock: SettableClock) -> Iterator[Store]:
 def board(address: str, tmp_path: Path) -> Board:
     """Commands on an empty store."""
     return Board(address, tmp_path / "home")
+
+
+@pytest.fixture
+def sqlite_board(tmp_path: Path) -> Board:
+    """Likewise on SQLite alone, for what the database has no part in."""
+    return Board(str(tmp_path / "board.db"), tmp_path / "home")

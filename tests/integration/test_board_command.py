@@ -92,63 +92,65 @@ def test_a_store_is_backed_up_and_restored(board: Board, tmp_path: Path) -> None
     assert other.tasks() == [task]
 
 
-def test_a_task_is_changed_without_being_moved(board: Board, tmp_path: Path) -> None:
-    board.answer("board", "create", "b")
+def test_a_task_is_changed_without_being_moved(sqlite_board: Board, tmp_path: Path) -> None:
+    sqlite_board.answer("board", "create", "b")
     task = str(
-        board.task("create", "x", "--board", "b", "--workspace", f"dir:{tmp_path}", "--max-runtime", "5m")[
-            "id"
-        ]
+        sqlite_board.task(
+            "create", "x", "--board", "b", "--workspace", f"dir:{tmp_path}", "--max-runtime", "5m"
+        )["id"]
     )
-    edited = board.task("edit", task, "--title", "y", "--max-runtime", "none", "--workspace", "scratch")
+    edited = sqlite_board.task(
+        "edit", task, "--title", "y", "--max-runtime", "none", "--workspace", "scratch"
+    )
     assert (edited["title"], edited["max_runtime_s"], edited["workspace_kind"]) == ("y", None, "scratch")
-    assert board.task("assign", task, "writer")["assignee"] == "writer"
-    board.answer("task", "edit", task, code=2)
-    board.answer("task", "edit", task, "--max-runtime", "soon", code=2)
-    board.answer("task", "edit", task, "--workspace", "nowhere", code=2)
+    assert sqlite_board.task("assign", task, "writer")["assignee"] == "writer"
+    sqlite_board.answer("task", "edit", task, code=2)
+    sqlite_board.answer("task", "edit", task, "--max-runtime", "soon", code=2)
+    sqlite_board.answer("task", "edit", task, "--workspace", "nowhere", code=2)
 
 
-def test_a_file_goes_to_a_task_and_comes_back(board: Board, tmp_path: Path) -> None:
-    board.answer("board", "create", "b")
-    task = str(board.task("create", "x", "--board", "b")["id"])
+def test_a_file_goes_to_a_task_and_comes_back(sqlite_board: Board, tmp_path: Path) -> None:
+    sqlite_board.answer("board", "create", "b")
+    task = str(sqlite_board.task("create", "x", "--board", "b")["id"])
     (tmp_path / "notes.txt").write_bytes(b"hello\n")
     for _ in range(2):
-        board.answer("task", "attach", task, str(tmp_path / "notes.txt"))
-    assert board.run("task", "file", task, "notes.txt").stdout == "hello\n"
-    assert board.answer("task", "file", task, "notes.txt")["content"] == "hello\n"
-    assert "notes.txt" in board.run("task", "show", task).stdout
+        sqlite_board.answer("task", "attach", task, str(tmp_path / "notes.txt"))
+    assert sqlite_board.run("task", "file", task, "notes.txt").stdout == "hello\n"
+    assert sqlite_board.answer("task", "file", task, "notes.txt")["content"] == "hello\n"
+    assert "notes.txt" in sqlite_board.run("task", "show", task).stdout
     (tmp_path / "notes.txt").write_bytes(b"another\n")
-    board.answer("task", "attach", task, str(tmp_path / "notes.txt"), code=4)
-    board.answer("task", "attach", task, str(tmp_path / "nothing"), code=3)
-    board.answer("task", "file", task, "nothing", code=3)
+    sqlite_board.answer("task", "attach", task, str(tmp_path / "notes.txt"), code=4)
+    sqlite_board.answer("task", "attach", task, str(tmp_path / "nothing"), code=3)
+    sqlite_board.answer("task", "file", task, "nothing", code=3)
 
 
-def test_a_missing_report_is_asked_for_again(board: Board) -> None:
-    board.answer("board", "create", "b")
-    task = str(board.task("create", "x", "--board", "b")["id"])
-    board.answer("task", "retry", task, code=1)
-    with open_store(board.address) as store:
+def test_a_missing_report_is_asked_for_again(sqlite_board: Board) -> None:
+    sqlite_board.answer("board", "create", "b")
+    task = str(sqlite_board.task("create", "x", "--board", "b")["id"])
+    sqlite_board.answer("task", "retry", task, code=1)
+    with open_store(sqlite_board.address) as store:
         store.fail(claimed(store, task)[1].ref, Failure.HANDOFF)
-    assert board.task("retry", task, "--report-only")["report_only"] is True
+    assert sqlite_board.task("retry", task, "--report-only")["report_only"] is True
 
 
-def test_a_board_stands_still_and_is_put_away(board: Board) -> None:
-    board.answer("board", "create", "b")
-    board.answer("board", "cap", "b", "2")
-    board.answer("board", "cap", "b", "1", "--profile", "coder", "--host", "h", code=2)
-    capped = board.answer("board", "cap", "b", "1", "--profile", "coder")["capacity"]
+def test_a_board_stands_still_and_is_put_away(sqlite_board: Board) -> None:
+    sqlite_board.answer("board", "create", "b")
+    sqlite_board.answer("board", "cap", "b", "2")
+    sqlite_board.answer("board", "cap", "b", "1", "--profile", "coder", "--host", "h", code=2)
+    capped = sqlite_board.answer("board", "cap", "b", "1", "--profile", "coder")["capacity"]
     assert capped == {"board": 2, "profiles": {"coder": 1}, "hosts": {}}
-    task = str(board.task("create", "x", "--board", "b", "--assignee", "coder")["id"])
-    assert "no worker accepts it" in board.run("task", "why", task).stdout
-    board.answer("board", "pause", "b")
-    assert "paused" in board.run("task", "why", task).stdout
-    assert "paused" in board.run("board", "show", "b").stdout
-    board.answer("board", "resume", "b")
-    board.answer("board", "archive", "b")
-    assert board.answer("board", "list")["boards"] == []
-    assert "archived" in board.run("board", "list", "--all").stdout
-    board.answer("task", "create", "y", "--board", "b", code=1)
-    board.answer("board", "archive", "b", "--undo")
-    board.task("create", "y", "--board", "b")
+    task = str(sqlite_board.task("create", "x", "--board", "b", "--assignee", "coder")["id"])
+    assert "no worker accepts it" in sqlite_board.run("task", "why", task).stdout
+    sqlite_board.answer("board", "pause", "b")
+    assert "paused" in sqlite_board.run("task", "why", task).stdout
+    assert "paused" in sqlite_board.run("board", "show", "b").stdout
+    sqlite_board.answer("board", "resume", "b")
+    sqlite_board.answer("board", "archive", "b")
+    assert sqlite_board.answer("board", "list")["boards"] == []
+    assert "archived" in sqlite_board.run("board", "list", "--all").stdout
+    sqlite_board.answer("task", "create", "y", "--board", "b", code=1)
+    sqlite_board.answer("board", "archive", "b", "--undo")
+    sqlite_board.task("create", "y", "--board", "b")
 
 
 def test_a_title_does_not_command_the_terminal(board: Board) -> None:

@@ -28,6 +28,14 @@ def store(board: Board) -> Iterator[Store]:
         yield opened
 
 
+@pytest.fixture
+def sqlite_store(sqlite_board: Board) -> Iterator[Store]:
+    """Likewise of the store that is on SQLite alone."""
+    with open_store(sqlite_board.address) as opened:
+        opened.create_board("b")
+        yield opened
+
+
 @contextlib.contextmanager
 def started(board: Board, *args: str) -> "Iterator[subprocess.Popen[str]]":
     with board.start(*args) as process:
@@ -59,9 +67,9 @@ def test_a_list_is_followed_event_by_event(board: Board, store: Store) -> None:
         assert seen[1]["seq"] == seen[0]["seq"] + 1
 
 
-def test_whoever_follows_leaves_quietly_when_nobody_reads(board: Board, store: Store) -> None:
-    made(store)
-    with started(board, "task", "list", "--board", "b", "--follow", "--json") as process:
+def test_whoever_follows_leaves_quietly_when_nobody_reads(sqlite_board: Board, sqlite_store: Store) -> None:
+    made(sqlite_store)
+    with started(sqlite_board, "task", "list", "--board", "b", "--follow", "--json") as process:
         next_line(process)
         assert process.stdout is not None
         process.stdout.close()
@@ -94,44 +102,44 @@ def test_waiting_ends_when_the_task_stops_and_says_whether_it_is_done(
     board.answer("task", "show", task.id, "--wait", code=code)
 
 
-def test_what_a_run_left_is_shown(board: Board, store: Store) -> None:
-    task = made(store)
+def test_what_a_run_left_is_shown(sqlite_board: Board, sqlite_store: Store) -> None:
+    task = made(sqlite_store)
     for verb in ("log", "diff", "policy"):
-        board.answer("task", verb, task.id, code=3)
-    _, run = claimed(store, task.id)
+        sqlite_board.answer("task", verb, task.id, code=3)
+    _, run = claimed(sqlite_store, task.id)
     for verb in ("log", "diff", "policy"):
-        assert run.id in str(board.answer("task", verb, task.id, code=3)["error"])
-    store.complete(run.ref, "e", "ok")
+        assert run.id in str(sqlite_board.answer("task", verb, task.id, code=3)["error"])
+    sqlite_store.complete(run.ref, "e", "ok")
     report = {"backend": "namespaces", "network": False, "writable": ["/srv/p"], "state": "completed"}
     denials = [{"path": "/etc/shadow", "access": "read"}]
-    store.keep(run.id, "end.json", json.dumps({"worker": report | {"denials": denials}}).encode())
-    store.keep(run.id, "diff.patch", b"--- a\n+++ b\n")
-    store.keep(run.id, "output", b"said \x1b[31mthis\n")
-    assert board.run("task", "diff", task.id).stdout == "--- a\n+++ b\n"
-    assert board.run("task", "log", task.id, "--run", run.id).stdout == "said \x1b[31mthis\n"
-    answer = board.answer("task", "policy", task.id)
+    sqlite_store.keep(run.id, "end.json", json.dumps({"worker": report | {"denials": denials}}).encode())
+    sqlite_store.keep(run.id, "diff.patch", b"--- a\n+++ b\n")
+    sqlite_store.keep(run.id, "output", b"said \x1b[31mthis\n")
+    assert sqlite_board.run("task", "diff", task.id).stdout == "--- a\n+++ b\n"
+    assert sqlite_board.run("task", "log", task.id, "--run", run.id).stdout == "said \x1b[31mthis\n"
+    answer = sqlite_board.answer("task", "policy", task.id)
     assert answer["policy"] == {
         **{"backend": "namespaces", "network": False, "writable": ["/srv/p"]},
         "denials": denials,
     }
-    assert "read /etc/shadow" in board.run("task", "policy", task.id).stdout
-    board.answer("task", "diff", made(store).id, "--run", run.id, code=3)
-    assert "\x1b" not in on_a_terminal(board, "task", "log", task.id)
+    assert "read /etc/shadow" in sqlite_board.run("task", "policy", task.id).stdout
+    sqlite_board.answer("task", "diff", made(sqlite_store).id, "--run", run.id, code=3)
+    assert "\x1b" not in on_a_terminal(sqlite_board, "task", "log", task.id)
 
 
-async def test_a_live_run_is_asked_for_at_the_supervisor(board: Board, store: Store) -> None:
-    _, run = claimed(store, made(store).id)
-    async with Workers.connect(board.home) as workers:
+async def test_a_live_run_is_asked_for_at_the_supervisor(sqlite_board: Board, sqlite_store: Store) -> None:
+    _, run = claimed(sqlite_store, made(sqlite_store).id)
+    async with Workers.connect(sqlite_board.home) as workers:
         worker = await workers.run(
-            "shell", cwd=str(board.cwd), prompt="echo hello; read forever", id=run.id.replace("_", "-")
+            "shell", cwd=str(sqlite_board.cwd), prompt="echo hello; read forever", id=run.id.replace("_", "-")
         )
         try:
             async for report in worker.changes():
                 if report["evidence"] and "hello" in str(report):
                     break
-            said = board.answer("task", "log", run.task_id)
+            said = sqlite_board.answer("task", "log", run.task_id)
             assert (said["live"], said["content"]) == (True, "hello\n")
-            policy = board.answer("task", "policy", run.task_id)["policy"]
+            policy = sqlite_board.answer("task", "policy", run.task_id)["policy"]
             assert isinstance(policy, dict)
             assert policy["backend"]
             assert policy["network"] is True
@@ -162,14 +170,14 @@ def on_a_terminal(board: Board, *args: str) -> str:
     return said.decode()
 
 
-def test_people_get_tables_with_reasons_on_a_terminal(board: Board, store: Store) -> None:
-    task = made(store, "red \x1b[31m [bold]x")
-    claimed(store, made(store, "runs").id)
-    text = on_a_terminal(board, "task", "list", "--board", "b")
+def test_people_get_tables_with_reasons_on_a_terminal(sqlite_board: Board, sqlite_store: Store) -> None:
+    task = made(sqlite_store, "red \x1b[31m [bold]x")
+    claimed(sqlite_store, made(sqlite_store, "runs").id)
+    text = on_a_terminal(sqlite_board, "task", "list", "--board", "b")
     assert "why" in text.splitlines()[0]
     assert "waits to be claimed" in text
     assert "[bold]x" in text
     assert "\x1b[31m [" not in text
-    assert "why" not in board.run("task", "list", "--board", "b").stdout
-    assert "coder" in on_a_terminal(board, "task", "runs", str(store.page("b").tasks[0].id))
-    assert board.answer("task", "list", "--board", "b")["reasons"] == {task.id: "waits to be claimed"}
+    assert "why" not in sqlite_board.run("task", "list", "--board", "b").stdout
+    assert "coder" in on_a_terminal(sqlite_board, "task", "runs", str(sqlite_store.page("b").tasks[0].id))
+    assert sqlite_board.answer("task", "list", "--board", "b")["reasons"] == {task.id: "waits to be claimed"}

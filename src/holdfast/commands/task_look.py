@@ -107,7 +107,7 @@ def show(store: "Store", id: str, follow: bool, wait: bool) -> Iterator[dict[str
     for event in _following(store, board, after):
         if event.task_id == id:
             yield {"event": event, "text": [event_line(event)]}
-            if store.task(id).status in ENDS:
+            if event.payload.get("to") in ENDS:  # not what it is by now: events before that are still to come
                 return
 
 
