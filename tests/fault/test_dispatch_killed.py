@@ -86,7 +86,7 @@ async def test_a_worker_that_ended_while_nobody_looked_is_seen_to_its_end(yard: 
     async with dispatcher(yard):
         await yard.when(lambda: starts(yard, task))
     (workspace(yard, task) / "go").touch()
-    await yard.when(lambda: not yard.living(task))
+    await yard.gone(task)
     async with dispatcher(yard, "--drain") as second:
         assert await second.left() == 0
     assert yard.store.task(task.id).result == "done"
@@ -113,7 +113,7 @@ async def test_a_worker_that_answered_before_the_dispatcher_died_is_ended_and_wh
     yard.store.complete(run.ref, "e", "answered")
     async with dispatcher(yard, "--drain") as second:
         assert await second.left() == 0
-    assert yard.living(task) == []
+    await yard.gone(task)
     assert b"+work\n" in yard.store.file(task.id, run.id, "diff.patch")
     assert not list((yard.home / "board" / "runs").iterdir())
 
@@ -151,9 +151,9 @@ async def test_with_the_exec_server_die_its_workers_and_the_task_is_tried_again(
     async with dispatcher(yard, "--once") as process:
         await yard.when(lambda: starts(yard, task))
         await end_listener(yard.home / "exec.sock", signal.SIGKILL)
-        await yard.when(lambda: not yard.living(task))
+        await yard.gone(task)
         assert await process.left(60.0) == 0  # sessions are looked for during 25 s before they are given up
-    await yard.when(lambda: not yard.living(task))
+    await yard.gone(task)
     [run] = yard.store.runs(task.id)
     assert (run.outcome, run.failure) == ("failed", "infra")
     assert yard.store.task(task.id).status is Status.WAITING_SYSTEM
@@ -171,7 +171,7 @@ async def test_a_run_lost_to_another_host_is_stopped_and_its_late_answer_refused
             yard.store.set_cap("b", "host", run.host, 0)
             yard.lose(run)
             async with dispatcher(yard, home=other):
-                await yard.when(lambda: not yard.living(task))
+                await yard.gone(task)
                 answer = await asyncio.to_thread(late.send, "complete", {"summary": "late"}, channel="socket")
                 assert answer.error is not None
                 assert answer.error.kind == StaleRun.__name__

@@ -22,7 +22,7 @@ from holdfast.board.store import open_store
 from holdfast.board.transitions import Status
 from holdfast.dispatch.dispatcher import Plan
 from holdfast.dispatch.opening import serve
-from tests.support.arena import end_exec_server, end_listener
+from tests.support.arena import GONE_S, end_exec_server, end_listener
 
 
 def a_task(*, body: str = "", **more: object) -> Task:
@@ -174,6 +174,12 @@ class Yard:
                 if Path(os.readlink(entry / "cwd")) == place:
                     found.append(int(entry.name))
         return found
+
+    async def gone(self, task: Task) -> None:
+        """Until nothing is in its workspace any more: probes of the supervisor's own end by themselves."""
+        async with asyncio.timeout(GONE_S):
+            while self.living(task):
+                await asyncio.sleep(0.02)
 
     def repository(self, files: dict[str, str]) -> Path:
         """A git repository with one commit."""
