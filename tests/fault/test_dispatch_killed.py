@@ -1,12 +1,7 @@
 """The dispatcher killed with -9, and hosts that are cut off. Every start of a worker is a line in a file."""
 
 import asyncio
-import contextlib
-import os
 import signal
-import subprocess
-import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
@@ -18,43 +13,11 @@ from holdfast.dispatch.opening import host_name
 from holdfast.errors import StaleRun
 from holdfast.handoff.sender import Sender
 from tests.support.arena import end_exec_server, end_listener
-from tests.support.dispatch import Yard, yard_fixture
+from tests.support.dispatch import Yard, dispatcher, yard_fixture
 
 __all__ = ["yard_fixture"]
 
 WORK: Final = "echo started >> starts; until [ -e go ]; do sleep 0.05; done; echo done"
-
-
-class Process:
-    """`holdfast dispatch` as a process of its own."""
-
-    def __init__(self, yard: Yard, *words: str, home: Path | None = None) -> None:
-        argv = [sys.executable, "-m", "holdfast", "dispatch", "--board", "b", "--store", yard.address]
-        self._process = subprocess.Popen(
-            [*argv, "--home", str(home or yard.home), *words],
-            env={
-                "PATH": os.environ["PATH"],
-                "HOME": str(yard.user),
-                "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
-            },
-            stdout=subprocess.DEVNULL,
-        )
-
-    async def end(self, number: int = signal.SIGKILL) -> int:
-        self._process.send_signal(number)
-        return await asyncio.to_thread(self._process.wait, 20)
-
-    async def left(self, within_s: float = 20.0) -> int:
-        return await asyncio.to_thread(self._process.wait, within_s)
-
-
-@contextlib.asynccontextmanager
-async def dispatcher(yard: Yard, *words: str, home: Path | None = None) -> AsyncIterator[Process]:
-    process = Process(yard, *words, home=home)
-    try:
-        yield process
-    finally:
-        await process.end()
 
 
 def workspace(yard: Yard, task: Task) -> Path:

@@ -1,4 +1,4 @@
-"""The dispatcher killed with -9 at every step of a run: no task is lost or done twice, and nothing is left."""
+"""The dispatcher killed with -9 at every step of a run: no task is lost or done twice, nothing is left over."""
 
 import asyncio
 import os

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
@@ -202,6 +203,38 @@ class Yard:
         await end_listener(background.supervisor_socket(self.home), signal.SIGTERM)
         await end_exec_server(self.home)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Process:
+    """`holdfast dispatch` as a process of its own."""
+
+    def __init__(self, yard: Yard, *words: str, home: Path | None = None) -> None:
+        argv = [sys.executable, "-m", "holdfast", "dispatch", "--board", "b", "--store", yard.address]
+        self._process = subprocess.Popen(
+            [*argv, "--home", str(home or yard.home), *words],
+            env={
+                "PATH": os.environ["PATH"],
+                "HOME": str(yard.user),
+                "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+            },
+            stdout=subprocess.DEVNULL,
+        )
+
+    async def end(self, number: int = signal.SIGKILL) -> int:
+        self._process.send_signal(number)
+        return await asyncio.to_thread(self._process.wait, 20)
+
+    async def left(self, within_s: float = 20.0) -> int:
+        return await asyncio.to_thread(self._process.wait, within_s)
+
+
+@contextlib.asynccontextmanager
+async def dispatcher(yard: Yard, *words: str, home: Path | None = None) -> AsyncIterator[Process]:
+    process = Process(yard, *words, home=home)
+    try:
+        yield process
+    finally:
+        await process.end()
 
 
 @pytest.fixture(name="yard")
