@@ -250,6 +250,29 @@ async def test_a_worktree_is_made_outside_and_its_changes_are_told(yard: Yard) -
     assert (repository / "a.txt").read_text("utf-8") == "old\n"
 
 
+async def test_the_workspace_of_an_archived_task_is_removed_unless_work_would_be_lost(yard: Yard) -> None:
+    repository = yard.repository({"a.txt": "old\n"})
+    scratch = yard.create("echo x > made")
+    worktree = {"workspace_kind": "worktree", "workspace": str(repository)}
+    changed, same = yard.create("echo new > a.txt", **worktree), yard.create("true", **worktree)
+    tasks = (scratch, changed, same)
+    async with yard.dispatching(once=True) as serving:
+        await serving
+    for task in tasks:
+        yard.store.move(task.id, Move.ARCHIVE)
+    async with yard.dispatching():
+        told = {"workspace_removed": {scratch.id, same.id}, "workspace_kept": {changed.id}}
+        await yard.when(lambda: {kind: set(yard.told(kind)) for kind in told} == told)
+    assert [path.is_dir() for path in (yard.home / "board" / task.id for task in tasks)] == [
+        False,
+        True,
+        False,
+    ]
+    assert yard.told("workspace_removed")[scratch.id] == {"files": ["made"]}
+    branches = repository / ".git" / "refs" / "heads" / "holdfast"
+    assert {branch.name for branch in branches.iterdir()} == {changed.id}
+
+
 async def test_in_a_directory_only_what_the_run_changed_is_told(yard: Yard) -> None:
     project = yard.folder / "project"
     project.mkdir()

@@ -157,6 +157,10 @@ class Yard:
             raise AssertionError(f"{seen.status} instead of {wanted}: {self.store.show(task.id)}") from None
         return seen
 
+    def told(self, kind: str) -> dict[str, object]:
+        """What events of this kind say, by task."""
+        return {str(e.task_id): e.payload for e in self.store.events("b", limit=500) if e.kind == kind}
+
     def lose(self, run: Run) -> None:
         """End its lease, as time would, and have the task due again at once."""
 

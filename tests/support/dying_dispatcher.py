@@ -53,8 +53,8 @@ def _of_a_run(question: Callable[[Store], object]) -> bool:
 def main() -> None:
     global _left
     _left = int(sys.argv[1])
-    Desk.ask = _dying(Desk.ask, _of_a_run)  # type: ignore[method-assign]
-    Fleet._call = _dying(Fleet._call, lambda method, *_: method != "status")  # type: ignore[method-assign]
+    Desk.ask = _dying(Desk.ask, _of_a_run)  # type: ignore[assignment, method-assign]
+    Fleet._call = _dying(Fleet._call, lambda method, *_: method != "status")  # type: ignore[assignment, method-assign]
     asyncio.run(serve(Path(sys.argv[2]), sys.argv[3], Plan(("b",), once=True)))
     sys.exit(ALL_DONE)
 
