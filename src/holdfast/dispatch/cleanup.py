@@ -1,4 +1,4 @@
-"""Workspaces of archived tasks are removed, which is an event with a list; work that is nowhere else stays."""
+"""Workspaces of archived tasks are removed, and that is an event; work that is nowhere else stays."""
 
 import asyncio
 import logging
