@@ -1,12 +1,7 @@
 """The dispatcher killed with -9, and hosts that are cut off. Every start of a worker is a line in a file."""
 
 import asyncio
-import contextlib
-import os
 import signal
-import subprocess
-import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
@@ -18,43 +13,11 @@ from holdfast.dispatch.opening import host_name
 from holdfast.errors import StaleRun
 from holdfast.handoff.sender import Sender
 from tests.support.arena import end_exec_server, end_listener
-from tests.support.dispatch import Yard, yard_fixture
+from tests.support.dispatch import Yard, dispatcher, yard_fixture
 
 __all__ = ["yard_fixture"]
 
 WORK: Final = "echo started >> starts; until [ -e go ]; do sleep 0.05; done; echo done"
-
-
-class Process:
-    """`holdfast dispatch` as a process of its own."""
-
-    def __init__(self, yard: Yard, *words: str, home: Path | None = None) -> None:
-        argv = [sys.executable, "-m", "holdfast", "dispatch", "--board", "b", "--store", yard.address]
-        self._process = subprocess.Popen(
-            [*argv, "--home", str(home or yard.home), *words],
-            env={
-                "PATH": os.environ["PATH"],
-                "HOME": str(yard.user),
-                "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
-            },
-            stdout=subprocess.DEVNULL,
-        )
-
-    async def end(self, number: int = signal.SIGKILL) -> int:
-        self._process.send_signal(number)
-        return await asyncio.to_thread(self._process.wait, 20)
-
-    async def left(self, within_s: float = 20.0) -> int:
-        return await asyncio.to_thread(self._process.wait, within_s)
-
-
-@contextlib.asynccontextmanager
-async def dispatcher(yard: Yard, *words: str, home: Path | None = None) -> AsyncIterator[Process]:
-    process = Process(yard, *words, home=home)
-    try:
-        yield process
-    finally:
-        await process.end()
 
 
 def workspace(yard: Yard, task: Task) -> Path:
@@ -86,7 +49,7 @@ async def test_a_worker_that_ended_while_nobody_looked_is_seen_to_its_end(yard: 
     async with dispatcher(yard):
         await yard.when(lambda: starts(yard, task))
     (workspace(yard, task) / "go").touch()
-    await yard.when(lambda: not yard.living(task))
+    await yard.gone(task)
     async with dispatcher(yard, "--drain") as second:
         assert await second.left() == 0
     assert yard.store.task(task.id).result == "done"
@@ -113,7 +76,7 @@ async def test_a_worker_that_answered_before_the_dispatcher_died_is_ended_and_wh
     yard.store.complete(run.ref, "e", "answered")
     async with dispatcher(yard, "--drain") as second:
         assert await second.left() == 0
-    assert yard.living(task) == []
+    await yard.gone(task)
     assert b"+work\n" in yard.store.file(task.id, run.id, "diff.patch")
     assert not list((yard.home / "board" / "runs").iterdir())
 
@@ -151,9 +114,9 @@ async def test_with_the_exec_server_die_its_workers_and_the_task_is_tried_again(
     async with dispatcher(yard, "--once") as process:
         await yard.when(lambda: starts(yard, task))
         await end_listener(yard.home / "exec.sock", signal.SIGKILL)
-        await yard.when(lambda: not yard.living(task))
+        await yard.gone(task)
         assert await process.left(60.0) == 0  # sessions are looked for during 25 s before they are given up
-    await yard.when(lambda: not yard.living(task))
+    await yard.gone(task)
     [run] = yard.store.runs(task.id)
     assert (run.outcome, run.failure) == ("failed", "infra")
     assert yard.store.task(task.id).status is Status.WAITING_SYSTEM
@@ -171,7 +134,7 @@ async def test_a_run_lost_to_another_host_is_stopped_and_its_late_answer_refused
             yard.store.set_cap("b", "host", run.host, 0)
             yard.lose(run)
             async with dispatcher(yard, home=other):
-                await yard.when(lambda: not yard.living(task))
+                await yard.gone(task)
                 answer = await asyncio.to_thread(late.send, "complete", {"summary": "late"}, channel="socket")
                 assert answer.error is not None
                 assert answer.error.kind == StaleRun.__name__

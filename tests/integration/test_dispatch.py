@@ -140,7 +140,7 @@ async def test_a_question_to_a_person_ends_the_run_and_its_whole_tree(yard: Yard
         waiting = await yard.until(task, Status.WAITING_HUMAN)
         assert waiting.question == "which one?"
         await serving
-    assert yard.living(task) == []
+    await yard.gone(task)
 
 
 async def test_cancelling_a_task_ends_the_whole_tree(yard: Yard) -> None:
@@ -149,7 +149,7 @@ async def test_cancelling_a_task_ends_the_whole_tree(yard: Yard) -> None:
         await yard.when(lambda: len(yard.living(task)) >= 3)
         yard.store.move(task.id, Move.CANCEL)
         await serving
-    assert yard.living(task) == []
+    await yard.gone(task)
     [run] = yard.store.runs(task.id)
     assert run.outcome == "cancelled"
     assert {file.name for file in yard.store.kept(run.id)} == {"end.json", "diff.patch", "output"}
@@ -159,7 +159,7 @@ async def test_a_run_that_takes_too_long_is_ended_with_its_tree(yard: Yard) -> N
     task = yard.create(TREE, max_runtime_s=1, max_attempts=1)
     async with yard.dispatching(once=True) as serving:
         await serving
-    assert yard.living(task) == []
+    await yard.gone(task)
     [run] = yard.store.runs(task.id)
     assert (run.failure, yard.store.task(task.id).status) == ("task", Status.FAILED)
     assert "timeout" in (run.error or "")
@@ -170,7 +170,7 @@ async def test_what_the_leader_leaves_behind_is_ended_with_it(yard: Yard) -> Non
     async with yard.dispatching(once=True) as serving:
         await serving
     assert yard.store.task(task.id).status is Status.DONE
-    assert yard.living(task) == []
+    await yard.gone(task)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ async def test_there_are_never_more_runs_than_asked_for(yard: Yard) -> None:
         await yard.until(tasks[1], Status.RUNNING)
         assert yard.store.task(tasks[0].id).status is Status.DONE
         yard.store.move(tasks[1].id, Move.CANCEL)
-        await yard.when(lambda: not yard.living(tasks[1]))
+        await yard.gone(tasks[1])
 
 
 async def test_a_new_task_is_seen_at_once(yard: Yard, record_property: Callable[[str, object], None]) -> None:
@@ -248,6 +248,29 @@ async def test_a_worktree_is_made_outside_and_its_changes_are_told(yard: Yard) -
     assert b"holdfast" not in diff
     assert b"COMMITTED" not in yard.store.file(task.id, run.id, "output")
     assert (repository / "a.txt").read_text("utf-8") == "old\n"
+
+
+async def test_the_workspace_of_an_archived_task_is_removed_unless_work_would_be_lost(yard: Yard) -> None:
+    repository = yard.repository({"a.txt": "old\n"})
+    scratch = yard.create("echo x > made")
+    worktree = {"workspace_kind": "worktree", "workspace": str(repository)}
+    changed, same = yard.create("echo new > a.txt", **worktree), yard.create("true", **worktree)
+    tasks = (scratch, changed, same)
+    async with yard.dispatching(once=True) as serving:
+        await serving
+    for task in tasks:
+        yard.store.move(task.id, Move.ARCHIVE)
+    async with yard.dispatching():
+        told = {"workspace_removed": {scratch.id, same.id}, "workspace_kept": {changed.id}}
+        await yard.when(lambda: {kind: set(yard.told(kind)) for kind in told} == told)
+    assert [path.is_dir() for path in (yard.home / "board" / task.id for task in tasks)] == [
+        False,
+        True,
+        False,
+    ]
+    assert yard.told("workspace_removed")[scratch.id] == {"files": ["made"]}
+    branches = repository / ".git" / "refs" / "heads" / "holdfast"
+    assert {branch.name for branch in branches.iterdir()} == {changed.id}
 
 
 async def test_in_a_directory_only_what_the_run_changed_is_told(yard: Yard) -> None:

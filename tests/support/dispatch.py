@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
@@ -22,7 +23,7 @@ from holdfast.board.store import open_store
 from holdfast.board.transitions import Status
 from holdfast.dispatch.dispatcher import Plan
 from holdfast.dispatch.opening import serve
-from tests.support.arena import end_exec_server, end_listener
+from tests.support.arena import GONE_S, end_exec_server, end_listener
 
 
 def a_task(*, body: str = "", **more: object) -> Task:
@@ -156,6 +157,10 @@ class Yard:
             raise AssertionError(f"{seen.status} instead of {wanted}: {self.store.show(task.id)}") from None
         return seen
 
+    def told(self, kind: str) -> dict[str, object]:
+        """What events of this kind say, by task."""
+        return {str(e.task_id): e.payload for e in self.store.events("b", limit=500) if e.kind == kind}
+
     def lose(self, run: Run) -> None:
         """End its lease, as time would, and have the task due again at once."""
 
@@ -174,6 +179,12 @@ class Yard:
                 if Path(os.readlink(entry / "cwd")) == place:
                     found.append(int(entry.name))
         return found
+
+    async def gone(self, task: Task) -> None:
+        """Until nothing is in its workspace any more: probes of the supervisor's own end by themselves."""
+        async with asyncio.timeout(GONE_S):
+            while self.living(task):
+                await asyncio.sleep(0.02)
 
     def repository(self, files: dict[str, str]) -> Path:
         """A git repository with one commit."""
@@ -196,6 +207,38 @@ class Yard:
         await end_listener(background.supervisor_socket(self.home), signal.SIGTERM)
         await end_exec_server(self.home)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Process:
+    """`holdfast dispatch` as a process of its own."""
+
+    def __init__(self, yard: Yard, *words: str, home: Path | None = None) -> None:
+        argv = [sys.executable, "-m", "holdfast", "dispatch", "--board", "b", "--store", yard.address]
+        self._process = subprocess.Popen(
+            [*argv, "--home", str(home or yard.home), *words],
+            env={
+                "PATH": os.environ["PATH"],
+                "HOME": str(yard.user),
+                "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+            },
+            stdout=subprocess.DEVNULL,
+        )
+
+    async def end(self, number: int = signal.SIGKILL) -> int:
+        self._process.send_signal(number)
+        return await asyncio.to_thread(self._process.wait, 20)
+
+    async def left(self, within_s: float = 20.0) -> int:
+        return await asyncio.to_thread(self._process.wait, within_s)
+
+
+@contextlib.asynccontextmanager
+async def dispatcher(yard: Yard, *words: str, home: Path | None = None) -> AsyncIterator[Process]:
+    process = Process(yard, *words, home=home)
+    try:
+        yield process
+    finally:
+        await process.end()
 
 
 @pytest.fixture(name="yard")

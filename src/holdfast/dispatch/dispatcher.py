@@ -14,6 +14,7 @@ from typing import Final
 
 from holdfast.board.rows import Run, RunRef, Task
 from holdfast.board.store import LEASE_MS, Store
+from holdfast.dispatch.cleanup import SWEEP_S, sweep
 from holdfast.dispatch.house import House
 from holdfast.dispatch.run import Attendance, marks
 from holdfast.errors import HoldfastError, NotFound, StaleRun
@@ -54,7 +55,7 @@ class Dispatcher:
     async def serve(self) -> None:
         """Until there is nothing to do any more, or for ever; cancelled, it leaves the workers alone."""
         async with asyncio.TaskGroup() as group:
-            post = group.create_task(self._carry_post())
+            aside = [group.create_task(self._carry_post()), group.create_task(self._sweep())]
             for run in await self._owed():
                 self._attend(group, run)
             while True:
@@ -68,7 +69,8 @@ class Dispatcher:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(TICK_S):
                         await self._house.desk.news.wait()
-            post.cancel()
+            for task in aside:
+                task.cancel()
 
     async def _round(self, group: asyncio.TaskGroup) -> None:
         ask, plan = self._house.desk.ask, self._plan
@@ -141,6 +143,14 @@ class Dispatcher:
             except NotFound:
                 log.warning("a run is not on the board any more", extra={"run_id": name})
         return found
+
+    async def _sweep(self) -> None:
+        while True:
+            try:
+                await sweep(self._house)
+            except HoldfastError as exc:
+                log.warning("workspaces are removed later", extra={"missing": str(exc)[:200]})
+            await asyncio.sleep(SWEEP_S)
 
     async def _carry_post(self) -> None:
         """Answer what workers put into their outboxes."""

@@ -31,6 +31,7 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
     repository: str = ""
     branch: str = ""
     base: str = ""
+    kept: bool = False  # although its task is archived: there is work in it that is nowhere else
     schema: int = 1
 
 
@@ -121,13 +122,42 @@ def _record(home: Path, task: Task) -> Made:
         made = Made(
             task=task.id, kind=made.kind, repository=task.workspace, branch=f"holdfast/{task.id}", base=base
         )
+    write(home, made)
+    return made
+
+
+def write(home: Path, made: Made) -> None:
+    """Replace a record, whole."""
+    place = folder(home) / f"{made.task}.json"
     hidden = place.with_suffix(".new")
     with open(hidden, "wb") as file:
         file.write(msgspec.json.encode(made))
         file.flush()
         os.fsync(file.fileno())
     os.replace(hidden, place)
-    return made
+
+
+def records(home: Path) -> list[Made]:
+    """Of all workspaces that are ours; one that cannot be read is left alone."""
+    found = []
+    for place in sorted(folder(home).glob("*.json")):
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            found.append(msgspec.json.decode(place.read_bytes(), type=Made))
+    return found
+
+
+def forget(home: Path, task: str) -> None:
+    (folder(home) / f"{task}.json").unlink(missing_ok=True)
+
+
+def give_back(made: Made, path: Path) -> None:
+    """Remove a worktree in which nothing has changed, and its branch.
+
+    Raises:
+        OperationFailed: git does not do it.
+    """
+    _git(made.repository, "worktree", "remove", "--force", str(path))
+    _git(made.repository, "branch", "--quiet", "-D", made.branch)
 
 
 def _check_out(made: Made, path: Path) -> None:

@@ -1,0 +1,63 @@
+"""A dispatcher that kills itself at a step of a run: python -m tests.support.dying_dispatcher STEP HOME STORE
+
+A step is the moment before or after one of its questions to the store or the supervisor. What it asks
+round by round is not counted, since nobody can say how often that is.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.board.store import Store
+from holdfast.dispatch.desk import Desk
+from holdfast.dispatch.dispatcher import Plan
+from holdfast.dispatch.fleet import Fleet
+from holdfast.dispatch.opening import serve
+
+ALL_DONE: Final = 7  # its exit code when there are fewer steps than that
+
+_left = 0
+
+
+def _step() -> None:
+    global _left
+    _left -= 1
+    if _left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _dying(
+    asked: Callable[..., Awaitable[Any]], counts: Callable[..., bool]
+) -> Callable[..., Awaitable[Any]]:
+    async def ask(self: object, *args: Any, **more: Any) -> Any:
+        counted = counts(*args)
+        if counted:
+            _step()
+        answer = await asked(self, *args, **more)
+        if counted:
+            _step()
+        return answer
+
+    return ask
+
+
+def _of_a_run(question: Callable[[Store], object]) -> bool:
+    name = question.__qualname__
+    return name.startswith(("Attendance._", "Attendance.attend", "Dispatcher._claim"))
+
+
+def main() -> None:
+    global _left
+    _left = int(sys.argv[1])
+    Desk.ask = _dying(Desk.ask, _of_a_run)  # type: ignore[assignment, method-assign]
+    Fleet._call = _dying(Fleet._call, lambda method, *_: method != "status")  # type: ignore[assignment, method-assign]
+    asyncio.run(serve(Path(sys.argv[2]), sys.argv[3], Plan(("b",), once=True)))
+    sys.exit(ALL_DONE)
+
+
+if __name__ == "__main__":
+    main()
