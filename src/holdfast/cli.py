@@ -15,6 +15,7 @@ from holdfast import __version__
 from holdfast.commands.board import board
 from holdfast.commands.config import config
 from holdfast.commands.cp import cp
+from holdfast.commands.dispatch import dispatch
 from holdfast.commands.doctor import doctor
 from holdfast.commands.duration import duration
 from holdfast.commands.handoff import handoff
@@ -41,6 +42,7 @@ cli.add_command(cp)
 cli.add_command(worker)
 cli.add_command(board)
 cli.add_command(task)
+cli.add_command(dispatch)
 cli.add_command(handoff)
 cli.add_command(mcp)
 

@@ -31,6 +31,7 @@ PURE_STDLIB = {
     "itertools",
     "json",
     "re",
+    "shlex",
     "string",
     "struct",
     "sys",

@@ -205,12 +205,14 @@ def launch(
     base: str | None = None,
     mcp: Sequence[str] = (),
     acp: bool = False,
+    headless_arguments: Sequence[str] | None = None,
 ) -> Launch:
     """A headless run of `prompt`, or without one the interactive program; with `acp` the ACP server.
 
     `state` is the worker's private directory; None leaves its state in the home. `base` is another provider's
     address; its key is not in here, but in what `provider_secrets` returns. `mcp` is the command of an MCP
-    server. Files that either needs are what `state_files` returns.
+    server. Files that either needs are what `state_files` returns. `headless_arguments` stand for the record's
+    own, to go on with a session for example.
     """
     words = {"state": state or "", "model": model or "", "prompt": prompt or "", "base": base or ""}
     words |= _server_words(mcp)
@@ -218,7 +220,9 @@ def launch(
     provider = agent.provider if base is not None else None
     called = words | ({"model": fill(provider.model, words)} if provider is not None else {})
     headless = prompt is not None and not acp
-    template = (agent.acp or ()) if acp else agent.headless if headless else agent.interactive
+    template: Sequence[str] = (agent.acp or ()) if acp else agent.interactive
+    if headless:
+        template = agent.headless if headless_arguments is None else headless_arguments
     by_stdin = headless and agent.prompt_by is PromptBy.STDIN
     arguments = [*agent.subcommand] if headless else []
     arguments += [fill(item, words) for item in (provider.arguments if provider else ())]

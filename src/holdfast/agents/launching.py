@@ -12,8 +12,11 @@ from holdfast.agents.agent import MAX_ARGUMENT, Agent, launch, provider_secrets,
 from holdfast.agents.catalog import CATALOG
 from holdfast.client.policy import Policy
 from holdfast.errors import NotFound, UsageError
+from holdfast.sandbox.policy import Network
+from holdfast.sandbox.presets import workspace_write
 
 TERM: Final = "xterm-256color"  # what our screen understands
+_SHARED_TMP: Final = "/tmp"  # noqa: S108 - to keep it away
 _PROMPT: Final = "<prompt>"  # what a record has in its place
 
 
@@ -31,8 +34,13 @@ class Wish(msgspec.Struct, kw_only=True):
     unattended: bool = True
     network: bool = True
     writable: list[str] = []
+    readable: list[str] = []  # besides; for what lies below something unreadable
+    unreadable: list[str] = []
+    private_tmp: bool = False  # /tmp, which everybody shares, is out of reach; TMPDIR is the worker's own
     unconfined: bool = False
     relocate: bool = True  # the CLI's state goes into a directory of the worker's own
+    state: str | None = None  # or into this one, to go on with a session of another worker
+    arguments: list[str] | None = None  # of a headless run, instead of the record's: templates as there
     base: str | None = None  # another provider's address, with its key
     key: str | None = None
     mcp: list[str] | None = None  # the command of an MCP server on stdio, which the CLI starts
@@ -62,12 +70,13 @@ class Ready:
 
 
 def prepare(wish: Wish, *, state: str) -> Ready:
-    """What to start; `state` is a directory of the worker's own.
+    """What to start; `state` is a directory of the worker's own, unless the wish names another.
 
     Raises:
         UsageError: no such agent, or a wish that cannot be meant.
         NotFound: its program is not installed.
     """
+    state = wish.state or state
     agent = CATALOG.get(wish.agent)
     if agent is None:
         raise UsageError(f"no agent `{wish.agent}` is known", remedy=f"one of: {', '.join(sorted(CATALOG))}")
@@ -87,6 +96,7 @@ def prepare(wish: Wish, *, state: str) -> Ready:
         base=wish.base,
         mcp=server,
         acp=wish.acp,
+        headless_arguments=wish.arguments,
     )
     errand = None
     if wish.acp:
@@ -153,7 +163,18 @@ def _binary(agent: Agent, wish: Wish) -> str:
 def _policy(wish: Wish, state: str) -> Policy:
     if wish.unconfined:
         return Policy.full_access()
-    policy = Policy.workspace_write(wish.cwd, network=wish.network).allow_write(state)
-    for path in wish.writable:
+    if wish.private_tmp:
+        network = Network.ON if wish.network else Network.OFF
+        policy = Policy(workspace_write(network=network, tmpdir=False, slash_tmp=False), wish.cwd)
+        unreadable = [_SHARED_TMP, *wish.unreadable]
+    else:
+        policy = Policy.workspace_write(wish.cwd, network=wish.network)
+        unreadable = wish.unreadable
+    for path in unreadable:
+        if os.path.lexists(path):  # a rule about what is not there would put something in its place
+            policy = policy.deny(path)
+    for path in wish.readable:
+        policy = policy.allow_read(path)
+    for path in (state, *wish.writable):
         policy = policy.allow_write(path)
     return policy

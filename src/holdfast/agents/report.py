@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.agents.evidence import Denied, Evidence, Result, Usage
+from holdfast.agents.evidence import Denied, Evidence, Exited, Result, Usage
 from holdfast.agents.worker import Worker, now
 
 SCHEMA_VERSION: Final = 1
@@ -40,6 +40,7 @@ def report(worker: Worker) -> dict[str, Any]:
         "unwatched": record.unwatched,
         "pane": record.pane,
         "pid": record.pid,
+        "exitCode": _exit_code(worker.evidence()),
         "createdAt": record.created_at,
         "backend": record.backend,
         "weakened": record.weakened,
@@ -72,6 +73,12 @@ def _denials(items: list[Evidence]) -> list[dict[str, Any]]:
         if isinstance(item.claim, Denied):
             found.setdefault((item.claim.path, item.claim.access), item.claim)
     return [msgspec.to_builtins(denied) for denied in list(found.values())[:MAX_DENIALS]]
+
+
+def _exit_code(items: list[Evidence]) -> int | None:
+    """None while it runs, and of one that was ended or that nobody saw end."""
+    codes = [item.claim.code for item in items if isinstance(item.claim, Exited)]
+    return codes[-1] if codes else None
 
 
 def _usage(items: list[Evidence]) -> dict[str, Any] | None:

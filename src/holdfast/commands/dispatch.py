@@ -1,0 +1,129 @@
+"""`holdfast dispatch`: parse, call, print."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from holdfast.commands.boarding import Verb, json_option, refuse, say, store_option
+from holdfast.errors import HoldfastError, UsageError
+
+if TYPE_CHECKING:
+    from holdfast.board.rows import Run
+    from holdfast.dispatch.dispatcher import Plan
+
+
+def _home(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path:
+    from holdfast.agents.book import default_home
+
+    return value or default_home()
+
+
+@click.command(cls=Verb)
+@click.option(
+    "--board", "boards", required=True, multiple=True, metavar="NAME", help="Which. Can be repeated."
+)
+@click.option(
+    "--once", is_flag=True, help="Start what there is room for now, follow it to its end, and leave."
+)
+@click.option("--drain", is_flag=True, help="Start nothing; follow what runs to its end, and leave.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be started now, and why the rest waits.")
+@click.option(
+    "--max", "most", type=click.IntRange(1, 200), metavar="N", help="Runs at once here [default: 100]."
+)
+@click.option(
+    "--host", metavar="NAME", help="What this dispatcher is called [default: the machine and its home]."
+)
+@click.option(
+    "--home",
+    type=click.Path(path_type=Path),
+    callback=_home,
+    help="Where workers and workspaces are kept [default: $HOLDFAST_HOME, or below $XDG_STATE_HOME].",
+)
+@store_option
+@json_option
+def dispatch(
+    boards: tuple[str, ...],
+    once: bool,
+    drain: bool,
+    dry_run: bool,
+    most: int | None,
+    host: str | None,
+    home: Path,
+    address: str,
+    as_json: bool,
+) -> None:
+    """Start sandboxed workers for the tasks of a board, and see each run to its end.
+
+    A task's assignee is the launcher that starts its worker: codex, claude, opencode, gemini, qwen, hermes,
+    aider, script (the body is a shell script), or one of launchers.toml in the home. Ended by a signal, it
+    leaves the workers running; the next dispatcher of the home takes them over.
+
+    Exit codes: 0 done; 1 refused; 2 usage; 3 not found; 4 another dispatcher is there; 5 the store is down.
+    """
+    from holdfast.dispatch.dispatcher import MAX_HERE, Plan
+
+    try:
+        if once + drain + dry_run > 1:
+            raise UsageError("--once, --drain and --dry-run exclude each other")
+        home = home.absolute()
+        if dry_run:
+            _foresee(home, address, boards, host, as_json=as_json)
+            return
+        plan = Plan(boards, most or MAX_HERE, once=once, drain=drain)
+        _serve(home, address, plan, host, as_json=as_json)
+    except HoldfastError as exc:
+        refuse(exc, as_json=as_json)
+
+
+def _foresee(home: Path, address: str, boards: tuple[str, ...], host: str | None, *, as_json: bool) -> None:
+    from holdfast.board.store import open_store
+    from holdfast.dispatch.opening import foreseen, host_name, installed
+
+    profiles = frozenset(installed(home, os.environ))
+    name = host or host_name(home)
+    starts: list[dict[str, str]] = []
+    waits: list[dict[str, str]] = []
+    with open_store(address, create=False) as store:
+        for board in boards:
+            found = foreseen(store, board, name, profiles)
+            starts += [{"board": board, "task": claim.task} for claim in found.claims]
+            waits += [
+                {"board": board, "task": task, "reason": reason} for task, reason in found.waiting.items()
+            ]
+    text = [f"would start {one['task']}" for one in starts]
+    text += [f"{one['task']} waits: {one['reason']}" for one in waits]
+    say({"host": name, "starts": starts, "waits": waits, "text": text}, as_json=as_json)
+
+
+def _serve(home: Path, address: str, plan: "Plan", host: str | None, *, as_json: bool) -> None:
+    from holdfast import log
+    from holdfast.dispatch.opening import serve
+
+    log.set_up(style="text", level=os.environ.get("HOLDFAST_LOG_LEVEL", "warning"))
+
+    def told(kind: str, run: "Run") -> None:
+        line = {"kind": kind, "run": run.id, "task": run.task_id, "board": run.board, "profile": run.profile}
+        say({**line, "text": [f"{kind} {run.task_id} {run.id} {run.profile}"]}, as_json=as_json)
+        sys.stdout.flush()
+
+    async def main() -> None:
+        task = asyncio.current_task()
+        if task is None:
+            raise AssertionError("asyncio.run makes a task")
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        await serve(home, address, plan, told=told, host=host)
+
+    try:
+        asyncio.run(main())
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        _left()
+
+
+def _left() -> NoReturn:
+    """Told to go: the workers stay."""
+    sys.exit(0)

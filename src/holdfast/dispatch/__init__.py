@@ -1,0 +1,1 @@
+"""Tasks of a board, run by sandboxed workers."""

@@ -1,0 +1,156 @@
+"""The dispatcher: looks at the board, and does what is to be done about the runs of this host.
+
+Every round begins from what the store says, so one that was killed is simply followed by another: runs that
+this host holds and nobody attends to are attended to, whether their workers were started or not.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.board.rows import Run, RunRef, Task
+from holdfast.board.store import LEASE_MS, Store
+from holdfast.dispatch.house import House
+from holdfast.dispatch.run import Attendance, marks
+from holdfast.errors import HoldfastError, NotFound, StaleRun
+
+log = logging.getLogger(__name__)
+
+TICK_S: Final = 1.0  # between rounds when nothing is heard: clocks pass without an event
+POST_S: Final = 0.2  # between looks into outboxes
+AGAIN_S: Final = 1.0  # before a run is attended to again whose attendance failed
+BEATS: Final = 4  # heartbeats in one lease: three may be lost
+MAX_HERE: Final = (
+    100  # runs at once on one host unless told otherwise; the supervisor has room for twice that
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is asked of a dispatcher. `once`: what there is room for now, to its end; `drain`: nothing new."""
+
+    boards: tuple[str, ...]
+    most: int = MAX_HERE
+    once: bool = False
+    drain: bool = False
+    lease_ms: int = LEASE_MS
+
+
+class Dispatcher:
+    """`told` hears of every run that begins and of every one that is done with."""
+
+    def __init__(self, house: House, plan: Plan, told: Callable[[str, Run], None]) -> None:
+        self._house = house
+        self._plan = plan
+        self._told = told
+        self._attended: dict[str, Attendance] = {}
+        self._claiming = not plan.drain
+        self._beat_at = self._expired_at = 0.0
+
+    async def serve(self) -> None:
+        """Until there is nothing to do any more, or for ever; cancelled, it leaves the workers alone."""
+        async with asyncio.TaskGroup() as group:
+            post = group.create_task(self._carry_post())
+            for run in await self._owed():
+                self._attend(group, run)
+            while True:
+                self._house.desk.news.clear()
+                try:
+                    await self._round(group)
+                except HoldfastError as exc:  # workers go on, and so do we when it is back
+                    log.warning("the board does not answer", extra={"missing": type(exc).__name__})
+                if (self._plan.once or self._plan.drain) and not self._attended:
+                    break
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(TICK_S):
+                        await self._house.desk.news.wait()
+            post.cancel()
+
+    async def _round(self, group: asyncio.TaskGroup) -> None:
+        ask, plan = self._house.desk.ask, self._plan
+        held = {run.id: run for run in await ask(lambda store: store.held(self._house.host))}
+        for run in held.values():
+            self._attend(group, run)
+        for id, attendance in self._attended.items():
+            if id not in held:
+                attendance.over.set()
+        now = time.monotonic()
+        if now - self._beat_at > plan.lease_ms / 1000 / BEATS:
+            for run in held.values():
+                await ask(lambda store, run=run: _beat(store, run, plan.lease_ms))  # type: ignore[misc]
+            self._beat_at = now
+        if now - self._expired_at > TICK_S:
+            for board in plan.boards:
+                await ask(lambda store, board=board: store.expire(board))  # type: ignore[misc]
+            self._expired_at = now
+        if self._claiming:
+            for board in plan.boards:
+                await self._claim(group, board)
+            self._claiming = not plan.once
+
+    async def _claim(self, group: asyncio.TaskGroup, board: str) -> None:
+        house, plan = self._house, self._plan
+        profiles = sorted(house.launchers)
+
+        def claim(store: Store) -> tuple[Task, Run] | None:
+            return store.claim(
+                board, worker=house.host, host=house.host, lease_ms=plan.lease_ms, assignees=profiles
+            )
+
+        while len(self._attended) < plan.most:
+            won = await house.desk.ask(claim)
+            if won is None:
+                return
+            self._attend(group, won[1])
+
+    def _attend(self, group: asyncio.TaskGroup, run: Run) -> None:
+        if run.id not in self._attended:
+            attendance = self._attended[run.id] = Attendance(self._house, run)
+            if run.outcome is not None:
+                attendance.over.set()
+            self._told("began", run)
+            group.create_task(self._attended_to(attendance))
+
+    async def _attended_to(self, attendance: Attendance) -> None:
+        run = attendance.run
+        while True:
+            try:
+                await attendance.attend()
+                break
+            except (HoldfastError, TimeoutError) as exc:
+                log.warning("a run is attended to again", extra={"run_id": run.id, "missing": str(exc)[:200]})
+            except Exception:
+                log.exception("a run could not be attended to", extra={"run_id": run.id})
+            await asyncio.sleep(AGAIN_S)
+        self._attended.pop(run.id, None)
+        self._told("ended", run)
+        self._house.desk.news.set()
+
+    async def _owed(self) -> list[Run]:
+        """Runs of which a predecessor did not keep what is to be kept, whoever holds their tasks now."""
+        folder = marks(self._house.home)
+        names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+        found = []
+        for name in names:
+            try:
+                found.append(await self._house.desk.ask(lambda store, name=name: store.run(name)))  # type: ignore[misc]
+            except NotFound:
+                log.warning("a run is not on the board any more", extra={"run_id": name})
+        return found
+
+    async def _carry_post(self) -> None:
+        """Answer what workers put into their outboxes."""
+        while True:
+            await asyncio.sleep(POST_S)
+            for attendance in list(self._attended.values()):
+                with contextlib.suppress(HoldfastError):
+                    await self._house.desk.ask(attendance.ingest)
+
+
+def _beat(store: Store, run: Run, lease_ms: int) -> None:
+    with contextlib.suppress(StaleRun):
+        store.heartbeat(RunRef(run.id, run.generation), lease_ms=lease_ms, note=run.note)

@@ -1,0 +1,89 @@
+"""What all runs of one dispatcher share: where things are, who is asked, and what a worker may touch."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from holdfast.agents.launching import Wish
+from holdfast.agents.sdk import passed
+from holdfast.board.rows import Run, Task
+from holdfast.dispatch.desk import Desk
+from holdfast.dispatch.fleet import Fleet
+from holdfast.dispatch.launchers import Launcher, credentials
+from holdfast.handoff import outbox
+from holdfast.handoff.envelope import Grant, mint
+from holdfast.handoff.sender import VARIABLE
+
+SOCKET: Final = "board.sock"
+_BESIDE: Final = ("", "-wal", "-shm", "-journal")  # of a SQLite file
+
+
+def worker_of(run: str) -> str:
+    """The supervisor's name for the worker of a run: whoever comes after a crash finds it by that."""
+    return run.replace("_", "-")
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    home: Path
+    address: str
+    host: str
+    desk: Desk
+    fleet: Fleet
+    launchers: Mapping[str, Launcher]
+    command: tuple[str, ...]  # the beginning of a command line that runs `holdfast`
+    key: bytes = field(repr=False)
+    environ: Mapping[str, str] = field(repr=False)
+
+    def grant(self, run: Run, workspace: Path) -> Grant:
+        """The capability of a run."""
+        return Grant(
+            board=run.board,
+            task=run.task_id,
+            run=run.id,
+            generation=run.generation,
+            token=mint(self.key, run.board, run.task_id, run.id, run.generation),
+            socket=str(self.home / SOCKET),
+            outbox=str(outbox.place_of(workspace)),
+            command=list(self.command),
+        )
+
+    def state(self, run: str) -> Path:
+        """Where the CLI of a run keeps its own state."""
+        return self.home / "workers" / worker_of(run) / "state"
+
+    def wish(self, run: Run, task: Task, launcher: Launcher, workspace: Path, prompt: str) -> Wish:
+        """A worker that sees its own workspace and nobody else's, no credential, and nothing of the board."""
+        user = self.environ.get("HOME", "/")
+        writable = [
+            os.path.join(user, path[2:]) if path.startswith("~/") else path for path in launcher.writable
+        ]
+        own = passed(launcher.env, self.environ) | dict(launcher.variables)
+        run_file = str(workspace / ".holdfast" / "run.json")
+        return Wish(
+            id=worker_of(run.id),
+            agent=launcher.cli,
+            cwd=str(workspace),
+            env={**own, VARIABLE: run_file},
+            prompt=prompt,
+            model=launcher.model,
+            mcp=[*self.command, "mcp", "--run", run_file] if launcher.channel == "mcp" else None,
+            base=launcher.provider,
+            key=self.environ.get(launcher.key_env) if launcher.key_env else None,
+            network=launcher.network,
+            relocate=launcher.relocate,
+            writable=writable,
+            readable=[str(self.home / SOCKET)],
+            unreadable=[str(self.home), *self._files(), *credentials(user, granted=writable)],
+            private_tmp=True,
+            wall_limit_s=task.max_runtime_s or launcher.max_runtime_s,
+            idle_limit_s=launcher.idle_s,
+        )
+
+    def _files(self) -> list[str]:
+        """The board's own, wherever they are."""
+        if "://" in self.address:
+            return []
+        return [os.path.abspath(self.address) + ending for ending in _BESIDE]

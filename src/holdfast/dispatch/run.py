@@ -1,0 +1,292 @@
+"""One run from its claim to its end. Whoever is killed here is followed by another who begins from the top.
+
+the mark        HOME/board/runs/RUN: from here on somebody owes this run its end
+the workspace   made outside the sandbox, with the capability in it
+the worker      started under the run's name, or found by it
+its end         its own, or ours when the board says that the run is over
+what is left    outbox read, files kept, and then the board is told
+the mark        removed
+"""
+
+import asyncio
+import contextlib
+import logging
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from holdfast.agents.launching import Wish
+from holdfast.board.retry import Failure
+from holdfast.board.rows import MAX_FILE, Detail, Run
+from holdfast.board.store import Store
+from holdfast.dispatch import changes, manifest, outcome, prompts, workspace
+from holdfast.dispatch.fleet import Report
+from holdfast.dispatch.house import House, worker_of
+from holdfast.dispatch.launchers import Launcher
+from holdfast.dispatch.manifest import Changes, Manifest
+from holdfast.dispatch.outcome import Complete, End, Fail, Outcome, Work
+from holdfast.dispatch.workspace import Workspace
+from holdfast.errors import NotFound, OperationFailed, StaleRun, UsageError
+from holdfast.handoff import outbox
+from holdfast.handoff.broker import Broker
+from holdfast.handoff.envelope import Answer, Envelope
+from holdfast.handoff.verbs import VERBS
+
+log = logging.getLogger(__name__)
+
+ANSWERED_S: Final = 5.0  # for a worker to end by itself once it has answered
+GRACE_S: Final = 2.0  # between asking it to end and ending it
+MAX_OUTPUT: Final = 1 << 20  # bytes of what it said that are kept; the end of it
+MAX_SUMMARY: Final = 2_000  # bytes of it that stand for a summary
+MAX_HEAD: Final = 64 * 1024  # bytes of its beginning
+LAST_LOOKS: Final = 20  # at an outbox that is full: 256 envelopes each
+# Outcomes that the worker itself brought about; any other end of a run is somebody else's.
+ANSWERED: Final = frozenset({"completed", "blocked", "waiting", "review_requested"})
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """What is known about a run before its worker starts."""
+
+    run: str
+    before: Manifest = Manifest()
+    schema: int = 1
+
+
+def marks(home: Path) -> Path:
+    return workspace.folder(home) / "runs"
+
+
+class Attendance:
+    """`over` is set when the board says that the run does not hold its task any more."""
+
+    def __init__(self, house: House, run: Run) -> None:
+        self.house = house
+        self.run = run
+        self.over = asyncio.Event()
+        self.place: Path | None = None
+        self._worker = worker_of(run.id)
+        self._refused = ""
+
+    async def attend(self) -> None:
+        """Returns when nothing is left to do for it.
+
+        Raises:
+            HoldfastError: store or supervisor do not answer; to be done again from the top.
+        """
+        detail = await self.house.desk.ask(lambda store: store.show(self.run.task_id))
+        launcher = self.house.launchers.get(self.run.profile)
+        if launcher is None:
+            await self._tell(Fail(Failure.INFRA, f"nobody here starts workers for {self.run.profile}"))
+            return
+        if detail.task.report_only and not launcher.can_be_asked:
+            await self._tell(Fail(Failure.HANDOFF, "a script cannot be asked for its report"))
+            return
+        report = await self.house.fleet.find(self._worker)
+        try:
+            space = await asyncio.to_thread(workspace.prepare, self.house.home, detail.task)
+            self.place = space.path
+            if report is None:
+                report = await self._started(detail, launcher, space)
+        except (UsageError, NotFound, OperationFailed) as exc:
+            found = await self.house.fleet.find(self._worker)
+            if found is None or found["state"] == "failed":
+                failure = Failure.INFRA if isinstance(exc, OperationFailed) else Failure.TASK
+                await self._tell(Fail(failure, f"it could not be started: {exc}"))
+                self._unmark()
+                return
+        if report is not None:
+            await self._followed()
+            await self._finish(
+                await self.house.fleet.stop(self._worker, grace_s=0.0), detail, launcher, space
+            )
+        self._unmark()
+
+    def ingest(self, store: Store) -> int:
+        """Carry out what waits in its outbox, in the thread of the store."""
+        if self.place is None:
+            return 0
+        broker = Broker(store, self.house.key)
+
+        def carry_out(letter: Envelope) -> Answer:
+            answer = broker.carry_out(letter)
+            verb = VERBS.get(letter.verb)
+            if answer.error is not None and (verb is None or verb.terminal):
+                self._refused = answer.error.message
+            return answer
+
+        return outbox.ingest(self.place, carry_out)
+
+    # --- the start
+
+    async def _started(self, detail: Detail, launcher: Launcher, space: Workspace) -> Report | None:
+        """None when the run was over before its worker was there."""
+        task, run, house = detail.task, self.run, self.house
+        prompt = self._prompt(detail, launcher)
+        await asyncio.to_thread(self._mark, space)
+        await house.desk.ask(lambda store: store.set_run(run.ref, workspace=str(space.path)))
+        attached = await house.desk.ask(
+            lambda store: {file.name: store.file(task.id, None, file.name) for file in detail.files}
+        )
+        await asyncio.to_thread(self._lay_out, space.path, task.body, attached)
+        if self.over.is_set():
+            return None
+        wish = house.wish(run, task, launcher, space.path, prompt)
+        return await house.fleet.start(self._going_on(wish, detail, launcher))
+
+    def _going_on(self, wish: Wish, detail: Detail, launcher: Launcher) -> Wish:
+        """For a report alone: in the session in which the work was done, where the CLI can do that."""
+        before = next((run for run in reversed(detail.runs) if run.session), None)
+        if not detail.task.report_only or before is None or before.profile != self.run.profile:
+            return wish
+        arguments, state = launcher.resumed(before.session), self.house.state(before.id)
+        if arguments is None or not state.is_dir():
+            return wish
+        return msgspec.structs.replace(wish, arguments=arguments, state=str(state))
+
+    def _prompt(self, detail: Detail, launcher: Launcher) -> str:
+        channel = prompts.Channel(self.house.command, tools=launcher.channel == "mcp")
+        if detail.task.report_only:
+            return launcher.told(prompts.report_only(detail, channel))
+        prompt = launcher.told(prompts.prompt(launcher.prompt, detail, channel))
+        if not prompts.fits(prompt) and launcher.prompt == "{body}":
+            return f"exec sh {prompts.FILE}"
+        return prompt
+
+    def _lay_out(self, path: Path, body: str, attached: dict[str, bytes]) -> None:
+        outbox.lay_out(path, self.house.grant(self.run, path))
+        workspace.put(path, body.encode(), Path(prompts.FILE).name)
+        for name, data in attached.items():
+            workspace.put(path, data, Path(prompts.ATTACHED).name, name)
+
+    def _mark(self, space: Workspace) -> None:
+        place = marks(self.house.home) / self.run.id
+        if place.exists():
+            return
+        before = changes.look(space.path) if space.kind == "dir" else Manifest()
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        hidden = place.with_suffix(".new")
+        hidden.write_bytes(msgspec.json.encode(Mark(self.run.id, before)))
+        hidden.rename(place)
+
+    def _unmark(self) -> None:
+        (marks(self.house.home) / self.run.id).unlink(missing_ok=True)
+
+    # --- the end
+
+    async def _followed(self) -> None:
+        """Until its leader has ended, by itself or because the run is over."""
+        loop = asyncio.get_running_loop()
+        ended = loop.create_task(self.house.fleet.ended(self._worker))
+        over = loop.create_task(self.over.wait())
+        try:
+            await asyncio.wait([ended, over], return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done():
+                run = await self.house.desk.ask(lambda store: store.run(self.run.id))
+                if run.outcome in ANSWERED:
+                    await asyncio.wait([ended], timeout=ANSWERED_S)
+            if not ended.done():
+                await self.house.fleet.stop(self._worker, grace_s=GRACE_S)
+            await ended
+        finally:
+            ended.cancel()
+            over.cancel()
+            await asyncio.gather(ended, over, return_exceptions=True)
+
+    async def _finish(self, report: Report, detail: Detail, launcher: Launcher, space: Workspace) -> None:
+        house = self.house
+        for _ in range(LAST_LOOKS):
+            if not await house.desk.ask(self.ingest):
+                break
+        run = await house.desk.ask(lambda store: store.run(self.run.id))
+        changed = await self._changes(space)
+        said = await house.fleet.output(self._worker, MAX_OUTPUT)
+        end = _end(report)
+        judged: Outcome | None = None
+        if run.outcome is None:
+            work = Work(changed.count, self._refused, detail.task.report_only)
+            last = said[-MAX_SUMMARY:].decode("utf-8", "replace")
+            judged = outcome.judge(end, work, launcher.success, said=last)
+        kept = {
+            "end.json": _record(run, report, changed, judged),
+            "diff.patch": changed.diff.encode()[:MAX_FILE],
+            "output": said,
+        }
+        for name, data in kept.items():
+            await house.desk.ask(lambda store, name=name, data=data: store.keep(run.id, name, data))  # type: ignore[misc]
+        session = launcher.session_in(_head(house.home, self._worker))
+        usage = {} if report["usage"] is None else {"usage": report["usage"]}
+        await house.desk.ask(lambda store: store.set_run(run.ref, session=session or None, metadata=usage))
+        if judged is not None:
+            await self._tell(judged)
+
+    async def _changes(self, space: Workspace) -> Changes:
+        try:
+            if space.base:
+                search = self.house.environ.get("PATH", "/usr/bin:/bin")
+                return await changes.since_commit(self.house.home, space.path, space.base, search)
+            return await asyncio.to_thread(self._compared, space.path)
+        except OperationFailed as exc:
+            return Changes(1, ("? nobody can tell what changed",), f"{exc}\n")
+
+    def _compared(self, path: Path) -> Changes:
+        try:
+            before = msgspec.json.decode(
+                (marks(self.house.home) / self.run.id).read_bytes(), type=Mark
+            ).before
+        except (OSError, msgspec.MsgspecError):
+            before = Manifest()
+        return manifest.changes(before, changes.look(path))
+
+    async def _tell(self, judged: Outcome) -> None:
+        ref = self.run.ref
+
+        def tell(store: Store) -> None:
+            with contextlib.suppress(StaleRun):  # somebody ended it meanwhile, and that is how it ended
+                match judged:
+                    case Complete(summary):
+                        store.complete(ref, "exit", summary)
+                    case Fail(failure, reason):
+                        store.fail(ref, failure, error=reason)
+
+        await self.house.desk.ask(tell)
+
+
+def _head(home: Path, worker: str) -> str:
+    """The beginning of what it said, where CLIs name their session."""
+    for name in ("output.log.1", "output.log"):
+        with contextlib.suppress(OSError), open(home / "workers" / worker / name, "rb") as file:
+            return file.read(MAX_HEAD).decode("utf-8", "replace")
+    return ""
+
+
+def _end(report: Report) -> End:
+    return End(
+        state=report["state"],
+        failure=report["failure"],
+        about=report["about"],
+        exit_code=report["exitCode"],
+        denials=tuple(dict.fromkeys(denial["path"] for denial in report["denials"])),
+    )
+
+
+def _record(run: Run, report: Report, changed: Changes, judged: Outcome | None) -> bytes:
+    """How it ended, for whoever asks later."""
+    told = None if judged is None else {"kind": type(judged).__name__.lower(), **_words(judged)}
+    data = {
+        "schemaVersion": 1,
+        "run": run.id,
+        "answered": run.outcome,
+        "judged": told,
+        "changed": {"count": changed.count, "paths": changed.paths},
+        "worker": report,
+    }
+    return msgspec.json.format(msgspec.json.encode(data), indent=1)[:MAX_FILE]
+
+
+def _words(judged: Outcome) -> dict[str, str]:
+    match judged:
+        case Complete(summary):
+            return {"summary": summary}
+        case Fail(failure, reason):
+            return {"failure": failure, "reason": reason}

@@ -1,0 +1,161 @@
+"""Where a task is worked on: made outside the sandbox, and kept between runs.
+
+    HOME/board/TASK        a scratch directory, or a git worktree on the branch holdfast/TASK
+    HOME/board/TASK.json   what it is, and the commit that the work began from
+
+The record is written first: whoever is killed in between finds out from it what to make.
+"""
+
+import contextlib
+import os
+import secrets
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from holdfast.board.rows import Task, WorkspaceKind
+from holdfast.errors import NotFound, OperationFailed, UsageError
+
+GIT_S: Final = 120.0  # a checkout of a large repository on a busy disk
+MAX_SAID: Final = 300  # characters of git's own words in an error
+
+
+class Made(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept about a workspace."""
+
+    task: str
+    kind: WorkspaceKind
+    repository: str = ""
+    branch: str = ""
+    base: str = ""
+    schema: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """`base` is the commit that the work began from, if it is a git tree of ours."""
+
+    path: Path
+    kind: WorkspaceKind
+    base: str = ""
+
+
+def prepare(home: Path, task: Task) -> Workspace:
+    """The workspace of a task, which is made if it is not there.
+
+    Raises:
+        UsageError, NotFound: the task names a place that cannot be one.
+        OperationFailed: it cannot be made.
+    """
+    if task.workspace_kind is WorkspaceKind.DIR:
+        return Workspace(_directory(home, task.workspace), task.workspace_kind)
+    path = folder(home) / task.id
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        made = _record(home, task)
+        if task.workspace_kind is WorkspaceKind.SCRATCH:
+            path.mkdir(mode=0o700, exist_ok=True)
+    except OSError as exc:
+        raise OperationFailed(f"cannot make {path}: {exc.strerror}") from None
+    if task.workspace_kind is WorkspaceKind.WORKTREE and not path.is_dir():
+        _check_out(made, path)
+    return Workspace(path, task.workspace_kind, made.base)
+
+
+def folder(home: Path) -> Path:
+    return home / "board"
+
+
+def put(workspace: Path, data: bytes, *names: str) -> None:
+    """A file in its `.holdfast`, whole; whatever a worker of an earlier run left there is not followed.
+
+    Raises:
+        OperationFailed: it cannot be written.
+    """
+    try:
+        with contextlib.ExitStack() as opened:
+            above = _descend(opened, str(workspace), None)
+            for name in (".holdfast", *names[:-1]):
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, 0o700, dir_fd=above)
+                above = _descend(opened, name, above)
+            hidden = f".{secrets.token_hex(8)}"
+            fd = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=above)
+            with open(fd, "wb") as file:
+                file.write(data)
+            os.rename(hidden, names[-1], src_dir_fd=above, dst_dir_fd=above)
+    except OSError as exc:
+        raise OperationFailed(f"cannot write {names[-1]} into {workspace}: {exc.strerror}") from None
+
+
+def _descend(opened: contextlib.ExitStack, name: str, above: int | None) -> int:
+    fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
+    opened.callback(os.close, fd)
+    return fd
+
+
+def _directory(home: Path, name: str) -> Path:
+    if not os.path.isabs(name):
+        raise UsageError(f"the workspace `{name}` is not an absolute path")
+    path = Path(os.path.realpath(name))
+    if not path.is_dir():
+        raise NotFound(f"the workspace {name} is not a directory")
+    own = Path(os.path.realpath(home))
+    if path == Path("/") or path.is_relative_to(own):
+        raise UsageError(f"{name} cannot be given to a worker", remedy="give a directory of a project")
+    return path
+
+
+def _record(home: Path, task: Task) -> Made:
+    place = folder(home) / f"{task.id}.json"
+    with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError):
+        return msgspec.json.decode(place.read_bytes(), type=Made)
+    made = Made(task=task.id, kind=task.workspace_kind)
+    if task.workspace_kind is WorkspaceKind.WORKTREE:
+        if not os.path.isabs(task.workspace):
+            raise UsageError(f"the repository `{task.workspace}` is not an absolute path")
+        base = _git(task.workspace, "rev-parse", "--verify", "HEAD^{commit}").strip()
+        made = Made(
+            task=task.id, kind=made.kind, repository=task.workspace, branch=f"holdfast/{task.id}", base=base
+        )
+    hidden = place.with_suffix(".new")
+    with open(hidden, "wb") as file:
+        file.write(msgspec.json.encode(made))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(hidden, place)
+    return made
+
+
+def _check_out(made: Made, path: Path) -> None:
+    _git(made.repository, "worktree", "prune")
+    known = _git(made.repository, "branch", "--list", made.branch).strip()
+    words = [str(path), made.branch] if known else ["-b", made.branch, str(path), made.base]
+    _git(made.repository, "worktree", "add", "--quiet", *words)
+
+
+def _git(repository: str, *words: str) -> str:
+    """Git on a repository of the user's own, before any worker has been there. No hook runs."""
+    argv = ["git", "-C", repository, "-c", "core.hooksPath=/dev/null", *words]
+    try:
+        done = subprocess.run(  # noqa: S603 - git, and no shell
+            argv,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=GIT_S,
+            check=False,
+            env={
+                "PATH": os.environ.get("PATH", os.defpath),
+                "HOME": os.environ.get("HOME", "/"),
+                "LC_ALL": "C",
+            },
+        )
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        raise OperationFailed(f"git {words[0]} does not work: {type(exc).__name__}") from None
+    if done.returncode:
+        raise OperationFailed(f"git {words[0]} in {repository}: {done.stderr.strip()[-MAX_SAID:]}")
+    return done.stdout

@@ -1,0 +1,188 @@
+"""The dispatcher killed with -9, and hosts that are cut off. Every start of a worker is a line in a file."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+from holdfast.agents import background
+from holdfast.board.rows import Task
+from holdfast.board.transitions import Status
+from holdfast.dispatch.house import SOCKET
+from holdfast.dispatch.opening import host_name
+from holdfast.errors import StaleRun
+from holdfast.handoff.sender import Sender
+from tests.support.arena import end_exec_server, end_listener
+from tests.support.dispatch import Yard, yard_fixture
+
+__all__ = ["yard_fixture"]
+
+WORK: Final = "echo started >> starts; until [ -e go ]; do sleep 0.05; done; echo done"
+
+
+class Process:
+    """`holdfast dispatch` as a process of its own."""
+
+    def __init__(self, yard: Yard, *words: str, home: Path | None = None) -> None:
+        argv = [sys.executable, "-m", "holdfast", "dispatch", "--board", "b", "--store", yard.address]
+        self._process = subprocess.Popen(
+            [*argv, "--home", str(home or yard.home), *words],
+            env={
+                "PATH": os.environ["PATH"],
+                "HOME": str(yard.user),
+                "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+            },
+            stdout=subprocess.DEVNULL,
+        )
+
+    async def end(self, number: int = signal.SIGKILL) -> int:
+        self._process.send_signal(number)
+        return await asyncio.to_thread(self._process.wait, 20)
+
+    async def left(self, within_s: float = 20.0) -> int:
+        return await asyncio.to_thread(self._process.wait, within_s)
+
+
+@contextlib.asynccontextmanager
+async def dispatcher(yard: Yard, *words: str, home: Path | None = None) -> AsyncIterator[Process]:
+    process = Process(yard, *words, home=home)
+    try:
+        yield process
+    finally:
+        await process.end()
+
+
+def workspace(yard: Yard, task: Task) -> Path:
+    return yard.home / "board" / task.id
+
+
+def starts(yard: Yard, task: Task) -> int:
+    found = workspace(yard, task) / "starts"
+    return len(found.read_text("utf-8").splitlines()) if found.exists() else 0
+
+
+async def test_the_next_dispatcher_takes_the_worker_over_and_starts_none_twice(yard: Yard) -> None:
+    task = yard.create(WORK)
+    async with dispatcher(yard):
+        await yard.when(lambda: starts(yard, task))
+    assert yard.living(task)
+    assert yard.store.task(task.id).status is Status.RUNNING
+    async with dispatcher(yard, "--drain") as second:
+        (workspace(yard, task) / "go").touch()
+        assert await second.left() == 0
+    assert yard.store.task(task.id).status is Status.DONE
+    assert starts(yard, task) == 1
+    [run] = yard.store.runs(task.id)
+    assert run.outcome == "completed"
+
+
+async def test_a_worker_that_ended_while_nobody_looked_is_seen_to_its_end(yard: Yard) -> None:
+    task = yard.create(WORK)
+    async with dispatcher(yard):
+        await yard.when(lambda: starts(yard, task))
+    (workspace(yard, task) / "go").touch()
+    await yard.when(lambda: not yard.living(task))
+    async with dispatcher(yard, "--drain") as second:
+        assert await second.left() == 0
+    assert yard.store.task(task.id).result == "done"
+    assert starts(yard, task) == 1
+
+
+async def test_a_run_that_was_claimed_and_never_started_is_started(yard: Yard) -> None:
+    task = yard.create("echo done")
+    won = yard.store.claim("b", worker="w", host=host_name(yard.home), task=task.id)
+    assert won is not None
+    async with dispatcher(yard, "--drain") as process:
+        assert await process.left() == 0
+    assert yard.store.task(task.id).status is Status.DONE
+    assert [run.id for run in yard.store.runs(task.id)] == [won[1].id]
+
+
+async def test_a_worker_that_answered_before_the_dispatcher_died_is_ended_and_what_it_left_is_kept(
+    yard: Yard,
+) -> None:
+    task = yard.create(f"echo work > new; {WORK}")
+    async with dispatcher(yard):
+        await yard.when(lambda: starts(yard, task))
+    [run] = yard.store.runs(task.id)
+    yard.store.complete(run.ref, "e", "answered")
+    async with dispatcher(yard, "--drain") as second:
+        assert await second.left() == 0
+    assert yard.living(task) == []
+    assert b"+work\n" in yard.store.file(task.id, run.id, "diff.patch")
+    assert not list((yard.home / "board" / "runs").iterdir())
+
+
+async def test_a_dispatcher_that_is_told_to_go_leaves_its_workers(yard: Yard) -> None:
+    task = yard.create(WORK)
+    async with dispatcher(yard) as process:
+        await yard.when(lambda: starts(yard, task))
+        assert await process.end(signal.SIGTERM) == 0
+    assert yard.living(task)
+    assert not (yard.home / SOCKET).exists()
+
+
+async def test_there_is_one_dispatcher_for_each_home(yard: Yard) -> None:
+    task = yard.create(WORK)
+    async with dispatcher(yard):
+        await yard.when(lambda: starts(yard, task))
+        async with dispatcher(yard) as second:
+            assert await second.left() == 4
+
+
+async def test_a_supervisor_that_is_killed_costs_nothing(yard: Yard) -> None:
+    task = yard.create(WORK)
+    async with dispatcher(yard, "--once") as process:
+        await yard.when(lambda: starts(yard, task))
+        await end_listener(background.supervisor_socket(yard.home), signal.SIGKILL)
+        (workspace(yard, task) / "go").touch()
+        assert await process.left() == 0
+    assert yard.store.task(task.id).status is Status.DONE
+    assert starts(yard, task) == 1
+
+
+async def test_with_the_exec_server_die_its_workers_and_the_task_is_tried_again(yard: Yard) -> None:
+    task = yard.create(WORK)
+    async with dispatcher(yard, "--once") as process:
+        await yard.when(lambda: starts(yard, task))
+        await end_listener(yard.home / "exec.sock", signal.SIGKILL)
+        await yard.when(lambda: not yard.living(task))
+        assert await process.left(60.0) == 0  # sessions are looked for during 25 s before they are given up
+    await yard.when(lambda: not yard.living(task))
+    [run] = yard.store.runs(task.id)
+    assert (run.outcome, run.failure) == ("failed", "infra")
+    assert yard.store.task(task.id).status is Status.WAITING_SYSTEM
+
+
+async def test_a_run_lost_to_another_host_is_stopped_and_its_late_answer_refused(yard: Yard) -> None:
+    """As when the first host was cut off for longer than its lease; then it hears of it."""
+    other = yard.folder / "other"
+    task = yard.create(WORK)
+    try:
+        async with dispatcher(yard):
+            await yard.when(lambda: starts(yard, task))
+            [run] = yard.store.runs(task.id)
+            late = Sender.find(workspace(yard, task), {})
+            yard.store.set_cap("b", "host", run.host, 0)
+            yard.lose(run)
+            async with dispatcher(yard, home=other):
+                await yard.when(lambda: not yard.living(task))
+                answer = await asyncio.to_thread(late.send, "complete", {"summary": "late"}, channel="socket")
+                assert answer.error is not None
+                assert answer.error.kind == StaleRun.__name__
+                await yard.when(lambda: (other / "board" / task.id / "starts").exists())
+                (other / "board" / task.id / "go").touch()
+                await yard.until(task, Status.DONE)
+    finally:
+        await end_listener(background.supervisor_socket(other), signal.SIGTERM)
+        await end_exec_server(other)
+    assert [each.outcome for each in yard.store.runs(task.id)] == ["lost", "completed"]
+    assert (
+        starts(yard, task),
+        len((other / "board" / task.id / "starts").read_text("utf-8").splitlines()),
+    ) == (1, 1)

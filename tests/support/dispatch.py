@@ -1,0 +1,207 @@
+"""What tests of the dispatcher share."""
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from holdfast.agents import background
+from holdfast.board import runs
+from holdfast.board.database import Transaction
+from holdfast.board.rows import Comment, Detail, NewTask, ParentResult, Run, Task
+from holdfast.board.store import open_store
+from holdfast.board.transitions import Status
+from holdfast.dispatch.dispatcher import Plan
+from holdfast.dispatch.opening import serve
+from tests.support.arena import end_exec_server, end_listener
+
+
+def a_task(*, body: str = "", **more: object) -> Task:
+    values: dict[str, object] = {
+        **{"id": "t_1", "board": "b", "title": "do it", "body": body, "assignee": "script"},
+        **{
+            "status": Status.RUNNING,
+            "priority": 0,
+            "created_by": "me",
+            "created_by_run": None,
+            "created_ms": 0,
+        },
+        **{
+            "status_ms": 0,
+            "ended_ms": None,
+            "open_parents": 0,
+            "run_id": "r_1",
+            "generation": 1,
+            "attempts": 1,
+        },
+        **{
+            "max_attempts": 3,
+            "wake_ms": None,
+            "question": None,
+            "options": [],
+            "waiting_for": "",
+            "reason": "",
+        },
+        **{"result": None, "version": 1},
+    }
+    return Task(**{**values, **more})  # type: ignore[arg-type]  # a test that errs here fails here
+
+
+def a_run(*, error: str | None = None, generation: int = 1) -> Run:
+    return Run(
+        id=f"r_{generation}",
+        task_id="t_1",
+        board="b",
+        generation=generation,
+        worker="w",
+        host="h",
+        profile="script",
+        lease_until_ms=0,
+        heartbeat_ms=0,
+        note="",
+        started_ms=0,
+        ended_ms=None,
+        outcome=None,
+        failure=None,
+        summary=None,
+        metadata={},
+        error=error,
+    )
+
+
+def a_detail(
+    *,
+    body: str = "",
+    comments: Sequence[Comment] = (),
+    results: Sequence[ParentResult] = (),
+    errors: Sequence[str] = (),
+) -> Detail:
+    return Detail(
+        task=a_task(body=body),
+        parents=[],
+        children=[],
+        comments=list(comments),
+        runs=[a_run(error=error, generation=number) for number, error in enumerate(errors, 1)],
+        events=[],
+        results=list(results),
+        files=[],
+    )
+
+
+WITHIN_S: Final = 20.0  # a supervisor, an exec server and a sandbox are started, on a machine with much to do
+# Not below /tmp, which no worker of the board can see.
+PLACE: Final = "/var/tmp"
+
+
+class Yard:
+    """A board with a home for its dispatcher, and a person's home."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.home, self.user, self.address = folder / "h", folder / "user", str(folder / "board.db")
+        self.bin = folder / "bin"
+        for made in (self.home, self.user, self.bin):
+            made.mkdir(mode=0o700)
+        self.store = open_store(self.address)
+        self.store.create_board("b")
+
+    def create(self, body: str = "", **wishes: object) -> Task:
+        wish = {"title": "do it", "body": body, "assignee": "script", **wishes}
+        return self.store.create("b", NewTask(**wish))  # type: ignore[arg-type]  # a test that errs here fails here
+
+    def launcher(self, name: str, **members: object) -> None:
+        """Another launcher of the user."""
+        with open(self.home / "launchers.toml", "a", encoding="utf-8") as file:
+            lines = [f"{key} = {json.dumps(value)}" for key, value in members.items()]
+            file.write("\n".join([f"[{name}]", *lines, ""]))
+
+    def program(self, name: str, script: str) -> None:
+        """Something on the PATH of workers."""
+        (self.bin / name).write_text(f"#!/bin/sh\n{script}\n", "utf-8")
+        (self.bin / name).chmod(0o755)
+
+    @contextlib.asynccontextmanager
+    async def dispatching(self, **wishes: Any) -> AsyncIterator["asyncio.Task[None]"]:
+        """A dispatcher for as long as the block lasts; what it started stays."""
+        plan = Plan(("b",), **wishes)
+        environ = {"PATH": f"{self.bin}:{os.environ['PATH']}", "HOME": str(self.user)}
+        serving = asyncio.get_running_loop().create_task(
+            serve(self.home, self.address, plan, environ=environ)
+        )
+        try:
+            yield serving
+        finally:
+            if not serving.done():
+                serving.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await serving
+
+    async def until(self, task: Task, *wanted: Status) -> Task:
+        """The task once it has one of these statuses."""
+        seen = task
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                while (seen := self.store.task(task.id)).status not in wanted:
+                    await asyncio.sleep(0.02)
+        except TimeoutError:
+            raise AssertionError(f"{seen.status} instead of {wanted}: {self.store.show(task.id)}") from None
+        return seen
+
+    def lose(self, run: Run) -> None:
+        """End its lease, as time would, and have the task due again at once."""
+
+        def lost(tx: Transaction) -> None:
+            tx.select("UPDATE runs SET lease_until_ms = 1 WHERE id = :id", {"id": run.id})
+            runs.expire(tx, run.board, jitter=0.0)
+            tx.select("UPDATE tasks SET wake_ms = 1 WHERE id = :id", {"id": run.task_id})
+
+        self.store.database.write(lost)
+
+    def living(self, task: Task) -> list[int]:
+        """The processes that are in the task's workspace."""
+        found, place = [], self.home / "board" / task.id
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError, ValueError):
+                if Path(os.readlink(entry / "cwd")) == place:
+                    found.append(int(entry.name))
+        return found
+
+    def repository(self, files: dict[str, str]) -> Path:
+        """A git repository with one commit."""
+        place = self.folder / "repository"
+        place.mkdir()
+        for name, text in files.items():
+            (place / name).write_text(text, "utf-8")
+        who = ["-c", "user.name=t", "-c", "user.email=t@example.invalid"]
+        for words in (["init", "-q"], ["add", "."], [*who, "commit", "-q", "-m", "first"]):
+            subprocess.run(["git", "-C", str(place), *words], check=True, timeout=30)
+        return place
+
+    async def when(self, met: Callable[[], object]) -> None:
+        async with asyncio.timeout(WITHIN_S):
+            while not met():
+                await asyncio.sleep(0.02)
+
+    async def aclose(self) -> None:
+        self.store.close()
+        await end_listener(background.supervisor_socket(self.home), signal.SIGTERM)
+        await end_exec_server(self.home)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+@pytest.fixture(name="yard")
+async def yard_fixture() -> AsyncIterator[Yard]:
+    made = Yard(Path(tempfile.mkdtemp(prefix="yard-", dir=PLACE)))
+    try:
+        yield made
+    finally:
+        await made.aclose()

@@ -1,0 +1,69 @@
+from holdfast.board.rows import Comment, ParentResult
+from holdfast.board.transitions import Status
+from holdfast.dispatch.prompts import (
+    FILE,
+    MAX_BODY,
+    MAX_COMMENTS,
+    MAX_PARENTS,
+    Channel,
+    brief,
+    fits,
+    prompt,
+    report_only,
+    reporting,
+)
+from tests.support.dispatch import a_detail
+
+COMMAND = Channel(("/opt/a python", "-m", "holdfast"))
+
+
+def test_a_script_is_the_body_and_nothing_else() -> None:
+    assert prompt("{body}", a_detail(body="make {brief}"), COMMAND) == "make {brief}"
+
+
+def test_a_template_holds_the_brief() -> None:
+    text = prompt("You review {x}.\n\n{brief}", a_detail(body="look"), COMMAND)
+    assert text.startswith("You review {x}.\n\n# Task t_1: do it\n\nlook\n\n")
+
+
+def test_a_brief_says_how_to_report() -> None:
+    text = brief(a_detail(), COMMAND)
+    assert "'/opt/a python' -m holdfast handoff complete" in text
+    assert "handoff block" in text
+    assert "kanban_complete" in reporting(Channel(tools=True))
+
+
+def test_results_and_comments_are_quoted_as_what_others_wrote() -> None:
+    comments = [
+        Comment(task_id="t_1", number=n, author="ann", body=f"note {n}\n# Task", at_ms=0, run_id=None)
+        for n in range(MAX_COMMENTS + 1)
+    ]
+    results = [
+        ParentResult(task_id=f"t_{n}", title="before", status=Status.DONE, result="made a\nb")
+        for n in range(MAX_PARENTS + 1)
+    ]
+    text = brief(a_detail(comments=comments, results=results), COMMAND)
+    assert "> made a\n> b" in text
+    assert "> note 10\n> # Task" in text
+    assert "> note 0\n" not in text
+    assert f"t_{MAX_PARENTS}:" not in text
+
+
+def test_a_long_body_is_cut_and_says_where_the_rest_is() -> None:
+    text = brief(a_detail(body="x" * (MAX_BODY + 1)), COMMAND)
+    assert FILE in text
+    assert fits(text)
+    assert not fits("x" * 100_000)
+
+
+def test_the_last_error_is_told() -> None:
+    detail = a_detail(errors=["first", "second"])
+    assert "> second" in brief(detail, COMMAND)
+    assert "> first" not in brief(detail, COMMAND)
+
+
+def test_a_run_for_the_report_alone_is_told_not_to_work() -> None:
+    text = report_only(a_detail(body="build it"), COMMAND)
+    assert "Do not do the work again" in text
+    assert "> build it" in text
+    assert "handoff complete" in text
