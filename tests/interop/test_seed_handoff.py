@@ -16,11 +16,15 @@ import pytest
 
 from holdfast.agents.agent import launch
 from holdfast.agents.records_codex import CODEX
+from holdfast.board.rows import Run, Task
 from holdfast.board.transitions import Status
 from tests.support.arena import PLACE
 from tests.support.assigned import Assigned, assigned
 from tests.support.codex import CodexClient, requires_codex
+from tests.support.dispatch import Yard, yard_fixture
 from tests.support.provider import Item, Provider, call, command, scripted, turns
+
+__all__ = ["yard_fixture"]
 
 YIELD_MS: Final = 30_000  # for a command that starts an interpreter on a busy machine
 SUMMARY: Final = "made what was asked for"
@@ -138,3 +142,35 @@ async def test_a_worker_that_says_nothing_has_not_completed_its_task(
     await play(client, run)
     detail = run.detail()
     assert (detail.task.status, detail.task.result) == (Status.RUNNING, None)
+
+
+async def dispatched(yard: Yard, *items: Item) -> tuple[Task, Run]:
+    """What the dispatcher makes of a Codex that makes something and then does this; its only run."""
+    (yard.bin / "codex").symlink_to(requires_codex())
+    async with scripted(turns([command("made", "echo it > made.txt")], *([item] for item in items))) as model:
+        key = {"variables.HOLDFAST_PROVIDER_KEY": "unused"}
+        base = model.url.removesuffix("/v1")
+        yard.launcher("codex", agent="codex", model="gpt-5.5", provider=base, channel="mcp", **key)
+        task = yard.create("Make it.", assignee="codex", max_attempts=1)
+        async with yard.dispatching(once=True) as serving:
+            await serving
+    [only] = yard.store.runs(task.id)
+    assert b"+it\n" in yard.store.file(task.id, only.id, "diff.patch")
+    return yard.store.task(task.id), only
+
+
+async def test_a_dispatched_worker_completes_its_task_by_a_tool(yard: Yard) -> None:
+    task, only = await dispatched(
+        yard, call("complete", "kanban_complete", {"summary": SUMMARY}, namespace="mcp__holdfast")
+    )
+    assert (task.status, task.result) == (Status.DONE, SUMMARY)
+    assert only.outcome == "completed"
+
+
+async def test_a_dispatched_worker_whose_report_never_comes_keeps_its_work_and_its_attempt(
+    yard: Yard,
+) -> None:
+    task, only = await dispatched(yard)
+    assert (task.status, task.attempts) == (Status.HANDOFF_FAILED, 0)
+    assert (only.outcome, only.failure) == ("handoff_failed", "handoff")
+    assert only.error
