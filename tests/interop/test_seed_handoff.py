@@ -48,15 +48,15 @@ def run(client: CodexClient) -> Assigned:
 
 async def play(client: CodexClient, run: Assigned, *items: Item, options: tuple[str, ...] = ()) -> Provider:
     """One turn for each item, in the sandbox, after the worker made something and tried the board's file."""
-    made = command("made", "echo it > made.txt")
-    reached = command("reached", f"echo x >> {shlex.quote(run.address)}")
+    made = command("made", "echo it > made.txt", yield_time_ms=YIELD_MS)
+    reached = command("reached", f"echo x >> {shlex.quote(run.address)}", yield_time_ms=YIELD_MS)
     async with scripted(turns([made], [reached], *([item] for item in items))) as model:
         client.configure(model.url)
         async with run.serving():
             contexts = await client.execute_confined(*options)
     assert_confined(contexts, client.workspace)
     assert model.exit_code("made") == 0
-    assert model.exit_code("reached") != 0
+    assert model.exit_code("reached") not in (None, 0)
     return model
 
 
@@ -124,8 +124,7 @@ async def test_a_worker_completes_its_task_by_a_command_though_its_sandbox_refus
     )
     assert (model.exit_code("socket"), said(model, "socket")["error"]["kind"]) == (5, "Unreachable")
     assert model.exit_code("auto") == 0
-    assert said(model, "auto")["task"]["status"] == "done"  # answered in time, and so through a file
-    assert run.detail().comments == []
+    assert run.detail().comments == []  # so the other one came through a file
     assert_done(run)
 
 
@@ -147,7 +146,8 @@ async def test_a_worker_that_says_nothing_has_not_completed_its_task(
 async def dispatched(yard: Yard, *items: Item) -> tuple[Task, Run]:
     """What the dispatcher makes of a Codex that makes something and then does this; its only run."""
     (yard.bin / "codex").symlink_to(requires_codex())
-    async with scripted(turns([command("made", "echo it > made.txt")], *([item] for item in items))) as model:
+    made = command("made", "echo it > made.txt", yield_time_ms=YIELD_MS)
+    async with scripted(turns([made], *([item] for item in items))) as model:
         key = {"variables.HOLDFAST_PROVIDER_KEY": "unused"}
         base = model.url.removesuffix("/v1")
         yard.launcher("codex", agent="codex", model="gpt-5.5", provider=base, channel="mcp", **key)
