@@ -94,7 +94,7 @@ def _link(desk: Desk, asked: parameters.Link) -> dict[str, Any]:
     return {"parent_id": asked.parent_id, "child_id": child.id, "status": child.status}
 
 
-def _complete(desk: Desk, asked: parameters.Complete) -> dict[str, Any]:
+def _complete(desk: Desk, asked: parameters.Close) -> dict[str, Any]:
     result = asked.summary or asked.result or None
     return _moved(desk.store.move(_task_of(asked), Move.COMPLETE, who=desk.who, result=result))
 
@@ -129,7 +129,7 @@ BOARD_TOOLS: Final[tuple[tuple[Tool, Callable[[Desk, Any], dict[str, Any]]], ...
         Tool(
             "kanban_complete",
             "Say that a task is done: also accepts a review, or work whose report is missing.",
-            parameters.Complete,
+            parameters.Close,
         ),
         _complete,
     ),

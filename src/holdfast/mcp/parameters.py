@@ -36,7 +36,9 @@ class Show(OfTask, kw_only=True):
     pass
 
 
-class Complete(OfTask, kw_only=True):
+class Close(OfTask, kw_only=True):
+    """What anybody says who ends a task."""
+
     summary: Annotated[
         str,
         Meta(
@@ -46,6 +48,11 @@ class Complete(OfTask, kw_only=True):
     result: Annotated[
         str, Meta(max_length=MAX_TEXT, description="The same in one line; one of the two is needed.")
     ] = ""
+
+
+class Complete(Close, kw_only=True):
+    """What a worker says, for whom it is the end of a run."""
+
     metadata: Annotated[
         dict[str, Any], Meta(description="Facts for programs: changed_files, tests_run, decisions …")
     ] = field(default_factory=dict)
