@@ -40,8 +40,9 @@ class Subject(NamedTuple):
 
 
 BESIDE: Final = (lower(1, Side.HERMES),)
+WAITING: Final = (lower(1.5, Side.HERMES),)  # for one write to the disk, and little else, on both sides
 SUBJECTS: Final = (
-    Subject("create", "create", "ms", BESIDE),
+    Subject("create", "create", "ms", WAITING),
     Subject("claim", "claim", "ms", BESIDE),
     Subject("complete", "complete", "ms", BESIDE),
     Subject("page", "list page of 50", "ms", BESIDE),
@@ -207,12 +208,11 @@ def race(plan: Plan, player: Player, results: dict[str, Rounds]) -> Iterator[str
 def scale(plan: Plan, kind: str, folder: Path, results: dict[str, Rounds]) -> Iterator[str]:
     yield f"fill {plan.large}"
     with boardscale.stage(kind, _made(folder, kind), plan.large) as stage:
-        for store in stage:
-            boardscale.measured(store, plan.calls // 4)  # not measured
+        boardscale.measured(stage, plan.calls // 4)  # not counted
         for number in range(plan.rounds):
             yield f"round {number + 1}"
-            for side, store in ((Side.SMALL, stage.small), (Side.OURS, stage.large)):
-                for verb, samples in boardscale.measured(store, plan.calls).items():
+            for side, verbs in boardscale.measured(stage, plan.calls).items():
+                for verb, samples in verbs.items():
                     _add(results, f"{kind}-{verb}", side, samples)
 
 
