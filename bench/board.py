@@ -1,4 +1,4 @@
-"""python -m bench.board: our board beside the one of the real Hermes Agent, and a large one beside a small."""
+"""python -m bench.board: our board beside that of the real Hermes Agent, and a large one beside a small."""
 
 import argparse
 import sys
@@ -23,13 +23,13 @@ CROWD: Final = 8
 class Plan:
     rounds: int = 5
     calls: int = 100  # of each verb, in a round
-    starts: int = 10
+    starts: int = 4
     writes: int = 60  # tasks that each process of a crowd makes, claims and completes
     races: int = 100
     large: int = 50_000
 
 
-QUICK: Final = Plan(rounds=2, calls=40, starts=5, writes=25, races=30, large=10_000)
+QUICK: Final = Plan(rounds=2, calls=40, starts=3, writes=25, races=30, large=10_000)
 
 
 class Subject(NamedTuple):
@@ -40,8 +40,9 @@ class Subject(NamedTuple):
 
 
 BESIDE: Final = (lower(1, Side.HERMES),)
+WAITING: Final = (lower(1.5, Side.HERMES),)  # for one write to the disk, and little else, on both sides
 SUBJECTS: Final = (
-    Subject("create", "create", "ms", BESIDE),
+    Subject("create", "create", "ms", WAITING),
     Subject("claim", "claim", "ms", BESIDE),
     Subject("complete", "complete", "ms", BESIDE),
     Subject("page", "list page of 50", "ms", BESIDE),
@@ -113,11 +114,13 @@ def beside(plan: Plan, folder: Path, results: dict[str, Rounds], notes: Notes, *
     if not alone:
         python = get_hermes.installed() or get_hermes.install()
         players += [Player(side, python, _made(folder, side)) for side in (Side.HERMES, Side.MENDED)]
-    for player in players:
-        if player.side is not Side.MENDED:
+    both = [player for player in players if player.side is not Side.MENDED]
+    for player in both:
+        attempt(notes, f"board of {player.side}", prepared(player))
+    for _ in range(plan.rounds):
+        for player in both:
             attempt(notes, f"verbs of {player.side}", calls(plan, player, results))
             attempt(notes, f"commands of {player.side}", commands(plan, player, results))
-    for _ in range(plan.rounds):
         for player in players:
             attempt(notes, f"writers of {player.side}", writers(plan, player, results, notes))
     for player in players:
@@ -133,40 +136,49 @@ def attempt(notes: Notes, what: str, steps: Iterator[str]) -> None:
         notes.failures.append(f"{what}: {error}")
 
 
-def calls(plan: Plan, player: Player, results: dict[str, Rounds]) -> Iterator[str]:
-    """One process on a board of a thousand tasks."""
-    file = _file(player, "calls")
+def prepared(player: Player) -> Iterator[str]:
+    """A board of a thousand tasks, and everything loaded once: bytecode is written, files are read."""
     yield "fill"
-    boardcrowd.said(player, file, "fill", boardscale.SMALL)
-    for number in range(plan.rounds):
-        yield f"round {number + 1}"
-        [said] = boardcrowd.said(player, file, "each", plan.calls)
-        if said["errors"]:
-            raise Failed(f"{said['errors']}")
-        for verb, samples in said["ms"].items():
-            _add(results, verb, player.side, samples)
+    boardcrowd.said(player, _file(player, "calls"), "fill", boardscale.SMALL)
+    boardcrowd.said(player, _file(player, "calls"), "each", 5)
+    for command in _commands(player).values():
+        boardcrowd.command_ms(command, _environment(player), 1)
+
+
+def calls(plan: Plan, player: Player, results: dict[str, Rounds]) -> Iterator[str]:
+    yield f"{plan.calls} of each"
+    [said] = boardcrowd.said(player, _file(player, "calls"), "each", plan.calls)
+    if said["errors"]:
+        raise Failed(f"{said['errors']}")
+    for verb, samples in said["ms"].items():
+        _add(results, verb, player.side, samples)
 
 
 def commands(plan: Plan, player: Player, results: dict[str, Rounds]) -> Iterator[str]:
-    """A command from its start to its end, on the board that `calls` has filled."""
-    program = str(player.python.parent / ("holdfast" if player.side is Side.OURS else "hermes"))
-    env = player.environment()
+    """A command from its start to its end."""
+    for name, command in _commands(player).items():
+        yield name
+        samples = boardcrowd.command_ms(command, _environment(player), plan.starts)
+        _add(results, name, player.side, samples)
+
+
+def _commands(player: Player) -> dict[str, list[str]]:
     if player.side is Side.OURS:
-        env |= {"HOLDFAST_BOARD": _file(player, "calls")}
-        argv = {
+        program = str(player.python.parent / "holdfast")
+        return {
             "start-list": [program, "task", "list", "--board", "b"],
             "start-create": [program, "task", "create", "x", "--board", "b"],
         }
-    else:
-        env |= {"HERMES_KANBAN_DB": _file(player, "calls")}
-        argv = {
-            "start-list": [program, "kanban", "list"],
-            "start-create": [program, "kanban", "create", "x", "--assignee", "coder"],
-        }
-    for name, command in argv.items():
-        yield name
-        boardcrowd.command_ms(command, env, 2)  # not measured: bytecode is written, files are read
-        _add(results, name, player.side, boardcrowd.command_ms(command, env, plan.starts))
+    program = str(player.python.parent / "hermes")
+    return {
+        "start-list": [program, "kanban", "list"],
+        "start-create": [program, "kanban", "create", "x", "--assignee", "coder"],
+    }
+
+
+def _environment(player: Player) -> dict[str, str]:
+    file = _file(player, "calls")
+    return player.environment() | {"HOLDFAST_BOARD": file, "HERMES_KANBAN_DB": file}
 
 
 def writers(plan: Plan, player: Player, results: dict[str, Rounds], notes: Notes) -> Iterator[str]:
@@ -182,8 +194,8 @@ def writers(plan: Plan, player: Player, results: dict[str, Rounds], notes: Notes
         if not found.sound or found.errors or found.kept < found.operations:
             notes.facts.append(
                 f"{player.side}, {processes} processes: of {found.operations} acknowledged writes "
-                f"{found.operations - found.kept} are gone; the file is {'sound' if found.sound else 'DAMAGED'}; "
-                f"errors {dict(found.errors)}"
+                f"{found.operations - found.kept} are gone; the file is "
+                f"{'sound' if found.sound else 'DAMAGED'}; errors {dict(found.errors)}"
             )
 
 
@@ -196,12 +208,11 @@ def race(plan: Plan, player: Player, results: dict[str, Rounds]) -> Iterator[str
 def scale(plan: Plan, kind: str, folder: Path, results: dict[str, Rounds]) -> Iterator[str]:
     yield f"fill {plan.large}"
     with boardscale.stage(kind, _made(folder, kind), plan.large) as stage:
-        for store in stage:
-            boardscale.measured(store, plan.calls // 4)  # not measured
+        boardscale.measured(stage, plan.calls // 4)  # not counted
         for number in range(plan.rounds):
             yield f"round {number + 1}"
-            for side, store in ((Side.SMALL, stage.small), (Side.OURS, stage.large)):
-                for verb, samples in boardscale.measured(store, plan.calls).items():
+            for side, verbs in boardscale.measured(stage, plan.calls).items():
+                for verb, samples in verbs.items():
                     _add(results, f"{kind}-{verb}", side, samples)
 
 

@@ -3,20 +3,39 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from bench.client import Failed
-from holdfast.board import tasks
-from holdfast.board.database import Transaction
+from bench.measures import MS
+from bench.servers import Side
+from holdfast.board.database import Transaction, Value
 from holdfast.board.rows import NewTask
 from holdfast.board.store import Store, open_store
-from holdfast.board.transitions import Move
 from tests.support import postgres
 
+T = TypeVar("T")
+
 SMALL: Final = 1_000
-BATCH: Final = 1_000  # tasks made in one change
 VERBS: Final = ("create", "claim", "complete", "page")
+_NUMBERS: Final = """WITH RECURSIVE numbers (n) AS (
+    SELECT CAST(0 AS BIGINT) UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :size
+), places (n, place) AS (SELECT n, n - n / 10 * 10 FROM numbers)
+"""
+_TASKS: Final = """INSERT INTO tasks (id, board, title, body, assignee, status, priority, created_by,
+    created_ms, status_ms, ended_ms, open_parents, generation, attempts, max_attempts, question, options,
+    waiting_for, reason, version)
+SELECT 't_' || n, 'b', 'task ' || n, 'what is to be done', 'profile ' || (n - n / 5 * 5),
+    CASE WHEN place < 4 THEN 'done' WHEN place = 4 THEN 'waiting_human' WHEN place < 7 THEN 'ready'
+        ELSE 'todo' END,
+    n - n / 7 * 7, 'bench', :now - :size + n, :now, CASE WHEN place < 4 THEN :now END,
+    CASE WHEN place < 7 THEN 0 ELSE 1 END, 0, 0, 3, CASE WHEN place = 4 THEN 'what now?' END, '[]', '', '', 1
+FROM places"""
+_LINKS: Final = """INSERT INTO links (parent, child, open)
+SELECT 't_' || (n / 10 * 10 + 6), 't_' || n, 1 FROM places WHERE place > 6"""
+_EVENTS: Final = """INSERT INTO events (board, seq, task_id, kind, actor, at_ms, payload)
+SELECT 'b', n + 2, 't_' || n, 'created', 'bench', :now, '{}' FROM numbers"""  # number 1 is the board's own
 
 
 class Stage(NamedTuple):
@@ -48,41 +67,41 @@ def stage(kind: str, folder: Path, size: int) -> Iterator[Stage]:
 
 
 def fill(store: Store, size: int) -> None:
-    """Four of ten done, three that wait for another, two ready, one blocked; with priorities and profiles."""
+    """Four of ten done, three that wait for another, two ready, one blocked; with priorities and profiles.
+
+    In a few statements: task by task fifty thousand take minutes. The store itself checks the result.
+    """
     store.create_board("b")
 
-    def some(tx: Transaction, first: int) -> None:
-        previous = ""
-        for number in range(first, min(first + BATCH, size)):
-            place = number % 10
-            parents = (previous,) if place >= 7 else ()
-            new = NewTask(
-                title=f"task {number}", parents=parents, priority=number % 7, assignee=f"profile {number % 5}"
-            )
-            made = tasks.add(tx, "b", new, who="bench").id
-            if place < 5:
-                tasks.move(tx, made, Move.BLOCK if place == 4 else Move.COMPLETE, who="bench")
-            previous = previous if place >= 7 else made
+    def change(tx: Transaction) -> None:
+        values: dict[str, Value] = {"size": size, "now": tx.now_ms}
+        for statement in (_TASKS, _LINKS, _EVENTS):
+            tx.select(_NUMBERS + statement, values)
+        tx.all("next_seq", board="b", count=size)
 
-    for first in range(0, size, BATCH):
-        store.database.write(lambda tx, first=first: some(tx, first))  # type: ignore[misc]
+    store.database.write(change)
+    if store.database.address.startswith("postgresql"):
+        store.database.write(lambda tx: tx.select("ANALYZE", {}))  # as its own housekeeping does in a while
+    if wrong := store.faults():
+        raise Failed(f"the board is not sound: {wrong[0]}")
 
 
-def measured(store: Store, count: int) -> dict[str, list[float]]:
-    """Milliseconds of so many of each verb."""
-    found: dict[str, list[float]] = {verb: [] for verb in VERBS}
+def measured(stage: Stage, count: int) -> dict[Side, dict[str, list[float]]]:
+    """Milliseconds of so many of each verb; small and large take turns, whatever else the machine does."""
+    stores = {Side.SMALL: stage.small, Side.OURS: stage.large}
+    found: dict[Side, dict[str, list[float]]] = {side: {verb: [] for verb in VERBS} for side in stores}
 
-    def timed(verb: str, call: Callable[[], Any]) -> Any:
+    def timed(side: Side, verb: str, call: Callable[[], T]) -> T:
         began = time.perf_counter()
         answer = call()
-        found[verb].append((time.perf_counter() - began) * 1e3)
+        found[side][verb].append((time.perf_counter() - began) * MS)
         return answer
 
     for number in range(count):
-        timed("create", lambda: store.create("b", NewTask(title="new", assignee="profile 1")))
-        won = timed("claim", lambda: store.claim("b", worker="w", host="h"))
-        timed("complete", lambda won=won: store.complete(won[1].ref, "e", "ok"))  # type: ignore[misc]
-        timed("page", lambda: store.page("b"))
-        if number % 10 == 0:
-            store.create("b", NewTask(title="again"))
+        for side, store in list(stores.items())[:: 1 if number % 2 else -1]:
+            timed(side, "create", partial(store.create, "b", NewTask(title="new", assignee="profile 1")))
+            won = timed(side, "claim", partial(store.claim, "b", worker="w", host="h"))
+            assert won is not None
+            timed(side, "complete", partial(store.complete, won[1].ref, "e", "ok"))
+            timed(side, "page", partial(store.page, "b"))
     return found
