@@ -149,3 +149,44 @@ async def test_a_run_lost_to_another_host_is_stopped_and_its_late_answer_refused
         starts(yard, task),
         len((other / "board" / task.id / "starts").read_text("utf-8").splitlines()),
     ) == (1, 1)
+
+
+BEATS: Final = (
+    r"""run=$(sed -n 's/.*"run":"\([^"]*\)".*/\1/p' .holdfast/run.json); trap '' TERM; """
+    "until [ -e go ]; do echo $run >> beats; sleep 0.02; done; echo done"
+)
+
+
+async def test_a_task_has_one_worker_at_a_time_also_when_its_run_was_lost_here(yard: Yard) -> None:
+    """Otherwise the old one finds the capability of the new one in the workspace, and speaks for it."""
+    task = yard.create(BEATS)
+    beats = workspace(yard, task) / "beats"
+
+    def heard() -> list[str]:
+        return beats.read_text("utf-8").splitlines() if beats.exists() else []
+
+    async with dispatcher(yard):
+        await yard.when(heard)
+        [lost] = yard.store.runs(task.id)
+        yard.lose(lost)
+        await yard.when(lambda: set(heard()) - {lost.id})
+        (workspace(yard, task) / "go").touch()
+        await yard.until(task, Status.DONE)
+    said = heard()
+    assert [run.id for run in yard.store.runs(task.id)] == list(dict.fromkeys(said))
+    assert said == sorted(said, key=list(dict.fromkeys(said)).index)
+
+
+async def test_tasks_of_one_directory_are_worked_on_one_after_the_other(yard: Yard) -> None:
+    """There is one place for a capability in it."""
+    shared = yard.folder / "shared"
+    shared.mkdir()
+    line = r"""run=$(sed -n 's/.*"run":"\([^"]*\)".*/\1/p' .holdfast/run.json); echo $run >> beats; """
+    script = line + "sleep 0.3; " + line
+    tasks = [yard.create(script, workspace_kind="dir", workspace=str(shared)) for _ in range(3)]
+    async with dispatcher(yard, "--once") as process:
+        assert await process.left() == 0
+    ran = [yard.store.runs(task.id)[0].id for task in tasks]
+    said = (shared / "beats").read_text("utf-8").splitlines()
+    assert sorted(said) == sorted([*ran, *ran])
+    assert said[::2] == said[1::2]

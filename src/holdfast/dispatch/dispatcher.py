@@ -8,18 +8,22 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
+from weakref import WeakValueDictionary
 
 from holdfast.board.rows import Run, RunRef, Task
 from holdfast.board.store import LEASE_MS, Store
+from holdfast.dispatch import workspace
 from holdfast.dispatch.cleanup import SWEEP_S, sweep
 from holdfast.dispatch.house import House
 from holdfast.dispatch.run import Attendance, marks
 from holdfast.errors import HoldfastError, NotFound, StaleRun
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 TICK_S: Final = 1.0  # between rounds when nothing is heard: clocks pass without an event
 POST_S: Final = 0.2  # between looks into outboxes
@@ -49,6 +53,7 @@ class Dispatcher:
         self._plan = plan
         self._told = told
         self._attended: dict[str, Attendance] = {}
+        self._places: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._claiming = not plan.drain
         self._beat_at = self._expired_at = 0.0
 
@@ -118,19 +123,25 @@ class Dispatcher:
             group.create_task(self._attended_to(attendance))
 
     async def _attended_to(self, attendance: Attendance) -> None:
-        run = attendance.run
+        run, desk = attendance.run, self._house.desk
+        task = await self._insisted(run, lambda: desk.ask(lambda store: store.task(run.task_id)))
+        place = self._places.setdefault(workspace.held_by(task), asyncio.Lock())
+        async with place:  # a worker that is not quite dead would find the capability of its successor
+            await self._insisted(run, attendance.attend)
+        self._attended.pop(run.id, None)
+        self._told("ended", run)
+        desk.news.set()
+
+    async def _insisted(self, run: Run, work: Callable[[], Awaitable[T]]) -> T:
+        """What comes of it in the end, however often it fails."""
         while True:
             try:
-                await attendance.attend()
-                break
+                return await work()
             except (HoldfastError, TimeoutError) as exc:
                 log.warning("a run is attended to again", extra={"run_id": run.id, "missing": str(exc)[:200]})
             except Exception:
                 log.exception("a run could not be attended to", extra={"run_id": run.id})
             await asyncio.sleep(AGAIN_S)
-        self._attended.pop(run.id, None)
-        self._told("ended", run)
-        self._house.desk.news.set()
 
     async def _owed(self) -> list[Run]:
         """Runs of which a predecessor did not keep what is to be kept, whoever holds their tasks now."""

@@ -66,6 +66,11 @@ def prepare(home: Path, task: Task) -> Workspace:
     return Workspace(path, task.workspace_kind, made.base)
 
 
+def held_by(task: Task) -> str:
+    """Names its workspace, in which there is one worker at a time; several tasks may have one directory."""
+    return os.path.realpath(task.workspace) if task.workspace_kind is WorkspaceKind.DIR else task.id
+
+
 def folder(home: Path) -> Path:
     return home / "board"
 
