@@ -17,12 +17,14 @@ import msgspec
 import pytest
 
 from holdfast.agents import background
+from holdfast.board import postgres as board_postgres
+from holdfast.board import tasks
 from holdfast.board.database import Transaction
 from holdfast.board.rows import NewTask, Run, Task
 from holdfast.board.store import Store, open_store
 from holdfast.board.transitions import Status
 from holdfast.dispatch.house import SOCKET
-from holdfast.errors import StaleRun
+from holdfast.errors import StaleRun, Unreachable
 from holdfast.handoff.envelope import Answer
 from tests.support import postgres, proc
 from tests.support.arena import end_exec_server, end_listener
@@ -250,3 +252,21 @@ async def test_work_is_shared_and_the_runs_of_a_host_that_is_cut_off_are_done_by
 
 def tasks_of(runs: list[Run]) -> set[str]:
     return {run.task_id for run in runs}
+
+
+def test_a_host_that_hangs_in_the_middle_of_a_change_does_not_hold_the_board(
+    server: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(board_postgres, "STALLED_MS", 200)
+    address = postgres.fresh(server)
+    with open_store(address) as hanging, open_store(address) as other:
+        hanging.create_board("b")
+
+        def hang(tx: Transaction) -> None:
+            tasks.add(tx, "b", NewTask(title="half done"), who="me")
+            tx.select("SELECT slug FROM boards FOR UPDATE", {})
+            other.create("b", NewTask(title="done meanwhile"))
+
+        with pytest.raises(Unreachable):
+            hanging.database.write(hang)
+        assert [task.title for task in hanging.page("b").tasks] == ["done meanwhile"]

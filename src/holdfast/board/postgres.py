@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 CONNECT_S: Final = 10
 LOCK_MS: Final = 30_000  # what a change waits for another one
+STALLED_MS: Final = 20_000  # a change whose host hangs or is cut off holds the board no longer than that
 TRIES: Final = 20  # of a change that others stand in the way of
 CHANNEL: Final = "holdfast_board"
 _MIGRATING: Final = 0x686F6C64  # the advisory lock of whoever makes the tables
@@ -62,7 +63,8 @@ class PostgresDatabase:
 
     def write(self, change: Callable[[Transaction], T]) -> T:
         def once() -> T:
-            with self._transaction("BEGIN") as transaction:
+            begin = f"BEGIN; SET LOCAL idle_in_transaction_session_timeout = {STALLED_MS}"
+            with self._transaction(begin) as transaction:
                 answer = change(transaction)
                 for board in sorted(transaction.number_events()):
                     self._run(
@@ -168,7 +170,7 @@ def _told() -> Iterator[None]:
         raise
     except psycopg.errors.LockNotAvailable as exc:
         raise Unreachable("the board is busy", remedy="try again") from exc
-    except psycopg.OperationalError as exc:
+    except (psycopg.OperationalError, psycopg.errors.IdleInTransactionSessionTimeout) as exc:
         raise Unreachable("the PostgreSQL server does not answer", remedy="is it running?") from exc
     except psycopg.Error as exc:
         raise OperationFailed(f"PostgreSQL refuses: {type(exc).__name__}") from exc
