@@ -5,6 +5,8 @@ import signal
 from pathlib import Path
 from typing import Final
 
+from msgspec import structs
+
 from holdfast.agents import background
 from holdfast.board.rows import Task
 from holdfast.board.transitions import Status
@@ -130,7 +132,10 @@ async def test_a_run_lost_to_another_host_is_stopped_and_its_late_answer_refused
         async with dispatcher(yard):
             await yard.when(lambda: starts(yard, task))
             [run] = yard.store.runs(task.id)
-            late = Sender.find(workspace(yard, task), {})
+            grant = Sender.find(workspace(yard, task), {}).grant
+            late = Sender(
+                structs.replace(grant, socket=str(yard.home / SOCKET))
+            )  # from outside of the sandbox
             yard.store.set_cap("b", "host", run.host, 0)
             yard.lose(run)
             async with dispatcher(yard, home=other):

@@ -128,7 +128,7 @@ class Attendance:
         attached = await house.desk.ask(
             lambda store: {file.name: store.file(task.id, None, file.name) for file in detail.files}
         )
-        await asyncio.to_thread(self._lay_out, space.path, task.body, attached)
+        await asyncio.to_thread(self._lay_out, launcher, space.path, task.body, attached)
         if self.over.is_set():
             return None
         wish = house.wish(run, task, launcher, space.path, prompt)
@@ -153,8 +153,8 @@ class Attendance:
             return f"exec sh {prompts.FILE}"
         return prompt
 
-    def _lay_out(self, path: Path, body: str, attached: dict[str, bytes]) -> None:
-        outbox.lay_out(path, self.house.grant(self.run, path))
+    def _lay_out(self, launcher: Launcher, path: Path, body: str, attached: dict[str, bytes]) -> None:
+        outbox.lay_out(path, self.house.grant(self.run, launcher, path))
         workspace.put(path, body.encode(), Path(prompts.FILE).name)
         for name, data in attached.items():
             workspace.put(path, data, Path(prompts.ATTACHED).name, name)
