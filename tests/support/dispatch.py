@@ -99,6 +99,7 @@ def a_detail(
 
 
 WITHIN_S: Final = 20.0  # a supervisor, an exec server and a sandbox are started, on a machine with much to do
+OVER_S: Final = 60.0  # a run with all that, to its end
 # Not below /tmp, which no worker of the board can see.
 PLACE: Final = "/var/tmp"
 
@@ -179,6 +180,11 @@ class Yard:
                 if Path(os.readlink(entry / "cwd")) == place:
                     found.append(int(entry.name))
         return found
+
+    async def over(self, serving: "asyncio.Task[None]") -> None:
+        """Until a dispatcher has nothing to do any more."""
+        async with asyncio.timeout(OVER_S):
+            await serving
 
     async def gone(self, task: Task) -> None:
         """Until nothing is in its workspace any more: probes of the supervisor's own end by themselves."""
