@@ -1,4 +1,4 @@
-"""The dispatcher killed with -9 at every step of a run: no task is lost or done twice, nothing is left over."""
+"""The dispatcher killed with -9 at every step of a run: no task is lost or done twice, nothing is left."""
 
 import asyncio
 import os

@@ -104,6 +104,16 @@ OVER_S: Final = 60.0  # a run with all that, to its end
 PLACE: Final = "/var/tmp"
 
 
+def processes_in(folder: Path) -> list[int]:
+    """Those whose working directory it is."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            if Path(os.readlink(entry / "cwd")) == folder:
+                found.append(int(entry.name))
+    return found
+
+
 class Yard:
     """A board with a home for its dispatcher, and a person's home."""
 
@@ -174,12 +184,7 @@ class Yard:
 
     def living(self, task: Task) -> list[int]:
         """The processes that are in the task's workspace."""
-        found, place = [], self.home / "board" / task.id
-        for entry in Path("/proc").iterdir():
-            with contextlib.suppress(OSError, ValueError):
-                if Path(os.readlink(entry / "cwd")) == place:
-                    found.append(int(entry.name))
-        return found
+        return processes_in(self.home / "board" / task.id)
 
     async def over(self, serving: "asyncio.Task[None]") -> None:
         """Until a dispatcher has nothing to do any more."""
