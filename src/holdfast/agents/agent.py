@@ -211,8 +211,8 @@ def launch(
 
     `state` is the worker's private directory; None leaves its state in the home. `base` is another provider's
     address; its key is not in here, but in what `provider_secrets` returns. `mcp` is the command of an MCP
-    server. Files that either needs are what `state_files` returns. `headless_arguments` stand for the record's
-    own, to go on with a session for example.
+    server. Files that either needs are what `state_files` returns. `headless_arguments` stand for those of
+    the record, to go on with a session for example.
     """
     words = {"state": state or "", "model": model or "", "prompt": prompt or "", "base": base or ""}
     words |= _server_words(mcp)
