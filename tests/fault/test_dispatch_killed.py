@@ -133,9 +133,7 @@ async def test_a_run_lost_to_another_host_is_stopped_and_its_late_answer_refused
             await yard.when(lambda: starts(yard, task))
             [run] = yard.store.runs(task.id)
             grant = Sender.find(workspace(yard, task), {}).grant
-            late = Sender(
-                structs.replace(grant, socket=str(yard.home / SOCKET))
-            )
+            late = Sender(structs.replace(grant, socket=str(yard.home / SOCKET)))
             yard.store.set_cap("b", "host", run.host, 0)
             yard.lose(run)
             async with dispatcher(yard, home=other):
