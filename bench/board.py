@@ -180,7 +180,7 @@ def _commands(player: Player) -> dict[str, list[str]]:
 
 def _environment(player: Player) -> dict[str, str]:
     file = _file(player, "calls")
-    return player.environment() | {"HOLDFAST_BOARD": file, "HERMES_KANBAN_DB": file}
+    return player.environment() | {"HOLDFAST_STORE": file, "HERMES_KANBAN_DB": file}
 
 
 def writers(plan: Plan, player: Player, results: dict[str, Rounds], notes: Notes) -> Iterator[str]:

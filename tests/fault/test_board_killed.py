@@ -46,10 +46,12 @@ def killed_round(address: str, seed: int) -> list[str]:
 
 def check(store: Store, acknowledged: list[str]) -> None:
     for line in acknowledged:
-        verb, task_id, *_ = line.split()
+        verb, task_id, *rest = line.split()
         task = store.task(task_id)
         if verb == "completed":
             assert task.status is Status.DONE
+        elif verb == "attached":
+            assert store.file(task_id, None, "name") == rest[0].encode()
         elif verb == "claimed":
             assert task.status in (Status.RUNNING, Status.DONE)
     assert store.faults() == []

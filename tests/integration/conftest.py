@@ -7,6 +7,7 @@ import pytest
 
 from holdfast.board.store import Store, open_store
 from tests.support import postgres
+from tests.support.board_command import Board
 from tests.support.boards import SettableClock
 
 
@@ -38,3 +39,15 @@ def store(address: str, clock: SettableClock) -> Iterator[Store]:
     with open_store(address, clock=clock) as opened:
         opened.create_board("b")
         yield opened
+
+
+@pytest.fixture
+def board(address: str, tmp_path: Path) -> Board:
+    """Commands on an empty store."""
+    return Board(address, tmp_path / "home")
+
+
+@pytest.fixture
+def sqlite_board(tmp_path: Path) -> Board:
+    """Likewise on SQLite alone, for what the database has no part in."""
+    return Board(str(tmp_path / "board.db"), tmp_path / "home")

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.board.backup import backup, restore
 from holdfast.board.database import Transaction
+from holdfast.board.retry import Failure
 from holdfast.board.rows import NewTask
 from holdfast.board.store import Store, open_store
 from holdfast.board.transitions import Move, Status
@@ -21,11 +22,22 @@ def busy_board(store: Store) -> None:
     parent, run = claimed(store, made(store).id)
     made(store, "child", parent.id)
     store.run_comment(run.ref, "c", "half way")
+    store.run_attach(run.ref, "a", "plot.png", bytes(range(256)))
+    store.set_run(run.ref, workspace="/srv/t", session="s")
     store.complete(run.ref, "e", "ok", metadata={"n": 1})
+    store.keep(run.id, "diff.patch", b"")
+    missing, run = claimed(store, made(store, workspace_kind="dir", workspace="/srv/p", max_runtime_s=9).id)
+    store.fail(run.ref, Failure.HANDOFF)
+    store.move(missing.id, Move.RETRY, report_only=True)
     claimed(store, made(store, "another").id)
     store.create("b", NewTask(title="Ünïcode\u2028"), key="k")
     store.set_cap("b", "profile", "coder", 2)
     store.move(made(store).id, Move.BLOCK, question="?")
+    for number in range(9):  # more than are read at once
+        store.attach(missing.id, f"{number}", b"x" * number)
+    store.create_board("old")
+    store.archive_board("old")
+    store.pause("b", True)
 
 
 def content(store: Store) -> object:
@@ -35,6 +47,14 @@ def content(store: Store) -> object:
         store.boards(),
         [store.show(task.id) for task in found],
         store.events("b", limit=500),
+        [
+            (file, store.file(task.id, file.run_id, file.name))
+            for task in found
+            for file in [
+                *store.attachments(task.id),
+                *(f for run in store.runs(task.id) for f in store.kept(run.id)),
+            ]
+        ],
         store.capacity("b"),
     )
 

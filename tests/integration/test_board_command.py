@@ -1,58 +1,18 @@
 """`holdfast board` and `holdfast task` as processes: what they print, and how they exit."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from holdfast.board.retry import Failure
 from holdfast.board.store import open_store
 from holdfast.board.transitions import Actor, Move, Status, moves
-from holdfast.commands.task import MOVES, STATUSES
+from holdfast.commands.task_change import MOVES
+from holdfast.commands.task_look import STATUSES, STOPPED
+from tests.support.board_command import Board
 from tests.support.boards import claimed
 
-WAIT_S = 60
-
 pytestmark = pytest.mark.timeout(300)  # dozens of processes, each of which starts an interpreter
-
-
-class Board:
-    """Commands on one store."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-
-    def run(self, *args: str) -> "subprocess.CompletedProcess[str]":
-        environment = {**os.environ, "HOLDFAST_BOARD": self.address}
-        command = [sys.executable, "-m", "holdfast", *args]
-        return subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=WAIT_S, check=False
-        )
-
-    def answer(self, *args: str, code: int = 0) -> dict[str, object]:
-        done = self.run(*args, "--json")
-        assert done.returncode == code, done.stderr + done.stdout
-        found = json.loads(done.stdout)
-        assert isinstance(found, dict)
-        assert found["schemaVersion"] == 1
-        return found
-
-    def tasks(self, *args: str) -> list[dict[str, object]]:
-        found = self.answer("task", "list", "--board", "b", *args)["tasks"]
-        assert isinstance(found, list)
-        return found
-
-    def task(self, *args: str) -> dict[str, object]:
-        found = self.answer("task", *args)["task"]
-        assert isinstance(found, dict)
-        return found
-
-
-@pytest.fixture
-def board(address: str) -> Board:
-    return Board(address)
 
 
 def test_a_task_goes_through_its_life_on_the_command_line(board: Board) -> None:
@@ -127,9 +87,70 @@ def test_a_store_is_backed_up_and_restored(board: Board, tmp_path: Path) -> None
     file = str(tmp_path / "out.jsonl")
     board.answer("board", "backup", file)
     board.answer("board", "restore", file, code=4)
-    other = Board(str(tmp_path / "other.db"))
+    other = Board(str(tmp_path / "other.db"), tmp_path / "other")
     other.answer("board", "restore", file)
     assert other.tasks() == [task]
+
+
+def test_a_task_is_changed_without_being_moved(sqlite_board: Board, tmp_path: Path) -> None:
+    sqlite_board.answer("board", "create", "b")
+    task = str(
+        sqlite_board.task(
+            "create", "x", "--board", "b", "--workspace", f"dir:{tmp_path}", "--max-runtime", "5m"
+        )["id"]
+    )
+    edited = sqlite_board.task(
+        "edit", task, "--title", "y", "--max-runtime", "none", "--workspace", "scratch"
+    )
+    assert (edited["title"], edited["max_runtime_s"], edited["workspace_kind"]) == ("y", None, "scratch")
+    assert sqlite_board.task("assign", task, "writer")["assignee"] == "writer"
+    sqlite_board.answer("task", "edit", task, code=2)
+    sqlite_board.answer("task", "edit", task, "--max-runtime", "soon", code=2)
+    sqlite_board.answer("task", "edit", task, "--workspace", "nowhere", code=2)
+
+
+def test_a_file_goes_to_a_task_and_comes_back(sqlite_board: Board, tmp_path: Path) -> None:
+    sqlite_board.answer("board", "create", "b")
+    task = str(sqlite_board.task("create", "x", "--board", "b")["id"])
+    (tmp_path / "notes.txt").write_bytes(b"hello\n")
+    for _ in range(2):
+        sqlite_board.answer("task", "attach", task, str(tmp_path / "notes.txt"))
+    assert sqlite_board.run("task", "file", task, "notes.txt").stdout == "hello\n"
+    assert sqlite_board.answer("task", "file", task, "notes.txt")["content"] == "hello\n"
+    assert "notes.txt" in sqlite_board.run("task", "show", task).stdout
+    (tmp_path / "notes.txt").write_bytes(b"another\n")
+    sqlite_board.answer("task", "attach", task, str(tmp_path / "notes.txt"), code=4)
+    sqlite_board.answer("task", "attach", task, str(tmp_path / "nothing"), code=3)
+    sqlite_board.answer("task", "file", task, "nothing", code=3)
+
+
+def test_a_missing_report_is_asked_for_again(sqlite_board: Board) -> None:
+    sqlite_board.answer("board", "create", "b")
+    task = str(sqlite_board.task("create", "x", "--board", "b")["id"])
+    sqlite_board.answer("task", "retry", task, code=1)
+    with open_store(sqlite_board.address) as store:
+        store.fail(claimed(store, task)[1].ref, Failure.HANDOFF)
+    assert sqlite_board.task("retry", task, "--report-only")["report_only"] is True
+
+
+def test_a_board_stands_still_and_is_put_away(sqlite_board: Board) -> None:
+    sqlite_board.answer("board", "create", "b")
+    sqlite_board.answer("board", "cap", "b", "2")
+    sqlite_board.answer("board", "cap", "b", "1", "--profile", "coder", "--host", "h", code=2)
+    capped = sqlite_board.answer("board", "cap", "b", "1", "--profile", "coder")["capacity"]
+    assert capped == {"board": 2, "profiles": {"coder": 1}, "hosts": {}}
+    task = str(sqlite_board.task("create", "x", "--board", "b", "--assignee", "coder")["id"])
+    assert "no worker accepts it" in sqlite_board.run("task", "why", task).stdout
+    sqlite_board.answer("board", "pause", "b")
+    assert "paused" in sqlite_board.run("task", "why", task).stdout
+    assert "paused" in sqlite_board.run("board", "show", "b").stdout
+    sqlite_board.answer("board", "resume", "b")
+    sqlite_board.answer("board", "archive", "b")
+    assert sqlite_board.answer("board", "list")["boards"] == []
+    assert "archived" in sqlite_board.run("board", "list", "--all").stdout
+    sqlite_board.answer("task", "create", "y", "--board", "b", code=1)
+    sqlite_board.answer("board", "archive", "b", "--undo")
+    sqlite_board.task("create", "y", "--board", "b")
 
 
 def test_a_title_does_not_command_the_terminal(board: Board) -> None:
@@ -140,5 +161,6 @@ def test_a_title_does_not_command_the_terminal(board: Board) -> None:
 
 def test_the_command_line_offers_the_statuses_and_moves_that_there_are() -> None:
     assert list(STATUSES) == list(Status)
+    assert set(STOPPED) < set(STATUSES)
     offered = {Move(move) for move in MOVES}
     assert offered == {move for status in Status for move in moves(status, Actor.PERSON)}

@@ -58,12 +58,28 @@ def complete(store: Store) -> Callable[[], object]:
     return lambda: store.complete(run.ref, "e", "ok")
 
 
+def capped(store: Store) -> Callable[[], object]:
+    """Most of what is ready is of a profile that is full."""
+    store.set_cap("b", "profile", "x", 0)
+    made(store, priority=-5, assignee="y")
+
+    def claim() -> object:
+        won = store.claim("b", worker="w", host="h")
+        store.set_cap("b", "profile", "x", 10**6)
+        return won
+
+    return claim
+
+
 VERBS: dict[str, Callable[[Store], Callable[[], object]]] = {
     "create": lambda store: lambda: made(store),
     "create with a key": lambda store: lambda: store.create("b", NewTask(title="x"), key="k"),
     "claim": lambda store: lambda: claimed(store),
     "claim of a profile": lambda store: lambda: store.claim("b", worker="w", assignees=["x"]),
     "claim of nobody's": lambda store: lambda: store.claim("b", worker="w", assignees=["nobody"]),
+    "claim within caps": capped,
+    "attach": lambda store: (lambda name: lambda: store.attach(name, "a", b"1"))(made(store).id),
+    "room": lambda store: lambda: store.room("b", ["x", "y"], "h"),
     "complete": complete,
     "first page": lambda store: lambda: store.page("b"),
     "page of a status": lambda store: lambda: store.page("b", status=Status.TODO),

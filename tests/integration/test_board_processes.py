@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.board import tasks
 from holdfast.board.database import Transaction
-from holdfast.board.rows import NewTask, Task
+from holdfast.board.rows import Event, NewTask, Task
 from holdfast.board.store import open_store
 from holdfast.board.transitions import Move, Status
 from tests.support import postgres
@@ -20,6 +20,7 @@ from tests.support.boards import Crowd
 
 CLAIMERS = 16
 WAITING = "SELECT pid FROM pg_locks WHERE NOT granted"
+BOUNDED = 200  # tasks that are worked on within caps
 TASKS = int(os.environ.get("HOLDFAST_TEST_CLAIMS", "1000"))
 
 
@@ -37,6 +38,62 @@ def test_every_task_is_won_by_exactly_one_of_sixteen_claimers(address: str) -> N
             won = [task for spoken in crowd.said() for task in spoken]
         assert Counter(won) == Counter(created)
         assert store.stats("b").running == TASKS
+        assert store.faults() == []
+
+
+def most_at_once(events: list[Event], profiles: dict[str, str]) -> Counter[str]:
+    """How many runs there ever were at once: of the board, of a profile, of a host."""
+    now, most = Counter[str](), Counter[str]()
+    paused = False
+    hosts: dict[str, str] = {}
+    for event in events:
+        if event.kind == "board_changed":
+            paused = bool(event.payload["paused"])
+        if event.kind not in ("claim", "complete"):
+            continue
+        task = str(event.task_id)
+        if event.kind == "claim":
+            assert not paused
+            hosts[task] = str(event.payload["host"])
+        for name in ("board", profiles[task], hosts[task]):
+            now[name] += 1 if event.kind == "claim" else -1
+            most[name] = max(most[name], now[name])
+    return most
+
+
+@pytest.mark.timeout(300)
+def test_caps_and_pauses_hold_among_sixteen_claimers(address: str) -> None:
+    with open_store(address) as store:
+        store.create_board("b")
+        caps = {"board": 5, "coder": 2, "h0": 1}
+        store.set_cap("b", "board", "", caps["board"])
+        store.set_cap("b", "profile", "coder", caps["coder"])
+        store.set_cap("b", "host", "h0", caps["h0"])
+        profiles = {
+            store.create("b", NewTask(title="x", priority=n % 7, assignee=("coder", "writer")[n % 2])).id: (
+                "coder",
+                "writer",
+            )[n % 2]
+            for n in range(BOUNDED)
+        }
+        with Crowd("bounded", address, [f"h{n % 4}" for n in range(CLAIMERS)]) as crowd:
+            crowd.begin()
+            for _ in range(5):
+                store.pause("b", True)
+                store.pause("b", False)
+                done = store.stats("b").tasks["done"]
+                until = time.monotonic() + 60
+                while store.stats("b").tasks["done"] in (done, done + 1) and done < BOUNDED - 2:
+                    assert time.monotonic() < until
+                    store.changed(0.05)
+            finished = [task for spoken in crowd.said() for task in spoken]
+        assert sorted(finished) == sorted(profiles)
+        events: list[Event] = []
+        after = 0
+        while page := store.events("b", after=after, limit=500):
+            events, after = events + page, page[-1].seq
+        most = most_at_once(events, profiles)
+        assert {name: most[name] for name in caps if most[name] > caps[name]} == {}
         assert store.faults() == []
 
 

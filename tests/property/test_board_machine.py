@@ -1,5 +1,6 @@
 """Stateful test: the store on SQLite against a model of tasks, links and runs, in whatever order."""
 
+import contextlib
 from dataclasses import dataclass, field
 
 from hypothesis import settings
@@ -7,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from holdfast.board.retry import Failure
-from holdfast.board.rows import NewTask, Run
+from holdfast.board.rows import Edit, NewTask, Run
 from holdfast.board.store import open_store
 from holdfast.board.transitions import ENDS, TABLE, WHO, Actor, Move, Status, settled
 from holdfast.errors import IllegalTransition, InvalidRequest, StaleRun
@@ -33,6 +34,8 @@ class BoardMachine(RuleBasedStateMachine):
         self.store.create_board("b")
         self.model: dict[str, Model] = {}
         self.runs: list[tuple[str, Run]] = []
+        self.paused = False
+        self.most = 10**6
 
     def teardown(self) -> None:
         self.store.close()
@@ -129,7 +132,11 @@ class BoardMachine(RuleBasedStateMachine):
 
     @rule()
     def claim(self) -> None:
+        running = sum(model.status is Status.RUNNING for model in self.model.values())
         won = self.store.claim("b", worker="w")
+        if self.paused or running >= self.most:
+            assert won is None
+            return
         for model in self.model.values():
             assert won is not None or model.status is not Status.READY
         if won is None:
@@ -178,6 +185,31 @@ class BoardMachine(RuleBasedStateMachine):
             task = self.store.task(name)
             if model.status in (Status.SCHEDULED, Status.WAITING_SYSTEM) and task.status is not model.status:
                 self.put(name, Status.READY)
+
+    @rule(on=st.booleans())
+    def pause(self, on: bool) -> None:
+        self.paused = self.store.pause("b", on).paused
+
+    @rule(most=st.sampled_from([0, 1, 2, 10**6]))
+    def cap(self, most: int) -> None:
+        self.most = most
+        self.store.set_cap("b", "board", "", most)
+
+    @rule(number=NUMBERS, priority=st.integers(-1, 1), most=st.integers(1, MAX_ATTEMPTS))
+    def edit(self, number: int, priority: int, most: int) -> None:
+        """Whatever is changed about a task, it stays where it is."""
+        if (name := self.named(number)) is not None:
+            with contextlib.suppress(InvalidRequest):
+                self.store.edit(name, Edit(priority=priority, max_attempts=most))
+                assert self.model[name].status not in ENDS - {Status.FAILED}
+
+    @rule(number=NUMBERS)
+    def keep(self, number: int) -> None:
+        """Also of a run that is long over."""
+        if self.runs:
+            name, run = self.runs[-1 - number % len(self.runs)]
+            self.store.keep(run.id, "end.json", run.id.encode())
+            assert self.store.file(name, run.id, "end.json") == run.id.encode()
 
     @rule(number=NUMBERS)
     def look(self, number: int) -> None:

@@ -29,6 +29,8 @@ def work(store: Store, name: str) -> Iterator[str]:
     for number in itertools.count():
         task = store.create("b", NewTask(title=f"{name} {number}"))
         yield f"created {task.id}"
+        store.attach(task.id, "name", name.encode())
+        yield f"attached {task.id} {name}"
         won = store.claim("b", worker=name)
         if won is not None:
             yield f"claimed {won[0].id} {won[1].id}"
@@ -44,11 +46,22 @@ def tangle(store: Store, name: str) -> Iterator[str]:
         yield store.complete(won[1].ref, "e", "ok").id
 
 
+def bounded(store: Store, host: str) -> Iterator[str]:
+    """Claim and complete as caps and pauses allow, until everything is done."""
+    while store.stats("b").tasks["done"] < store.stats("b").total:
+        won = store.claim("b", worker=f"w of {host}", host=host, assignees=["coder", "writer"])
+        if won is None:
+            store.changed(0.05)
+            continue
+        yield store.complete(won[1].ref, "e", "ok").id
+
+
 VERBS: dict[str, Callable[[Store, str], Iterator[str]]] = {
     "claim": claim,
     "create": create,
     "work": work,
     "tangle": tangle,
+    "bounded": bounded,
 }
 
 

@@ -43,6 +43,8 @@ def report(worker: Worker) -> dict[str, Any]:
         "createdAt": record.created_at,
         "backend": record.backend,
         "weakened": record.weakened,
+        "network": record.network,
+        "writable": record.writable,
     }
 
 

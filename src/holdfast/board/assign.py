@@ -1,6 +1,6 @@
 """Ready tasks and free capacity to claims, and a reason for every task that waits. Pure module."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -43,7 +43,7 @@ class Assignment:
 def assign(
     tasks: Iterable[Task],
     *,
-    hosts: Mapping[str, frozenset[str]],
+    hosts: Mapping[str, Set[str]],
     capacity: Capacity,
     busy: Busy,
     now_ms: int,

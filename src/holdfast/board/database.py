@@ -140,7 +140,7 @@ def queries(*, lock: str, lock_free: str, lock_board: str, alone: str, value: st
 
 
 def with_values(text: str, value: str) -> str:
-    return re.sub(r":([a-z_]+)", lambda match: value.format(match[1]), text)
+    return re.sub(r":([a-z_][a-z_0-9]*)", lambda match: value.format(match[1]), text)
 
 
 def migrations(dialect: str) -> list[tuple[int, str]]:

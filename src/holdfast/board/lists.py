@@ -1,6 +1,7 @@
 """Looking at the board. Nothing here changes anything."""
 
 import re
+from collections.abc import Iterable
 from typing import Final, TypeVar
 
 import msgspec
@@ -147,31 +148,44 @@ def stats(tx: Transaction, slug: str) -> Stats:
 def why(tx: Transaction, task_id: str) -> Reason:
     """Why a task waits, or that it does not."""
     found = task(tx, task_id)
-    waits_for = [
-        f"{row['parent']} ({row['status']})" for row in tx.all("links_open_above", task=task_id, most=SHOWN)
-    ]
-    waiting = assign.assign(
-        [found],
-        hosts=_offers(tx, found),
-        capacity=capacity(tx, found.board),
-        busy=busy(tx, found.board),
-        now_ms=tx.now_ms,
-        waits_for={found.id: waits_for},
-    ).waiting
-    reason = waiting.get(found.id)
-    if found.status is Status.READY:
-        reason = assign.stopped(boards.get(tx, found.board)) or reason
-    return Reason(found.id, found.status, reason or "waits to be claimed")
+    return Reason(found.id, found.status, reasons(tx, found.board, [found])[found.id])
 
 
-def _offers(tx: Transaction, task: Task) -> dict[str, frozenset[str]]:
-    """The hosts that have said lately which profiles they start workers for."""
-    since = tx.now_ms - OFFER_MS
+def reasons(tx: Transaction, slug: str, found: Iterable[Task]) -> dict[str, str]:
+    """Likewise for tasks of one board, each by itself: as if there were no other to be claimed."""
+    bounds, running, hosts = capacity(tx, slug), busy(tx, slug), _offers(tx, slug)
+    still = assign.stopped(boards.get(tx, slug))
+    said = {}
+    for each in found:
+        accepting = {host: {each.assignee} if names is None else names for host, names in hosts.items()}
+        waiting = assign.assign(
+            [each],
+            hosts=accepting,
+            capacity=bounds,
+            busy=running,
+            now_ms=tx.now_ms,
+            waits_for={each.id: _waits_for(tx, each)},
+        ).waiting
+        reason = waiting.get(each.id, "waits to be claimed")
+        said[each.id] = still or reason if each.status is Status.READY else reason
+    return said
+
+
+def _waits_for(tx: Transaction, found: Task) -> list[str]:
+    if found.status is not Status.TODO:
+        return []
+    rows = tx.all("links_open_above", task=found.id, most=SHOWN)
+    return [f"{row['parent']} ({row['status']})" for row in rows]
+
+
+def _offers(tx: Transaction, slug: str) -> dict[str, frozenset[str] | None]:
+    """The hosts that have said lately which profiles they start workers for; None is all of them."""
+    rows = tx.all("offers_since", board=slug, since=tx.now_ms - OFFER_MS, most=MAX_OFFERS)
     return {
-        str(row["host"]): frozenset({task.assignee})
+        str(row["host"]): None
         if row["profiles"] is None
         else frozenset(msgspec.json.decode(str(row["profiles"]), type=list[str]))
-        for row in tx.all("offers_since", board=task.board, since=since, most=MAX_OFFERS)
+        for row in rows
     }
 
 

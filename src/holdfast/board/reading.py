@@ -74,6 +74,10 @@ class Reader:
     def why(self, task: str) -> Reason:
         return self.database.read(lambda tx: lists.why(tx, task))
 
+    def reasons(self, board: str, tasks: Iterable[Task]) -> dict[str, str]:
+        """Why each of these tasks of the board waits."""
+        return self.database.read(lambda tx: lists.reasons(tx, board, tasks))
+
     def capacity(self, board: str) -> tuple[Capacity, Busy]:
         return self.database.read(lambda tx: (lists.capacity(tx, board), lists.busy(tx, board)))
 

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.commands.board_import import import_hermes
-from holdfast.commands.boarding import Verb, json_option, refuse, say, store_option, with_store
+from holdfast.commands.boarding import Verb, json_option, me, refuse, say, store_option, with_store
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
+    from holdfast.board.rows import Board
     from holdfast.board.store import Store
 
 
@@ -38,11 +39,19 @@ def create(store: "Store", name: str, title: str, max_running: int | None) -> di
 
 
 @board.command("list", cls=Verb)
+@click.option("--all", "archived", is_flag=True, help="Also those that are archived.")
 @with_store()
-def list_(store: "Store") -> dict[str, object]:
+def list_(store: "Store", archived: bool) -> dict[str, object]:
     """Show the boards of a store."""
-    boards = store.boards()
-    return {"boards": boards, "text": [f"{each.slug:<20} {each.title}".rstrip() for each in boards]}
+    boards = [each for each in store.boards() if archived or not each.archived]
+    return {
+        "boards": boards,
+        "text": [f"{each.slug:<20} {each.title}{_standing(each, '  ({})')}".rstrip() for each in boards],
+        "table": (
+            ("board", "state", "title"),
+            [(each.slug, _standing(each), each.title) for each in boards],
+        ),
+    }
 
 
 @board.command(cls=Verb)
@@ -54,10 +63,17 @@ def show(store: "Store", name: str) -> dict[str, object]:
 
     stats = store.stats(name)
     capacity, busy = store.capacity(name)
-    text = [f"{stats.board.slug} {stats.board.title}".rstrip()]
+    text = [f"{stats.board.slug} {stats.board.title}{_standing(stats.board, '  ({})')}".rstrip()]
     text += [f"  {status:<16} {count}" for status, count in stats.tasks.items() if count]
     text.append(f"  running {busy.board} of {'any number' if capacity.board is None else capacity.board}")
-    text += [f"    {profile}: {count}" for profile, count in sorted(busy.profiles.items())]
+    text += [
+        f"    {kind} {name}: {running.get(name, 0)}{f' of {most[name]}' if name in most else ''}"
+        for kind, running, most in (
+            ("profile", busy.profiles, capacity.profiles),
+            ("host", busy.hosts, capacity.hosts),
+        )
+        for name in sorted({*running, *most})
+    ]
     return {
         "board": stats.board,
         "tasks": stats.tasks,
@@ -77,6 +93,71 @@ def stats(store: "Store", name: str) -> dict[str, object]:
     if found.oldest_ready_ms is not None:
         text.append(f"oldest ready     {found.oldest_ready_ms / 1000:.1f} s")
     return {"stats": found, "text": text}
+
+
+@board.command(cls=Verb)
+@click.argument("name")
+@with_store()
+def pause(store: "Store", name: str) -> dict[str, object]:
+    """Let nothing be claimed from now on; what runs goes on."""
+    return _changed(store.pause(name, True, who=me()))
+
+
+@board.command(cls=Verb)
+@click.argument("name")
+@with_store()
+def resume(store: "Store", name: str) -> dict[str, object]:
+    """Let tasks be claimed again."""
+    return _changed(store.pause(name, False, who=me()))
+
+
+@board.command(cls=Verb)
+@click.argument("name")
+@click.option("--undo", is_flag=True, help="Bring it back.")
+@with_store()
+def archive(store: "Store", name: str, undo: bool) -> dict[str, object]:
+    """Put a board away on which nothing runs: nothing is claimed or made there, and nothing is lost."""
+    return _changed(store.archive_board(name, not undo, who=me()))
+
+
+@board.command(cls=Verb)
+@click.argument("name")
+@click.argument("most", type=click.IntRange(min=0))
+@click.option("--profile", metavar="NAME", help="Only those of this profile.")
+@click.option("--host", metavar="NAME", help="Only those on this host.")
+@with_store()
+def cap(store: "Store", name: str, most: int, profile: str | None, host: str | None) -> dict[str, object]:
+    """Let at most MOST runs of a board happen at once."""
+    from dataclasses import asdict
+
+    from holdfast.errors import UsageError
+
+    if profile and host:
+        raise UsageError("a cap is of a profile or of a host")
+    scope = "profile" if profile else "host" if host else "board"
+    store.set_cap(name, scope, profile or host or "", most, who=me())
+    capacity, _ = store.capacity(name)
+    return {
+        "capacity": asdict(capacity),
+        "text": [f"{name}: {' '.join(filter(None, (profile, host)))} {most}"],
+    }
+
+
+@board.command(cls=Verb)
+@click.argument("name")
+@with_store()
+def switch(store: "Store", name: str) -> dict[str, object]:
+    """Mean this board from now on where a command names none.
+
+    For people: programs name their board, by --board, $HOLDFAST_BOARD or the project's .holdfast.toml, which
+    all come first. A command that used the switched one says so in its --json.
+    """
+    from holdfast.agents.book import default_home
+    from holdfast.commands.boardname import switch as mean
+
+    found = store.stats(name).board
+    mean(default_home(), found.slug)
+    return {"board": found, "text": [f"commands without --board now mean {found.slug}"]}
 
 
 @board.command(cls=Verb)
@@ -111,3 +192,12 @@ def restore(file: Path, replace: bool, address: str, as_json: bool) -> None:
         refuse(exc, as_json=as_json)
     text = [f"restored from {file}"] + ([f"what was there is now {aside}"] if aside else [])
     say({"file": str(file), "aside": aside, "text": text}, as_json=as_json)
+
+
+def _changed(board: "Board") -> dict[str, object]:
+    return {"board": board, "text": [f"{board.slug}{_standing(board, ' is {}') or ' goes on'}"]}
+
+
+def _standing(board: "Board", words: str = "{}") -> str:
+    standing = "archived" if board.archived else "paused" if board.paused else ""
+    return words.format(standing) if standing else ""

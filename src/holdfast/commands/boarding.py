@@ -1,13 +1,16 @@
 """What the commands of the board share: where the store is, how answers and errors are said, exit codes."""
 
+import errno
 import functools
 import os
+import select
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Concatenate, Final, NoReturn, ParamSpec
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Concatenate, Final, NoReturn, ParamSpec, TypeAlias
 
 import click
 
+from holdfast.commands import boardname
 from holdfast.commands.oneline import fail, printable
 from holdfast.errors import Conflict, HoldfastError, NotFound, StoreDamaged, Unreachable, UsageError
 
@@ -15,8 +18,13 @@ if TYPE_CHECKING:
     from holdfast.board.store import Store
 
 P = ParamSpec("P")
+# What a command found: members for JSON, and for people `text`, or on a terminal `table` (names of columns,
+# rows) in its place, and `after` in both cases; or `data`, bytes that are passed on as they are. `exit` is
+# the exit code.
+Answer: TypeAlias = dict[str, object]
 
 SCHEMA: Final = 1
+INTERRUPTED: Final = 130
 REFUSED: Final = 1  # every error that is not below
 EXITS: Final[dict[type[HoldfastError], int]] = {
     UsageError: 2,
@@ -42,10 +50,12 @@ class Verb(click.Command):
 
 def with_store(
     *, create: bool = False
-) -> Callable[[Callable[Concatenate["Store", P], dict[str, object]]], Callable[..., None]]:
-    """A command that is given the store, and whose answer is printed as JSON when that is asked for."""
+) -> Callable[[Callable[Concatenate["Store", P], Answer | Iterator[Answer]]], Callable[..., None]]:
+    """A command that is given the store, and whose answers are printed, as JSON when that is asked for."""
 
-    def decorated(command: Callable[Concatenate["Store", P], dict[str, object]]) -> Callable[..., None]:
+    def decorated(
+        command: Callable[Concatenate["Store", P], Answer | Iterator[Answer]],
+    ) -> Callable[..., None]:
         @json_option
         @store_option
         @functools.wraps(command)
@@ -54,27 +64,47 @@ def with_store(
 
             try:
                 with open_store(address, create=create) as store:
-                    answer = command(store, *args, **kwargs)
+                    answered = command(store, *args, **kwargs)
+                    for answer in [answered] if isinstance(answered, dict) else answered:
+                        if code := say(answer, as_json=as_json):
+                            sys.exit(code)
             except HoldfastError as exc:
                 refuse(exc, as_json=as_json)
-            say(answer, as_json=as_json)
+            except KeyboardInterrupt:
+                sys.exit(INTERRUPTED)
 
         return called
 
     return decorated
 
 
-def say(answer: dict[str, object], *, as_json: bool) -> None:
-    """The answer as JSON, or its `text`: lines for people."""
-    lines = answer.pop("text", [])
+def say(answer: Answer, *, as_json: bool) -> int:
+    """The answer as JSON, or for people; its exit code."""
+    lines, table, after = answer.pop("text", []), answer.pop("table", None), answer.pop("after", [])
+    code, data = answer.pop("exit", 0), answer.pop("data", None)
+    assert isinstance(lines, list) and isinstance(after, list) and isinstance(code, int)  # noqa: S101, PT018 - tells the type checker what every command returns
     if as_json:
         import msgspec
 
-        click.echo(msgspec.json.encode({"schemaVersion": SCHEMA, **answer}))
-        return
-    assert isinstance(lines, list)  # noqa: S101 - tells the type checker what every command returns
-    for line in lines:
+        used = boardname.used()
+        where: Answer = {} if used is None else {"boardUsed": used}
+        if isinstance(data, bytes):
+            where["content"] = data.decode("utf-8", "replace")
+        click.echo(msgspec.json.encode({"schemaVersion": SCHEMA, **where, **answer}))
+        return code
+    if isinstance(table, tuple) and sys.stdout.isatty():
+        from holdfast.commands.tables import show
+
+        show(*table)
+        lines = []
+    if isinstance(data, bytes):
+        if not sys.stdout.isatty():
+            click.echo(data, nl=False)
+            return code
+        lines = data.decode("utf-8", "replace").replace("\t", "    ").splitlines()
+    for line in [*lines, *after]:
         click.echo(printable(line))
+    return code
 
 
 def refuse(exc: HoldfastError, *, as_json: bool) -> NoReturn:
@@ -87,6 +117,17 @@ def refuse(exc: HoldfastError, *, as_json: bool) -> NoReturn:
     error = {"kind": type(exc).__name__, "message": str(exc), "remedy": exc.remedy, "exit": code}
     click.echo(msgspec.json.encode({"schemaVersion": SCHEMA, "error": error}))
     sys.exit(code)
+
+
+def check_reader() -> None:
+    """Raises BrokenPipeError when nobody reads what is printed any more; a write only finds out later."""
+    watch = select.poll()
+    try:
+        watch.register(sys.stdout.fileno(), 0)
+    except (OSError, ValueError):
+        return
+    if any(event & (select.POLLERR | select.POLLHUP | select.POLLNVAL) for _, event in watch.poll(0)):
+        raise BrokenPipeError(errno.EPIPE, "nobody reads")
 
 
 def me() -> str:
@@ -114,8 +155,8 @@ store_option = click.option(
     "--store",
     "address",
     metavar="PATH|URL",
-    envvar="HOLDFAST_BOARD",
+    envvar="HOLDFAST_STORE",
     callback=_address,
-    help="A SQLite file or a postgresql:// URL [default: $HOLDFAST_BOARD, or board.db in $HOLDFAST_HOME or "
+    help="A SQLite file or a postgresql:// URL [default: $HOLDFAST_STORE, or board.db in $HOLDFAST_HOME or "
     "below $XDG_STATE_HOME].",
 )

@@ -1,9 +1,20 @@
 """Which tasks to claim, and why the others wait."""
 
+import msgspec
 import pytest
 
-from holdfast.board.assign import Assignment, Busy, Capacity, Claim, assign, caps_reached, clock, holdup
-from holdfast.board.rows import Task
+from holdfast.board.assign import (
+    Assignment,
+    Busy,
+    Capacity,
+    Claim,
+    assign,
+    caps_reached,
+    clock,
+    holdup,
+    stopped,
+)
+from holdfast.board.rows import Board, Task
 from holdfast.board.transitions import Status
 
 NOW = 1_700_000_000_000
@@ -115,6 +126,17 @@ def test_times_are_told_in_utc() -> None:
     assert clock(None) == "further notice"
 
 
+def test_a_board_that_stands_still_says_so() -> None:
+    board = Board(slug="b", title="", created_ms=0)
+    assert stopped(board) is None
+    assert stopped(msgspec.structs.replace(board, paused=True)) == "the board b is paused"
+    assert stopped(msgspec.structs.replace(board, paused=True, archived=True)) == "the board b is archived"
+
+
 def test_the_caps_alone_can_be_asked() -> None:
-    assert caps_reached("coder", capacity=Capacity(board=1), busy=Busy(board=1), host="h") == "cap of the board: 1"
+    assert caps_reached("coder", capacity=Capacity(hosts={"h": 0}), busy=Busy(), host="h") == "cap of host h"
+    assert (
+        caps_reached("coder", capacity=Capacity(board=1), busy=Busy(board=1), host="h")
+        == "cap of the board: 1"
+    )
     assert caps_reached("coder", capacity=Capacity(board=2), busy=Busy(board=1), host="h") is None

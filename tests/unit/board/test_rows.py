@@ -4,17 +4,24 @@ import pytest
 
 from holdfast.board.rows import (
     MAX_METADATA,
+    MAX_NAME,
     MAX_PARENTS,
+    MAX_PATH,
     MAX_PRIORITY,
+    MAX_RUNTIME_S,
     MAX_TEXT,
     MAX_TITLE,
+    Edit,
     NewTask,
     Run,
     RunRef,
+    WorkspaceKind,
     bounded,
+    file_name,
     metadata_text,
 )
 from holdfast.errors import UsageError
+from tests.unit.board.test_assign import task
 
 
 @pytest.mark.parametrize(
@@ -31,6 +38,12 @@ from holdfast.errors import UsageError
         {"title": "x", "parents": ("t",) * (MAX_PARENTS + 1)},
         {"title": "x", "assignee": "x" * (MAX_TITLE + 1)},
         {"title": "x", "triage": True, "wake_ms": 1},
+        {"title": "x", "workspace": "/srv/p"},
+        {"title": "x", "workspace_kind": WorkspaceKind.DIR},
+        {"title": "x", "workspace_kind": WorkspaceKind.DIR, "workspace": "x" * (MAX_PATH + 1)},
+        {"title": "x", "workspace_kind": WorkspaceKind.WORKTREE, "workspace": "\0"},
+        {"title": "x", "max_runtime_s": 0},
+        {"title": "x", "max_runtime_s": MAX_RUNTIME_S + 1},
     ],
 )
 def test_a_task_out_of_bounds_is_refused(wishes: dict[str, object]) -> None:
@@ -41,6 +54,31 @@ def test_a_task_out_of_bounds_is_refused(wishes: dict[str, object]) -> None:
 def test_the_bounds_themselves_are_fine() -> None:
     NewTask(title="x" * MAX_TITLE, body="x" * MAX_TEXT, max_attempts=100, priority=-MAX_PRIORITY)
     assert bounded("note", "x" * MAX_TEXT)
+
+
+def test_a_wish_that_the_first_schema_had_is_still_the_same_question() -> None:
+    plain = NewTask(title="x").asked()
+    assert len(plain) == 1
+    placed = NewTask(title="x", workspace_kind=WorkspaceKind.DIR, workspace="/srv/p").asked()
+    assert placed[0] == plain[0]
+    assert placed != plain
+
+
+def test_an_edit_changes_what_it_names_within_the_bounds() -> None:
+    before = task("t", max_runtime_s=5)
+    assert Edit(priority=3).applied(before) == task("t", max_runtime_s=5, priority=3)
+    assert Edit(max_runtime_s=None).applied(before) == task("t")
+    assert Edit(max_runtime_s=None).members() == ["max_runtime_s"]
+    for change in (Edit(), Edit(title=""), Edit(workspace="/srv/p")):
+        with pytest.raises(UsageError):
+            change.applied(before)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\0", "a\n", "x" * (MAX_NAME + 1)])
+def test_a_file_has_one_plain_name(name: str) -> None:
+    assert file_name("a b.patch") == "a b.patch"
+    with pytest.raises(UsageError):
+        file_name(name)
 
 
 def test_metadata_is_a_bounded_json_object() -> None:

@@ -1,0 +1,25 @@
+"""A task and its runs in one line each."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.board.rows import Event, Run, Task
+
+
+def task_line(task: "Task") -> str:
+    return f"{task.id}  {task.status:<15} {task.priority:>4}  {task.assignee or '-':<12} {task.title}"
+
+
+def run_line(run: "Run") -> str:
+    said = run.error or run.summary or run.note
+    return f"  run {run.generation} {run.id}  {run.outcome or 'running':<16} {said}"
+
+
+def event_line(event: "Event") -> str:
+    told = " ".join(f"{name}={value}" for name, value in event.payload.items() if value not in ("", [], None))
+    return f"{event.seq:>6}  {event.task_id or '-'}  {event.kind:<16} {event.actor}  {told}".rstrip()
+
+
+def answer(task: "Task") -> dict[str, object]:
+    """What a command says that changed a task."""
+    return {"task": task, "text": [task_line(task)]}

@@ -1,0 +1,150 @@
+"""`holdfast task`: looking at tasks, once or for as long as they change. Parse, call, print."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from holdfast.commands.boarding import Verb, check_reader, with_store
+from holdfast.commands.boardname import board_option
+from holdfast.commands.task_lines import event_line, run_line, task_line
+
+if TYPE_CHECKING:
+    from holdfast.board.rows import Detail, Event
+    from holdfast.board.store import Store
+
+# As in board/transitions.py, which is not imported before it is needed; a test compares.
+STATUSES: Final = (
+    *("triage", "todo", "scheduled", "ready", "running", "waiting_human", "waiting_system", "review"),
+    *("handoff_failed", "done", "failed", "cancelled", "archived"),
+)
+STOPPED: Final = ("waiting_human", "review", "handoff_failed", "done", "failed", "cancelled", "archived")
+LOOK_S: Final = 1.0  # also without a hint that something changed
+
+
+@click.command("list", cls=Verb)
+@board_option
+@click.option("--status", type=click.Choice(STATUSES), help="Only those.")
+@click.option("--assignee", metavar="PROFILE", help="Only theirs.")
+@click.option("--search", metavar="TEXT", help="Only with this in the title or body.")
+@click.option("--limit", type=int, default=50, show_default=True)
+@click.option("--cursor", help="As the page before ends with.")
+@click.option("--follow", is_flag=True, help="Then every event of the board, until interrupted.")
+@with_store()
+def list_(
+    store: "Store",
+    board: str,
+    status: str | None,
+    assignee: str | None,
+    search: str | None,
+    limit: int,
+    cursor: str | None,
+    follow: bool,
+) -> Iterator[dict[str, object]]:
+    """Show tasks, the newest first, a page at a time, and why those wait that wait."""
+    from holdfast.board.transitions import Status
+
+    after = store.stats(board).board.last_seq if follow else 0
+    page = store.page(
+        board,
+        status=Status(status) if status else None,
+        assignee=assignee,
+        search=search,
+        limit=limit,
+        cursor=cursor,
+    )
+    waiting = [task for task in page.tasks if task.ended_ms is None and task.run_id is None]
+    reasons = store.reasons(board, waiting) if waiting else {}
+    yield {
+        "tasks": page.tasks,
+        "reasons": reasons,
+        "cursor": page.cursor,
+        "text": [task_line(each) for each in page.tasks],
+        "table": (
+            ("task", "status", "prio", "profile", "title", "why"),
+            [
+                (
+                    each.id,
+                    each.status,
+                    str(each.priority),
+                    each.assignee,
+                    each.title,
+                    reasons.get(each.id, ""),
+                )
+                for each in page.tasks
+            ],
+        ),
+        "after": [f"more: --cursor {page.cursor}"] if page.cursor else [],
+    }
+    if follow:
+        for event in _following(store, board, after):
+            yield {"event": event, "text": [event_line(event)]}
+
+
+@click.command(cls=Verb)
+@click.argument("id")
+@click.option("--follow", is_flag=True, help="Then its events, until it has ended.")
+@click.option(
+    "--wait",
+    is_flag=True,
+    help="First wait until it has ended or needs a person; exit code 0 only if it is done.",
+)
+@with_store()
+def show(store: "Store", id: str, follow: bool, wait: bool) -> Iterator[dict[str, object]]:
+    """Show a task with its links, comments, files, runs and events."""
+    from holdfast.board.transitions import ENDS, Status
+
+    board = store.task(id).board
+    after = store.stats(board).board.last_seq
+    if wait and store.task(id).status not in STOPPED:
+        for event in _following(store, board, after):
+            if event.task_id == id and store.task(id).status in STOPPED:
+                break
+    detail = store.show(id)
+    yield _shown(detail) | {"exit": int(wait and detail.task.status is not Status.DONE)}
+    if not follow or detail.task.status in ENDS:
+        return
+    for event in _following(store, board, after):
+        if event.task_id == id:
+            yield {"event": event, "text": [event_line(event)]}
+            if event.payload.get("to") in ENDS:  # not what it is by now: events before that are still to come
+                return
+
+
+@click.command(cls=Verb)
+@click.argument("id")
+@with_store()
+def why(store: "Store", id: str) -> dict[str, object]:
+    """Say why a task is not running."""
+    reason = store.why(id)
+    return {"why": reason, "text": [f"{reason.task} {reason.status}: {reason.reason}"]}
+
+
+def _shown(detail: "Detail") -> dict[str, object]:
+    task = detail.task
+    text = [task_line(task), *task.body.splitlines()]
+    if task.workspace:
+        text.append(f"  in {task.workspace_kind} {task.workspace}")
+    text += [f"  result: {line}" for line in (task.result or "").splitlines()]
+    text += [f"  asks {task.waiting_for or 'a person'}: {task.question}"] if task.question else []
+    text += [f"    - {option}" for option in task.options]
+    text += [f"  waits for {link.parent}{'' if link.open else ' (done)'}" for link in detail.parents]
+    text += [f"  before {link.child}" for link in detail.children]
+    text += [f"  {comment.author}: {comment.body}" for comment in detail.comments]
+    text += [f"  file {file.name}  {file.size} bytes  by {file.author}" for file in detail.files]
+    text += [run_line(run) for run in detail.runs]
+    return {"detail": detail, "text": text}
+
+
+def _following(store: "Store", board: str, after: int) -> Iterator["Event"]:
+    """Every event of a board from here on, once and in order: the log is the source."""
+    while True:
+        events = store.events(board, after=after)
+        yield from events
+        after = events[-1].seq if events else after
+        if not events:
+            check_reader()
+            store.changed(LOOK_S)
+
+
+COMMANDS: Final = (list_, show, why)

@@ -1,0 +1,200 @@
+"""`holdfast task`: the runs of a task, and what is kept of them. Parse, call, print.
+
+Of a run that is over the board keeps what the dispatcher left. One that still runs here is asked for at the
+supervisor of this home, which is not started for that.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from holdfast.commands.boarding import Verb, with_store
+from holdfast.commands.task_lines import run_line
+from holdfast.errors import NotFound, Unreachable
+
+if TYPE_CHECKING:
+    from holdfast.board.rows import Run
+    from holdfast.board.store import Store
+
+DIFF: Final = "diff.patch"
+OUTPUT: Final = "output"
+END: Final = "end.json"
+MAX_LIVE: Final = 1 << 20  # bytes of what a live worker said, the end of it
+# Members of a worker's report that say what it is confined by, and how that showed.
+POLICY: Final = ("backend", "weakened", "network", "writable", "cwd", "environment", "denials", "unwatched")
+
+
+def _home(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path:
+    from holdfast.agents.book import default_home
+
+    return value or default_home()
+
+
+_run_option = click.option("--run", metavar="RUN", help="Of this one [default: the newest].")
+_home_option = click.option(
+    "--home",
+    type=click.Path(path_type=Path),
+    callback=_home,
+    help="Where workers are kept [default: $HOLDFAST_HOME, or below $XDG_STATE_HOME].",
+)
+
+
+@click.command(cls=Verb)
+@click.argument("id")
+@with_store()
+def runs(store: "Store", id: str) -> dict[str, object]:
+    """Show the attempts at a task."""
+    found = store.runs(id)
+    return {
+        "runs": found,
+        "text": [run_line(run) for run in found],
+        "table": (
+            ("run", "no", "outcome", "profile", "host", "said"),
+            [
+                (
+                    *(run.id, str(run.generation), run.outcome or "running", run.profile, run.host),
+                    run.error or run.summary or run.note,
+                )
+                for run in found
+            ],
+        ),
+    }
+
+
+@click.command(cls=Verb)
+@click.argument("id")
+@_run_option
+@_home_option
+@with_store()
+def log(store: "Store", id: str, run: str | None, home: Path) -> dict[str, object]:
+    """Print what a run said: what is kept of it, or while it runs here the end of its worker's log."""
+    import base64
+
+    chosen = _chosen(store, id, run)
+    if _is_kept(store, chosen, OUTPUT):
+        return {"run": chosen.id, "live": False, "data": store.file(id, chosen.id, OUTPUT)}
+    said = _asked(home, chosen, "logs", {"max_bytes": MAX_LIVE})
+    if said is None:
+        raise _nothing(chosen, "output")
+    return {"run": chosen.id, "live": True, "data": base64.b64decode(said["data"])}
+
+
+@click.command(cls=Verb)
+@click.argument("id")
+@_run_option
+@with_store()
+def diff(store: "Store", id: str, run: str | None) -> dict[str, object]:
+    """Print what a run changed in its workspace."""
+    chosen = _chosen(store, id, run)
+    if not _is_kept(store, chosen, DIFF):
+        raise _nothing(chosen, "diff")
+    return {"run": chosen.id, "data": store.file(id, chosen.id, DIFF)}
+
+
+@click.command(cls=Verb)
+@click.argument("id")
+@_run_option
+@_home_option
+@with_store()
+def policy(store: "Store", id: str, run: str | None, home: Path) -> dict[str, object]:
+    """Say what the worker of a run is, or was, confined by, and what that refused."""
+    chosen = _chosen(store, id, run)
+    live = not _is_kept(store, chosen, END)
+    report = _asked(home, chosen, "status", {}) if live else _ended(store.file(id, chosen.id, END))
+    if report is None:
+        raise _nothing(chosen, "record of its worker")
+    told = {name: report[name] for name in POLICY if name in report}
+    text = [f"{chosen.id} {'is' if live else 'was'} confined by {told.get('backend') or 'nothing'}"]
+    text += [f"  {name}: {_words(value)}" for name, value in told.items() if name != "backend"]
+    return {"run": chosen.id, "live": live, "policy": told, "text": text}
+
+
+@click.command("file", cls=Verb)
+@click.argument("id")
+@click.argument("name", required=False)
+@click.option("--run", metavar="RUN", help="What is kept of this run, instead of the attachments.")
+@with_store()
+def file(store: "Store", id: str, name: str | None, run: str | None) -> dict[str, object]:
+    """Print an attachment of a task; without NAME, which there are."""
+    if name is not None:
+        return {"name": name, "data": store.file(store.task(id).id, run, name)}
+    found = store.attachments(id) if run is None else store.kept(_chosen(store, id, run).id)
+    return {
+        "files": found,
+        "text": [f"{each.name}  {each.size} bytes  by {each.author}" for each in found],
+        "table": (("file", "bytes", "by"), [(each.name, str(each.size), each.author) for each in found]),
+    }
+
+
+def _chosen(store: "Store", id: str, run: str | None) -> "Run":
+    if run is not None:
+        chosen = store.run(run)
+        if chosen.task_id != id:
+            raise NotFound(f"{run} is no run of {id}", remedy=f"holdfast task runs {id}")
+        return chosen
+    found = store.runs(id)
+    if not found:
+        raise NotFound(f"{id} has not run yet", remedy=f"holdfast task why {id}")
+    return found[-1]
+
+
+def _is_kept(store: "Store", run: "Run", name: str) -> bool:
+    return any(file.name == name for file in store.kept(run.id))
+
+
+def _nothing(run: "Run", what: str) -> NotFound:
+    if run.outcome is not None:
+        return NotFound(f"no {what} is kept of {run.id}, which is {run.outcome}")
+    where = f" in {run.workspace}" if run.workspace else ""
+    return NotFound(f"no {what} is kept of {run.id} yet: it runs on {run.host or 'an unnamed host'}{where}")
+
+
+def _asked(home: Path, run: "Run", method: str, params: dict[str, object]) -> dict[str, Any] | None:
+    """What the supervisor of this home says about the worker of a live run; None when it knows none."""
+    if run.outcome is not None:
+        return None
+    from holdfast.agents.background import supervisor_socket
+    from holdfast.agents.control import Client
+    from holdfast.agents.sdk import Workers
+
+    async def ask() -> dict[str, Any] | None:
+        try:
+            client = await Client.connect(supervisor_socket(home))
+        except Unreachable:
+            return None
+        try:
+            answer: dict[str, Any] = await Workers(client, home).call(
+                method, {"worker": run.id.replace("_", "-"), **params}
+            )
+            return answer
+        except NotFound:
+            return None
+        finally:
+            await client.aclose()
+
+    return asyncio.run(ask())
+
+
+def _ended(data: bytes) -> dict[str, Any] | None:
+    """The report that the dispatcher kept of a worker that is gone."""
+    import msgspec
+
+    try:
+        worker = msgspec.json.decode(data, type=dict[str, object]).get("worker")
+    except msgspec.MsgspecError:
+        return None
+    return worker if isinstance(worker, dict) else None
+
+
+def _words(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, list):
+        words = (f"{one['access']} {one['path']}" if isinstance(one, dict) else str(one) for one in value)
+        return ", ".join(words) or "none"
+    return "-" if value is None else str(value)
+
+
+COMMANDS: Final = (runs, log, diff, policy, file)

@@ -1,0 +1,65 @@
+"""The commands of the board as processes."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+WAIT_S: Final = 60
+
+
+class Board:
+    """Commands on one store, with a home of their own, in a directory of their own."""
+
+    def __init__(self, address: str, home: Path) -> None:
+        self.address = address
+        self.home = home
+        self.cwd = home / "project"
+        self.cwd.mkdir(parents=True, exist_ok=True)
+        named = {"HOLDFAST_STORE": address, "HOLDFAST_HOME": str(home)}
+        self.environment = {
+            name: value for name, value in os.environ.items() if name != "HOLDFAST_BOARD"
+        } | named
+
+    def start(self, *args: str) -> "subprocess.Popen[str]":
+        command = [sys.executable, "-m", "holdfast", *args]
+        return subprocess.Popen(
+            command,
+            env=self.environment,
+            cwd=self.cwd,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *args: str) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "holdfast", *args]
+        return subprocess.run(
+            command,
+            env=self.environment,
+            cwd=self.cwd,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
+        )
+
+    def answer(self, *args: str, code: int = 0) -> dict[str, object]:
+        done = self.run(*args, "--json")
+        assert done.returncode == code, done.stderr + done.stdout
+        found = json.loads(done.stdout)
+        assert isinstance(found, dict)
+        assert found["schemaVersion"] == 1
+        return found
+
+    def tasks(self, *args: str) -> list[dict[str, object]]:
+        found = self.answer("task", "list", "--board", "b", *args)["tasks"]
+        assert isinstance(found, list)
+        return found
+
+    def task(self, *args: str) -> dict[str, object]:
+        found = self.answer("task", *args)["task"]
+        assert isinstance(found, dict)
+        return found
