@@ -211,11 +211,11 @@ def launch(
 ) -> Launch:
     """A headless run of `prompt`, or without one the interactive program; with `acp` the ACP server.
 
-        `state` is the worker's private directory; None leaves its state in the home. `base` is another provider's
-        address; its key is not in here, but in what `provider_secrets` returns. `mcp` is the command of an MCP
-            server. Files that either needs are what `state_files` returns. `headless_arguments` stand for the
-        record's own, to go on with a session for example. On a `tty` the prompt is an argument.
-        """
+    `state` is the worker's private directory; None leaves its state in the home. `base` is another provider's
+    address; its key is not in here, but in what `provider_secrets` returns. `mcp` is the command of an MCP
+    server. Files that either needs are what `state_files` returns. `headless_arguments` stand for the
+    record's own, to go on with a session for example. On a `tty` the prompt is an argument.
+    """
     words = {"state": state or "", "model": model or "", "prompt": prompt or "", "base": base or ""}
     words |= _server_words(mcp)
     given = agent.mcp if mcp else None
