@@ -26,7 +26,7 @@ POLICY: Final = ("backend", "weakened", "network", "writable", "cwd", "environme
 
 
 def _home(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path:
-    from holdfast.agents.book import default_home
+    from holdfast.home import default_home
 
     return value or default_home()
 
