@@ -124,6 +124,19 @@ async def test_with_the_exec_server_die_its_workers_and_the_task_is_tried_again(
     assert yard.store.task(task.id).status is Status.WAITING_SYSTEM
 
 
+async def test_two_workers_are_never_in_one_workspace(yard: Yard) -> None:
+    """The lease of a run ends, and the same host gets the task again while the first worker is there."""
+    task = yard.create(f"exec 9> lock; flock -n 9 || echo two > two; trap '' TERM; {WORK}")
+    async with dispatcher(yard):
+        await yard.when(lambda: starts(yard, task) == 1)
+        yard.lose(yard.store.runs(task.id)[0])
+        await yard.when(lambda: starts(yard, task) == 2)
+        (workspace(yard, task) / "go").touch()
+        await yard.until(task, Status.DONE)
+    assert not (workspace(yard, task) / "two").exists()
+    assert [run.outcome for run in yard.store.runs(task.id)] == ["lost", "completed"]
+
+
 async def test_a_run_lost_to_another_host_is_stopped_and_its_late_answer_refused(yard: Yard) -> None:
     """As when the first host was cut off for longer than its lease; then it hears of it."""
     other = yard.folder / "other"
