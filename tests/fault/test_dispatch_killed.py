@@ -5,6 +5,8 @@ import signal
 from pathlib import Path
 from typing import Final
 
+from msgspec import structs
+
 from holdfast.agents import background
 from holdfast.board.rows import Task
 from holdfast.board.transitions import Status
@@ -122,6 +124,19 @@ async def test_with_the_exec_server_die_its_workers_and_the_task_is_tried_again(
     assert yard.store.task(task.id).status is Status.WAITING_SYSTEM
 
 
+async def test_two_workers_are_never_in_one_workspace(yard: Yard) -> None:
+    """The lease of a run ends, and the same host gets the task again while the first worker is there."""
+    task = yard.create(f"exec 9> lock; flock -n 9 || echo two > two; trap '' TERM; {WORK}")
+    async with dispatcher(yard):
+        await yard.when(lambda: starts(yard, task) == 1)
+        yard.lose(yard.store.runs(task.id)[0])
+        await yard.when(lambda: starts(yard, task) == 2)
+        (workspace(yard, task) / "go").touch()
+        await yard.until(task, Status.DONE)
+    assert not (workspace(yard, task) / "two").exists()
+    assert [run.outcome for run in yard.store.runs(task.id)] == ["lost", "completed"]
+
+
 async def test_a_run_lost_to_another_host_is_stopped_and_its_late_answer_refused(yard: Yard) -> None:
     """As when the first host was cut off for longer than its lease; then it hears of it."""
     other = yard.folder / "other"
@@ -130,7 +145,8 @@ async def test_a_run_lost_to_another_host_is_stopped_and_its_late_answer_refused
         async with dispatcher(yard):
             await yard.when(lambda: starts(yard, task))
             [run] = yard.store.runs(task.id)
-            late = Sender.find(workspace(yard, task), {})
+            grant = Sender.find(workspace(yard, task), {}).grant
+            late = Sender(structs.replace(grant, socket=str(yard.home / SOCKET)))
             yard.store.set_cap("b", "host", run.host, 0)
             yard.lose(run)
             async with dispatcher(yard, home=other):
@@ -149,32 +165,6 @@ async def test_a_run_lost_to_another_host_is_stopped_and_its_late_answer_refused
         starts(yard, task),
         len((other / "board" / task.id / "starts").read_text("utf-8").splitlines()),
     ) == (1, 1)
-
-
-BEATS: Final = (
-    r"""run=$(sed -n 's/.*"run":"\([^"]*\)".*/\1/p' .holdfast/run.json); trap '' TERM; """
-    "until [ -e go ]; do echo $run >> beats; sleep 0.02; done; echo done"
-)
-
-
-async def test_a_task_has_one_worker_at_a_time_also_when_its_run_was_lost_here(yard: Yard) -> None:
-    """Otherwise the old one finds the capability of the new one in the workspace, and speaks for it."""
-    task = yard.create(BEATS)
-    beats = workspace(yard, task) / "beats"
-
-    def heard() -> list[str]:
-        return beats.read_text("utf-8").splitlines() if beats.exists() else []
-
-    async with dispatcher(yard):
-        await yard.when(heard)
-        [lost] = yard.store.runs(task.id)
-        yard.lose(lost)
-        await yard.when(lambda: set(heard()) - {lost.id})
-        (workspace(yard, task) / "go").touch()
-        await yard.until(task, Status.DONE)
-    said = heard()
-    assert [run.id for run in yard.store.runs(task.id)] == list(dict.fromkeys(said))
-    assert said == sorted(said, key=list(dict.fromkeys(said)).index)
 
 
 async def test_tasks_of_one_directory_are_worked_on_one_after_the_other(yard: Yard) -> None:

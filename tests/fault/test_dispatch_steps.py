@@ -55,7 +55,7 @@ async def test_a_run_survives_its_dispatcher_at_every_step(yard: Yard, first: in
         code = await killed_at(yard, step)
         assert code in (-signal.SIGKILL, ALL_DONE)
         async with yard.dispatching(once=True) as serving:
-            await serving
+            await yard.over(serving)
         await assert_done_once(yard, task, step)
         if code == ALL_DONE:
             break

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 import pytest
@@ -31,7 +31,7 @@ REPORTS: Final = 1000
 TIMES: Final = (1, 1, 1, 2, 3, 4, 5)  # that each is sent; what is sent once is what can be lost
 SENDERS: Final = 4
 WORKSPACES: Final = 8
-CHANNELS: Final[tuple[Channel, ...]] = ("auto", "socket", "outbox", "outbox")
+CHANNELS: Final[tuple[Channel | Literal["mcp"], ...]] = ("auto", "socket", "outbox", "outbox", "mcp")
 KILLS: Final = int(os.environ.get("HOLDFAST_TEST_KILLS", "4")) * 4
 SEED: Final = 20261116
 WAIT_S: Final = 120.0  # for anything, on a machine that does much else

@@ -48,8 +48,11 @@ def won(store: Store, *assignees: str, host: str = "h") -> str | None:
 def test_the_best_task_of_several_profiles_is_claimed(store: Store) -> None:
     made(store, "low", priority=1)
     made(store, "high", priority=3, assignee="writer")
+    made(store, "middle", priority=2)
     made(store, "not mine", priority=9, assignee="painter")
-    assert [won(store, "coder", "writer", "nobody") for _ in range(3)] == ["high", "low", None]
+    made(store, "last", priority=0, assignee="writer")
+    titles = [won(store, "coder", "writer", "nobody") for _ in range(5)]
+    assert titles == ["high", "middle", "low", "last", None]
 
 
 def test_a_full_profile_is_passed_over_for_the_best_that_has_room(store: Store) -> None:
@@ -343,8 +346,9 @@ def test_a_worker_links_what_it_made(store: Store) -> None:
     child = store.create_child(run.ref, "c", NewTask(title="the rest"))
     for _ in range(2):
         assert store.run_link(run.ref, "l", other.id, child.id).open_parents == 2
+    stranger = made(store)
     with pytest.raises(InvalidRequest):
-        store.run_link(run.ref, "l2", child.id, other.id)
+        store.run_link(run.ref, "l2", other.id, stranger.id)
     with pytest.raises(Conflict):
         store.run_link(run.ref, "l", child.id, other.id)
 

@@ -55,7 +55,7 @@ def insert(db: sqlite3.Connection, task: str, status: str, key: str | None = Non
 def command(address: str, *arguments: str, code: int = 0) -> dict[str, object]:
     done = subprocess.run(
         [sys.executable, "-m", "holdfast", "board", "import-hermes", *arguments, "--json"],
-        env={**os.environ, "HOLDFAST_BOARD": address},
+        env={**os.environ, "HOLDFAST_STORE": address},
         capture_output=True,
         text=True,
         timeout=WAIT_S,

@@ -115,19 +115,26 @@ def test_an_export_of_the_first_schema_is_read(address: str, tmp_path: Path) -> 
         assert store.faults() == []
 
 
-@pytest.mark.parametrize("schema", [2, 3])
-def test_an_export_says_truly_of_which_schema_it_is(tmp_path: Path, schema: int) -> None:
-    with pytest.raises(InvalidRequest):
-        restore(export(tmp_path / "old.jsonl", ROWS, schema), str(tmp_path / "new.db"))
-
-
-def test_a_file_that_was_changed_in_an_export_is_refused(tmp_path: Path) -> None:
+def exported(tmp_path: Path) -> list[tuple[str, dict[str, Any]]]:
+    """The rows of an export of today, with a file among them."""
     with open_store(str(tmp_path / "board.db")) as store:
         store.create_board("b")
         store.attach(made(store).id, "a", b"hello")
         backup(store, tmp_path / "out.jsonl")
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text("utf-8").splitlines()]
-    rows = [(line["table"], line["row"]) for line in lines[1:-1]]
+    return [(line["table"], line["row"]) for line in lines[1:-1]]
+
+
+@pytest.mark.parametrize("schema", [1, 2, 3])
+def test_an_export_says_truly_of_which_schema_it_is(tmp_path: Path, schema: int) -> None:
+    rows = ROWS if schema == 2 else exported(tmp_path)
+    with pytest.raises(InvalidRequest):
+        restore(export(tmp_path / "other.jsonl", rows, schema), str(tmp_path / "new.db"))
+
+
+def test_a_file_that_was_changed_in_an_export_is_refused(tmp_path: Path) -> None:
+    rows = exported(tmp_path)
+    restore(export(tmp_path / "same.jsonl", rows, 2), str(tmp_path / "same.db"))
     for table, row in rows:
         if table == "files":
             row["data"] = "aGVsbG8h"

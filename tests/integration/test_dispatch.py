@@ -52,7 +52,7 @@ async def test_a_worker_reports_for_itself(yard: Yard, channel: str, network: bo
     body = f"echo work > done.txt; {saying('complete', channel, summary='I did it', metadata={'n': 1})}"
     task = yard.create(body, assignee="agent")
     async with yard.dispatching(once=True) as serving:
-        await serving
+        await yard.over(serving)
     done = yard.store.task(task.id)
     assert (done.status, done.result) == (Status.DONE, "I did it")
     [run] = yard.store.runs(task.id)
@@ -64,7 +64,7 @@ async def test_work_without_a_report_is_a_failed_handoff_with_diff_and_reason(ya
     yard.launcher("agent", agent="shell", prompt="{body}", network=False)
     task = yard.create("echo work > done.txt", assignee="agent", max_attempts=1)
     async with yard.dispatching(once=True) as serving:
-        await serving
+        await yard.over(serving)
     failed = yard.store.task(task.id)
     assert (failed.status, failed.attempts) == (Status.HANDOFF_FAILED, 0)
     [run] = yard.store.runs(task.id)
@@ -79,7 +79,7 @@ async def test_a_report_that_cannot_be_taken_is_the_reason_of_the_failed_handoff
     body = f"echo work > done.txt; echo {shlex.quote(forged)} > .holdfast/outbox/x.json; exit 1"
     task = yard.create(body, assignee="agent")
     async with yard.dispatching(once=True) as serving:
-        await serving
+        await yard.over(serving)
     [run] = yard.store.runs(task.id)
     assert (run.outcome, yard.store.task(task.id).status) == ("handoff_failed", Status.HANDOFF_FAILED)
     assert "not signed" in (run.error or "")
@@ -108,7 +108,7 @@ async def test_a_script_is_not_run_again_for_its_report(yard: Yard) -> None:
     task = yard.create("echo work >> done.txt", assignee="agent")
     for _ in range(2):
         async with yard.dispatching(once=True) as serving:
-            await serving
+            await yard.over(serving)
         assert yard.store.task(task.id).status is Status.HANDOFF_FAILED
         yard.store.move(task.id, Move.RETRY, report_only=True)
     assert (yard.home / "board" / task.id / "done.txt").read_text("utf-8") == "work\n"
@@ -139,7 +139,7 @@ async def test_a_question_to_a_person_ends_the_run_and_its_whole_tree(yard: Yard
     async with yard.dispatching(once=True) as serving:
         waiting = await yard.until(task, Status.WAITING_HUMAN)
         assert waiting.question == "which one?"
-        await serving
+        await yard.over(serving)
     await yard.gone(task)
 
 
@@ -148,7 +148,7 @@ async def test_cancelling_a_task_ends_the_whole_tree(yard: Yard) -> None:
     async with yard.dispatching(once=True) as serving:
         await yard.when(lambda: len(yard.living(task)) >= 3)
         yard.store.move(task.id, Move.CANCEL)
-        await serving
+        await yard.over(serving)
     await yard.gone(task)
     [run] = yard.store.runs(task.id)
     assert run.outcome == "cancelled"
@@ -158,7 +158,7 @@ async def test_cancelling_a_task_ends_the_whole_tree(yard: Yard) -> None:
 async def test_a_run_that_takes_too_long_is_ended_with_its_tree(yard: Yard) -> None:
     task = yard.create(TREE, max_runtime_s=1, max_attempts=1)
     async with yard.dispatching(once=True) as serving:
-        await serving
+        await yard.over(serving)
     await yard.gone(task)
     [run] = yard.store.runs(task.id)
     assert (run.failure, yard.store.task(task.id).status) == ("task", Status.FAILED)
@@ -168,7 +168,7 @@ async def test_a_run_that_takes_too_long_is_ended_with_its_tree(yard: Yard) -> N
 async def test_what_the_leader_leaves_behind_is_ended_with_it(yard: Yard) -> None:
     task = yard.create("sleep 1000 >/dev/null 2>&1 & sleep 1000 & exit 0")
     async with yard.dispatching(once=True) as serving:
-        await serving
+        await yard.over(serving)
     assert yard.store.task(task.id).status is Status.DONE
     await yard.gone(task)
 
@@ -187,7 +187,7 @@ async def test_a_failure_is_told_with_its_class(
 ) -> None:
     task = yard.create(body, **wishes)
     async with yard.dispatching(once=True) as serving:
-        await serving
+        await yard.over(serving)
     [run] = yard.store.runs(task.id)
     assert (run.outcome, run.failure) == ("failed", failure)
     assert yard.store.task(task.id).status is status
@@ -197,14 +197,14 @@ async def test_a_paused_board_starts_nothing_and_a_drained_dispatcher_leaves(yar
     yard.store.pause("b", True)
     task = yard.create("true")
     async with yard.dispatching(once=True) as serving:
-        await serving
+        await yard.over(serving)
     assert yard.store.task(task.id).status is Status.READY
     async with yard.dispatching():
         yard.store.pause("b", False)
         await yard.until(task, Status.DONE)
     later = yard.create("true")
     async with yard.dispatching(drain=True) as serving:
-        await serving
+        await yard.over(serving)
     assert yard.store.task(later.id).status is Status.READY
 
 
@@ -239,7 +239,7 @@ async def test_a_worktree_is_made_outside_and_its_changes_are_told(yard: Yard) -
     body = "echo new > a.txt; echo more > b.txt; git add . 2>/dev/null && echo COMMITTED; cat .git >/dev/null"
     task = yard.create(body, workspace_kind="worktree", workspace=str(repository))
     async with yard.dispatching(once=True) as serving:
-        await serving
+        await yard.over(serving)
     assert yard.store.task(task.id).status is Status.DONE
     [run] = yard.store.runs(task.id)
     diff = yard.store.file(task.id, run.id, "diff.patch")
@@ -257,7 +257,7 @@ async def test_the_workspace_of_an_archived_task_is_removed_unless_work_would_be
     changed, same = yard.create("echo new > a.txt", **worktree), yard.create("true", **worktree)
     tasks = (scratch, changed, same)
     async with yard.dispatching(once=True) as serving:
-        await serving
+        await yard.over(serving)
     for task in tasks:
         yard.store.move(task.id, Move.ARCHIVE)
     async with yard.dispatching():
@@ -280,7 +280,7 @@ async def test_in_a_directory_only_what_the_run_changed_is_told(yard: Yard) -> N
     (project / "edited").write_text("before\n", "utf-8")
     task = yard.create("echo after > edited; touch kept", workspace_kind="dir", workspace=str(project))
     async with yard.dispatching(once=True) as serving:
-        await serving
+        await yard.over(serving)
     [run] = yard.store.runs(task.id)
     end = json.loads(yard.store.file(task.id, run.id, "end.json"))
     assert end["changed"]["paths"] == ["M edited"]
@@ -289,7 +289,7 @@ async def test_in_a_directory_only_what_the_run_changed_is_told(yard: Yard) -> N
 async def test_a_worker_sees_its_own_workspace_and_no_secret(yard: Yard) -> None:
     sibling = yard.create("echo secret > mine.txt")
     async with yard.dispatching(once=True) as serving:
-        await serving
+        await yard.over(serving)
     [before] = yard.store.runs(sibling.id)
     (yard.user / ".ssh").mkdir()
     for secret in (".ssh/id_ed25519", ".netrc"):
@@ -314,7 +314,7 @@ async def test_a_worker_sees_its_own_workspace_and_no_secret(yard: Yard) -> None
     )
     task = yard.create(body)
     async with yard.dispatching(once=True) as serving:
-        await serving
+        await yard.over(serving)
     [run] = yard.store.runs(task.id)
     said = yard.store.file(task.id, run.id, "output").decode()
     assert "SEEN" not in said

@@ -160,7 +160,7 @@ async def test_a_supervising_agent_runs_watches_explains_and_ends_workers(tmp_pa
     try:
         async with tools("--board", "b", cwd=tmp_path, env={"HOLDFAST_HOME": str(home)}) as client:
             started = await call(
-                client, "worker_run", agent="shell", prompt="echo here; read x", cwd=str(work), id="w1"
+                client, "worker_run", agent="shell", prompt="exec sleep 600", cwd=str(work), id="w1"
             )
             assert started["worker"]["id"] == "w1"
             listed = await call(client, "worker_list")

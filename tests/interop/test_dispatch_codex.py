@@ -44,7 +44,7 @@ async def test_codex_does_its_task_and_reports(yard: Yard) -> None:
         hire(yard, model)
         task = yard.create("make made.txt", assignee="codex")
         async with yard.dispatching(once=True) as serving:
-            await serving
+            await yard.over(serving)
     done = yard.store.task(task.id)
     assert (done.status, done.result) == (Status.DONE, "made it"), model.outputs
     [run] = yard.store.runs(task.id)
@@ -57,12 +57,12 @@ async def test_codex_is_asked_for_its_report_in_the_session_of_its_work(yard: Ya
         hire(yard, model)
         task = yard.create("make made.txt", assignee="codex")
         async with yard.dispatching(once=True) as serving:
-            await serving
+            await yard.over(serving)
         assert yard.store.task(task.id).status is Status.HANDOFF_FAILED
         asked = len(model.prompts)
         yard.store.move(task.id, Move.RETRY, report_only=True)
         async with yard.dispatching(once=True) as serving:
-            await serving
+            await yard.over(serving)
     done = yard.store.task(task.id)
     assert (done.status, done.result) == (Status.DONE, "as asked"), model.outputs
     assert "Do not do the work again" in model.prompts[asked]

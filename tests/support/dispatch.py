@@ -99,8 +99,19 @@ def a_detail(
 
 
 WITHIN_S: Final = 20.0  # a supervisor, an exec server and a sandbox are started, on a machine with much to do
+OVER_S: Final = 60.0  # a run with all that, to its end
 # Not below /tmp, which no worker of the board can see.
 PLACE: Final = "/var/tmp"
+
+
+def processes_in(folder: Path) -> list[int]:
+    """Those whose working directory it is."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            if Path(os.readlink(entry / "cwd")) == folder:
+                found.append(int(entry.name))
+    return found
 
 
 class Yard:
@@ -173,12 +184,12 @@ class Yard:
 
     def living(self, task: Task) -> list[int]:
         """The processes that are in the task's workspace."""
-        found, place = [], self.home / "board" / task.id
-        for entry in Path("/proc").iterdir():
-            with contextlib.suppress(OSError, ValueError):
-                if Path(os.readlink(entry / "cwd")) == place:
-                    found.append(int(entry.name))
-        return found
+        return processes_in(self.home / "board" / task.id)
+
+    async def over(self, serving: "asyncio.Task[None]") -> None:
+        """Until a dispatcher has nothing to do any more."""
+        async with asyncio.timeout(OVER_S):
+            await serving
 
     async def gone(self, task: Task) -> None:
         """Until nothing is in its workspace any more: probes of the supervisor's own end by themselves."""

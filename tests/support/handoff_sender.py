@@ -1,36 +1,51 @@
 """Workers that do not trust their luck: `python -m tests.support.handoff_sender PLAN`.
 
 The plan is a list of `Sending`. Each is sent until somebody has it, and then it is said: "RUN answered",
-"RUN accepted" by the outbox, or "RUN refused KIND".
+"RUN accepted" by the outbox, or "RUN refused KIND". By tool it is sent as the MCP server sends it.
 """
 
+import asyncio
 import sys
 import time
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
-from holdfast.errors import Unreachable
-from holdfast.handoff.envelope import Answer, Grant
+from holdfast.errors import HoldfastError, Unreachable
+from holdfast.handoff.envelope import Answer, Grant, refusal
 from holdfast.handoff.sender import ACCEPTED, Channel, Sender
+from holdfast.mcp import reports
+from holdfast.mcp.reporting import Reporting
 
 PATIENCE_S = 60.0  # for a service that is killed again and again to answer one envelope
 
 
 class Sending(msgspec.Struct):
     grant: Grant
-    channel: Channel
+    channel: Channel | Literal["mcp"]
     wait_s: float
 
 
+def by_tool(grant: Grant, said: dict[str, str]) -> Answer:
+    try:
+        return Answer(id="", result=asyncio.run(Reporting(Sender(grant)).call("kanban_complete", said)))
+    except HoldfastError as exc:
+        return refusal("", exc)
+
+
 def sent(sending: Sending) -> Answer:
+    said = {"summary": f"work of {sending.grant.run}"}
+    if sending.channel == "mcp":
+        return by_tool(sending.grant, said)
+    letter = reports.letter("kanban_complete", said, sending.grant)
     until = time.monotonic() + PATIENCE_S
     while True:
         try:
             return Sender(sending.grant).send(
-                "complete",
-                {"summary": f"work of {sending.grant.run}"},
-                id="report-" + sending.grant.run,
+                letter.verb,
+                letter.args,
+                id=letter.id,
                 channel=sending.channel,
                 wait_s=sending.wait_s,
             )

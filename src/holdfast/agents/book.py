@@ -20,7 +20,7 @@ import re
 import secrets
 import struct
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Literal
 
@@ -75,14 +75,6 @@ class Record(msgspec.Struct, kw_only=True):
     backend: str | None = None  # who confines it
     weakened: list[str] = []  # what of that came out weaker than asked
     schema: int = 1
-
-
-def default_home(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where workers are kept unless told otherwise: $HOLDFAST_HOME, or below $XDG_STATE_HOME."""
-    if environ.get("HOLDFAST_HOME"):
-        return Path(environ["HOLDFAST_HOME"])
-    state = environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(state) / "holdfast"
 
 
 def new_id(agent: str) -> str:

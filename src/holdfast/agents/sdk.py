@@ -15,10 +15,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.agents import background, book, tmux
+from holdfast.agents import background, tmux
 from holdfast.agents.control import Client
 from holdfast.agents.launching import Wish
 from holdfast.errors import ConnectionLost
+from holdfast.home import default_home
 
 ENDED: Final = frozenset({"failed", "completed", "lost"})
 RUN_S: Final = 120.0  # to start a worker: its sandbox, its preflight
@@ -137,7 +138,7 @@ class Workers:
         Raises:
             OperationFailed: it does not start.
         """
-        where = home or book.default_home()
+        where = home or default_home()
         client = await background.supervisor(where)
         try:
             yield cls(client, where)

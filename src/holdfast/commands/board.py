@@ -152,8 +152,8 @@ def switch(store: "Store", name: str) -> dict[str, object]:
     For people: programs name their board, by --board, $HOLDFAST_BOARD or the project's .holdfast.toml, which
     all come first. A command that used the switched one says so in its --json.
     """
-    from holdfast.agents.book import default_home
     from holdfast.commands.boardname import switch as mean
+    from holdfast.home import default_home
 
     found = store.stats(name).board
     mean(default_home(), found.slug)

@@ -143,7 +143,7 @@ def me() -> str:
 def _address(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str:
     if value:
         return value
-    from holdfast.agents.book import default_home
+    from holdfast.home import default_home
 
     return str(default_home() / "board.db")
 

@@ -68,7 +68,7 @@ def _in_project(file: Path) -> str | None:
 def _chosen(context: click.Context, _parameter: click.Parameter, value: str | None) -> str:
     if value is not None or context.resilient_parsing:
         return value or ""
-    from holdfast.agents.book import default_home
+    from holdfast.home import default_home
 
     try:
         name, source = found(Path.cwd(), os.environ, default_home())

@@ -1,11 +1,9 @@
 """`holdfast dispatch`: parse, call, print."""
 
-import asyncio
 import os
-import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _home(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path:
-    from holdfast.agents.book import default_home
+    from holdfast.home import default_home
 
     return value or default_home()
 
@@ -101,6 +99,9 @@ def _foresee(home: Path, address: str, boards: tuple[str, ...], host: str | None
 
 
 def _serve(home: Path, address: str, plan: "Plan", host: str | None, *, as_json: bool) -> None:
+    import asyncio
+    import signal
+
     from holdfast import log
     from holdfast.dispatch.opening import serve
 
@@ -121,9 +122,4 @@ def _serve(home: Path, address: str, plan: "Plan", host: str | None, *, as_json:
     try:
         asyncio.run(main())
     except (asyncio.CancelledError, KeyboardInterrupt):
-        _left()
-
-
-def _left() -> NoReturn:
-    """Told to go: the workers stay."""
-    sys.exit(0)
+        return  # told to go: the workers stay

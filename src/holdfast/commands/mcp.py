@@ -55,7 +55,7 @@ async def _serve(sender: "Sender | None", address: str, board: str) -> None:
 
         await serve(Reporting(sender))
         return
-    from holdfast.agents.book import default_home
+    from holdfast.home import default_home
     from holdfast.mcp.supervising import supervising
 
     async with supervising(address, board=board, who=me(), home=default_home()) as desk:

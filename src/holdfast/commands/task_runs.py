@@ -4,7 +4,6 @@ Of a run that is over the board keeps what the dispatcher left. One that still r
 supervisor of this home, which is not started for that.
 """
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,7 +26,7 @@ POLICY: Final = ("backend", "weakened", "network", "writable", "cwd", "environme
 
 
 def _home(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path:
-    from holdfast.agents.book import default_home
+    from holdfast.home import default_home
 
     return value or default_home()
 
@@ -155,6 +154,8 @@ def _asked(home: Path, run: "Run", method: str, params: dict[str, object]) -> di
     """What the supervisor of this home says about the worker of a live run; None when it knows none."""
     if run.outcome is not None:
         return None
+    import asyncio
+
     from holdfast.agents.background import supervisor_socket
     from holdfast.agents.control import Client
     from holdfast.agents.sdk import Workers

@@ -45,11 +45,12 @@ def up(board: str, listen: str, most: int | None, demo: bool, address: str, as_j
 
 
 async def _up(board: str, listen: str, most: int | None, *, demo: bool, address: str, as_json: bool) -> None:
-    from holdfast.agents.book import Book, default_home
+    from holdfast.agents.book import Book
     from holdfast.board.store import open_store
     from holdfast.dispatch import demo as example
     from holdfast.dispatch import opening
     from holdfast.dispatch.dispatcher import MAX_HERE, Plan
+    from holdfast.home import default_home
     from holdfast.server.address import parse
     from holdfast.server.listen import Options, serve
 

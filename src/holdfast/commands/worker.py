@@ -42,7 +42,7 @@ def worker() -> None:
 
 
 def _home(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path:
-    from holdfast.agents.book import default_home
+    from holdfast.home import default_home
 
     return value or default_home()
 

@@ -14,7 +14,7 @@ from typing import Final
 from holdfast.agents import background
 from holdfast.client.environment import Environment
 from holdfast.client.policy import Policy
-from holdfast.dispatch.manifest import CUT, MAX_DIFF, MAX_LISTED, Changes, Entry, Manifest
+from holdfast.dispatch.manifest import CUT, MAX_DIFF, MAX_LISTED, MAX_PATH, Changes, Entry, Manifest
 from holdfast.errors import OperationFailed
 
 MAX_ENTRIES: Final = 20_000  # files of one look; beyond it the manifest is not whole
@@ -123,4 +123,6 @@ async def since_commit(home: Path, workspace: Path, base: str, search: str) -> C
         shutil.rmtree(own, ignore_errors=True)
     if len(diff) > MAX_DIFF:
         diff = diff[:MAX_DIFF] + CUT
-    return Changes(len(listed), tuple(line.replace("\t", " ", 1) for line in listed[:MAX_LISTED]), diff)
+    return Changes(
+        len(listed), tuple(line.replace("\t", " ", 1)[:MAX_PATH] for line in listed[:MAX_LISTED]), diff
+    )

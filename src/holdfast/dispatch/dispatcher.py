@@ -55,6 +55,7 @@ class Dispatcher:
         self._attended: dict[str, Attendance] = {}
         self._places: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._claiming = not plan.drain
+        self._looked = False
         self._beat_at = self._expired_at = 0.0
 
     async def serve(self) -> None:
@@ -69,7 +70,7 @@ class Dispatcher:
                     await self._round(group)
                 except HoldfastError as exc:  # workers go on, and so do we when it is back
                     log.warning("the board does not answer", extra={"missing": type(exc).__name__})
-                if (self._plan.once or self._plan.drain) and not self._attended:
+                if self._looked and not self._claiming and not self._attended:
                     break
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(TICK_S):
@@ -98,6 +99,7 @@ class Dispatcher:
             for board in plan.boards:
                 await self._claim(group, board)
             self._claiming = not plan.once
+        self._looked = True
 
     async def _claim(self, group: asyncio.TaskGroup, board: str) -> None:
         house, plan = self._house, self._plan
@@ -124,11 +126,15 @@ class Dispatcher:
 
     async def _attended_to(self, attendance: Attendance) -> None:
         run, desk = attendance.run, self._house.desk
+        for before in list(self._attended.values()):  # two workers are never in one workspace
+            if before.run.task_id == run.task_id and before.run.generation < run.generation:
+                await before.done.wait()
         task = await self._insisted(run, lambda: desk.ask(lambda store: store.task(run.task_id)))
-        place = self._places.setdefault(workspace.held_by(task), asyncio.Lock())
-        async with place:  # a worker that is not quite dead would find the capability of its successor
+        place = str(workspace.known(self._house.home, task).path)
+        async with self._places.setdefault(place, asyncio.Lock()):  # which several tasks may have
             await self._insisted(run, attendance.attend)
         self._attended.pop(run.id, None)
+        attendance.done.set()
         self._told("ended", run)
         desk.news.set()
 
@@ -168,8 +174,12 @@ class Dispatcher:
         while True:
             await asyncio.sleep(POST_S)
             for attendance in list(self._attended.values()):
-                with contextlib.suppress(HoldfastError):
+                try:
                     await self._house.desk.ask(attendance.ingest)
+                except HoldfastError:
+                    pass  # the store does not answer; what is in the outbox stays there
+                except Exception:
+                    log.exception("an outbox could not be read", extra={"run_id": attendance.run.id})
 
 
 def _beat(store: Store, run: Run, lease_ms: int) -> None:

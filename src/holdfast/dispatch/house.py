@@ -37,15 +37,15 @@ class House:
     key: bytes = field(repr=False)
     environ: Mapping[str, str] = field(repr=False)
 
-    def grant(self, run: Run, workspace: Path) -> Grant:
-        """The capability of a run."""
+    def grant(self, run: Run, launcher: Launcher, workspace: Path) -> Grant:
+        """The capability of a run. Without a network most kernels refuse the socket too: it is not named."""
         return Grant(
             board=run.board,
             task=run.task_id,
             run=run.id,
             generation=run.generation,
             token=mint(self.key, run.board, run.task_id, run.id, run.generation),
-            socket=str(self.home / SOCKET),
+            socket=str(self.home / SOCKET) if launcher.network else "",
             outbox=str(outbox.place_of(workspace)),
             command=list(self.command),
         )

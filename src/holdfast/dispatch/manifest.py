@@ -9,6 +9,7 @@ import msgspec
 
 MAX_DIFF: Final = 1 << 20  # bytes of text; the list of paths is kept whole
 MAX_LISTED: Final = 1000  # paths by name; beyond that only their number
+MAX_PATH: Final = 1000  # characters of each
 CUT: Final = "\n[the rest of the diff is cut]\n"
 
 
@@ -49,7 +50,7 @@ def changes(before: Manifest, after: Manifest) -> Changes:
             parts.append(CUT)
             break
         parts.append(part)
-    letters = [f"{_letter(old, new)} {path}" for path, old, new in found]
+    letters = [f"{_letter(old, new)} {path[:MAX_PATH]}" for path, old, new in found]
     return Changes(len(found), tuple(letters[:MAX_LISTED]), "".join(parts))
 
 

@@ -64,7 +64,7 @@ _CLASSES: Final[Mapping[str, Failure]] = {
 def judge(end: End, work: Work, success: Literal["report", "exit"], *, said: str = "") -> Outcome:
     """`said` is the end of its output, which stands for a summary where an exit code completes a task."""
     if end.exit_code == 0 and success == "exit" and not work.refused and not work.report_only:
-        return Complete(said.strip()[-MAX_REASON:] or "exit code 0")
+        return Complete(_kept(said.strip()[-MAX_REASON:]) or "exit code 0")
     if _reported_in_vain(end, work):
         return Fail(Failure.HANDOFF, _reason(_missing(work), end))
     if end.state == State.COMPLETED:
@@ -98,4 +98,9 @@ def _missing(work: Work) -> str:
 
 def _reason(what: str, end: End) -> str:
     parts = [what, end.about, f"denied: {', '.join(end.denials)}" if end.denials else ""]
-    return "; ".join(part for part in parts if part)[:MAX_REASON]
+    return _kept("; ".join(part for part in parts if part)[:MAX_REASON])
+
+
+def _kept(text: str) -> str:
+    """Without what no store keeps."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")

@@ -42,6 +42,7 @@ MAX_SUMMARY: Final = 2_000  # bytes of it that stand for a summary
 MAX_HEAD: Final = 64 * 1024  # bytes of its beginning
 LAST_LOOKS: Final = 20  # at an outbox that is full: 256 envelopes each
 # Outcomes that the worker itself brought about; any other end of a run is somebody else's.
+BY_EXIT: Final = "board:exit"  # of an answer by exit code: a name that no worker can use
 ANSWERED: Final = frozenset({"completed", "blocked", "waiting", "review_requested"})
 
 
@@ -58,12 +59,13 @@ def marks(home: Path) -> Path:
 
 
 class Attendance:
-    """`over` is set when the board says that the run does not hold its task any more."""
+    """`over` is set when the board says that the run is over, `done` when nothing is left to do for it."""
 
     def __init__(self, house: House, run: Run) -> None:
         self.house = house
         self.run = run
         self.over = asyncio.Event()
+        self.done = asyncio.Event()
         self.place: Path | None = None
         self._worker = worker_of(run.id)
         self._refused = ""
@@ -74,32 +76,17 @@ class Attendance:
         Raises:
             HoldfastError: store or supervisor do not answer; to be done again from the top.
         """
-        detail = await self.house.desk.ask(lambda store: store.show(self.run.task_id))
-        launcher = self.house.launchers.get(self.run.profile)
-        if launcher is None:
-            await self._tell(Fail(Failure.INFRA, f"nobody here starts workers for {self.run.profile}"))
-            return
-        if detail.task.report_only and not launcher.can_be_asked:
-            await self._tell(Fail(Failure.HANDOFF, "a script cannot be asked for its report"))
-            return
-        report = await self.house.fleet.find(self._worker)
-        try:
-            space = await asyncio.to_thread(workspace.prepare, self.house.home, detail.task)
-            self.place = space.path
-            if report is None:
-                report = await self._started(detail, launcher, space)
-        except (UsageError, NotFound, OperationFailed) as exc:
-            found = await self.house.fleet.find(self._worker)
-            if found is None or found["state"] == "failed":
-                failure = Failure.INFRA if isinstance(exc, OperationFailed) else Failure.TASK
-                await self._tell(Fail(failure, f"it could not be started: {exc}"))
-                self._unmark()
-                return
+        house = self.house
+        detail = await house.desk.ask(lambda store: store.show(self.run.task_id))
+        launcher = house.launchers.get(self.run.profile)
+        self.place = workspace.known(house.home, detail.task).path
+        report = await house.fleet.find(self._worker)
+        if report is None and not self.over.is_set():
+            report = await self._begun(detail, launcher)
         if report is not None:
             await self._followed()
-            await self._finish(
-                await self.house.fleet.stop(self._worker, grace_s=0.0), detail, launcher, space
-            )
+            report = await house.fleet.stop(self._worker, grace_s=0.0)
+            await self._finish(report, detail, launcher, workspace.known(house.home, detail.task))
         self._unmark()
 
     def ingest(self, store: Store) -> int:
@@ -119,20 +106,39 @@ class Attendance:
 
     # --- the start
 
-    async def _started(self, detail: Detail, launcher: Launcher, space: Workspace) -> Report | None:
-        """None when the run was over before its worker was there."""
-        task, run, house = detail.task, self.run, self.house
-        prompt = self._prompt(detail, launcher)
-        await asyncio.to_thread(self._mark, space)
-        await house.desk.ask(lambda store: store.set_run(run.ref, workspace=str(space.path)))
-        attached = await house.desk.ask(
-            lambda store: {file.name: store.file(task.id, None, file.name) for file in detail.files}
-        )
-        await asyncio.to_thread(self._lay_out, space.path, task.body, attached)
+    async def _begun(self, detail: Detail, launcher: Launcher | None) -> Report | None:
+        """The worker, or None when there is to be none; then the board has been told."""
+        try:
+            if launcher is None:
+                raise OperationFailed(f"nobody here starts workers for {self.run.profile}")
+            if detail.task.report_only and not launcher.can_be_asked:
+                await self._tell(Fail(Failure.HANDOFF, "a script cannot be asked for its report"))
+                return None
+            wish = await self._prepared(detail, launcher)
+        except (UsageError, NotFound, OperationFailed) as exc:
+            failure = Failure.INFRA if isinstance(exc, OperationFailed) else Failure.TASK
+            await self._tell(Fail(failure, f"it could not be prepared: {exc}"))
+            return None
         if self.over.is_set():
             return None
-        wish = house.wish(run, task, launcher, space.path, prompt)
-        return await house.fleet.start(self._going_on(wish, detail, launcher))
+        try:
+            return await self.house.fleet.start(wish)
+        except (UsageError, NotFound) as exc:  # nothing was started; after any other error that is not known
+            await self._tell(Fail(Failure.TASK, f"it could not be started: {exc}"))
+            return None
+
+    async def _prepared(self, detail: Detail, launcher: Launcher) -> Wish:
+        task, run, house = detail.task, self.run, self.house
+        prompt = self._prompt(detail, launcher)
+        space = await asyncio.to_thread(workspace.prepare, house.home, task)
+        await asyncio.to_thread(self._mark, space)
+        await house.desk.ask(lambda store: store.set_run(run.ref, workspace=str(space.path)))
+        await asyncio.to_thread(outbox.lay_out, space.path, house.grant(run, launcher, space.path))
+        await asyncio.to_thread(workspace.put, space.path, task.body.encode(), Path(prompts.FILE).name)
+        for name in [file.name for file in detail.files]:
+            data = await house.desk.ask(lambda store, name=name: store.file(task.id, None, name))  # type: ignore[misc]
+            await asyncio.to_thread(workspace.put, space.path, data, Path(prompts.ATTACHED).name, name)
+        return self._going_on(house.wish(run, task, launcher, space.path, prompt), detail, launcher)
 
     def _going_on(self, wish: Wish, detail: Detail, launcher: Launcher) -> Wish:
         """For a report alone: in the session in which the work was done, where the CLI can do that."""
@@ -152,12 +158,6 @@ class Attendance:
         if not prompts.fits(prompt) and launcher.prompt == "{body}":
             return f"exec sh {prompts.FILE}"
         return prompt
-
-    def _lay_out(self, path: Path, body: str, attached: dict[str, bytes]) -> None:
-        outbox.lay_out(path, self.house.grant(self.run, path))
-        workspace.put(path, body.encode(), Path(prompts.FILE).name)
-        for name, data in attached.items():
-            workspace.put(path, data, Path(prompts.ATTACHED).name, name)
 
     def _mark(self, space: Workspace) -> None:
         place = marks(self.house.home) / self.run.id
@@ -193,7 +193,9 @@ class Attendance:
             over.cancel()
             await asyncio.gather(ended, over, return_exceptions=True)
 
-    async def _finish(self, report: Report, detail: Detail, launcher: Launcher, space: Workspace) -> None:
+    async def _finish(
+        self, report: Report, detail: Detail, launcher: Launcher | None, space: Workspace
+    ) -> None:
         house = self.house
         for _ in range(LAST_LOOKS):
             if not await house.desk.ask(self.ingest):
@@ -206,7 +208,7 @@ class Attendance:
         if run.outcome is None:
             work = Work(changed.count, self._refused, detail.task.report_only)
             last = said[-MAX_SUMMARY:].decode("utf-8", "replace")
-            judged = outcome.judge(end, work, launcher.success, said=last)
+            judged = outcome.judge(end, work, launcher.success if launcher else "report", said=last)
         kept = {
             "end.json": _record(run, report, changed, judged),
             "diff.patch": changed.diff.encode()[:MAX_FILE],
@@ -214,7 +216,7 @@ class Attendance:
         }
         for name, data in kept.items():
             await house.desk.ask(lambda store, name=name, data=data: store.keep(run.id, name, data))  # type: ignore[misc]
-        session = launcher.session_in(_head(house.home, self._worker))
+        session = launcher.session_in(_head(house.home, self._worker)) if launcher else ""
         usage = {} if report["usage"] is None else {"usage": report["usage"]}
         await house.desk.ask(lambda store: store.set_run(run.ref, session=session or None, metadata=usage))
         if judged is not None:
@@ -245,7 +247,7 @@ class Attendance:
             with contextlib.suppress(StaleRun):  # somebody ended it meanwhile, and that is how it ended
                 match judged:
                     case Complete(summary):
-                        store.complete(ref, "exit", summary)
+                        store.complete(ref, BY_EXIT, summary)
                     case Fail(failure, reason):
                         store.fail(ref, failure, error=reason)
 
@@ -281,7 +283,7 @@ def _record(run: Run, report: Report, changed: Changes, judged: Outcome | None) 
         "changed": {"count": changed.count, "paths": changed.paths},
         "worker": report,
     }
-    return msgspec.json.format(msgspec.json.encode(data), indent=1)[:MAX_FILE]
+    return msgspec.json.format(msgspec.json.encode(data), indent=1)
 
 
 def _words(judged: Outcome) -> dict[str, str]:

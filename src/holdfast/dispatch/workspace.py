@@ -66,9 +66,12 @@ def prepare(home: Path, task: Task) -> Workspace:
     return Workspace(path, task.workspace_kind, made.base)
 
 
-def held_by(task: Task) -> str:
-    """Names its workspace, in which there is one worker at a time; several tasks may have one directory."""
-    return os.path.realpath(task.workspace) if task.workspace_kind is WorkspaceKind.DIR else task.id
+def known(home: Path, task: Task) -> Workspace:
+    """Where the workspace of a task is, made or not."""
+    if task.workspace_kind is WorkspaceKind.DIR:
+        return Workspace(Path(os.path.realpath(task.workspace)), task.workspace_kind)
+    made = _read(home, task.id)
+    return Workspace(folder(home) / task.id, task.workspace_kind, made.base if made else "")
 
 
 def folder(home: Path) -> Path:
@@ -116,9 +119,9 @@ def _directory(home: Path, name: str) -> Path:
 
 
 def _record(home: Path, task: Task) -> Made:
-    place = folder(home) / f"{task.id}.json"
-    with contextlib.suppress(FileNotFoundError, msgspec.MsgspecError):
-        return msgspec.json.decode(place.read_bytes(), type=Made)
+    there = _read(home, task.id)
+    if there is not None:
+        return there
     made = Made(task=task.id, kind=task.workspace_kind)
     if task.workspace_kind is WorkspaceKind.WORKTREE:
         if not os.path.isabs(task.workspace):
@@ -129,6 +132,13 @@ def _record(home: Path, task: Task) -> Made:
         )
     write(home, made)
     return made
+
+
+def _read(home: Path, task: str) -> Made | None:
+    try:
+        return msgspec.json.decode((folder(home) / f"{task}.json").read_bytes(), type=Made)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return None
 
 
 def write(home: Path, made: Made) -> None:

@@ -24,6 +24,13 @@ def test_where_the_exit_code_speaks_nothing_else_does() -> None:
     assert early.failure is Failure.TASK
 
 
+def test_zero_bytes_do_not_keep_a_run_from_being_told() -> None:
+    assert judge(COMPLETED, Work(), "exit", said="a\0b") == Complete("a\N{REPLACEMENT CHARACTER}b")
+    failed = judge(End("failed", "crash", "a\0b", 1), Work(), "report")
+    assert isinstance(failed, Fail)
+    assert "\0" not in failed.reason
+
+
 def test_work_without_a_report_is_a_failed_handoff() -> None:
     outcome = judge(COMPLETED, Work(changed=2), "report")
     assert isinstance(outcome, Fail)
