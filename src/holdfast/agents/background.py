@@ -71,16 +71,19 @@ async def _reached(connect: Callable[[], Awaitable[T]], argv: Sequence[str], log
         return await connect()
     except Unreachable:
         process = _spawn(argv, log)
-    async with asyncio.timeout(START_S):
-        while True:
-            gone = process.poll() is not None
-            try:
-                return await connect()
-            except Unreachable as exc:
-                if gone and process.returncode != ALREADY:
-                    said = book.tail(log, _LOG_TAIL).decode("utf-8", "replace").strip()
-                    raise OperationFailed(f"{argv[3]} does not start: {said or exc}") from None
-            await asyncio.sleep(0.02)
+    try:
+        async with asyncio.timeout(START_S):
+            while True:
+                gone = process.poll() is not None
+                try:
+                    return await connect()
+                except Unreachable as exc:
+                    if gone and process.returncode != ALREADY:
+                        said = book.tail(log, _LOG_TAIL).decode("utf-8", "replace").strip()
+                        raise OperationFailed(f"{argv[3]} does not start: {said or exc}") from None
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise OperationFailed(f"{argv[3]} does not start within {START_S:g} s") from None
 
 
 def _spawn(argv: Sequence[str], log: Path) -> "subprocess.Popen[bytes]":

@@ -132,8 +132,10 @@ class Supervisor:
         worker = self.workers[worker_id] = self._worker(record, ready.secrets)
         try:
             await self._start(worker, ready)
-        except HoldfastError as exc:
-            worker.not_started(str(exc))
+        except Exception as exc:  # whatever it is: nobody follows it
+            worker.not_started(str(exc) or type(exc).__name__)
+            if (environment := self._environments.get(worker_id)) is not None:
+                await self._forget(worker, environment)
             raise
         return worker
 

@@ -300,11 +300,12 @@ class Worker:
             self.stop(act.failure, act.why)
 
     def stop(self, cause: Failure = Failure.KILLED, why: str = "", *, grace_s: float = GRACE_S) -> None:
-        """Ask it to end, then end it and everything below it."""
-        if self._stopping is None and self.process is not None and not self.done.is_set():
+        """Ask it to end, then end it and everything below it; once it is there, if it is being started."""
+        if self._stopping is None and not self.done.is_set():
             self.record.ended_by, self.record.ended_why = cause.value, why
             self._book.write(self.record)
-            self._end(self.process, grace_s)
+            if self.process is not None:
+                self._end(self.process, grace_s)
 
     def _end(self, process: Process, grace_s: float) -> None:
         self._stopping = asyncio.get_running_loop().create_task(self._stop(process, grace_s))

@@ -1,0 +1,78 @@
+"""What goes wrong, or is wanted otherwise, while a worker is being started."""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from holdfast.agents import background
+from holdfast.agents import supervisor as supervising
+from holdfast.agents.launching import Wish
+from holdfast.agents.preflight import preflight
+from holdfast.agents.supervisor import Supervisor
+from tests.support.arena import PLACE, end_exec_server
+
+WITHIN_S: Final = 20.0
+
+
+class Start:
+    """A supervisor, and one worker to be started by it that would run for long."""
+
+    def __init__(self, folder: Path, supervisor: Supervisor) -> None:
+        self.supervisor = supervisor
+        self.wish = Wish(
+            agent="shell", id="w", cwd=str(folder), env={"PATH": "/usr/bin:/bin"}, prompt="sleep 1000"
+        )
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Start]:
+    folder = Path(tempfile.mkdtemp(prefix="arena-", dir=PLACE))
+    supervisor = Supervisor(folder / "h")
+    await supervisor.open()
+    try:
+        yield Start(folder, supervisor)
+    finally:
+        await supervisor.aclose()
+        await end_exec_server(folder / "h")
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.parametrize("error", [TimeoutError(), OSError(28, "No space left on device")])
+async def test_a_start_that_fails_in_any_way_is_over(
+    start: Start, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    async def failing(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(background, "exec_server", failing)
+    with pytest.raises(type(error)):
+        await start.supervisor.run(start.wish)
+    worker = start.supervisor.find("w")
+    assert worker.done.is_set()
+    assert worker.status.failure == "launch"
+
+
+async def test_a_worker_that_is_stopped_while_it_starts_does_not_run_on(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow(*args: Any, **more: Any) -> Any:
+        reached.set()
+        await go_on.wait()
+        return await preflight(*args, **more)
+
+    monkeypatch.setattr(supervising, "preflight", slow)
+    async with asyncio.timeout(WITHIN_S), asyncio.TaskGroup() as group:
+        group.create_task(start.supervisor.run(start.wish))
+        await reached.wait()
+        worker = start.supervisor.find("w")
+        worker.stop()
+        go_on.set()
+        await worker.done.wait()
+    assert worker.status.failure == "killed"
