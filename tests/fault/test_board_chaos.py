@@ -3,18 +3,21 @@
 Hundreds of them: python -m tests.support.board_chaos --kills 300 --seed 1 (`make chaos`).
 """
 
+import json
 import os
+from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.support.board_chaos import VICTIMS, Rampage
+from tests.support.board_chaos import MOMENTS, VICTIMS, Rampage
 from tests.support.dispatch import Yard, yard_fixture
 
 __all__ = ["yard_fixture"]
 
 KILLS: Final = int(os.environ.get("HOLDFAST_TEST_KILLS", "25"))
 SEED: Final = 7
+RECORDED: Final = Path(__file__).parent / "board_chaos.json"
 
 
 @pytest.mark.timeout(600)  # it ends when all is done; a machine with much to do takes its time
@@ -23,3 +26,12 @@ async def test_whatever_is_killed_no_task_is_lost_none_done_twice_and_nothing_is
     await rampage.rage(KILLS)
     assert rampage.wrong == []
     assert {victim for victim, _ in rampage.kills} == VICTIMS.keys()
+
+
+def test_the_recorded_rampage_was_long_enough_and_found_nothing_wrong() -> None:
+    """`make chaos` writes it; docs/howto/run-tasks.md says what came of it."""
+    seeds = json.loads(RECORDED.read_text("utf-8"))["seeds"]
+    assert [seed["wrong"] for seed in seeds] == [[]] * len(seeds)
+    assert sum(seed["kills"] for seed in seeds) >= 300
+    for counted, known in (("victims", VICTIMS), ("moments", MOMENTS)):
+        assert {name for seed in seeds for name in seed[counted]} == known.keys()

@@ -14,6 +14,7 @@ from holdfast.agents import supervisor as supervising
 from holdfast.agents.launching import Wish
 from holdfast.agents.preflight import preflight
 from holdfast.agents.supervisor import Supervisor
+from holdfast.errors import UsageError
 from tests.support.arena import PLACE, end_exec_server
 
 WITHIN_S: Final = 20.0
@@ -76,3 +77,13 @@ async def test_a_worker_that_is_stopped_while_it_starts_does_not_run_on(
         go_on.set()
         await worker.done.wait()
     assert worker.status.failure == "killed"
+
+
+async def test_a_start_that_was_cut_short_before_there_was_a_record_can_be_made_again(start: Start) -> None:
+    (start.supervisor.book.folder("w") / "state" / "tmp").mkdir(parents=True)
+    worker = await start.supervisor.run(start.wish)
+    worker.stop(grace_s=0.0)
+    async with asyncio.timeout(WITHIN_S):
+        await worker.done.wait()
+    with pytest.raises(UsageError):
+        await start.supervisor.run(start.wish)

@@ -116,10 +116,9 @@ class Book:
             UsageError: there is one of this id.
         """
         folder = self.folder(record.id)
-        try:
-            (folder / "state" / "tmp").mkdir(mode=0o700, parents=True)
-        except FileExistsError:
-            raise UsageError(f"there is a worker {record.id} already") from None
+        if (folder / "record.json").exists():
+            raise UsageError(f"there is a worker {record.id} already")
+        (folder / "state" / "tmp").mkdir(mode=0o700, parents=True, exist_ok=True)  # of one cut short, perhaps
         self.write(record)
 
     def write(self, record: Record) -> None:
