@@ -270,3 +270,14 @@ def test_a_host_that_hangs_in_the_middle_of_a_change_does_not_hold_the_board(
         with pytest.raises(Unreachable):
             hanging.database.write(hang)
         assert [task.title for task in hanging.page("b").tasks] == ["done meanwhile"]
+
+
+def test_a_network_that_swallows_everything_is_noticed_unless_the_address_says_otherwise(server: str) -> None:
+    """The kernel does that, where it is told to: there is no such network on one machine."""
+    address = postgres.fresh(server)
+    for given, wanted in (("", "10"), ("&keepalives_idle=7", "7")):
+        database = board_postgres.PostgresDatabase(address + given)
+        try:
+            assert database._db.info.get_parameters()["keepalives_idle"] == wanted
+        finally:
+            database.close()

@@ -37,6 +37,7 @@ FEWEST, MOST = 6, 12  # tasks that are not done, while killing goes on
 MOMENT_S: Final = 4.0  # after that it is killed at whatever moment that is
 LOOK_S: Final = 0.01  # between looks for the moment
 NUDGE_S: Final = 0.3  # between changes that nobody but time would make
+VICTIM_S: Final = 20.0  # for a victim that is not there at the moment: another was killed just before
 LATER_S: Final = 0.25  # how long after the moment, at most
 SETTLE_S: Final = 240.0  # for the rest of the work once killing is over
 MAX_EVENTS: Final = 500
@@ -203,8 +204,11 @@ class Rampage:
             self._keep_going()
             await asyncio.sleep(LOOK_S)
         await asyncio.sleep(later)
-        if await self._killed(victim, which):
-            self.kills[victim, moment] += 1
+        until = time.monotonic() + VICTIM_S
+        while not (killed := await self._killed(victim, which)) and time.monotonic() < until:
+            self._keep_going()
+            await asyncio.sleep(LOOK_S)
+        self.kills[victim, moment] += killed
 
     async def _killed(self, victim: str, which: float) -> bool:
         home = self.yard.home

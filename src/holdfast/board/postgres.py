@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeVar
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 
 from holdfast.board import database
@@ -26,6 +27,13 @@ CONNECT_S: Final = 10
 LOCK_MS: Final = 30_000  # what a change waits for another one
 STALLED_MS: Final = 20_000  # a change whose host hangs or is cut off holds the board no longer than that
 TRIES: Final = 20  # of a change that others stand in the way of
+# A network that swallows everything is noticed in half a minute, not in the two hours of the kernel's own.
+_ALIVE: Final = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 4,
+    "tcp_user_timeout": 30_000,
+}
 CHANNEL: Final = "holdfast_board"
 _MIGRATING: Final = 0x686F6C64  # the advisory lock of whoever makes the tables
 _AGAIN: Final = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
@@ -98,7 +106,10 @@ class PostgresDatabase:
     def _connected(self) -> psycopg.Connection[Row]:
         with _told():
             connection = psycopg.connect(
-                self._url, autocommit=True, row_factory=dict_row, connect_timeout=CONNECT_S
+                make_conninfo("", **{**_ALIVE, **conninfo_to_dict(self._url)}),
+                autocommit=True,
+                row_factory=dict_row,
+                connect_timeout=CONNECT_S,
             )
             connection.execute(f"SET lock_timeout = {LOCK_MS}")
         return connection
