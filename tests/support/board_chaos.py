@@ -33,7 +33,7 @@ from tests.support.proc import Pid
 
 ORPHAN_S: Final = 10.0
 AT_ONCE: Final = 4  # runs
-FEWEST, MOST = 6, 12  # tasks that are not done, while killing goes on
+FEWEST, MOST = 6, 10  # tasks that are not done, while killing goes on
 MOMENT_S: Final = 4.0  # after that it is killed at whatever moment that is
 LOOK_S: Final = 0.01  # between looks for the moment
 NUDGE_S: Final = 0.3  # between changes that nobody but time would make
