@@ -186,3 +186,20 @@ async def test_a_start_that_was_cut_short_is_told_as_it_is(place: Place, point: 
         else:
             await until(await workers.find("w"), wanted)
     assert place.starts() == (point == "after-start")
+
+
+async def test_when_the_exec_server_dies_its_workers_are_lost_at_once_and_the_next_one_starts(
+    place: Place,
+) -> None:
+    """Sooner than a session is looked for: nobody listens any more, so there is nothing to find."""
+    async with Workers.connect(place.home) as workers:
+        worker = await place.run(workers, WORK)
+        await until(worker, "running(streaming)")
+        await end_listener(place.home / "exec.sock", signal.SIGKILL)
+        async with asyncio.timeout(WITHIN_S):
+            report = await worker.wait()
+        assert report["state"] == "lost"
+        assert "exec server is gone" in report["about"]
+        again = await place.run(workers, "true", name="again")
+        async with asyncio.timeout(WITHIN_S):
+            assert shown(await again.wait()) == "completed()"

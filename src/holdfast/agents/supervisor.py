@@ -27,6 +27,7 @@ from holdfast.agents.surroundings import Surroundings
 from holdfast.agents.worker import Worker, now
 from holdfast.client.environment import Environment
 from holdfast.client.process import Process
+from holdfast.client.recovery import State
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, SessionAttached, Unreachable
 
 log = logging.getLogger(__name__)
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 TICK_S: Final = 0.5  # how often a worker is looked at: a decision prompt is to be seen within 2 s
 RESUME_S: Final = 60.0  # how long the exec server may take to notice that our predecessor is gone
 MAX_ALIVE: Final = 200  # workers at once; more is a runaway caller
+_GONE: Final = "its exec server is gone, and with it what it owned"
 _CUT_SHORT: Final = "the supervisor died before it could start it"
 PROCESS: Final = "worker"  # each worker has a session of its own, and in it this one process
 
@@ -202,7 +204,7 @@ class Supervisor:
         try:
             environment = await self._resumed(record.session_id)
         except HoldfastError as exc:
-            worker.vanished(f"its exec server is gone, and with it what it owned: {exc}")
+            worker.vanished(f"{_GONE}: {exc}")
             return
         self._environments[record.id] = environment
         try:
@@ -263,11 +265,20 @@ class Supervisor:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
+            self._give_up_orphans()
             for worker in self.alive:
                 try:
                     worker.tick()
                 except Exception:
                     log.exception("a worker could not be looked at", extra={"agent": worker.record.agent})
+
+    def _give_up_orphans(self) -> None:
+        """When nobody listens any more the exec server is dead, and all that it owned: no use to dial on."""
+        lost = [id for id, one in self._environments.items() if one.state is State.RECOVERING]
+        if lost and not background.listens(self.book.home):
+            for id in lost:
+                self.workers[id].vanished(_GONE)
+                self._spawn(self._environments[id].aclose())
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -266,7 +266,9 @@ class Worker:
         self.end()
 
     def vanished(self, why: str) -> None:
-        """Nobody will ever say how it ended."""
+        """Nobody will ever say how it ended; unless somebody has."""
+        if self.done.is_set():
+            return
         self.add(Evidence(Source.EXIT, now(), Vanished(why), why))
         self.end()
 

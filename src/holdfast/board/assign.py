@@ -89,7 +89,7 @@ def holdup(task: Task, *, now_ms: int, waits_for: Sequence[str] = ()) -> str | N
         case Status.RUNNING:
             return "is running"
         case ended if ended in ENDS:
-            return f"is {ended}"
+            return f"is {ended}: {task.reason}" if task.reason else f"is {ended}"
     raise AssertionError("every status is above")
 
 

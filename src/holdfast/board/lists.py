@@ -21,6 +21,7 @@ OFFER_MS: Final = (
 )
 MAX_OFFERS: Final = 500  # hosts of one board
 SHOWN: Final = 50  # comments, runs, links and events of one task, the newest
+_AFTER_A_RUN: Final = (Status.FAILED, Status.HANDOFF_FAILED, Status.WAITING_SYSTEM)
 
 _PAGE: Final = "SELECT * FROM tasks WHERE board = :board"
 _FILTERS: Final = {
@@ -146,9 +147,13 @@ def stats(tx: Transaction, slug: str) -> Stats:
 
 
 def why(tx: Transaction, task_id: str) -> Reason:
-    """Why a task waits, or that it does not."""
+    """Why a task waits, or that it does not; and how its last run failed, if that is the cause."""
     found = task(tx, task_id)
-    return Reason(found.id, found.status, reasons(tx, found.board, [found])[found.id])
+    reason = reasons(tx, found.board, [found])[found.id]
+    last = runs(tx, task_id)[-1:] if found.status in _AFTER_A_RUN else []
+    if last and last[0].error:
+        reason = f"{reason}; its last run: {last[0].error}"
+    return Reason(found.id, found.status, reason)
 
 
 def reasons(tx: Transaction, slug: str, found: Iterable[Task]) -> dict[str, str]:

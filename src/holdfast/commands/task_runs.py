@@ -22,7 +22,8 @@ OUTPUT: Final = "output"
 END: Final = "end.json"
 MAX_LIVE: Final = 1 << 20  # bytes of what a live worker said, the end of it
 # Members of a worker's report that say what it is confined by, and how that showed.
-POLICY: Final = ("backend", "weakened", "network", "writable", "cwd", "environment", "denials", "unwatched")
+POLICY: Final = ("backend", "weakened", "network", "cwd", "writable", "environment", "denials", "unwatched")
+WORDS: Final = {"cwd": "writable", "writable": "also writable"}  # for people
 
 
 def _home(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path:
@@ -106,7 +107,9 @@ def policy(store: "Store", id: str, run: str | None, home: Path) -> dict[str, ob
         raise _nothing(chosen, "record of its worker")
     told = {name: report[name] for name in POLICY if name in report}
     text = [f"{chosen.id} {'is' if live else 'was'} confined by {told.get('backend') or 'nothing'}"]
-    text += [f"  {name}: {_words(value)}" for name, value in told.items() if name != "backend"]
+    text += [
+        f"  {WORDS.get(name, name)}: {_words(value)}" for name, value in told.items() if name != "backend"
+    ]
     return {"run": chosen.id, "live": live, "policy": told, "text": text}
 
 
