@@ -1,6 +1,7 @@
 """What goes wrong, or is wanted otherwise, while a worker is being started."""
 
 import asyncio
+import os
 import shutil
 import tempfile
 from collections.abc import AsyncIterator
@@ -11,10 +12,11 @@ import pytest
 
 from holdfast.agents import background
 from holdfast.agents import supervisor as supervising
+from holdfast.agents.evidence import Evidence, Source, Vanished
 from holdfast.agents.launching import Wish
 from holdfast.agents.preflight import preflight
 from holdfast.agents.supervisor import Supervisor
-from holdfast.errors import UsageError
+from holdfast.errors import ConnectionLost, UsageError
 from tests.support.arena import PLACE, end_exec_server
 
 WITHIN_S: Final = 20.0
@@ -24,7 +26,7 @@ class Start:
     """A supervisor, and one worker to be started by it that would run for long."""
 
     def __init__(self, folder: Path, supervisor: Supervisor) -> None:
-        self.supervisor = supervisor
+        self.folder, self.supervisor = folder, supervisor
         self.wish = Wish(
             agent="shell", id="w", cwd=str(folder), env={"PATH": "/usr/bin:/bin"}, prompt="sleep 1000"
         )
@@ -87,3 +89,27 @@ async def test_a_start_that_was_cut_short_before_there_was_a_record_can_be_made_
         await worker.done.wait()
     with pytest.raises(UsageError):
         await start.supervisor.run(start.wish)
+
+
+async def test_a_start_whose_worker_was_given_up_meanwhile_says_so_and_writes_nothing_more(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files are closed; the next ones that are opened get the same numbers."""
+    others: list[Any] = []
+
+    async def given_up(*_: Any, **__: Any) -> None:
+        worker = start.supervisor.find("w")
+        worker.vanished("its exec server is gone")
+        others.extend(open(start.folder / str(number), "w+b") for number in range(8))  # noqa: ASYNC230, SIM115
+        worker.add(Evidence(Source.DENIAL, 0.0, Vanished("more"), "more"))
+        raise ConnectionLost("gone")
+
+    monkeypatch.setattr(supervising, "preflight", given_up)
+    try:
+        with pytest.raises(ConnectionLost):
+            await start.supervisor.run(start.wish)
+        assert [os.pread(other.fileno(), 100, 0) for other in others] == [b""] * len(others)
+    finally:
+        for other in others:
+            other.close()
+    assert start.supervisor.find("w").status.state == "lost"

@@ -183,7 +183,10 @@ class Book:
 
 
 class Log:
-    """A file that is appended to and never larger than twice a bound: full, it becomes the one before."""
+    """A file that is appended to and never larger than twice a bound: full, it becomes the one before.
+
+    Closed, it takes nothing more: the number of its descriptor may be somebody else's by then.
+    """
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         self._path = path
@@ -192,6 +195,8 @@ class Log:
         self._size = os.fstat(self._fd).st_size
 
     def append(self, data: bytes) -> None:
+        if self._fd < 0:
+            return
         if self._size + len(data) > self._max_bytes:
             os.close(self._fd)
             os.replace(self._path, f"{self._path}.1")
@@ -201,14 +206,16 @@ class Log:
         self._size += len(data)
 
     def close(self) -> None:
-        os.close(self._fd)
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
     def _opened(self) -> int:
         return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 
 class Mark:
-    """A number in a file, written in place: whoever is killed leaves the old one or the new one."""
+    """A number in a file, written in place: whoever is killed leaves the old one or the new one. As above."""
 
     _FORMAT: Final = struct.Struct("<Q")
 
@@ -218,10 +225,13 @@ class Mark:
         self.value: int = self._FORMAT.unpack(found)[0] if len(found) == self._FORMAT.size else 0
 
     def set(self, value: int) -> None:
-        os.pwrite(self._fd, self._FORMAT.pack(value), 0)
+        if self._fd >= 0:
+            os.pwrite(self._fd, self._FORMAT.pack(value), 0)
 
     def close(self) -> None:
-        os.close(self._fd)
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
 def tail(path: Path, max_bytes: int) -> bytes:

@@ -261,7 +261,9 @@ class Worker:
         self.add(Evidence(Source.EXIT, now(), Exited(code, killed, cause), seen[:MAX_SEEN]), event.seq)
 
     def not_started(self, why: str) -> None:
-        """It never ran."""
+        """It never ran; unless it is known how it ended."""
+        if self.done.is_set():
+            return
         self.add(Evidence(Source.EXIT, now(), Exited(None, None, Failure.LAUNCH), why[:MAX_SEEN]))
         self.end()
 
