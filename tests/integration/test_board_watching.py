@@ -4,16 +4,20 @@ import contextlib
 import json
 import os
 import pty
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast.agents import background
 from holdfast.agents.sdk import Workers
 from holdfast.board.store import Store, open_store
 from holdfast.board.transitions import Move
+from tests.support.arena import end_exec_server, end_listener
 from tests.support.board_command import WAIT_S, Board
 from tests.support.boards import claimed, made
 
@@ -127,9 +131,19 @@ def test_what_a_run_left_is_shown(sqlite_board: Board, sqlite_store: Store) -> N
     assert "\x1b" not in on_a_terminal(sqlite_board, "task", "log", task.id)
 
 
+@contextlib.asynccontextmanager
+async def background_ended(home: Path) -> AsyncIterator[None]:
+    """What was started there in the background does not outlive this."""
+    try:
+        yield
+    finally:
+        await end_listener(background.supervisor_socket(home), signal.SIGTERM)
+        await end_exec_server(home)
+
+
 async def test_a_live_run_is_asked_for_at_the_supervisor(sqlite_board: Board, sqlite_store: Store) -> None:
     _, run = claimed(sqlite_store, made(sqlite_store).id)
-    async with Workers.connect(sqlite_board.home) as workers:
+    async with background_ended(sqlite_board.home), Workers.connect(sqlite_board.home) as workers:
         worker = await workers.run(
             "shell", cwd=str(sqlite_board.cwd), prompt="echo hello; read forever", id=run.id.replace("_", "-")
         )

@@ -1,7 +1,5 @@
 """Files of a board: attachments of a task, and what is kept of a run."""
 
-import hashlib
-
 from holdfast.board import ledger
 from holdfast.board.database import Transaction, row_of
 from holdfast.board.rows import MAX_ATTACHMENTS, MAX_FILE, MAX_KEPT, File, Task, file_name
@@ -14,7 +12,7 @@ def attach(tx: Transaction, task: Task, name: str, data: bytes, *, who: str, run
     Raises:
         Conflict: another file has this name.
     """
-    sha256 = hashlib.sha256(_bounded(data)).hexdigest()
+    sha256 = ledger.digest(_bounded(data))
     there = {file.name: file for file in listed(tx, task.id, None)}
     if name in there:
         if there[name].sha256 != sha256:
@@ -33,7 +31,7 @@ def keep(tx: Transaction, run_id: str, name: str, data: bytes) -> File:
     if row is None:
         raise NotFound(f"there is no run {run_id}")
     task = ledger.locked(tx, str(row["task_id"]))
-    sha256 = hashlib.sha256(_bounded(data)).hexdigest()
+    sha256 = ledger.digest(_bounded(data))
     there = {file.name: file for file in listed(tx, task.id, run_id)}
     if name in there and there[name].sha256 == sha256:
         return there[name]
@@ -55,7 +53,7 @@ def content(tx: Transaction, task_id: str, run_id: str | None, name: str) -> byt
     if row is None:
         raise NotFound(f"there is no file {name} of {run_id or task_id}")
     data = row["data"]
-    if not isinstance(data, bytes) or hashlib.sha256(data).hexdigest() != row["sha256"]:
+    if not isinstance(data, bytes) or ledger.digest(data) != row["sha256"]:
         raise StoreDamaged(
             f"the file {name} of {run_id or task_id} is damaged", remedy="holdfast board restore"
         )

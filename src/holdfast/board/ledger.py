@@ -1,7 +1,6 @@
 """What every verb of the board is made of: reading rows, moving a task, answering the same question once."""
 
-import hashlib
-import secrets
+import os
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -24,7 +23,7 @@ _SAVED: Final = (
 
 
 def new_id(kind: str) -> str:
-    return f"{kind}_{secrets.token_hex(6)}"
+    return f"{kind}_{os.urandom(6).hex()}"
 
 
 def locked(tx: Transaction, task_id: str) -> Task:
@@ -102,7 +101,13 @@ def release_children(tx: Transaction, parent: Task) -> None:
 
 def fingerprint(*parts: object) -> str:
     """Two questions are the same when this is."""
-    return hashlib.sha256(msgspec.json.encode(parts, order="deterministic")).hexdigest()
+    return digest(msgspec.json.encode(parts, order="deterministic"))
+
+
+def digest(data: bytes) -> str:
+    import hashlib  # many commands never need it, and all would wait for it
+
+    return hashlib.sha256(data).hexdigest()
 
 
 def once(tx: Transaction, scope: str, name: str, question: str, kind: type[S], answer: Callable[[], S]) -> S:

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import TypeVar
 
-from holdfast.board import boards, claims, files, lists, runs, transfer
+from holdfast.board import boards, claims, files, lists, runs
 from holdfast.board.assign import Busy, Capacity
 from holdfast.board.database import Database
 from holdfast.board.lists import Page, Reason, Stats
@@ -107,6 +107,8 @@ class Reader:
 
     def faults(self) -> list[str]:
         """What is wrong with the store, by recounting everything; empty when it is sound."""
+        from holdfast.board import transfer  # seldom asked for
+
         return self.database.faults() or self.database.read(transfer.faults)
 
     def changed(self, timeout_s: float) -> bool:

@@ -4,7 +4,6 @@ Everything a worker says carries its run and generation, and is refused unless t
 Safety never depends on a clock: a run whose lease is over is only stale once somebody has ended it.
 """
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
@@ -111,7 +110,7 @@ def link(tx: Transaction, ref: RunRef, envelope: str, parent: str, child: str) -
 
 def attach(tx: Transaction, ref: RunRef, envelope: str, name: str, data: bytes) -> File:
     """A file for the worker's own task."""
-    question = ledger.fingerprint("attach", name, hashlib.sha256(data).hexdigest())
+    question = ledger.fingerprint("attach", name, ledger.digest(data))
     return _said(
         *(tx, ref, envelope, question, File),
         lambda task, run: files.attach(tx, task, name, data, who=run.worker, run=run.id),

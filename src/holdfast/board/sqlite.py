@@ -7,7 +7,6 @@ grow to a tenth of a second, which under load leaves the file idle while everybo
 
 import contextlib
 import os
-import random
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -203,7 +202,7 @@ def _patiently(attempt: Callable[[], T]) -> T:
         except sqlite3.OperationalError as exc:
             if exc.sqlite_errorcode & 0xFF not in _BUSY or time.monotonic() > until:
                 raise
-        time.sleep(PAUSE_S * 2 * random.random())  # noqa: S311 - only so that writers do not march in step
+        time.sleep(PAUSE_S * 2 * os.urandom(1)[0] / 255)  # at random, so that writers do not march in step
 
 
 @contextlib.contextmanager

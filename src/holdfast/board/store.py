@@ -4,7 +4,7 @@ When a verb returns, what it did survives a crash; when it raises, nothing has c
 answer that was refused is written down. A store belongs to one thread.
 """
 
-import random
+import os
 from collections.abc import Sequence
 from typing import Final
 
@@ -181,7 +181,7 @@ class Store(Reader):
         metadata: JsonObject | None = None,
     ) -> Task:
         """The run ended without an answer; what follows is the retry policy's decision."""
-        jitter = random.random()  # noqa: S311 - spreads retries, keeps no secret
+        jitter = _jitter()
         return self.database.write(
             lambda tx: runs.fail(
                 tx, ref, failure, error=error, jitter=jitter, resets_ms=resets_ms, metadata=metadata
@@ -190,7 +190,7 @@ class Store(Reader):
 
     def expire(self, board: str) -> list[Task]:
         """End the runs whose lease is over; answers their tasks."""
-        jitter = random.random()  # noqa: S311 - spreads retries, keeps no secret
+        jitter = _jitter()
         return self.database.write(lambda tx: runs.expire(tx, board, jitter=jitter))
 
     # --- workers: every verb carries its run, and is refused once that does not hold the task
@@ -259,3 +259,8 @@ class Store(Reader):
         if isinstance(answer, Refusal):  # only now: that it was refused has been written down
             raise StaleRun(answer.refused)
         return answer
+
+
+def _jitter() -> float:
+    """From 0 to 1, to spread retries."""
+    return int.from_bytes(os.urandom(2), "big") / 65535

@@ -1,7 +1,6 @@
 """Which board a command is about: named by option, environment or project, or switched to by a person."""
 
 import os
-import tomllib
 from pathlib import Path
 from typing import Final
 
@@ -56,6 +55,8 @@ def _in_project(file: Path) -> str | None:
             text = opened.read(MAX_PROJECT + 1)
     except OSError:
         return None
+    import tomllib  # only where there is such a file
+
     try:
         name = tomllib.loads(text[:MAX_PROJECT].decode()).get("board")
     except ValueError:
