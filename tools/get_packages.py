@@ -11,6 +11,7 @@ PACKAGES: Final = {
     "bwrap": "bubblewrap",
     "less": "less",
     "node": "nodejs",
+    "pg_lsclusters": "postgresql",  # its server, which is not on the PATH
     "socat": "socat",
     "strace": "strace",
     "tmux": "tmux",
