@@ -40,9 +40,8 @@ class Subject(NamedTuple):
 
 
 BESIDE: Final = (lower(1, Side.HERMES),)
-WAITING: Final = (lower(1.5, Side.HERMES),)  # for one write to the disk, and little else, on both sides
 SUBJECTS: Final = (
-    Subject("create", "create", "ms", WAITING),
+    Subject("create", "create", "ms", BESIDE),
     Subject("claim", "claim", "ms", BESIDE),
     Subject("complete", "complete", "ms", BESIDE),
     Subject("page", "list page of 50", "ms", BESIDE),
