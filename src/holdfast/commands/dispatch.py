@@ -8,17 +8,12 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.commands.boarding import Verb, json_option, refuse, say, store_option
+from holdfast.commands.homeoption import home_option
 from holdfast.errors import HoldfastError, UsageError
 
 if TYPE_CHECKING:
     from holdfast.board.rows import Run
     from holdfast.dispatch.dispatcher import Plan
-
-
-def _home(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path:
-    from holdfast.home import default_home
-
-    return value or default_home()
 
 
 @click.command(cls=Verb)
@@ -36,12 +31,7 @@ def _home(_context: click.Context, _parameter: click.Parameter, value: Path | No
 @click.option(
     "--host", metavar="NAME", help="What this dispatcher is called [default: the machine and its home]."
 )
-@click.option(
-    "--home",
-    type=click.Path(path_type=Path),
-    callback=_home,
-    help="Where workers and workspaces are kept [default: $HOLDFAST_HOME, or below $XDG_STATE_HOME].",
-)
+@home_option
 @store_option
 @json_option
 def dispatch(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from holdfast.commands.boarding import Verb, with_store
+from holdfast.commands.homeoption import home_option
 from holdfast.commands.task_lines import run_line
 from holdfast.errors import NotFound, Unreachable
 
@@ -26,19 +27,7 @@ POLICY: Final = ("backend", "weakened", "network", "cwd", "writable", "environme
 WORDS: Final = {"cwd": "writable", "writable": "also writable"}  # for people
 
 
-def _home(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path:
-    from holdfast.home import default_home
-
-    return value or default_home()
-
-
 _run_option = click.option("--run", metavar="RUN", help="Of this one [default: the newest].")
-_home_option = click.option(
-    "--home",
-    type=click.Path(path_type=Path),
-    callback=_home,
-    help="Where workers are kept [default: $HOLDFAST_HOME, or below $XDG_STATE_HOME].",
-)
 
 
 @click.command(cls=Verb)
@@ -66,7 +55,7 @@ def runs(store: "Store", id: str) -> dict[str, object]:
 @click.command(cls=Verb)
 @click.argument("id")
 @_run_option
-@_home_option
+@home_option
 @with_store()
 def log(store: "Store", id: str, run: str | None, home: Path) -> dict[str, object]:
     """Print what a run said: what is kept of it, or while it runs here the end of its worker's log."""
@@ -96,7 +85,7 @@ def diff(store: "Store", id: str, run: str | None) -> dict[str, object]:
 @click.command(cls=Verb)
 @click.argument("id")
 @_run_option
-@_home_option
+@home_option
 @with_store()
 def policy(store: "Store", id: str, run: str | None, home: Path) -> dict[str, object]:
     """Say what the worker of a run is, or was, confined by, and what that refused."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
 
 import click
 
+from holdfast.commands.homeoption import home_option
 from holdfast.commands.oneline import OneLine, fail, printable
 from holdfast.errors import HoldfastError
 
@@ -41,18 +42,6 @@ def worker() -> None:
     """
 
 
-def _home(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path:
-    from holdfast.home import default_home
-
-    return value or default_home()
-
-
-_home_option = click.option(
-    "--home",
-    type=click.Path(path_type=Path),
-    callback=_home,
-    help="Where workers are kept [default: $HOLDFAST_HOME, or below $XDG_STATE_HOME].",
-)
 _json_option = click.option("--json", "as_json", is_flag=True, help="JSON with a stable schema.")
 
 
@@ -81,7 +70,7 @@ def _connected(
 
 def _about_one(command: Callable[Concatenate["Workers", P], Coroutine[Any, Any, int]]) -> Callable[..., None]:
     """A command that tells of the worker with this id."""
-    return click.argument("id")(_json_option(_home_option(_connected(command))))
+    return click.argument("id")(_json_option(home_option(_connected(command))))
 
 
 @worker.command("run", cls=OneLine)
@@ -114,7 +103,7 @@ def _about_one(command: Callable[Concatenate["Workers", P], Coroutine[Any, Any, 
 @click.option("--trace", is_flag=True, help="Explain mode: strace tells each refused call, reads too; slow.")
 @click.option("--detach", is_flag=True, help="Only start it.")
 @_json_option
-@_home_option
+@home_option
 @_connected
 async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...], **options: Any) -> int:
     """Start AGENT with a prompt and follow it to its end; the prompt of a `shell` is its script.
@@ -163,7 +152,7 @@ async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...],
 @worker.command("list", cls=OneLine)
 @click.option("--all", "ended", is_flag=True, help="Also those that have ended.")
 @_json_option
-@_home_option
+@home_option
 @_connected
 async def list_command(workers: "Workers", ended: bool, as_json: bool) -> int:
     """Show the workers and what each is doing."""
@@ -178,7 +167,7 @@ async def list_command(workers: "Workers", ended: bool, as_json: bool) -> int:
 @worker.command(cls=OneLine)
 @click.option("--until-ended", is_flag=True, help="Stop when every worker has ended.")
 @_json_option
-@_home_option
+@home_option
 @_connected
 async def watch(workers: "Workers", until_ended: bool, as_json: bool) -> int:
     """Show all workers as they change, those that want a person first. With --json a line for each change."""
@@ -241,7 +230,7 @@ async def wait(workers: "Workers", id: str, as_json: bool) -> int:
 @worker.command(cls=OneLine)
 @click.argument("id")
 @click.option("--bytes", "max_bytes", type=click.IntRange(1), default=64 * 1024, show_default=True)
-@_home_option
+@home_option
 @_connected
 async def logs(workers: "Workers", id: str, max_bytes: int) -> int:
     """Print the end of what a worker said, as it said it."""
@@ -257,7 +246,7 @@ async def logs(workers: "Workers", id: str, max_bytes: int) -> int:
 @click.argument("text", required=False)
 @click.option("--key", "keys", multiple=True, metavar="NAME", help="Press this key: enter, escape, ctrl-c …")
 @_json_option
-@_home_option
+@home_option
 @_connected
 async def send(workers: "Workers", id: str, text: str | None, keys: tuple[str, ...], as_json: bool) -> int:
     """Type TEXT into a worker's terminal and submit it, if the worker waits for that."""
@@ -274,7 +263,7 @@ async def send(workers: "Workers", id: str, text: str | None, keys: tuple[str, .
 @click.option("--deny", is_flag=True, help="Deny it.")
 @click.option("--request", metavar="REQUEST", help="Only if this is what it asks.")
 @_json_option
-@_home_option
+@home_option
 @_connected
 async def approve(
     workers: "Workers", id: str, option: str | None, deny: bool, request: str | None, as_json: bool
@@ -291,7 +280,7 @@ async def approve(
 @click.argument("id")
 @click.option("--grace", "grace_s", type=float, default=5.0, show_default=True, metavar="SECONDS")
 @_json_option
-@_home_option
+@home_option
 @_connected
 async def stop(workers: "Workers", id: str, grace_s: float, as_json: bool) -> int:
     """Ask a worker to end, then end it and everything below it."""
@@ -301,7 +290,7 @@ async def stop(workers: "Workers", id: str, grace_s: float, as_json: bool) -> in
 
 @worker.command(cls=OneLine)
 @click.argument("id")
-@_home_option
+@home_option
 def attach(home: Path, id: str) -> None:
     r"""Be at a worker's terminal; leave with Ctrl-\\ and it goes on."""
     from holdfast.agents.attaching import attach as look
@@ -315,7 +304,7 @@ def attach(home: Path, id: str) -> None:
 
 @worker.command(hidden=True)
 @click.option("--idle", "idle_s", type=float, default=600.0)
-@_home_option
+@home_option
 def supervise(home: Path, idle_s: float) -> None:
     """Be the supervisor of a home, as `worker run` starts it."""
     from holdfast.agents.background import ALREADY

@@ -1,0 +1,19 @@
+"""`--home`, as every command that has workers takes it."""
+
+from pathlib import Path
+
+import click
+
+
+def _given(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path:
+    from holdfast.home import default_home
+
+    return value or default_home()
+
+
+home_option = click.option(
+    "--home",
+    type=click.Path(path_type=Path),
+    callback=_given,
+    help="Where workers and workspaces are kept [default: $HOLDFAST_HOME, or below $XDG_STATE_HOME].",
+)
