@@ -125,18 +125,18 @@ def exported(tmp_path: Path) -> list[tuple[str, dict[str, Any]]]:
     return [(line["table"], line["row"]) for line in lines[1:-1]]
 
 
-@pytest.mark.parametrize("schema", [1, 2, 3])
+@pytest.mark.parametrize("schema", [1, 2, 3, 4])
 def test_an_export_says_truly_of_which_schema_it_is(tmp_path: Path, schema: int) -> None:
-    rows = ROWS if schema == 2 else exported(tmp_path)
+    rows = ROWS if schema == 3 else exported(tmp_path)
     with pytest.raises(InvalidRequest):
         restore(export(tmp_path / "other.jsonl", rows, schema), str(tmp_path / "new.db"))
 
 
 def test_a_file_that_was_changed_in_an_export_is_refused(tmp_path: Path) -> None:
     rows = exported(tmp_path)
-    restore(export(tmp_path / "same.jsonl", rows, 2), str(tmp_path / "same.db"))
+    restore(export(tmp_path / "same.jsonl", rows, 3), str(tmp_path / "same.db"))
     for table, row in rows:
         if table == "files":
             row["data"] = "aGVsbG8h"
     with pytest.raises(InvalidRequest):
-        restore(export(tmp_path / "changed.jsonl", rows, 2), str(tmp_path / "new.db"))
+        restore(export(tmp_path / "changed.jsonl", rows, 3), str(tmp_path / "new.db"))

@@ -95,6 +95,7 @@ def a_detail(
         events=[],
         results=list(results),
         files=[],
+        messages=[],
     )
 
 

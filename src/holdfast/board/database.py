@@ -123,6 +123,7 @@ def row_of(kind: type[T], row: Row) -> T:
 
 _JSON_COLUMNS: Final[Mapping[str, type]] = {
     "options": list[str],
+    "checks": list[str],
     "metadata": JsonObject,
     "payload": JsonObject,
 }

@@ -18,7 +18,8 @@ S = TypeVar("S", bound=msgspec.Struct)
 _SAVED: Final = (
     *("id", "version", "title", "body", "assignee", "status", "priority", "status_ms", "ended_ms", "run_id"),
     *("attempts", "max_attempts", "wake_ms", "question", "waiting_for", "reason", "result", "open_parents"),
-    *("workspace_kind", "workspace", "max_runtime_s"),
+    *("workspace_kind", "workspace", "max_runtime_s", "reviewer", "pool", "max_tokens", "max_cost"),
+    "acknowledged_ms",
 )
 
 
@@ -55,6 +56,7 @@ def moved(tx: Transaction, task: Task, move: Move, by: Actor, **changes: object)
         "options": [],
         "waiting_for": "",
         "reason": "",
+        "acknowledged_ms": None,
     }
     if by is Actor.PERSON and status in transitions.RELEASED | {Status.SCHEDULED}:
         cleared["attempts"] = 0  # whoever sends it back to work gives it a new budget
@@ -69,6 +71,7 @@ def save(tx: Transaction, task: Task) -> Task:
     row = tx.one(
         "task_save",
         options=msgspec.json.encode(task.options).decode(),
+        checks=msgspec.json.encode(task.checks).decode(),
         report_only=int(task.report_only),
         **values,
     )

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.board import assign, boards, files
 from holdfast.board.assign import Busy, Capacity
 from holdfast.board.database import Transaction, Value, row_of
-from holdfast.board.rows import Board, Comment, Detail, Event, Link, ParentResult, Run, Task
+from holdfast.board.rows import Board, Comment, Detail, Event, Link, Message, ParentResult, Run, Task
 from holdfast.board.transitions import Status
 from holdfast.errors import NotFound, UsageError
 
@@ -96,6 +96,7 @@ def detail(tx: Transaction, task_id: str) -> Detail:
         events=_newest(tx, "events_of_task", task_id, Event),
         results=[row_of(ParentResult, row) for row in tx.all("results_above", task=task_id, most=SHOWN)],
         files=files.listed(tx, task_id, None),
+        messages=_newest(tx, "messages_of_task", task_id, Message),
     )
 
 

@@ -27,6 +27,9 @@ MAX_FILE: Final = 4 << 20  # bytes: a file is kept in the database, and read and
 MAX_NAME: Final = 200  # characters of a file's name
 MAX_ATTACHMENTS: Final = 50  # of one task
 MAX_KEPT: Final = 20  # files of one run
+MAX_CHECKS: Final = 10  # commands that must succeed before a task is done
+MAX_TOKENS: Final = 10**12
+MAX_COST: Final = 10**12  # millionths of a dollar: a million dollars
 
 
 class WorkspaceKind(StrEnum):
@@ -75,6 +78,12 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     workspace: str = ""  # the directory or the repository
     max_runtime_s: int | None = None  # of one run
     report_only: bool = False  # the work is there: its next run only reports it
+    reviewer: str = ""  # who is asked when it is to be looked at; empty: anybody
+    checks: list[str] = []  # commands that must succeed in its workspace before it is done
+    pool: str = ""  # what its runs use up besides, which a cap can bound
+    max_tokens: int | None = None  # of all its runs together
+    max_cost: int | None = None  # likewise, in millionths of a dollar
+    acknowledged_ms: int | None = None  # when a person said that they know that it waits for them
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +108,11 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None
     workspace: str = ""  # where it works
     session: str = ""  # as the agent calls it, to go on later
+    tokens: int = 0  # as far as the agent says
+    cost: int = 0  # likewise, in millionths of a dollar
+    turns: int = 0
+    stuck: str = ""  # why it looks stuck, while it does
+    pool: str = ""
 
     @property
     def ref(self) -> "RunRef":
@@ -125,6 +139,21 @@ class Comment(msgspec.Struct, frozen=True, kw_only=True):
     body: str
     at_ms: int
     run_id: str | None
+    path: str = ""  # of a file in the workspace, with its line: what the comment is about
+    line: int | None = None
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """To the worker of a run; it has seen what it was handed once it says something after that."""
+
+    task_id: str
+    number: int
+    run_id: str
+    author: str
+    body: str
+    at_ms: int
+    delivered_ms: int | None
+    seen_ms: int | None
 
 
 class File(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,6 +202,7 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
     events: list[Event]
     results: list[ParentResult]
     files: list[File]
+    messages: list[Message]
 
 
 class _Wishes(msgspec.Struct, frozen=True, kw_only=True):
@@ -194,6 +224,11 @@ class NewTask(_Wishes, frozen=True, kw_only=True):
     workspace_kind: WorkspaceKind = WorkspaceKind.SCRATCH
     workspace: str = ""
     max_runtime_s: int | None = None
+    reviewer: str = ""
+    checks: tuple[str, ...] = ()
+    pool: str = ""
+    max_tokens: int | None = None
+    max_cost: int | None = None
 
     def __post_init__(self) -> None:
         """Raises UsageError when a value is out of its bounds."""
@@ -216,12 +251,24 @@ class NewTask(_Wishes, frozen=True, kw_only=True):
             raise UsageError(f"a workspace is a path of up to {MAX_PATH} characters")
         if self.max_runtime_s is not None and not 0 < self.max_runtime_s <= MAX_RUNTIME_S:
             raise UsageError(f"a run lasts 1 to {MAX_RUNTIME_S} seconds")
+        if any(len(name) > MAX_TITLE or "\0" in name for name in (self.reviewer, self.pool)):
+            raise UsageError(f"a reviewer or a pool has a name of at most {MAX_TITLE} characters")
+        if len(self.checks) > MAX_CHECKS or not all(check.strip() for check in self.checks):
+            raise UsageError(f"a task has at most {MAX_CHECKS} checks, and each is a command")
+        for check in self.checks:
+            bounded("check", check)
+        for what, most, bound in (("tokens", self.max_tokens, MAX_TOKENS), ("cost", self.max_cost, MAX_COST)):
+            if most is not None and not 0 < most <= bound:
+                raise UsageError(f"a bound of {what} is between 1 and {bound}")
 
     def asked(self) -> tuple[object, ...]:
         """For a fingerprint: as the first schema had it, and what came later only where it is used."""
         first = _Wishes(**{name: getattr(self, name) for name in _Wishes.__struct_fields__})
-        later = (self.workspace_kind, self.workspace, self.max_runtime_s)
-        return (first,) if later == (WorkspaceKind.SCRATCH, "", None) else (first, later)
+        second = (self.workspace_kind, self.workspace, self.max_runtime_s)
+        third = (self.reviewer, self.checks, self.pool, self.max_tokens, self.max_cost)
+        if third != ("", (), "", None, None):
+            return (first, second, third)
+        return (first,) if second == (WorkspaceKind.SCRATCH, "", None) else (first, second)
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True):
@@ -234,6 +281,11 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
     max_runtime_s: int | msgspec.UnsetType | None = msgspec.UNSET
     workspace_kind: WorkspaceKind | msgspec.UnsetType = msgspec.UNSET
     workspace: str | msgspec.UnsetType = msgspec.UNSET
+    reviewer: str | msgspec.UnsetType = msgspec.UNSET
+    checks: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
+    pool: str | msgspec.UnsetType = msgspec.UNSET
+    max_tokens: int | msgspec.UnsetType | None = msgspec.UNSET
+    max_cost: int | msgspec.UnsetType | None = msgspec.UNSET
 
     def members(self) -> list[str]:
         """What is given."""

@@ -62,6 +62,11 @@ def add(tx: Transaction, slug: str, new: NewTask, *, who: str, run: str | None =
         workspace_kind=new.workspace_kind,
         workspace=new.workspace,
         max_runtime_s=new.max_runtime_s,
+        reviewer=new.reviewer,
+        checks=msgspec.json.encode(new.checks).decode(),
+        pool=new.pool,
+        max_tokens=new.max_tokens,
+        max_cost=new.max_cost,
         now=tx.now_ms,
     )
     task = row_of(Task, row)
@@ -113,7 +118,14 @@ def comment(tx: Transaction, task: Task, body: str, *, who: str, run: str | None
     if not body.strip():
         raise UsageError("a comment says something")
     row = tx.row(
-        "comment_add", task=task.id, author=who, body=bounded("comment", body), now=tx.now_ms, run=run
+        "comment_add",
+        task=task.id,
+        author=who,
+        body=bounded("comment", body),
+        now=tx.now_ms,
+        run=run,
+        path="",
+        line=None,
     )
     made = row_of(Comment, row)
     tx.log(task.board, "commented", who, task=task.id, run=run, number=made.number)

@@ -1,6 +1,6 @@
 """A whole store as lines of JSON, out of one and into another, and what a sound store looks like.
 
-{"holdfast": "board", "schema": 2}
+{"holdfast": "board", "schema": 3}
 {"table": "boards", "row": {...}}
 ...
 {"end": true, "rows": 17, "sha256": "..."}       of all the lines before it
@@ -14,12 +14,12 @@ from typing import Final, TypeVar
 import msgspec
 
 from holdfast.board.database import Transaction, Value
-from holdfast.board.rows import Board, Comment, Event, File, Link, Run, Task
+from holdfast.board.rows import Board, Comment, Event, File, Link, Message, Run, Task
 from holdfast.errors import Conflict, InvalidRequest
 
 S = TypeVar("S", bound=msgspec.Struct)
 
-SCHEMA: Final = 2
+SCHEMA: Final = 3
 MAX_LINE: Final = 8 << 20  # bytes: the largest row is a file, in base64
 _BATCH: Final = 500  # rows read at once
 _BATCH_OF_FILES: Final = 4  # likewise, where each can be large
@@ -33,15 +33,23 @@ _TABLES: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "runs": (("id",), Run.__struct_fields__),
     "files": (("id",), (*File.__struct_fields__, _BINARY)),
     "comments": (("task_id", "number"), Comment.__struct_fields__),
+    "messages": (("task_id", "number"), Message.__struct_fields__),
     "answers": (("scope", "name"), ("scope", "name", "question", "answer", "at_ms")),
     "caps": (("board", "scope", "name"), ("board", "scope", "name", "most")),
     "events": (("board", "seq"), Event.__struct_fields__),
 }
-# What an export of the first schema does not have, and the database fills in.
-_ADDED: Final = {
-    "boards": {"paused", "archived"},
-    "tasks": {"workspace_kind", "workspace", "max_runtime_s", "report_only"},
-    "runs": {"workspace", "session"},
+# What came with a later schema: an export of an earlier one does not have it, and the database fills it in.
+_ADDED: Final[dict[int, dict[str, set[str]]]] = {
+    2: {
+        "boards": {"paused", "archived"},
+        "tasks": {"workspace_kind", "workspace", "max_runtime_s", "report_only"},
+        "runs": {"workspace", "session"},
+    },
+    3: {
+        "tasks": {"reviewer", "checks", "pool", "max_tokens", "max_cost", "acknowledged_ms"},
+        "runs": {"tokens", "cost", "turns", "stuck", "pool"},
+        "comments": {"path", "line"},
+    },
 }
 _WRONG: Final = {
     "wrong_counters": "its open parents are counted wrongly",
@@ -103,7 +111,7 @@ def import_lines(tx: Transaction, lines: Iterable[bytes]) -> int:
     first = next(source, b"")
     digest = hashlib.sha256(first)
     head = _decoded(first, _Head)
-    if head.holdfast != "board" or head.schema not in (1, SCHEMA):
+    if head.holdfast != "board" or not 1 <= head.schema <= SCHEMA:
         raise InvalidRequest("this is no export of a board that this Holdfast reads")
     for count, line in enumerate(source):
         if line.startswith(b'{"end"'):
@@ -135,7 +143,9 @@ def _rows(tx: Transaction) -> Iterator[tuple[str, dict[str, str | int | None]]]:
 
 def _insert(tx: Transaction, line: _Line, schema: int) -> None:
     _, known = _TABLES.get(line.table, ((), ()))
-    missing = _ADDED.get(line.table, set()) if schema == 1 else set()
+    missing = {
+        name for added, tables in _ADDED.items() if added > schema for name in tables.get(line.table, ())
+    }
     columns = [name for name in known if name not in missing]
     if set(line.row) != set(columns) or not columns:
         raise InvalidRequest(f"{line.table!r} is no table of a board, or has other columns")

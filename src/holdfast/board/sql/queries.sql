@@ -58,9 +58,10 @@ SELECT question, answer FROM answers WHERE scope = :scope AND name = :name;
 -- name: task_add
 INSERT INTO tasks (id, board, title, body, assignee, status, priority, created_by, created_by_run, created_ms, status_ms,
     open_parents, generation, attempts, max_attempts, wake_ms, options, waiting_for, reason, version, workspace_kind,
-    workspace, max_runtime_s)
+    workspace, max_runtime_s, reviewer, checks, pool, max_tokens, max_cost)
 VALUES (:id, :board, :title, :body, :assignee, :status, :priority, :created_by, :created_by_run, :now, :now,
-    :open_parents, 0, 0, :max_attempts, :wake_ms, '[]', '', '', 1, :workspace_kind, :workspace, :max_runtime_s)
+    :open_parents, 0, 0, :max_attempts, :wake_ms, '[]', '', '', 1, :workspace_kind, :workspace, :max_runtime_s,
+    :reviewer, :checks, :pool, :max_tokens, :max_cost)
 RETURNING *;
 
 -- name: task_get
@@ -74,7 +75,8 @@ UPDATE tasks SET assignee = :assignee, status = :status, status_ms = :status_ms,
     attempts = :attempts, wake_ms = :wake_ms, question = :question, options = :options, waiting_for = :waiting_for,
     reason = :reason, result = :result, open_parents = :open_parents, title = :title, body = :body, priority = :priority,
     max_attempts = :max_attempts, workspace_kind = :workspace_kind, workspace = :workspace, max_runtime_s = :max_runtime_s,
-    report_only = :report_only, version = version + 1
+    report_only = :report_only, reviewer = :reviewer, checks = :checks, pool = :pool, max_tokens = :max_tokens,
+    max_cost = :max_cost, acknowledged_ms = :acknowledged_ms, version = version + 1
 WHERE id = :id AND version = :version
 RETURNING *;
 
@@ -192,12 +194,16 @@ SELECT * FROM runs WHERE task_id = :task ORDER BY generation DESC LIMIT :most;
 SELECT count(*) AS count FROM answers WHERE scope = :scope;
 
 -- name: comment_add
-INSERT INTO comments (task_id, number, author, body, at_ms, run_id)
-VALUES (:task, (SELECT coalesce(max(number), 0) + 1 FROM comments WHERE task_id = :task), :author, :body, :now, :run)
+INSERT INTO comments (task_id, number, author, body, at_ms, run_id, path, line)
+VALUES (:task, (SELECT coalesce(max(number), 0) + 1 FROM comments WHERE task_id = :task), :author, :body, :now, :run,
+    :path, :line)
 RETURNING *;
 
 -- name: comments_of_task
 SELECT * FROM comments WHERE task_id = :task ORDER BY number DESC LIMIT :most;
+
+-- name: messages_of_task
+SELECT * FROM messages WHERE task_id = :task ORDER BY number DESC LIMIT :most;
 
 -- name: file_put
 INSERT INTO files (id, task_id, run_id, name, size, sha256, author, at_ms, data)
