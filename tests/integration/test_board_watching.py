@@ -186,12 +186,12 @@ def on_a_terminal(board: Board, *args: str) -> str:
 
 def test_people_get_tables_with_reasons_on_a_terminal(sqlite_board: Board, sqlite_store: Store) -> None:
     task = made(sqlite_store, "red \x1b[31m [bold]x")
-    claimed(sqlite_store, made(sqlite_store, "runs").id)
+    running, _ = claimed(sqlite_store, made(sqlite_store, "runs").id)
     text = on_a_terminal(sqlite_board, "task", "list", "--board", "b")
     assert "why" in text.splitlines()[0]
     assert "waits to be claimed" in text
     assert "[bold]x" in text
     assert "\x1b[31m [" not in text
     assert "why" not in sqlite_board.run("task", "list", "--board", "b").stdout
-    assert "coder" in on_a_terminal(sqlite_board, "task", "runs", str(sqlite_store.page("b").tasks[0].id))
+    assert "coder" in on_a_terminal(sqlite_board, "task", "runs", running.id)
     assert sqlite_board.answer("task", "list", "--board", "b")["reasons"] == {task.id: "waits to be claimed"}

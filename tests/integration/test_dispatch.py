@@ -5,13 +5,14 @@ import shlex
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from holdfast.board.transitions import Move, Status
-from holdfast.dispatch import dispatcher
+from holdfast.dispatch import dispatcher, workspace
 from tests.support.dispatch import Yard, yard_fixture
 
 __all__ = ["yard_fixture"]
@@ -252,6 +253,15 @@ async def test_a_worktree_is_made_outside_and_its_changes_are_told(yard: Yard) -
     assert b"holdfast" not in diff
     assert b"COMMITTED" not in yard.store.file(task.id, run.id, "output")
     assert (repository / "a.txt").read_text("utf-8") == "old\n"
+
+
+async def test_many_worktrees_of_one_repository_are_made_at_once(yard: Yard) -> None:
+    repository = yard.repository({"a.txt": "old\n"})
+    wish = {"workspace_kind": "worktree", "workspace": str(repository)}
+    tasks = [yard.create("true", **wish) for _ in range(16)]
+    with ThreadPoolExecutor(len(tasks)) as pool:
+        made = list(pool.map(lambda task: workspace.prepare(yard.home, task), tasks))
+    assert all((space.path / "a.txt").read_text("utf-8") == "old\n" for space in made)
 
 
 async def test_the_workspace_of_an_archived_task_is_removed_unless_work_would_be_lost(yard: Yard) -> None:

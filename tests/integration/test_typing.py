@@ -46,6 +46,13 @@ class Worker:
             assert time.monotonic() < deadline
             self.pump(0.02)
 
+    def until_it_takes_pastes(self) -> None:
+        """It says so before it waits, but what it says may still be on its way."""
+        deadline = time.monotonic() + watched.WAIT_S
+        while not self.reader.bracketed_paste:
+            assert time.monotonic() < deadline
+            self.pump(0.02)
+
     def until_shown(self, text: str) -> None:
         deadline = time.monotonic() + watched.WAIT_S
         while text not in (shown := self.pump(0.02)):
@@ -71,8 +78,8 @@ def test_a_paste_reaches_a_line_editor_and_is_submitted(tmp_path: Path) -> None:
     with watched.started(shell, tmp_path) as (child, master):
         worker = Worker(child.pid, master)
         worker.until_it_waits()
-        text = pasted("echo sum=$((40+2))", bracketed=worker.reader.bracketed_paste, canonical=False)
-        assert worker.reader.bracketed_paste
+        worker.until_it_takes_pastes()
+        text = pasted("echo sum=$((40+2))", bracketed=True, canonical=False)
         assert worker.send(text) is Outcome.SUBMITTED
         worker.until_shown("sum=42")
 

@@ -19,6 +19,7 @@ def anyio_backend() -> str:
 async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
     binary = requires_codex()
     home = tmp_path / "server"
-    launch = holdfast_server(home) if request.param == "ours" else codex_server(binary, home)
+    ours = request.param == "ours"
+    launch = holdfast_server(home) if ours else codex_server(binary, home)
     async with launch as server:
-        yield Stage(CodexClient(binary, tmp_path), server)
+        yield Stage(CodexClient(binary, tmp_path), server, ours=ours)

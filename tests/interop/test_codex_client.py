@@ -267,3 +267,5 @@ async def test_a_lying_server_is_found_out(stage: Stage) -> None:
         [e for e in recorder.entries if e.method != "process/output"],
     ):
         assert broken_rules(spoiled)
+        assert broken_rules(spoiled, sorted_by_client=True)
+    assert broken_rules(reversed(recorder.entries))

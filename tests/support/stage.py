@@ -18,9 +18,10 @@ EVENT_LIMIT_S: Final = 10.0
 class Stage:
     """A client, a server, and a recorder between them."""
 
-    def __init__(self, client: CodexClient, server: ServerProcess) -> None:
+    def __init__(self, client: CodexClient, server: ServerProcess, *, ours: bool) -> None:
         self.client = client
         self.server = server
+        self._ours = ours
         self.workspace = client.workspace
         self._recorder: Recorder | None = None
 
@@ -45,7 +46,7 @@ class Stage:
             self.client.configure(model.url, features=features, more=config)
             self._recorder = recorder
             yield model, recorder
-        problems = broken_rules(recorder.entries)
+        problems = broken_rules(recorder.entries, sorted_by_client=not self._ours)
         assert not problems, f"{len(problems)} broken rules, such as {problems[:3]}"[:2000]
         assert recorder.connections == connections, f"{recorder.connections} connections"
 

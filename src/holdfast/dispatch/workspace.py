@@ -7,9 +7,12 @@ The record is written first: whoever is killed in between finds out from it what
 """
 
 import contextlib
+import fcntl
 import os
 import secrets
 import subprocess
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,6 +23,7 @@ from holdfast.board.rows import Task, WorkspaceKind
 from holdfast.errors import NotFound, OperationFailed, UsageError
 
 GIT_S: Final = 120.0  # a checkout of a large repository on a busy disk
+TURN_S: Final = 0.02  # between attempts to be alone with a repository
 MAX_SAID: Final = 300  # characters of git's own words in an error
 
 
@@ -171,15 +175,50 @@ def give_back(made: Made, path: Path) -> None:
     Raises:
         OperationFailed: git does not do it.
     """
-    _git(made.repository, "worktree", "remove", "--force", str(path))
-    _git(made.repository, "branch", "--quiet", "-D", made.branch)
+    with _alone(made.repository):
+        _git(made.repository, "worktree", "remove", "--force", str(path))
+        _git(made.repository, "branch", "--quiet", "-D", made.branch)
 
 
 def _check_out(made: Made, path: Path) -> None:
-    _git(made.repository, "worktree", "prune")
-    known = _git(made.repository, "branch", "--list", made.branch).strip()
-    words = [str(path), made.branch] if known else ["-b", made.branch, str(path), made.base]
-    _git(made.repository, "worktree", "add", "--quiet", *words)
+    with _alone(made.repository):
+        _git(made.repository, "worktree", "prune")
+        known = _git(made.repository, "branch", "--list", made.branch).strip()
+        words = [str(path), made.branch] if known else ["-b", made.branch, str(path), made.base]
+        _git(made.repository, "worktree", "add", "--quiet", *words)
+
+
+@contextlib.contextmanager
+def _alone(repository: str) -> Iterator[None]:
+    """Of all dispatchers on this host: one git fails over the worktree that another is just making.
+
+    Raises:
+        OperationFailed: others are at it for too long.
+    """
+    shared = _git(repository, "rev-parse", "--path-format=absolute", "--git-common-dir").strip()
+    try:
+        fd = os.open(shared, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as exc:
+        raise OperationFailed(f"cannot open {shared}: {exc.strerror}") from None
+    try:
+        until = time.monotonic() + GIT_S
+        while not _locked(fd):
+            if time.monotonic() > until:
+                raise OperationFailed(f"others make worktrees of {repository} for more than {GIT_S:.0f} s")
+            time.sleep(TURN_S)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks: whoever collides tries again later
+        return True
+    return True
 
 
 def _git(repository: str, *words: str) -> str:
