@@ -211,7 +211,7 @@ async def test_a_paused_board_starts_nothing_and_a_drained_dispatcher_leaves(yar
 
 
 async def test_there_are_never_more_runs_than_asked_for(yard: Yard) -> None:
-    tasks = [yard.create("until [ -e go ]; do sleep 0.05; done") for _ in range(2)]
+    tasks = [yard.create("until [ -e go ]; do sleep 0.05; done", priority=order) for order in (1, 0)]
     async with yard.dispatching(most=1):
         await yard.when(lambda: Path(yard.home, "board", tasks[0].id).is_dir())
         assert yard.store.task(tasks[1].id).status is Status.READY
