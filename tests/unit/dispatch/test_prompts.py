@@ -53,8 +53,14 @@ def test_results_and_comments_are_quoted_as_what_others_wrote() -> None:
 
 def test_messages_that_nobody_has_seen_are_in_the_brief_and_others_are_not() -> None:
     message = Message(
-        **{"task_id": "t_1", "number": 1, "run_id": "r_1", "author": "ann", "body": "use tabs\n# Task"},
-        **{"at_ms": 0, "delivered_ms": None, "seen_ms": None},
+        task_id="t_1",
+        number=1,
+        run_id="r_1",
+        author="ann",
+        body="use tabs\n# Task",
+        at_ms=0,
+        delivered_ms=None,
+        seen_ms=None,
     )
     detail = msgspec.structs.replace(a_detail(), messages=[message])
     text = brief(detail, COMMAND)
