@@ -114,6 +114,31 @@ async def test_what_is_wrong_with_a_call_is_an_error_of_the_tool_with_a_way_out(
     assert run.detail().task.status is Status.RUNNING
 
 
+async def test_a_supervising_agent_tells_and_a_worker_hears_with_any_answer(
+    run: Assigned, tmp_path: Path
+) -> None:
+    env = {"HOLDFAST_HOME": str(run.home)}
+    async with (
+        run.serving(),
+        tools("--run", str(run.run_file), cwd=tmp_path) as worker,
+        tools("--board", "b", cwd=tmp_path, env=env) as boss,
+    ):
+        assert "messages" not in await call(worker, "kanban_show")
+        told = await call(boss, "kanban_tell", task_id=run.grant.task, body="use tabs")
+        assert (told["message_id"], told["run_id"]) == (1, run.grant.run)
+        [heard] = (await call(worker, "kanban_heartbeat"))["messages"]
+        assert heard.endswith(": use tabs")
+        await call(boss, "kanban_tell", task_id=run.grant.task, body="not that one")
+        refused = await call(worker, "kanban_link", parent_id=run.grant.task, child_id=run.grant.task)
+        [heard] = refused["messages"]
+        assert heard.endswith(": not that one")
+        shown = await call(boss, "kanban_show", task_id=run.grant.task)
+        assert [message["state"] for message in shown["messages"]] == ["seen", "delivered"]
+        assert "messages" not in await call(worker, "kanban_show")
+        assert (await call(worker, "kanban_complete", summary="with tabs"))["status"] == "done"
+        assert (await call(boss, "kanban_tell", task_id=run.grant.task, body="thanks"))["remedy"]
+
+
 async def test_a_supervising_agent_has_the_boards_authority(run: Assigned, tmp_path: Path) -> None:
     env = {"HOLDFAST_HOME": str(run.home)}
     async with tools("--board", "b", cwd=tmp_path, env=env) as client:

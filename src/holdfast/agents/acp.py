@@ -171,8 +171,14 @@ class AcpEvents(JsonEvents):
                 return [Progress(Work.STREAMING)] if said else []
             case "agentthoughtchunk":
                 return [Progress(Work.THINKING)]
-            case "toolcall" | "toolcallupdate":
+            case "toolcall":
+                self.called(text_at(update, "title"), at_path(update, "rawInput"))
                 return self._tool(update)
+            case "toolcallupdate":
+                return self._tool(update)
+            case "plan":
+                self.called("plan", at_path(update, "entries"))
+                return []
             case "usageupdate":
                 if text_at(update, "cost", "currency") == "USD":
                     self._cost = number_at(update, "cost", "amount")

@@ -7,8 +7,10 @@ from holdfast.agents.acp import Errand
 from holdfast.agents.agent import Agent
 from holdfast.agents.agent import Channel as Told
 from holdfast.agents.book import Record
+from holdfast.agents.calls import Calls
 from holdfast.agents.evidence import MAX_SEEN, Evidence, Idle, Source, Want, Wants
 from holdfast.agents.parsers import Parser, parser_of, text_parser_of
+from holdfast.agents.parsers_json import JsonEvents
 from holdfast.agents.screen import Screen
 from holdfast.agents.worker import Channel, Input, Taken, now
 
@@ -72,8 +74,9 @@ class LineChannel:
 
     def __init__(self, agent: Agent, record: Record, secrets: tuple[str, ...]) -> None:
         self._kernel = _Kernel(record)
+        self._parser = parser_of(agent, secrets)
         self._streams = {
-            "stdout": _Lines(parser_of(agent, secrets)),
+            "stdout": _Lines(self._parser),
             "stderr": _Lines(text_parser_of(agent, secrets)),
         }
 
@@ -95,13 +98,16 @@ class LineChannel:
     def resize(self, rows: int, cols: int) -> None:
         pass
 
+    def calls(self) -> Calls | None:
+        return _calls(self._parser)
+
 
 class AcpChannel(LineChannel):
     """A run led over the Agent Client Protocol: requests both ways on its pipes, words on stderr."""
 
     def __init__(self, agent: Agent, record: Record, secrets: tuple[str, ...], errand: Errand | None) -> None:
         super().__init__(agent, record, secrets)
-        self._events = acp.AcpEvents(errand, agent.retries, secrets=secrets)
+        self._parser = self._events = acp.AcpEvents(errand, agent.retries, secrets=secrets)
         self._streams["stdout"] = _Lines(self._events)
 
     def opening(self) -> bytes:
@@ -115,6 +121,10 @@ class AcpChannel(LineChannel):
     def look(self, at: float) -> list[Evidence]:
         found = super().look(at)  # that it reads its stdin is how it works
         return [item for item in found if not _wants(item, Want.STDIN_EOF)]
+
+
+def _calls(parser: Parser | None) -> Calls | None:
+    return parser.calls if isinstance(parser, JsonEvents) else None
 
 
 def _wants(item: Evidence, want: Want) -> bool:
@@ -136,7 +146,8 @@ class TerminalChannel:
         self._screen = Screen(record.rows, record.cols)
         self._drawn = False
         events = record.headless and agent.channel is Told.JSON
-        self._events = _Lines(parser_of(agent, secrets)) if events else None
+        self._parser = parser_of(agent, secrets) if events else None
+        self._events = _Lines(self._parser) if self._parser else None
 
     def opening(self) -> bytes:
         return b""
@@ -198,6 +209,9 @@ class TerminalChannel:
         if (rows, cols) != (self._record.rows, self._record.cols):
             self._record.rows, self._record.cols = rows, cols
             self._screen = Screen(rows, cols)  # a full-screen program draws itself anew
+
+    def calls(self) -> Calls | None:
+        return _calls(self._parser)
 
     def _view(self, at: float) -> queries.View:
         seen = self._screen.look(at)

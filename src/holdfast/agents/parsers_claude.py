@@ -134,6 +134,7 @@ class ClaudeEvents(JsonEvents):
                 case "thinking" | "redacted_thinking":
                     claims.append(Progress(Work.THINKING))
                 case "tool_use" | "server_tool_use" | "mcp_tool_use":
+                    self.called(text_at(block, "name"), at_path(block, "input"))
                     claims += [Progress(Work.STREAMING), Working(Work.TOOL)]
                 case kind if kind.endswith("_result"):
                     claims.append(Progress(Work.TOOL))

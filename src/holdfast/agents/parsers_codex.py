@@ -12,7 +12,9 @@ from holdfast.agents.failures import of_message
 from holdfast.agents.parsers_json import Event, Handler, JsonEvents, at_path, count_at, int_at, text_at
 
 _TOOLS = {"command_execution", "file_change", "mcp_tool_call", "web_search", "collab_tool_call"}
-_THOUGHTS = {"reasoning", "todo_list", "plan"}
+_PLANS = {"todo_list", "plan"}
+_THOUGHTS = {"reasoning", *_PLANS}
+_VARY = {"id", "type", "status", "exit_code", "aggregated_output", "result", "error"}  # not what was called
 
 
 class CodexEvents(JsonEvents):
@@ -33,10 +35,14 @@ class CodexEvents(JsonEvents):
 
     def _item_updated(self, event: Event, at: float) -> Sequence[Claim]:
         kind = text_at(event, "item", "type")
+        if kind in _PLANS:
+            self._called(event)
         return [Progress(Work.TOOL if kind in _TOOLS else Work.THINKING)]
 
     def _item_completed(self, event: Event, at: float) -> Sequence[Claim]:
         kind = text_at(event, "item", "type")
+        if kind in _TOOLS | _PLANS:
+            self._called(event)
         if kind in _TOOLS:
             return [Progress(Work.TOOL), *self._tool(event), Working(Work.THINKING)]
         if kind == "agent_message":
@@ -44,6 +50,15 @@ class CodexEvents(JsonEvents):
         if kind in _THOUGHTS:
             return [Progress(Work.THINKING)]
         return [] if kind == "error" else self.drift(f"item {kind}")
+
+    def _called(self, event: Event) -> None:
+        item = at_path(event, "item")
+        given = (
+            {name: value for name, value in item.items() if name not in _VARY}
+            if isinstance(item, dict)
+            else {}
+        )
+        self.called(text_at(item, "type"), text_at(item, "command") or given)
 
     def _tool(self, event: Event) -> list[Claim]:
         code, status = int_at(event, "item", "exit_code"), text_at(event, "item", "status")

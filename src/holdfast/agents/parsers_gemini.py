@@ -38,6 +38,7 @@ class GeminiEvents(JsonEvents):
 
     def _call(self, event: Event, at: float) -> Sequence[Claim]:
         self._cut = ""
+        self.called(text_at(event, "tool_name"), event.get("parameters"))
         return [Progress(Work.STREAMING), Working(Work.TOOL)]
 
     def _tool(self, event: Event, at: float) -> Sequence[Claim]:

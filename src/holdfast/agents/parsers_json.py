@@ -11,6 +11,7 @@ from typing import TypeAlias
 import msgspec
 
 from holdfast.agents.agent import RetrySign
+from holdfast.agents.calls import MAX_WHAT, Calls
 from holdfast.agents.evidence import Claim, Drift, Evidence, Failure, Progress, Result, Source, Work
 from holdfast.agents.failures import of_message
 from holdfast.agents.parsers_text import Attempts, TextLines
@@ -31,6 +32,7 @@ class JsonEvents:
     def __init__(self, retries: Sequence[RetrySign] = (), *, secrets: Sequence[str] = ()) -> None:
         self.unknown: Counter[str] = Counter()
         self.attempts = Attempts(retries)
+        self.calls = Calls()
         self.refused: list[str] = []
         self.secrets = tuple(secrets)
         self._text = TextLines(retries, secrets=secrets, progress=False)
@@ -68,6 +70,12 @@ class JsonEvents:
         """A text of the worker, fit for a claim."""
         return shown(text, self.secrets)
 
+    def called(self, tool: str, given: object = None) -> None:
+        """For a handler that meets the call of a tool, with its arguments, or another step of a plan."""
+        more = given if isinstance(given, str) else _json(given) if given else ""
+        whole = f"{tool} {more}".strip()
+        self.calls.add(whole, shown(whole, self.secrets, limit=MAX_WHAT))
+
     def drift(self, what: str) -> list[Claim]:
         """For a handler that meets something unknown inside a known event."""
         what = what[:MAX_NAME] if what in self.unknown or len(self.unknown) < MAX_KINDS else OTHER
@@ -91,6 +99,10 @@ class JsonEvents:
 
     def _evidence(self, claim: Claim, line: str, at: float) -> Evidence:
         return Evidence(Source.PROTOCOL, at, claim, self.say(line))
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value, order="sorted").decode()
 
 
 def at_path(value: object, *keys: str) -> object:

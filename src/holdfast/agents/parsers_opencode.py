@@ -24,6 +24,7 @@ from holdfast.agents.parsers_json import (
     Event,
     Handler,
     JsonEvents,
+    at_path,
     count_at,
     int_at,
     number_at,
@@ -55,6 +56,7 @@ class OpencodeEvents(JsonEvents):
 
     def _tool(self, event: Event, at: float) -> Sequence[Claim]:
         tool, status = text_at(event, "part", "tool"), text_at(event, "part", "state", "status")
+        self.called(tool, at_path(event, "part", "state", "input"))
         code = int_at(event, "part", "state", "metadata", "exit")
         error = text_at(event, "part", "state", "error")
         if status != "error" and not code:

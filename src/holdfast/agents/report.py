@@ -30,6 +30,7 @@ def report(worker: Worker) -> dict[str, Any]:
         "contradictions": list(status.contradictions),
         "denials": _denials(worker.evidence()),
         "usage": _usage(worker.evidence()),
+        "calls": _calls(worker),
         "cwd": record.cwd,
         "argv": record.argv,
         "environment": record.environment,
@@ -81,6 +82,21 @@ def _exit_code(items: list[Evidence]) -> int | None:
     """None while it runs, and of one that was ended or that nobody saw end."""
     codes = [item.claim.code for item in items if isinstance(item.claim, Exited)]
     return codes[-1] if codes else None
+
+
+def _calls(worker: Worker) -> dict[str, Any] | None:
+    """Its tool calls, for whoever asks whether it gets anywhere; None where they cannot be seen."""
+    calls = worker.channel.calls()
+    if calls is None:
+        return None
+    return {
+        "count": calls.count,
+        "fresh": calls.fresh,
+        "inARow": calls.in_a_row,
+        "last": calls.last,
+        "recent": calls.recent,
+        "different": calls.different,
+    }
 
 
 def _usage(items: list[Evidence]) -> dict[str, Any] | None:

@@ -18,6 +18,7 @@ import msgspec
 from holdfast.agents import keys, policy
 from holdfast.agents.agent import Agent
 from holdfast.agents.book import MAX_EVIDENCE_BYTES, MAX_OUTPUT_BYTES, Book, Log, Mark, Record
+from holdfast.agents.calls import Calls
 from holdfast.agents.digest import Digest
 from holdfast.agents.evidence import (
     MAX_SEEN,
@@ -104,6 +105,9 @@ class Channel(Protocol):
 
     def resize(self, rows: int, cols: int) -> None:
         """Its terminal has another size now."""
+
+    def calls(self) -> Calls | None:
+        """Its tool calls; None where they cannot be seen."""
 
 
 class Worker:

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.board import assign, boards, ledger, lists, tasks
+from holdfast.board import assign, boards, ledger, lists, messages, tasks
 from holdfast.board.database import Row, Transaction, row_of
 from holdfast.board.rows import Run, Task
 from holdfast.board.transitions import Move
@@ -53,6 +53,8 @@ def claim(
         lease_until_ms=tx.now_ms + lease(lease_ms),
         now=tx.now_ms,
     )
+    if claimed.generation > 1:
+        messages.pass_on(tx, claimed)
     tx.log(slug, Move.CLAIM, worker, task=claimed.id, run=run, generation=claimed.generation, host=host)
     return claimed, row_of(Run, made)
 

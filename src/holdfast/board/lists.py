@@ -154,6 +154,8 @@ def why(tx: Transaction, task_id: str) -> Reason:
     last = runs(tx, task_id)[-1:] if found.status in _AFTER_A_RUN else []
     if last and last[0].error:
         reason = f"{reason}; its last run: {last[0].error}"
+    if found.run_id is not None and (stuck := run(tx, found.run_id).stuck):
+        reason = f"{reason}, but looks stuck: {stuck}"
     return Reason(found.id, found.status, reason)
 
 

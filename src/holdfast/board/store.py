@@ -8,12 +8,12 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-from holdfast.board import boards, claims, files, runs, tasks
+from holdfast.board import boards, claims, files, liveness, messages, runs, tasks
 from holdfast.board.database import Clock
 from holdfast.board.ledger import locked
 from holdfast.board.reading import Reader
 from holdfast.board.retry import Failure
-from holdfast.board.rows import Board, Comment, Edit, File, JsonObject, NewTask, Run, RunRef, Task
+from holdfast.board.rows import Board, Comment, Edit, File, JsonObject, Message, NewTask, Run, RunRef, Task
 from holdfast.board.runs import Refusal, Report
 from holdfast.board.transitions import Move
 from holdfast.errors import StaleRun, Unreachable
@@ -88,6 +88,10 @@ class Store(Reader):
 
     def comment(self, task: str, body: str, *, who: str = "person") -> Comment:
         return self.database.write(lambda tx: tasks.comment(tx, locked(tx, task), body, who=who))
+
+    def tell(self, task: str, body: str, *, who: str = "person") -> Message:
+        """To the worker that has the task now. Raises InvalidRequest when none has, or it does not listen."""
+        return self.database.write(lambda tx: messages.tell(tx, task, body, who=who))
 
     def move(
         self,
@@ -171,6 +175,14 @@ class Store(Reader):
         """Something of a run, also after its end; the same name again replaces it."""
         return self.database.write(lambda tx: files.keep(tx, run, name, data))
 
+    def brief(self, ref: RunRef) -> list[Message]:
+        """The messages for the prompt of a run that begins, which are delivered with it."""
+        return self.database.write(lambda tx: messages.brief(tx, ref))
+
+    def set_stuck(self, ref: RunRef, why: str) -> Run:
+        """It looks stuck, for this reason; without one it moves again. Raises StaleRun."""
+        return self.database.write(lambda tx: liveness.set_stuck(tx, ref, why))
+
     def fail(
         self,
         ref: RunRef,
@@ -197,6 +209,12 @@ class Store(Reader):
 
     def heartbeat(self, ref: RunRef, *, lease_ms: int = LEASE_MS, note: str = "") -> Run:
         return self.database.write(lambda tx: runs.heartbeat(tx, ref, lease_ms=lease_ms, note=note))
+
+    def hand_out(self, ref: RunRef, envelope: str, *, ends: bool) -> list[Message]:
+        """The messages that go with the answer to this envelope, and again when it is repeated."""
+        if not self.database.read(lambda tx: messages.pending(tx, ref, envelope)):
+            return []
+        return self.database.write(lambda tx: messages.hand_out(tx, ref, envelope, ends=ends))
 
     def run_comment(self, ref: RunRef, envelope: str, body: str) -> Comment:
         return self.database.write(lambda tx: runs.comment(tx, ref, envelope, body))

@@ -107,15 +107,15 @@ def say(answer: Answer, *, as_json: bool) -> int:
     return code
 
 
-def refuse(exc: HoldfastError, *, as_json: bool) -> NoReturn:
-    """Say what is wrong and exit with the board's own codes."""
+def refuse(exc: HoldfastError, *, as_json: bool, **more: object) -> NoReturn:
+    """Say what is wrong and exit with the board's own codes; `more` are members for JSON."""
     code = next((EXITS[cls] for cls in type(exc).__mro__ if cls in EXITS), REFUSED)
     if not as_json:
         fail(exc, code=code)
     import msgspec
 
     error = {"kind": type(exc).__name__, "message": str(exc), "remedy": exc.remedy, "exit": code}
-    click.echo(msgspec.json.encode({"schemaVersion": SCHEMA, "error": error}))
+    click.echo(msgspec.json.encode({"schemaVersion": SCHEMA, "error": error, **more}))
     sys.exit(code)
 
 

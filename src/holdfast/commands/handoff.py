@@ -55,14 +55,19 @@ def _verb(
 
             try:
                 answer = Sender.find().send(verb, arguments(*args, **kwargs), id=id, channel=channel)
-                if answer.error is not None:
-                    raise error_of(answer.error)
                 result = answer.result or {}
                 if needs_answer and ACCEPTED in result:
                     raise Unreachable("nobody has answered yet", remedy="try again")
             except HoldfastError as exc:
                 refuse(exc, as_json=as_json)
-            say({"id": answer.id, **result, "text": _text(verb, result)}, as_json=as_json)
+            heard = [f"message from {each.author}: {each.body}" for each in answer.messages]
+            if answer.error is not None:
+                if not as_json:
+                    say({"text": heard}, as_json=False)
+                refuse(error_of(answer.error), as_json=as_json, messages=answer.messages)
+            more = {"messages": answer.messages} if heard else {}
+            said = {"id": answer.id, **result, **more}
+            say({**said, "text": _text(verb, result), "after": heard}, as_json=as_json)
 
         return called
 

@@ -126,6 +126,16 @@ def comment(store: "Store", id: str, text: str) -> dict[str, object]:
 
 @click.command(cls=Verb)
 @click.argument("id")
+@click.argument("text")
+@with_store()
+def tell(store: "Store", id: str, text: str) -> dict[str, object]:
+    """Say something to the worker that runs a task; `task show` says whether it has seen it."""
+    made = store.tell(id, text, who=me())
+    return {"message": made, "text": [f"message {made.number} to {made.run_id}"]}
+
+
+@click.command(cls=Verb)
+@click.argument("id")
 @click.argument("move", type=click.Choice(MOVES), metavar="MOVE")
 @reason_option
 @in_option
@@ -281,5 +291,5 @@ def _edit(wishes: dict[str, object], place: Place | None) -> "Edit":
 
 
 COMMANDS: Final = (
-    *(create, edit, assign, attach, link, comment, move, block, unblock, complete, cancel, retry),
+    *(create, edit, assign, attach, link, comment, tell, move, block, unblock, complete, cancel, retry),
 )

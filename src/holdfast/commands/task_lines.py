@@ -11,8 +11,12 @@ def task_line(task: "Task") -> str:
 
 
 def run_line(run: "Run") -> str:
-    said = run.error or run.summary or run.note
-    return f"  run {run.generation} {run.id}  {run.outcome or 'running':<16} {said}"
+    return f"  run {run.generation} {run.id}  {run.outcome or 'running':<16} {run_said(run)}"
+
+
+def run_said(run: "Run") -> str:
+    """How it ended, or how far it is."""
+    return run.error or run.summary or (f"looks stuck: {run.stuck}" if run.stuck else run.note)
 
 
 def event_line(event: "Event") -> str:

@@ -41,7 +41,7 @@ def list_(
     cursor: str | None,
     follow: bool,
 ) -> Iterator[dict[str, object]]:
-    """Show tasks, the newest first, a page at a time, and why those wait that wait."""
+    """Show tasks, the newest first, a page at a time, why those wait that wait, and what looks stuck."""
     from holdfast.board.transitions import Status
 
     after = store.stats(board).board.last_seq if follow else 0
@@ -55,6 +55,8 @@ def list_(
     )
     waiting = [task for task in page.tasks if task.ended_ms is None and task.run_id is None]
     reasons = store.reasons(board, waiting) if waiting else {}
+    stuck = store.stuck(board) if any(task.run_id for task in page.tasks) else {}
+    reasons |= {task.id: f"looks stuck: {stuck[task.id]}" for task in page.tasks if task.id in stuck}
     yield {
         "tasks": page.tasks,
         "reasons": reasons,
@@ -91,7 +93,7 @@ def list_(
 )
 @with_store()
 def show(store: "Store", id: str, follow: bool, wait: bool) -> Iterator[dict[str, object]]:
-    """Show a task with its links, comments, files, runs and events."""
+    """Show a task with its links, comments, messages, files, runs and events."""
     from holdfast.board.transitions import ENDS, Status
 
     board = store.task(id).board
@@ -115,12 +117,14 @@ def show(store: "Store", id: str, follow: bool, wait: bool) -> Iterator[dict[str
 @click.argument("id")
 @with_store()
 def why(store: "Store", id: str) -> dict[str, object]:
-    """Say why a task is not running."""
+    """Say why a task is not running, or why one that runs looks stuck."""
     reason = store.why(id)
     return {"why": reason, "text": [f"{reason.task} {reason.status}: {reason.reason}"]}
 
 
 def _shown(detail: "Detail") -> dict[str, object]:
+    from holdfast.board.messages import shown, state
+
     task = detail.task
     text = [task_line(task), *task.body.splitlines()]
     if task.workspace:
@@ -131,9 +135,12 @@ def _shown(detail: "Detail") -> dict[str, object]:
     text += [f"  waits for {link.parent}{'' if link.open else ' (done)'}" for link in detail.parents]
     text += [f"  before {link.child}" for link in detail.children]
     text += [f"  {comment.author}: {comment.body}" for comment in detail.comments]
+    text += [
+        f"  message {each.number} by {each.author} ({state(each)}): {each.body}" for each in detail.messages
+    ]
     text += [f"  file {file.name}  {file.size} bytes  by {file.author}" for file in detail.files]
     text += [run_line(run) for run in detail.runs]
-    return {"detail": detail, "text": text}
+    return {"detail": shown(detail), "text": text}
 
 
 def _following(store: "Store", board: str, after: int) -> Iterator["Event"]:

@@ -11,7 +11,7 @@ import click
 
 from holdfast.commands.boarding import Verb, with_store
 from holdfast.commands.homeoption import home_option
-from holdfast.commands.task_lines import run_line
+from holdfast.commands.task_lines import run_line, run_said
 from holdfast.errors import NotFound, Unreachable
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def runs(store: "Store", id: str) -> dict[str, object]:
             [
                 (
                     *(run.id, str(run.generation), run.outcome or "running", run.profile, run.host),
-                    run.error or run.summary or run.note,
+                    run_said(run),
                 )
                 for run in found
             ],

@@ -4,6 +4,7 @@ Directories are read by descriptor and no link is followed. Git runs confined, w
 only into a directory of its own: the settings of a repository are programs.
 """
 
+import contextlib
 import os
 import shutil
 import stat
@@ -18,11 +19,14 @@ from holdfast.dispatch.manifest import CUT, MAX_DIFF, MAX_LISTED, MAX_PATH, Chan
 from holdfast.errors import OperationFailed
 
 MAX_ENTRIES: Final = 20_000  # files of one look; beyond it the manifest is not whole
+MAX_GLANCED: Final = 10_000  # entries of a glance, which costs tens of milliseconds then
 MAX_TEXT: Final = 128 * 1024  # bytes of one file that is kept to compare with
 MAX_TEXTS: Final = 4 << 20  # bytes of all of them
 GIT_S: Final = 60.0
 MAX_NAMES: Final = 4 << 20  # bytes of a list of changed paths
 _LEFT_OUT: Final = frozenset({".git", ".holdfast"})
+# Whoever runs the same tests over and over writes these anew each time.
+_BYPRODUCTS: Final = frozenset({"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", "node_modules"})
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 # $1: a directory of its own, $2: the commit to compare with, $3: what to print, $4: at most so many bytes
@@ -59,6 +63,26 @@ def look(folder: Path) -> Manifest:
                 texts += entry.size if entry.text is not None else 0
                 entries[name if at == "." else f"{at}/{name}"] = entry
     return Manifest(entries)
+
+
+def glance(folder: Path) -> tuple[int, int] | None:
+    """How many files there are below a directory, and their bytes; what tools leave behind does not count.
+
+    None when there are too many to be looked at often.
+    """
+    seen = files = size = 0
+    waiting = [os.fspath(folder)]
+    while waiting:
+        with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                seen += 1
+                if seen > MAX_GLANCED:
+                    return None
+                if entry.is_dir(follow_symlinks=False):
+                    waiting += [] if entry.name in _LEFT_OUT | _BYPRODUCTS else [entry.path]
+                else:
+                    files, size = files + 1, size + entry.stat(follow_symlinks=False).st_size
+    return files, size
 
 
 def _entry(name: str, folder: int, budget: int) -> Entry | None:

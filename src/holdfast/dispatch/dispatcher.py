@@ -9,7 +9,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 from weakref import WeakValueDictionary
 
@@ -18,7 +18,9 @@ from holdfast.board.store import LEASE_MS, Store
 from holdfast.dispatch import workspace
 from holdfast.dispatch.cleanup import SWEEP_S, sweep
 from holdfast.dispatch.house import House
+from holdfast.dispatch.liveness import Limits
 from holdfast.dispatch.run import Attendance, marks
+from holdfast.dispatch.watching import watch
 from holdfast.errors import HoldfastError, NotFound, StaleRun
 
 log = logging.getLogger(__name__)
@@ -43,6 +45,7 @@ class Plan:
     once: bool = False
     drain: bool = False
     lease_ms: int = LEASE_MS
+    liveness: Limits = field(default_factory=Limits)
 
 
 class Dispatcher:
@@ -62,6 +65,7 @@ class Dispatcher:
         """Until there is nothing to do any more, or for ever; cancelled, it leaves the workers alone."""
         async with asyncio.TaskGroup() as group:
             aside = [group.create_task(self._carry_post()), group.create_task(self._sweep())]
+            aside.append(group.create_task(watch(self._house, self._plan.liveness, self._attended)))
             for run in await self._owed():
                 self._attend(group, run)
             while True:

@@ -18,12 +18,12 @@ import msgspec
 
 from holdfast.agents.launching import Wish
 from holdfast.board.retry import Failure
-from holdfast.board.rows import MAX_FILE, Detail, Run
+from holdfast.board.rows import MAX_FILE, Detail, Message, Run
 from holdfast.board.store import Store
 from holdfast.dispatch import changes, manifest, outcome, prompts, workspace
 from holdfast.dispatch.fleet import Report
 from holdfast.dispatch.house import House, worker_of
-from holdfast.dispatch.launchers import Launcher
+from holdfast.dispatch.launchers import BRIEF, Launcher
 from holdfast.dispatch.manifest import Changes, Manifest
 from holdfast.dispatch.outcome import Complete, End, Fail, Outcome, Work
 from holdfast.dispatch.workspace import Workspace
@@ -129,7 +129,7 @@ class Attendance:
 
     async def _prepared(self, detail: Detail, launcher: Launcher) -> Wish:
         task, run, house = detail.task, self.run, self.house
-        prompt = self._prompt(detail, launcher)
+        prompt = self._prompt(await self._addressed(detail, launcher), launcher)
         space = await asyncio.to_thread(workspace.prepare, house.home, task)
         await asyncio.to_thread(self._mark, space)
         await house.desk.ask(lambda store: store.set_run(run.ref, workspace=str(space.path)))
@@ -139,6 +139,14 @@ class Attendance:
             data = await house.desk.ask(lambda store, name=name: store.file(task.id, None, name))  # type: ignore[misc]
             await asyncio.to_thread(workspace.put, space.path, data, Path(prompts.ATTACHED).name, name)
         return self._going_on(house.wish(run, task, launcher, space.path, prompt), detail, launcher)
+
+    async def _addressed(self, detail: Detail, launcher: Launcher) -> Detail:
+        """With the messages that go into its prompt, if that tells any; a script gets them with an answer."""
+        told: list[Message] = []
+        waiting = any(message.run_id == self.run.id for message in detail.messages)
+        if waiting and BRIEF in launcher.prompt and not detail.task.report_only:
+            told = await self.house.desk.ask(lambda store: store.brief(self.run.ref))
+        return msgspec.structs.replace(detail, messages=told)
 
     def _going_on(self, wish: Wish, detail: Detail, launcher: Launcher) -> Wish:
         """For a report alone: in the session in which the work was done, where the CLI can do that."""

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from holdfast.board.rows import Detail, RunRef
+from holdfast.board.rows import Detail, Message, RunRef
 from holdfast.board.store import Store
 from holdfast.errors import (
     HoldfastError,
@@ -21,6 +21,7 @@ from holdfast.errors import (
 )
 from holdfast.handoff import envelope, verbs
 from holdfast.handoff.envelope import Answer, Envelope
+from holdfast.handoff.verbs import VERBS
 
 log = logging.getLogger(__name__)
 
@@ -44,14 +45,18 @@ class Broker:
             Unreachable, StoreDamaged, OperationFailed: the store cannot be used. This is no answer: the
                 envelope must be kept, and carried out when the store is back.
         """
+        told: list[Message] = []
         try:
             self._check(letter)
-            return Answer(id=letter.id, result=self._asked(letter))
+            # Before the verb, so that nothing is promised that is not written down; an envelope that gets no
+            # answer comes again, and then gets the same messages.
+            told = self._messages(letter)
+            return Answer(id=letter.id, result=self._asked(letter), messages=told)
         except _NO_ANSWER:
             raise
         except HoldfastError as exc:
             log.info("an envelope was refused", extra={"run_id": letter.run[:64], "method": letter.verb[:64]})
-            return envelope.refusal(letter.id, exc)
+            return msgspec.structs.replace(envelope.refusal(letter.id, exc), messages=told)
         except Exception:
             log.exception("an envelope could not be carried out", extra={"run_id": letter.run[:64]})
             return envelope.refusal(letter.id, OperationFailed("internal error"))
@@ -66,6 +71,11 @@ class Broker:
             letter, envelope.mint(self._key, run.board, run.task_id, run.id, run.generation)
         ):
             raise TokenRefused("the envelope is not signed by this run")
+
+    def _messages(self, letter: Envelope) -> list[Message]:
+        verb = VERBS.get(letter.verb)
+        ends = verb is not None and verb.terminal
+        return self._store.hand_out(RunRef(letter.run, letter.generation), letter.id, ends=ends)
 
     def _asked(self, letter: Envelope) -> dict[str, object]:
         store, ref, id = self._store, RunRef(letter.run, letter.generation), letter.id

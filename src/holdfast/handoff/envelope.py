@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.board.rows import JsonObject
+from holdfast.board.rows import JsonObject, Message
 from holdfast.errors import FACES, HoldfastError, OperationFailed, RemoteProtocolError, UsageError, face
 
 SCHEMA: Final = 1
@@ -59,11 +59,15 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """Either what the board answered or what is wrong. The same envelope gets the same one."""
+    """Either what the board answered or what is wrong. The same envelope gets the same one.
+
+    `messages` are what people say to the worker meanwhile; it has seen them once it sends another envelope.
+    """
 
     id: str
     result: JsonObject | None = None
     error: Problem | None = None
+    messages: list[Message] = []
 
 
 def mint(key: bytes, board: str, task: str, run: str, generation: int) -> str:

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgspec
-
+from holdfast.board import messages
 from holdfast.board.rows import NewTask, Task, WorkspaceKind
 from holdfast.board.store import Store
 from holdfast.board.transitions import Move, Status
@@ -51,7 +50,7 @@ def _task_of(asked: parameters.OfTask) -> str:
 
 def _show(desk: Desk, asked: parameters.Show) -> dict[str, Any]:
     detail = desk.store.show(_task_of(asked))
-    return {**msgspec.to_builtins(detail), "why": desk.store.why(detail.task.id).reason}
+    return {**messages.shown(detail), "why": desk.store.why(detail.task.id).reason}
 
 
 def _list(desk: Desk, asked: parameters.List) -> dict[str, Any]:
@@ -89,6 +88,11 @@ def _comment(desk: Desk, asked: parameters.Comment) -> dict[str, Any]:
     return {"task_id": made.task_id, "comment_id": made.number}
 
 
+def _tell(desk: Desk, asked: parameters.Tell) -> dict[str, Any]:
+    made = desk.store.tell(_task_of(asked), asked.body, who=desk.who)
+    return {"task_id": made.task_id, "run_id": made.run_id, "message_id": made.number}
+
+
 def _link(desk: Desk, asked: parameters.Link) -> dict[str, Any]:
     child = desk.store.link(asked.parent_id, asked.child_id, who=desk.who)
     return {"parent_id": asked.parent_id, "child_id": child.id, "status": child.status}
@@ -124,6 +128,14 @@ BOARD_TOOLS: Final[tuple[tuple[Tool, Callable[[Desk, Any], dict[str, Any]]], ...
     (Tool("kanban_why", "Why a task is not running.", parameters.Why, looks=True), _why),
     (Tool("kanban_create", "Make a task.", parameters.CreateAnywhere), _create),
     (Tool("kanban_comment", "Leave a remark on a task.", parameters.Comment), _comment),
+    (
+        Tool(
+            "kanban_tell",
+            "Say something to the worker that runs a task now; kanban_show tells whether it has seen it.",
+            parameters.Tell,
+        ),
+        _tell,
+    ),
     (Tool("kanban_link", "Let one task wait for another.", parameters.Link), _link),
     (
         Tool(

@@ -88,6 +88,10 @@ class Comment(OfTask, kw_only=True):
     body: Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)]
 
 
+class Tell(OfTask, kw_only=True):
+    body: Annotated[str, Meta(min_length=1, max_length=MAX_TEXT, description="In a few sentences.")]
+
+
 class Create(Parameters, kw_only=True):
     title: Annotated[str, Meta(min_length=1, max_length=MAX_TITLE, description="One line.")]
     assignee: Annotated[

@@ -29,6 +29,11 @@ class Reporting:
         said = await asyncio.get_running_loop().run_in_executor(
             self._threads, lambda: self._sender.send(letter.verb, letter.args, id=letter.id)
         )
+        heard = reports.heard(said.messages)
         if said.error is not None:
-            raise envelope.error_of(said.error)
-        return toolbox.answer(reports.told(name, said.result or {}, self._sender.grant), letter.ignored)
+            exc = envelope.error_of(said.error)
+            for message in heard:
+                exc.add_note(message)
+            raise exc
+        told = reports.told(name, said.result or {}, self._sender.grant)
+        return toolbox.answer(told | ({"messages": heard} if heard else {}), letter.ignored)

@@ -5,13 +5,13 @@ first answer. Only what may be meant twice (a heartbeat, a comment, a task witho
 """
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
-from holdfast.board.rows import JsonObject
+from holdfast.board.rows import JsonObject, Message
 from holdfast.errors import ConnectionLost, UsageError
 from holdfast.handoff.envelope import Grant
 from holdfast.mcp import parameters
@@ -20,7 +20,8 @@ from holdfast.mcp.toolbox import Parameters, Tool, read
 INSTRUCTIONS: Final = (
     "You work on the task {task} of the board {board}; kanban_show tells it. End with exactly one of these: "
     "kanban_complete, when it is done, or kanban_block, when a person must act first. Otherwise your work is "
-    "not reported."
+    "not reported. An answer may hold `messages`, from a person who follows your work: do what they say "
+    "about this task. kanban_heartbeat between two steps fetches them."
 )
 
 
@@ -77,7 +78,8 @@ def _create(asked: parameters.Create) -> JsonObject:
 def _detail(result: Mapping[str, Any]) -> JsonObject:
     detail = result["detail"]
     task = detail["task"]
-    return {**detail, "worker_context": f"{task['title']}\n\n{task['body']}"}
+    rest = {name: value for name, value in detail.items() if name != "messages"}  # which any answer holds
+    return {**rest, "worker_context": f"{task['title']}\n\n{task['body']}"}
 
 
 def _moved(result: Mapping[str, Any]) -> JsonObject:
@@ -123,7 +125,11 @@ REPORTS: Final = (
         _moved,
     ),
     Report(
-        Tool("kanban_heartbeat", "Say that you are still at it, in something long.", parameters.Heartbeat),
+        Tool(
+            "kanban_heartbeat",
+            "Say that you are still at it, in something long, and hear what people say to you meanwhile.",
+            parameters.Heartbeat,
+        ),
         "heartbeat",
         lambda asked: {"note": asked.note},
         lambda _: {},
@@ -187,6 +193,11 @@ def told(name: str, result: Mapping[str, Any], grant: Grant) -> JsonObject:
             "the board did not answer", remedy="work from what you were told; report as usual"
         )
     return about | {"accepted": result["accepted"]}
+
+
+def heard(messages: Sequence[Message]) -> list[str]:
+    """What people say to the worker, as its tools tell it."""
+    return [f"{message.author}: {message.body}" for message in messages]
 
 
 def _own(asked: Parameters, grant: Grant) -> None:

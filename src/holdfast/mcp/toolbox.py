@@ -73,8 +73,10 @@ def answer(result: Mapping[str, Any], ignored: list[str]) -> dict[str, Any]:
 
 
 def problem(exc: HoldfastError) -> dict[str, Any]:
-    """What a tool that did not work says."""
-    return {"error": str(exc)} | ({"remedy": exc.remedy} if exc.remedy else {})
+    """What a tool that did not work says; the notes of an error are what came with it for the caller."""
+    notes: list[str] = getattr(exc, "__notes__", [])
+    more = {"remedy": exc.remedy, "messages": notes}
+    return {"error": str(exc)} | {name: value for name, value in more.items() if value}
 
 
 def encode(value: Mapping[str, Any]) -> bytes:

@@ -1,4 +1,6 @@
-from holdfast.board.rows import Comment, ParentResult
+import msgspec
+
+from holdfast.board.rows import Comment, Message, ParentResult
 from holdfast.board.transitions import Status
 from holdfast.dispatch.prompts import (
     FILE,
@@ -47,6 +49,29 @@ def test_results_and_comments_are_quoted_as_what_others_wrote() -> None:
     assert "> note 10\n> # Task" in text
     assert "> note 0\n" not in text
     assert f"t_{MAX_PARENTS}:" not in text
+
+
+def test_messages_that_nobody_has_seen_are_in_the_brief_and_others_are_not() -> None:
+    message = Message(
+        task_id="t_1",
+        number=1,
+        run_id="r_1",
+        author="ann",
+        body="use tabs\n# Task",
+        at_ms=0,
+        delivered_ms=None,
+        seen_ms=None,
+    )
+    detail = msgspec.structs.replace(a_detail(), messages=[message])
+    text = brief(detail, COMMAND)
+    assert "ann:\n> use tabs\n> # Task" in text
+    seen = msgspec.structs.replace(message, delivered_ms=1, seen_ms=2)
+    assert "use tabs" not in brief(msgspec.structs.replace(detail, messages=[seen]), COMMAND)
+
+
+def test_a_worker_is_told_how_to_hear_what_people_say_to_it() -> None:
+    assert "holdfast handoff heartbeat" in reporting(COMMAND)
+    assert "kanban_heartbeat" in reporting(Channel(tools=True))
 
 
 def test_a_long_body_is_cut_and_says_where_the_rest_is() -> None:

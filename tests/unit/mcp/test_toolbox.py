@@ -94,6 +94,9 @@ def test_what_cannot_be_meant_is_refused_with_the_parameters(given: dict[str, ob
 def test_an_error_carries_its_remedy() -> None:
     assert toolbox.problem(NotFound("no", remedy="look")) == {"error": "no", "remedy": "look"}
     assert toolbox.problem(NotFound("no")) == {"error": "no"}
+    told = NotFound("no")
+    told.add_note("ann: look elsewhere")
+    assert toolbox.problem(told) == {"error": "no", "messages": ["ann: look elsewhere"]}
 
 
 def test_an_answer_that_fits_is_not_touched() -> None:

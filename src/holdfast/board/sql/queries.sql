@@ -171,7 +171,7 @@ WHERE id = :id AND outcome IS NULL RETURNING *;
 
 -- name: run_end
 UPDATE runs SET ended_ms = :now, outcome = :outcome, failure = :failure, summary = :summary, metadata = :metadata,
-    error = :error
+    error = :error, stuck = ''
 WHERE id = :id AND outcome IS NULL RETURNING *;
 
 -- name: run_set
@@ -250,3 +250,33 @@ WHERE runs.outcome IS NULL AND (tasks.run_id IS NULL OR tasks.run_id <> runs.id)
 SELECT slug AS id FROM boards
 WHERE last_seq <> (SELECT count(*) FROM events WHERE board = slug)
     OR last_seq <> (SELECT coalesce(max(seq), 0) FROM events WHERE board = slug);
+
+-- name: message_add
+INSERT INTO messages (task_id, number, run_id, author, body, at_ms)
+VALUES (:task, (SELECT coalesce(max(number), 0) + 1 FROM messages WHERE task_id = :task), :run, :author, :body, :now)
+RETURNING *;
+
+-- name: messages_pending
+SELECT number FROM messages WHERE run_id = :run AND seen_ms IS NULL
+UNION ALL SELECT 0 FROM answers WHERE scope = :scope AND name = :name LIMIT 1;
+
+-- name: messages_unseen
+SELECT * FROM messages WHERE run_id = :run AND seen_ms IS NULL ORDER BY number;
+
+-- name: messages_between
+SELECT * FROM messages WHERE task_id = :task AND number BETWEEN :first AND :last ORDER BY number;
+
+-- name: messages_see
+UPDATE messages SET seen_ms = :now WHERE run_id = :run AND seen_ms IS NULL AND delivered_ms IS NOT NULL RETURNING number;
+
+-- name: messages_deliver
+UPDATE messages SET delivered_ms = :now WHERE run_id = :run AND seen_ms IS NULL AND delivered_ms IS NULL RETURNING number;
+
+-- name: messages_pass_on
+UPDATE messages SET run_id = :run, delivered_ms = NULL WHERE task_id = :task AND seen_ms IS NULL;
+
+-- name: run_stuck
+UPDATE runs SET stuck = :stuck WHERE id = :id RETURNING *;
+
+-- name: runs_stuck
+SELECT task_id, stuck FROM runs WHERE board = :board AND outcome IS NULL AND stuck <> '';
