@@ -227,7 +227,7 @@ class Process:
     def __init__(self, yard: Yard, *words: str, home: Path | None = None) -> None:
         argv = [sys.executable, "-m", "holdfast", "dispatch", "--board", "b", "--store", yard.address]
         self._process = subprocess.Popen(
-            [*argv, "--home", str(home or yard.home), *words],
+            [*argv, "--home", str(home or yard.home), "--max-load", "0", "--min-free-memory", "0", *words],
             env={
                 "PATH": os.environ["PATH"],
                 "HOME": str(yard.user),
