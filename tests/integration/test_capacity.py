@@ -1,9 +1,10 @@
-"""A dispatcher that looks at its host before it starts anything."""
+"""A dispatcher that looks at its host before it starts anything, and waits for limits of providers."""
 
 import json
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,29 @@ def foreseen(yard: Yard, *words: str) -> "subprocess.CompletedProcess[str]":
         timeout=60,
         check=False,
     )
+
+
+async def test_a_quota_is_waited_for_until_the_reset_that_the_cli_announced(yard: Yard) -> None:
+    # As codex 0.166.0 ends when its provider says that the usage limit is reached.
+    end = datetime.now(UTC).astimezone() + timedelta(days=2)
+    clock = (
+        f"{end:%b} {end.day}th, {end.year} {end.hour % 12 or 12}:{end:%M} {'PM' if end.hour > 11 else 'AM'}"
+    )
+    error = {"message": f"You\u2019ve hit your usage limit. Visit x, or try again at {clock}."}
+    events = [
+        {"type": "thread.started", "thread_id": "1"},
+        {"type": "turn.started"},
+        {"type": "turn.failed", "error": error},
+    ]
+    said = "\n".join(map(json.dumps, events))
+    yard.program("codex", f"cat > /dev/null; cat <<'X'\n{said}\nX\nexit 1")
+    task = yard.create("work", assignee="codex")
+    async with yard.dispatching(once=True) as serving:
+        await yard.over(serving)
+    waiting = yard.store.task(task.id)
+    assert (waiting.status, waiting.reason) == (Status.WAITING_SYSTEM, "quota")
+    assert waiting.wake_ms is not None
+    assert abs(waiting.wake_ms / 1000 - end.timestamp()) < 3 * 60  # the minute that was named, and a spread
 
 
 @pytest.mark.parametrize(

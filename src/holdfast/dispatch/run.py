@@ -248,8 +248,10 @@ class Attendance:
                 match judged:
                     case Complete(summary):
                         store.complete(ref, BY_EXIT, summary)
-                    case Fail(failure, reason):
-                        store.fail(ref, failure, error=reason)
+                    case Fail(failure, reason, resets_s):
+                        # by the store's clock, whatever the one here says
+                        resets_ms = None if resets_s is None else store.now_ms() + round(resets_s * 1000)
+                        store.fail(ref, failure, error=reason, resets_ms=resets_ms)
 
         await self.house.desk.ask(tell)
 
@@ -269,6 +271,7 @@ def _end(report: Report) -> End:
         about=report["about"],
         exit_code=report["exitCode"],
         denials=tuple(dict.fromkeys(denial["path"] for denial in report["denials"])),
+        limit_s=report.get("limitEndsInSeconds"),
     )
 
 
