@@ -119,9 +119,8 @@ async def test_setup_comes_before_the_worker_and_teardown_after_it_in_the_same_s
         env=["SECRET"],
         setup='echo "setup $WHO ${SECRET-none}" | tee log; echo x > /etc/x || echo denied',
         teardown="cat log; echo torn >> log; exit 3",
+        **{"variables.WHO": "me"},
     )
-    with open(yard.home / "launchers.toml", "a", encoding="utf-8") as file:
-        file.write('variables.WHO = "me"\n')
     task = yard.create('echo "work ${SECRET-none}" >> log', assignee="agent")
     async with yard.dispatching(once=True) as serving:
         await yard.over(serving)
@@ -131,7 +130,7 @@ async def test_setup_comes_before_the_worker_and_teardown_after_it_in_the_same_s
     assert yard.store.file(task.id, run.id, "setup").endswith(b"denied\n")
     assert yard.store.file(task.id, run.id, "teardown") == b"setup me none\nwork s\n"
     assert (yard.home / "board" / task.id / "log").read_text("utf-8") == "setup me none\nwork s\ntorn\n"
-    assert not yard.living(task)
+    await yard.gone(task)
 
 
 async def test_a_setup_that_fails_is_a_fault_of_the_surroundings_and_no_worker_starts(yard: Yard) -> None:
