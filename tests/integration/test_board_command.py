@@ -137,8 +137,9 @@ def test_a_board_stands_still_and_is_put_away(sqlite_board: Board) -> None:
     sqlite_board.answer("board", "create", "b")
     sqlite_board.answer("board", "cap", "b", "2")
     sqlite_board.answer("board", "cap", "b", "1", "--profile", "coder", "--host", "h", code=2)
+    assert sqlite_board.answer("board", "cap", "b", "3", "--pool", "gpu")["capacity"]["pools"] == {"gpu": 3}
     capped = sqlite_board.answer("board", "cap", "b", "1", "--profile", "coder")["capacity"]
-    assert capped == {"board": 2, "profiles": {"coder": 1}, "hosts": {}}
+    assert capped == {"board": 2, "profiles": {"coder": 1}, "hosts": {}, "pools": {"gpu": 3}}
     task = str(sqlite_board.task("create", "x", "--board", "b", "--assignee", "coder")["id"])
     assert "no worker accepts it" in sqlite_board.run("task", "why", task).stdout
     sqlite_board.answer("board", "pause", "b")

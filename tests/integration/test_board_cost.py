@@ -71,6 +71,22 @@ def capped(store: Store) -> Callable[[], object]:
     return claim
 
 
+def drained(store: Store) -> Callable[[], object]:
+    """All of what is ready and important is of a pool that is drained."""
+    store.set_cap("b", "pool", "p", 0)
+    made(store, priority=-5, assignee="y", pool="q")
+    for _ in range(store.stats("b").total // 10):
+        made(store, priority=5, assignee="y", pool="p")
+
+    def claim() -> object:
+        won = store.claim("b", worker="w", host="h", assignees=["y"])
+        store.set_cap("b", "pool", "p", 10**6)
+        assert won is not None
+        return won
+
+    return claim
+
+
 VERBS: dict[str, Callable[[Store], Callable[[], object]]] = {
     "create": lambda store: lambda: made(store),
     "create with a key": lambda store: lambda: store.create("b", NewTask(title="x"), key="k"),
@@ -78,6 +94,7 @@ VERBS: dict[str, Callable[[Store], Callable[[], object]]] = {
     "claim of a profile": lambda store: lambda: store.claim("b", worker="w", assignees=["x"]),
     "claim of nobody's": lambda store: lambda: store.claim("b", worker="w", assignees=["nobody"]),
     "claim within caps": capped,
+    "claim past a drained pool": drained,
     "attach": lambda store: (lambda name: lambda: store.attach(name, "a", b"1"))(made(store).id),
     "room": lambda store: lambda: store.room("b", ["x", "y"], "h"),
     "complete": complete,

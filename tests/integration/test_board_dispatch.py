@@ -86,6 +86,54 @@ def test_a_claim_of_one_task_keeps_the_caps(store: Store, scope: str, name: str)
     assert claimed(store, second.id)[0].id == second.id
 
 
+def test_a_drained_pool_is_passed_over_for_the_best_that_has_room(store: Store) -> None:
+    store.set_cap("b", "pool", "gpu", 1)
+    for title, priority in {"first": 9, "second": 8, "third": 7}.items():
+        made(store, title, priority=priority, pool="gpu")
+    made(store, "writing", priority=6, assignee="writer", pool="gpu")
+    made(store, "plain", priority=2)
+    made(store, "other", priority=5, pool="licence")
+    assert [won(store, "coder", "writer") for _ in range(4)] == ["first", "other", "plain", None]
+    assert store.capacity("b")[1].pools == {"gpu": 1, "licence": 1}
+    [waiting] = [task for task in store.page("b").tasks if task.title == "writing"]
+    assert store.why(waiting.id).reason == "cap of pool gpu: 1"
+    assert store.room("b", ["coder"], "h") == {}
+    assert store.room("b", ["coder"], "h", "gpu") == {"coder": "cap of pool gpu: 1"}
+    assert store.claim("b", worker="w", host="h", task=waiting.id) is None
+    [run] = [run for run in store.held("h") if run.pool == "gpu"]
+    store.complete(run.ref, "e", "ok")
+    assert won(store, "coder", "writer") == "second"
+
+
+def test_a_run_keeps_its_pool_whatever_becomes_of_the_tasks(store: Store) -> None:
+    store.set_cap("b", "pool", "gpu", 1)
+    task, run = claimed(store, made(store, pool="gpu").id)
+    made(store, "next", pool="gpu")
+    store.edit(task.id, Edit(pool=""))
+    assert store.run(run.id).pool == "gpu"
+    assert won(store, "coder") is None
+
+
+def test_a_host_that_starts_nothing_now_says_why(store: Store, clock: SettableClock) -> None:
+    task = made(store)
+    store.offer("b", "h", ["coder"], held="less than 1 GiB of memory is free")
+    assert store.why(task.id).reason == "host h starts nothing now: less than 1 GiB of memory is free"
+    store.offer("b", "other", ["coder"])
+    assert "claimed" in store.why(task.id).reason
+    clock.now_ms += lists.OFFER_MS + 1
+    assert "no worker accepts it" in store.why(task.id).reason
+    store.offer("b", "h", ["coder"], held="busy")
+    assert won(store, "coder", host="h") is not None
+    assert "claimed" in store.why(made(store).id).reason
+
+
+def test_an_offer_of_an_earlier_version_is_understood(store: Store, clock: SettableClock) -> None:
+    task = made(store)
+    store.offer("b", "h", ["writer"])
+    store.database.write(lambda tx: tx.select("UPDATE offers SET profiles = '[\"coder\"]'", {}))
+    assert "claimed" in store.why(task.id).reason
+
+
 def test_a_full_host_leaves_the_task_to_another(store: Store) -> None:
     store.set_cap("b", "host", "h", 0)
     made(store, "x")

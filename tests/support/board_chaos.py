@@ -176,6 +176,7 @@ class Rampage:
 
     def _started(self) -> "subprocess.Popen[bytes]":
         words = ["dispatch", "--board", "b", "--store", self.yard.address, "--home", str(self.yard.home)]
+        words += ["--max-load", "0", "--min-free-memory", "0"]
         with open(self.yard.folder / "dispatch.log", "ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "holdfast", *words, "--max", str(AT_ONCE)],

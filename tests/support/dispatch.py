@@ -122,6 +122,7 @@ class Yard:
         self.folder = folder
         self.home, self.user, self.address = folder / "h", folder / "user", str(folder / "board.db")
         self.bin = folder / "bin"
+        self.environ: dict[str, str] = {}  # what the dispatcher has besides
         for made in (self.home, self.user, self.bin):
             made.mkdir(mode=0o700)
         self.store = open_store(self.address)
@@ -146,7 +147,7 @@ class Yard:
     async def dispatching(self, **wishes: Any) -> AsyncIterator["asyncio.Task[None]"]:
         """A dispatcher for as long as the block lasts; what it started stays."""
         plan = Plan(("b",), **wishes)
-        environ = {"PATH": f"{self.bin}:{os.environ['PATH']}", "HOME": str(self.user)}
+        environ = {"PATH": f"{self.bin}:{os.environ['PATH']}", "HOME": str(self.user), **self.environ}
         serving = asyncio.get_running_loop().create_task(
             serve(self.home, self.address, plan, environ=environ)
         )
@@ -227,7 +228,7 @@ class Process:
     def __init__(self, yard: Yard, *words: str, home: Path | None = None) -> None:
         argv = [sys.executable, "-m", "holdfast", "dispatch", "--board", "b", "--store", yard.address]
         self._process = subprocess.Popen(
-            [*argv, "--home", str(home or yard.home), *words],
+            [*argv, "--home", str(home or yard.home), "--max-load", "0", "--min-free-memory", "0", *words],
             env={
                 "PATH": os.environ["PATH"],
                 "HOME": str(yard.user),

@@ -218,6 +218,7 @@ class Result:
     http: int | None = None
     usage: Usage | None = None
     refused: tuple[str, ...] = ()
+    announced: str = ""  # as of Trouble
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +235,7 @@ class Trouble:
 
     failure: Failure
     http: int | None = None
+    announced: str = ""  # the words that say when a limit is over
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from holdfast.agents.agent import RetrySign
 from holdfast.agents.calls import MAX_WHAT, Calls
 from holdfast.agents.evidence import Claim, Drift, Evidence, Failure, Progress, Result, Source, Work
 from holdfast.agents.failures import of_message
-from holdfast.agents.parsers_text import Attempts, TextLines
+from holdfast.agents.parsers_text import Attempts, TextLines, dated
 from holdfast.agents.redaction import shown
 
 MAX_LINE = 32 * 1024 * 1024  # characters: one event may hold a whole thread; 10 MiB were too few
@@ -98,7 +98,7 @@ class JsonEvents:
         return [self._evidence(claim, line, at) for claim in self.drift(self.say(what))]
 
     def _evidence(self, claim: Claim, line: str, at: float) -> Evidence:
-        return Evidence(Source.PROTOCOL, at, claim, self.say(line))
+        return Evidence(Source.PROTOCOL, at, dated(claim, line), self.say(line))
 
 
 def _json(value: object) -> str:

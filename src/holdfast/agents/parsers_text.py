@@ -4,10 +4,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from holdfast.agents.agent import RetrySign
-from holdfast.agents.evidence import Claim, Evidence, Progress, Ready, Retrying, Source, Trouble, Work
+from holdfast.agents.evidence import (
+    Claim,
+    Evidence,
+    Failure,
+    Progress,
+    Ready,
+    Result,
+    Retrying,
+    Source,
+    Trouble,
+    Work,
+)
 from holdfast.agents.failures import MAX_MESSAGE, of_line, of_message, of_status
 from holdfast.agents.redaction import shown
+from holdfast.agents.resets import announced
 
+LIMITS = (Failure.QUOTA, Failure.RATE_LIMIT)
 MAX_CONTINUED = 8  # lines after an error that belong to it, up to an empty one: errors are wrapped
 
 
@@ -48,6 +61,13 @@ class Attempts:
         return None
 
 
+def dated(claim: Claim, line: str) -> Claim:
+    """The claim with the words that say when a limit is over, where the line has any."""
+    if isinstance(claim, Trouble | Result) and claim.failure in LIMITS and (words := announced(line)):
+        return replace(claim, announced=words)
+    return claim
+
+
 class TextLines:
     """Plain output. With `progress` a line means work, as on stdout; else it is a notice, as on stderr."""
 
@@ -83,7 +103,7 @@ class TextLines:
         elif self._progress:
             self._attempts.progress()
             claims.append(Progress(Work.STREAMING))
-        return [Evidence(Source.TEXT, at, claim, seen) for claim in claims]
+        return [Evidence(Source.TEXT, at, dated(claim, line), seen) for claim in claims]
 
 
 def _next(said: dict[str, str], at: float) -> float | None:

@@ -1,10 +1,13 @@
 """A worker as everybody outside sees it: one JSON object with a stable schema."""
 
+import zoneinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, Final
 
 import msgspec
 
-from holdfast.agents.evidence import Denied, Evidence, Exited, Result, Usage
+from holdfast.agents import resets
+from holdfast.agents.evidence import Denied, Evidence, Exited, Result, Trouble, Usage
 from holdfast.agents.worker import Worker, now
 
 SCHEMA_VERSION: Final = 1
@@ -31,6 +34,7 @@ def report(worker: Worker) -> dict[str, Any]:
         "denials": _denials(worker.evidence()),
         "usage": _usage(worker.evidence()),
         "calls": _calls(worker),
+        "limitEndsInSeconds": _limit_s(worker.evidence(), at),
         "cwd": record.cwd,
         "argv": record.argv,
         "environment": record.environment,
@@ -97,6 +101,25 @@ def _calls(worker: Worker) -> dict[str, Any] | None:
         "recent": calls.recent,
         "different": calls.different,
     }
+
+
+def _limit_s(items: list[Evidence], at: float) -> float | None:
+    """How long a limit of its provider lasts that it ran into, where the last error announces that."""
+    for item in reversed(items):
+        if isinstance(item.claim, Trouble | Result) and item.claim.announced:
+            now_ = datetime.now(UTC)
+            end = resets.due(item.claim.announced, said=now_ - timedelta(seconds=at - item.at), zones=_zone)
+            return None if end is None else round(max(0.0, (end - now_).total_seconds()), 1)
+    return None
+
+
+def _zone(name: str) -> tzinfo | None:
+    if not name:
+        return datetime.now(UTC).astimezone().tzinfo
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
+        return None
 
 
 def _usage(items: list[Evidence]) -> dict[str, Any] | None:

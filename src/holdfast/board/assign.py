@@ -15,15 +15,17 @@ class Capacity:
     board: int | None = None
     profiles: Mapping[str, int] = field(default_factory=dict)
     hosts: Mapping[str, int] = field(default_factory=dict)
+    pools: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """The runs there are: in all, by profile, by host."""
+    """The runs there are: in all, by profile, by host, by pool."""
 
     board: int = 0
     profiles: Mapping[str, int] = field(default_factory=dict)
     hosts: Mapping[str, int] = field(default_factory=dict)
+    pools: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,18 +50,26 @@ def assign(
     busy: Busy,
     now_ms: int,
     waits_for: Mapping[str, Sequence[str]] | None = None,
+    held: Mapping[str, str] | None = None,
 ) -> Assignment:
-    """`hosts` says which profiles each host starts workers for; the least busy of them gets the task."""
+    """`hosts` says which profiles each host starts workers for; the least busy of them gets the task.
+
+    `held` are those of them that start nothing now, and why.
+    """
     left = _Left(capacity, busy)
     claims: list[Claim] = []
     waiting: dict[str, str] = {}
     for task in sorted(tasks, key=lambda task: (-task.priority, task.created_ms, task.id)):
         reason = holdup(task, now_ms=now_ms, waits_for=(waits_for or {}).get(task.id, ()))
         if reason is None:
-            accepting = sorted(host for host, profiles in hosts.items() if task.assignee in profiles)
-            reason = left.full(task.assignee, accepting) if accepting else _nobody(task.assignee)
+            offering = sorted(host for host, profiles in hosts.items() if task.assignee in profiles)
+            accepting = [host for host in offering if host not in (held or {})]
+            if accepting:
+                reason = left.full(task.assignee, task.pool, accepting)
+            else:
+                reason = _nobody(task.assignee, {host: (held or {})[host] for host in offering})
             if reason is None:
-                claims.append(Claim(task.id, left.take(task.assignee, accepting)))
+                claims.append(Claim(task.id, left.take(task.assignee, task.pool, accepting)))
                 continue
         waiting[task.id] = reason
     return Assignment(tuple(claims), waiting)
@@ -93,9 +103,15 @@ def holdup(task: Task, *, now_ms: int, waits_for: Sequence[str] = ()) -> str | N
     raise AssertionError("every status is above")
 
 
-def caps_reached(assignee: str, *, capacity: Capacity, busy: Busy, host: str) -> str | None:
-    """Which bound of the board, of the profile or of the host leaves no room now."""
-    return _Left(capacity, busy).full(assignee, [host])
+def caps_reached(assignee: str, *, capacity: Capacity, busy: Busy, host: str, pool: str = "") -> str | None:
+    """Which bound of the board, of the profile, of the pool or of the host leaves no room now."""
+    return _Left(capacity, busy).full(assignee, pool, [host])
+
+
+def pools_reached(*, capacity: Capacity, busy: Busy) -> dict[str, str]:
+    """The pools that leave no room now, and in words why not."""
+    left = _Left(capacity, busy)
+    return {name: reason for name in sorted(capacity.pools) if (reason := left.drained(name)) is not None}
 
 
 def stopped(board: Board) -> str | None:
@@ -112,7 +128,9 @@ def clock(at_ms: int | None) -> str:
     return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _nobody(assignee: str) -> str:
+def _nobody(assignee: str, held: Mapping[str, str]) -> str:
+    if held:
+        return "; ".join(f"host {host} starts nothing now: {reason}" for host, reason in held.items())
     return f"no worker accepts it: nobody starts workers for {assignee}"
 
 
@@ -124,6 +142,7 @@ class _Left:
         self._board = busy.board
         self._profiles = dict(busy.profiles)
         self._hosts = dict(busy.hosts)
+        self._pools = dict(busy.pools)
 
     def capped(self, assignee: str) -> str | None:
         most = self._capacity.board
@@ -134,16 +153,23 @@ class _Left:
             return f"cap of profile {assignee}: {most}"
         return None
 
-    def full(self, assignee: str, hosts: Sequence[str]) -> str | None:
-        if reason := self.capped(assignee):
+    def drained(self, pool: str) -> str | None:
+        most = self._capacity.pools.get(pool) if pool else None
+        if most is not None and self._pools.get(pool, 0) >= most:
+            return f"cap of pool {pool}: {most}"
+        return None
+
+    def full(self, assignee: str, pool: str, hosts: Sequence[str]) -> str | None:
+        if reason := self.capped(assignee) or self.drained(pool):
             return reason
         return None if any(map(self._free, hosts)) else f"cap of host {', '.join(hosts)}"
 
-    def take(self, assignee: str, hosts: Sequence[str]) -> str:
+    def take(self, assignee: str, pool: str, hosts: Sequence[str]) -> str:
         host = min(filter(self._free, hosts), key=lambda host: (self._hosts.get(host, 0), host))
         self._board += 1
         self._profiles[assignee] = self._profiles.get(assignee, 0) + 1
         self._hosts[host] = self._hosts.get(host, 0) + 1
+        self._pools[pool] = self._pools.get(pool, 0) + 1
         return host
 
     def _free(self, host: str) -> bool:

@@ -70,8 +70,8 @@ def archive(tx: Transaction, slug: str, *, on: bool, who: str) -> Board:
 
 def set_cap(tx: Transaction, slug: str, scope: str, name: str, most: int, *, who: str) -> None:
     """Raises UsageError for a cap of nothing."""
-    if scope not in ("board", "profile", "host") or most < 0 or (scope == "board") == bool(name):
-        raise UsageError("a cap is of the board, of a profile or of a host, and not negative")
+    if scope not in ("board", "profile", "host", "pool") or most < 0 or (scope == "board") == bool(name):
+        raise UsageError("a cap is of the board, of a profile, of a host or of a pool, and not negative")
     get(tx, slug, lock=True)
     tx.all("cap_set", board=slug, scope=scope, name=name, most=most)
     tx.log(slug, "cap_set", who, task=None, scope=scope, name=name, most=most)

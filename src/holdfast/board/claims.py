@@ -1,18 +1,20 @@
 """Who gets which task. A claim has its board for itself, so that caps and pauses hold among many."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 
 from holdfast.board import assign, boards, ledger, lists, messages, tasks
 from holdfast.board.database import Row, Transaction, row_of
+from holdfast.board.lists import Offer
 from holdfast.board.rows import Run, Task
 from holdfast.board.transitions import Move
 from holdfast.errors import UsageError
 
 MAX_LEASE_MS: Final = 24 * 3_600_000  # a worker that is silent for longer is gone
 MAX_PROFILES: Final = 200  # that one claim looks at, one after the other
+MAX_POOLS: Final = 200  # likewise, of each of them
 
 
 def claim(
@@ -50,6 +52,7 @@ def claim(
         worker=worker,
         host=host,
         profile=claimed.assignee,
+        pool=claimed.pool,
         lease_until_ms=tx.now_ms + lease(lease_ms),
         now=tx.now_ms,
     )
@@ -59,20 +62,25 @@ def claim(
     return claimed, row_of(Run, made)
 
 
-def room(tx: Transaction, slug: str, assignees: Iterable[str], host: str) -> dict[str, str]:
-    """The profiles for which this host could not claim now, whatever is ready, and why not."""
+def room(tx: Transaction, slug: str, assignees: Iterable[str], host: str, pool: str = "") -> dict[str, str]:
+    """The profiles for which this host could not claim now, whatever is ready in this pool, and why not."""
     board = boards.get(tx, slug)
     capacity, busy = lists.capacity(tx, slug), lists.busy(tx, slug)
     reasons = {
-        name: assign.stopped(board) or assign.caps_reached(name, capacity=capacity, busy=busy, host=host)
+        name: assign.stopped(board)
+        or assign.caps_reached(name, capacity=capacity, busy=busy, host=host, pool=pool)
         for name in assignees
     }
     return {name: reason for name, reason in reasons.items() if reason is not None}
 
 
-def offer(tx: Transaction, slug: str, host: str, assignees: Sequence[str] | None) -> None:
-    """Remember that somebody starts workers for these profiles, or for all. Said often, written seldom."""
-    profiles = None if assignees is None else msgspec.json.encode(sorted(set(assignees))).decode()
+def offer(tx: Transaction, slug: str, host: str, assignees: Sequence[str] | None, *, held: str = "") -> None:
+    """Remember that somebody starts workers for these profiles, or for all, or why not now.
+
+    Said often, written seldom.
+    """
+    said = Offer(None if assignees is None else tuple(sorted(set(assignees))), held)
+    profiles = None if said == Offer() else msgspec.json.encode(said).decode()
     row = tx.one("offer_get", board=slug, host=host)
     fresh = row is not None and tx.now_ms - int(str(row["at_ms"])) < lists.OFFER_MS // 3
     if row is None or row["profiles"] != profiles or not fresh:
@@ -86,21 +94,36 @@ def lease(lease_ms: int) -> int:
 
 
 def _claimed(tx: Transaction, slug: str, run: str, host: str, assignees: Sequence[str] | None) -> Row | None:
-    capacity = lists.capacity(tx, slug)
-    if assignees is None and capacity == assign.Capacity():
+    capacity, none = lists.capacity(tx, slug), assign.Capacity()
+    if assignees is None and capacity == none:
         return tx.one("task_claim_next", board=slug, run=run, now=tx.now_ms)
     if assignees is None:
         ready = [str(row["name"]) for row in tx.all("ready_assignees", board=slug, most=MAX_PROFILES)]
     else:
         ready = sorted(set(assignees))[:MAX_PROFILES]
-    best = None
-    for name in _with_room(tx, slug, ready, host, capacity):
-        # One look at the head of an index for each profile: the cost does not depend on how much is ready.
-        row = tx.one("task_best_of", board=slug, assignee=name)
-        if row is not None:
-            rank = (-int(str(row["priority"])), int(str(row["created_ms"])), str(row["id"]))
-            best = rank if best is None else min(best, rank)
-    return None if best is None else tx.one("task_claim", board=slug, task=best[2], run=run, now=tx.now_ms)
+    busy = assign.Busy() if capacity == none else lists.busy(tx, slug)
+    drained = assign.pools_reached(capacity=capacity, busy=busy)
+    heads = [
+        (-int(str(row["priority"])), int(str(row["created_ms"])), str(row["id"]))
+        for name in ready
+        if assign.caps_reached(name, capacity=capacity, busy=busy, host=host) is None
+        for row in _heads(tx, slug, name, drained)
+    ]
+    return tx.one("task_claim", board=slug, task=min(heads)[2], run=run, now=tx.now_ms) if heads else None
+
+
+def _heads(tx: Transaction, slug: str, assignee: str, drained: Container[str]) -> Iterator[Row]:
+    """The best ready tasks of a profile, one of which is the best of all that there is room for.
+
+    One look at the head of an index for each profile, or for each pool of it while one is drained: the cost
+    does not depend on how much is ready.
+    """
+    if not drained:
+        yield from tx.all("task_best_of", board=slug, assignee=assignee)
+        return
+    for row in tx.all("ready_pools", board=slug, assignee=assignee, most=MAX_POOLS):
+        if row["name"] not in drained:
+            yield from tx.all("task_best_in", board=slug, assignee=assignee, pool=str(row["name"]))
 
 
 def _this(
@@ -112,17 +135,7 @@ def _this(
     assignee = str(row["assignee"])
     if assignees is not None and assignee not in assignees:
         return None
-    if not _with_room(tx, slug, [assignee], host, lists.capacity(tx, slug)):
+    capacity, busy = lists.capacity(tx, slug), lists.busy(tx, slug)
+    if assign.caps_reached(assignee, capacity=capacity, busy=busy, host=host, pool=str(row["pool"])):
         return None
     return tx.one("task_claim", board=slug, task=task_id, run=run, now=tx.now_ms)
-
-
-def _with_room(
-    tx: Transaction, slug: str, names: list[str], host: str, capacity: assign.Capacity
-) -> list[str]:
-    if capacity == assign.Capacity():
-        return names
-    busy = lists.busy(tx, slug)
-    return [
-        name for name in names if assign.caps_reached(name, capacity=capacity, busy=busy, host=host) is None
-    ]

@@ -48,6 +48,13 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     oldest_ready_ms: int | None  # how long the task that is ready for longest has been so
 
 
+class Offer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a host says: which profiles it starts workers for, or all; and why it starts none now."""
+
+    profiles: tuple[str, ...] | None = None
+    held: str = ""
+
+
 class Reason(msgspec.Struct, frozen=True):
     """Why a task is not running."""
 
@@ -161,11 +168,15 @@ def why(tx: Transaction, task_id: str) -> Reason:
 
 def reasons(tx: Transaction, slug: str, found: Iterable[Task]) -> dict[str, str]:
     """Likewise for tasks of one board, each by itself: as if there were no other to be claimed."""
-    bounds, running, hosts = capacity(tx, slug), busy(tx, slug), _offers(tx, slug)
+    bounds, running, offers = capacity(tx, slug), busy(tx, slug), _offers(tx, slug)
+    held = {host: offer.held for host, offer in offers.items() if offer.held}
     still = assign.stopped(boards.get(tx, slug))
     said = {}
     for each in found:
-        accepting = {host: {each.assignee} if names is None else names for host, names in hosts.items()}
+        accepting = {
+            host: {each.assignee} if offer.profiles is None else frozenset(offer.profiles)
+            for host, offer in offers.items()
+        }
         waiting = assign.assign(
             [each],
             hosts=accepting,
@@ -173,6 +184,7 @@ def reasons(tx: Transaction, slug: str, found: Iterable[Task]) -> dict[str, str]
             busy=running,
             now_ms=tx.now_ms,
             waits_for={each.id: _waits_for(tx, each)},
+            held=held,
         ).waiting
         reason = waiting.get(each.id, "waits to be claimed")
         said[each.id] = still or reason if each.status is Status.READY else reason
@@ -186,15 +198,19 @@ def _waits_for(tx: Transaction, found: Task) -> list[str]:
     return [f"{row['parent']} ({row['status']})" for row in rows]
 
 
-def _offers(tx: Transaction, slug: str) -> dict[str, frozenset[str] | None]:
-    """The hosts that have said lately which profiles they start workers for; None is all of them."""
+def _offers(tx: Transaction, slug: str) -> dict[str, Offer]:
+    """What hosts have said lately about starting workers."""
     rows = tx.all("offers_since", board=slug, since=tx.now_ms - OFFER_MS, most=MAX_OFFERS)
-    return {
-        str(row["host"]): None
-        if row["profiles"] is None
-        else frozenset(msgspec.json.decode(str(row["profiles"]), type=list[str]))
-        for row in rows
-    }
+    return {str(row["host"]): _offer(row["profiles"]) for row in rows}
+
+
+def _offer(said: object) -> Offer:
+    if said is None:
+        return Offer()
+    found = msgspec.json.decode(
+        str(said), type=Offer | list[str]
+    )  # a list: from before there was more to say
+    return found if isinstance(found, Offer) else Offer(tuple(found))
 
 
 def capacity(tx: Transaction, slug: str) -> Capacity:
@@ -206,18 +222,19 @@ def capacity(tx: Transaction, slug: str) -> Capacity:
         board=next((most for scope, _, most in rows if scope == "board"), None),
         profiles={name: most for scope, name, most in rows if scope == "profile"},
         hosts={name: most for scope, name, most in rows if scope == "host"},
+        pools={name: most for scope, name, most in rows if scope == "pool"},
     )
 
 
 def busy(tx: Transaction, slug: str) -> Busy:
     """The runs that hold tasks of the board now."""
-    profiles: dict[str, int] = {}
-    hosts: dict[str, int] = {}
+    counts: dict[str, dict[str, int]] = {"profile": {}, "host": {}, "pool": {}}
     for row in tx.all("board_running", board=slug):
-        count = int(str(row["count"]))
-        profiles[str(row["profile"])] = profiles.get(str(row["profile"]), 0) + count
-        hosts[str(row["host"])] = hosts.get(str(row["host"]), 0) + count
-    return Busy(sum(hosts.values()), profiles, hosts)
+        for of, found in counts.items():
+            name = str(row[of])
+            found[name] = found.get(name, 0) + int(str(row["count"]))
+    pools = {name: count for name, count in counts["pool"].items() if name}
+    return Busy(sum(counts["host"].values()), counts["profile"], counts["host"], pools)
 
 
 def _newest(tx: Transaction, query: str, task_id: str, kind: type[T]) -> list[T]:

@@ -85,9 +85,12 @@ class Reader:
     def capacity(self, board: str) -> tuple[Capacity, Busy]:
         return self.database.read(lambda tx: (lists.capacity(tx, board), lists.busy(tx, board)))
 
-    def room(self, board: str, assignees: Iterable[str], host: str) -> dict[str, str]:
-        """The profiles that this host could not claim for now, and why not; the others have room."""
-        return self.database.read(lambda tx: claims.room(tx, board, assignees, host))
+    def room(self, board: str, assignees: Iterable[str], host: str, pool: str = "") -> dict[str, str]:
+        """The profiles that this host could not claim for now, and why not; the others have room.
+
+        For tasks of this pool, or of none.
+        """
+        return self.database.read(lambda tx: claims.room(tx, board, assignees, host, pool))
 
     def page(
         self,

@@ -58,7 +58,8 @@ def verdict(
     if failure is Failure.QUOTA:
         due = resets_ms if resets_ms is not None else now_ms + QUOTA_DELAY_MS
         spread = round(JITTER * jitter * FIRST_DELAY_MS)
-        return Verdict(Move.WAIT, "quota", wake_ms=max(due, now_ms) + spread)
+        # Whoever failed has waited for a reset in a second already, more than once.
+        return Verdict(Move.WAIT, "quota", wake_ms=max(due, now_ms + delay_ms(attempts, 0.0)) + spread)
     return Verdict(Move.WAIT, f"cool-down after {failure}", wake_ms=now_ms + delay_ms(attempts, jitter))
 
 

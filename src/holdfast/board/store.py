@@ -50,7 +50,7 @@ class Store(Reader):
         return self.database.write(lambda tx: boards.create(tx, slug, title))
 
     def set_cap(self, board: str, scope: str, name: str, most: int, *, who: str = "person") -> None:
-        """At most so many runs of this board at once: in all (no name), of a profile or of a host."""
+        """At most so many runs of this board at once: in all (no name), of a profile, host or pool."""
         self.database.write(lambda tx: boards.set_cap(tx, board, scope, name, most, who=who))
 
     def pause(self, board: str, on: bool, *, who: str = "person") -> Board:
@@ -154,9 +154,14 @@ class Store(Reader):
             )
         )
 
-    def offer(self, board: str, host: str, assignees: Sequence[str]) -> None:
-        """This host starts workers for these profiles; to be said again before `lists.OFFER_MS` is over."""
-        self.database.write(lambda tx: claims.offer(tx, boards.get(tx, board).slug, host, assignees))
+    def offer(self, board: str, host: str, assignees: Sequence[str], *, held: str = "") -> None:
+        """This host starts workers for these profiles, or says why not now: `held`.
+
+        To be said again before `lists.OFFER_MS` is over.
+        """
+        self.database.write(
+            lambda tx: claims.offer(tx, boards.get(tx, board).slug, host, assignees, held=held)
+        )
 
     def set_run(
         self,

@@ -71,6 +71,7 @@ def show(store: "Store", name: str) -> dict[str, object]:
         for kind, running, most in (
             ("profile", busy.profiles, capacity.profiles),
             ("host", busy.hosts, capacity.hosts),
+            ("pool", busy.pools, capacity.pools),
         )
         for name in sorted({*running, *most})
     ]
@@ -125,21 +126,26 @@ def archive(store: "Store", name: str, undo: bool) -> dict[str, object]:
 @click.argument("most", type=click.IntRange(min=0))
 @click.option("--profile", metavar="NAME", help="Only those of this profile.")
 @click.option("--host", metavar="NAME", help="Only those on this host.")
+@click.option("--pool", metavar="NAME", help="Only those of tasks of this pool, whoever runs them.")
 @with_store()
-def cap(store: "Store", name: str, most: int, profile: str | None, host: str | None) -> dict[str, object]:
+def cap(
+    store: "Store", name: str, most: int, profile: str | None, host: str | None, pool: str | None
+) -> dict[str, object]:
     """Let at most MOST runs of a board happen at once."""
     from dataclasses import asdict
 
     from holdfast.errors import UsageError
 
-    if profile and host:
-        raise UsageError("a cap is of a profile or of a host")
-    scope = "profile" if profile else "host" if host else "board"
-    store.set_cap(name, scope, profile or host or "", most, who=me())
+    given = {"profile": profile, "host": host, "pool": pool}
+    named = [(scope, value) for scope, value in given.items() if value]
+    if len(named) > 1:
+        raise UsageError("a cap is of a profile, of a host or of a pool")
+    [(scope, whose)] = named or [("board", "")]
+    store.set_cap(name, scope, whose, most, who=me())
     capacity, _ = store.capacity(name)
     return {
         "capacity": asdict(capacity),
-        "text": [f"{name}: {' '.join(filter(None, (profile, host)))} {most}"],
+        "text": [f"{name}: {whose} {most}"],
     }
 
 

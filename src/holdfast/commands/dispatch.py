@@ -9,6 +9,7 @@ import click
 
 from holdfast.commands.boarding import Verb, json_option, refuse, say, store_option
 from holdfast.commands.homeoption import home_option
+from holdfast.commands.hostlimits import chosen, host_options
 from holdfast.errors import HoldfastError, UsageError
 
 if TYPE_CHECKING:
@@ -25,9 +26,7 @@ if TYPE_CHECKING:
 )
 @click.option("--drain", is_flag=True, help="Start nothing; follow what runs to its end, and leave.")
 @click.option("--dry-run", is_flag=True, help="Only say what would be started now, and why the rest waits.")
-@click.option(
-    "--max", "most", type=click.IntRange(1, 200), metavar="N", help="Runs at once here [default: 100]."
-)
+@host_options
 @click.option(
     "--host", metavar="NAME", help="What this dispatcher is called [default: the machine and its home]."
 )
@@ -40,6 +39,8 @@ def dispatch(
     drain: bool,
     dry_run: bool,
     most: int | None,
+    min_free: int | None,
+    max_load: float | None,
     host: str | None,
     home: Path,
     address: str,
@@ -53,22 +54,27 @@ def dispatch(
 
     Exit codes: 0 done; 1 refused; 2 usage; 3 not found; 4 another dispatcher is there; 5 the store is down.
     """
-    from holdfast.dispatch.dispatcher import MAX_HERE, Plan
+    from holdfast.dispatch import hostload, pressure
+    from holdfast.dispatch.dispatcher import Plan
 
     try:
         if once + drain + dry_run > 1:
             raise UsageError("--once, --drain and --dry-run exclude each other")
         home = home.absolute()
+        held = hostload.holding(chosen(min_free, max_load))
         if dry_run:
-            _foresee(home, address, boards, host, as_json=as_json)
+            _foresee(home, address, boards, host, held(0, 0), as_json=as_json)
             return
-        plan = Plan(boards, most or MAX_HERE, once=once, drain=drain)
+        most = most or pressure.most_here(hostload.look())
+        plan = Plan(boards, most, once=once, drain=drain, held=held)
         _serve(home, address, plan, host, as_json=as_json)
     except HoldfastError as exc:
         refuse(exc, as_json=as_json)
 
 
-def _foresee(home: Path, address: str, boards: tuple[str, ...], host: str | None, *, as_json: bool) -> None:
+def _foresee(
+    home: Path, address: str, boards: tuple[str, ...], host: str | None, held: str | None, *, as_json: bool
+) -> None:
     from holdfast.board.store import open_store
     from holdfast.dispatch.opening import foreseen, host_name, installed
 
@@ -78,7 +84,7 @@ def _foresee(home: Path, address: str, boards: tuple[str, ...], host: str | None
     waits: list[dict[str, str]] = []
     with open_store(address, create=False) as store:
         for board in boards:
-            found = foreseen(store, board, name, profiles)
+            found = foreseen(store, board, name, profiles, held)
             starts += [{"board": board, "task": claim.task} for claim in found.claims]
             waits += [
                 {"board": board, "task": task, "reason": reason} for task, reason in found.waiting.items()

@@ -42,6 +42,9 @@ in_option = click.option(
     "--in", "in_s", type=duration, metavar="DURATION", help="Not before then: 90s, 30m, 7d."
 )
 reason_option = click.option("--reason", default="", help="Why, for whoever reads the task later.")
+pool_option = click.option(
+    "--pool", metavar="NAME", help="What its runs use up besides; `board cap --pool` bounds it."
+)
 _workspace_option = click.option(
     "--workspace",
     "place",
@@ -63,6 +66,7 @@ _workspace_option = click.option(
     "--max-runtime", "runtime_s", type=duration, metavar="DURATION", help="Of one run: 90s, 30m, 7d."
 )
 @_workspace_option
+@pool_option
 @click.option("--triage", is_flag=True, help="Somebody must say first what is to be done.")
 @click.option(
     "--key", metavar="KEY", help="Made once for this key; asked again, the first answer is repeated."
@@ -80,6 +84,7 @@ def create(
     max_attempts: int,
     runtime_s: float | None,
     place: Place | None,
+    pool: str | None,
     triage: bool,
     key: str | None,
     in_s: float | None,
@@ -100,6 +105,7 @@ def create(
         workspace_kind=WorkspaceKind(where.kind),
         workspace=where.path,
         max_runtime_s=None if runtime_s is None else round(runtime_s),
+        pool=pool or "",
     )
     return answer(store.create(board, new, who=me(), key=key))
 
@@ -199,6 +205,7 @@ def cancel(store: "Store", id: str, reason: str) -> dict[str, object]:
 @click.option("--max-attempts", type=int, help="Runs of any kind, at most.")
 @click.option("--max-runtime", "runtime", metavar="DURATION", help="Of one run, or `none`.")
 @_workspace_option
+@pool_option
 @with_store()
 def edit(
     store: "Store",
@@ -209,6 +216,7 @@ def edit(
     max_attempts: int | None,
     runtime: str | None,
     place: Place | None,
+    pool: str | None,
 ) -> dict[str, object]:
     """Change what a task says; where it stands stays."""
     wishes: dict[str, object] = {
@@ -216,6 +224,7 @@ def edit(
         "body": body,
         "priority": priority,
         "max_attempts": max_attempts,
+        "pool": pool,
     }
     wishes = {name: value for name, value in wishes.items() if value is not None}
     if runtime is not None:

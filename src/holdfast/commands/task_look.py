@@ -129,6 +129,7 @@ def _shown(detail: "Detail") -> dict[str, object]:
     text = [task_line(task), *task.body.splitlines()]
     if task.workspace:
         text.append(f"  in {task.workspace_kind} {task.workspace}")
+    text += [f"  pool {task.pool}"] if task.pool else []
     text += [f"  result: {line}" for line in (task.result or "").splitlines()]
     text += [f"  asks {task.waiting_for or 'a person'}: {task.question}"] if task.question else []
     text += [f"    - {option}" for option in task.options]

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from holdfast.commands.boarding import Verb, json_option, refuse, say, store_option
+from holdfast.commands.hostlimits import chosen, host_options
 from holdfast.errors import Conflict, HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.board.rows import Run
+    from holdfast.dispatch.pressure import Limits
 
 LISTEN: Final = "ws://127.0.0.1:0"
 
@@ -23,13 +25,20 @@ LISTEN: Final = "ws://127.0.0.1:0"
 @click.option(
     "--listen", metavar="URL", default=LISTEN, show_default=True, help="Where the exec server listens."
 )
-@click.option(
-    "--max", "most", type=click.IntRange(1, 200), metavar="N", help="Runs at once here [default: 100]."
-)
+@host_options
 @click.option("--demo", is_flag=True, help="Also three tasks on a board `demo`, and what becomes of them.")
 @store_option
 @json_option
-def up(board: str, listen: str, most: int | None, demo: bool, address: str, as_json: bool) -> None:
+def up(
+    board: str,
+    listen: str,
+    most: int | None,
+    min_free: int | None,
+    max_load: float | None,
+    demo: bool,
+    address: str,
+    as_json: bool,
+) -> None:
     """Start all of it here: an exec server, a board, and a dispatcher of sandboxed workers.
 
     Ended by a signal it leaves the workers running; the next one takes them over. `holdfast worker list`
@@ -38,18 +47,21 @@ def up(board: str, listen: str, most: int | None, demo: bool, address: str, as_j
     from holdfast import log
 
     log.set_up(style="text", level=os.environ.get("HOLDFAST_LOG_LEVEL", "warning"))
+    limits = chosen(min_free, max_load)
     try:
-        asyncio.run(_up(board, listen, most, demo=demo, address=address, as_json=as_json))
+        asyncio.run(_up(board, listen, most, limits, demo=demo, address=address, as_json=as_json))
     except HoldfastError as exc:
         refuse(exc, as_json=as_json)
 
 
-async def _up(board: str, listen: str, most: int | None, *, demo: bool, address: str, as_json: bool) -> None:
+async def _up(
+    board: str, listen: str, most: int | None, limits: "Limits", *, demo: bool, address: str, as_json: bool
+) -> None:
     from holdfast.agents.book import Book
     from holdfast.board.store import open_store
     from holdfast.dispatch import demo as example
-    from holdfast.dispatch import opening
-    from holdfast.dispatch.dispatcher import MAX_HERE, Plan
+    from holdfast.dispatch import hostload, opening, pressure
+    from holdfast.dispatch.dispatcher import Plan
     from holdfast.home import default_home
     from holdfast.server.address import parse
     from holdfast.server.listen import Options, serve
@@ -88,7 +100,8 @@ async def _up(board: str, listen: str, most: int | None, *, demo: bool, address:
         store=address,
         launchers=launchers,
     )
-    plan = Plan(boards, most or MAX_HERE)
+    most = most or pressure.most_here(hostload.look())
+    plan = Plan(boards, most, held=hostload.holding(limits))
     jobs = [
         asyncio.ensure_future(serve(Options(parse(listen)), announce=announce)),  # ends with a signal
         asyncio.ensure_future(opening.serve(home, address, plan, told=told)),

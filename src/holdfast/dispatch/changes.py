@@ -9,6 +9,7 @@ import os
 import shutil
 import stat
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -29,14 +30,17 @@ _LEFT_OUT: Final = frozenset({".git", ".holdfast"})
 _BYPRODUCTS: Final = frozenset({"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", "node_modules"})
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
-# $1: a directory of its own, $2: the commit to compare with, $3: what to print, $4: at most so many bytes
+# $1: a directory of its own, $2: the commit to compare with, $3: what to print, $4: at most so many bytes;
+# the rest: what is left out
 _GIT: Final = """
 set -e
 export GIT_ALTERNATE_OBJECT_DIRECTORIES="$(git rev-parse --path-format=absolute --git-path objects)"
 export GIT_INDEX_FILE="$1/index" GIT_OBJECT_DIRECTORY="$1/objects"
 mkdir -p "$GIT_OBJECT_DIRECTORY"
-[ -e "$GIT_INDEX_FILE" ] || { git read-tree "$2"; git add -A .; }
-git diff --cached --no-ext-diff --no-textconv --no-color --no-renames "$3" "$2" | head -c "$4"
+base="$2" show="$3" most="$4"
+shift 4
+[ -e "$GIT_INDEX_FILE" ] || { git read-tree "$base"; git add -A -- . "$@"; }
+git diff --cached --no-ext-diff --no-textconv --no-color --no-renames "$show" "$base" | head -c "$most"
 """
 _GIT_ENVIRONMENT: Final = {
     "HOME": "/nonexistent",
@@ -111,8 +115,12 @@ def _text(data: bytes) -> str | None:
         return None
 
 
-async def since_commit(home: Path, workspace: Path, base: str, search: str) -> Changes:
+async def since_commit(
+    home: Path, workspace: Path, base: str, search: str, leave_out: Sequence[str] = ()
+) -> Changes:
     """What a git tree holds now that was not in a commit, whether it is committed or not.
+
+    Files that are not in the commit and are left out by name do not count.
 
     Raises:
         OperationFailed: git cannot tell.
@@ -120,13 +128,14 @@ async def since_commit(home: Path, workspace: Path, base: str, search: str) -> C
     """
     own = Path(tempfile.mkdtemp(prefix=".changes-", dir=home))
     policy = Policy.read_only().deny(home).allow_read(workspace).allow_write(own)
+    spared = [f":(top,exclude,literal){name}" for name in leave_out]
     environment = await background.exec_server(home, Environment.open)
     try:
 
         async def git(show: str, most: int) -> str:
             try:
                 done = await environment.run(
-                    ["/bin/sh", "-c", _GIT, "git", str(own), base, show, str(most + 1)],
+                    ["/bin/sh", "-c", _GIT, "git", str(own), base, show, str(most + 1), *spared],
                     cwd=str(workspace),
                     env={**_GIT_ENVIRONMENT, "PATH": search},
                     policy=policy,

@@ -46,7 +46,7 @@ async def _remove(house: House, task: Task, made: Made) -> None:
     try:
         if made.kind is WorkspaceKind.WORKTREE and path.is_dir():
             search = house.environ.get("PATH", "/usr/bin:/bin")
-            changed = await changes.since_commit(house.home, path, made.base, search)
+            changed = await changes.since_commit(house.home, path, made.base, search, made.copied)
             if changed.count:
                 await _tell(house, task, "workspace_kept", list(changed.paths))
                 workspace.write(house.home, msgspec.structs.replace(made, kept=True))

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
@@ -19,6 +20,7 @@ from holdfast.dispatch import workspace
 from holdfast.dispatch.cleanup import SWEEP_S, sweep
 from holdfast.dispatch.house import House
 from holdfast.dispatch.liveness import Limits
+from holdfast.dispatch.pressure import MAX_HERE, YOUNG_S
 from holdfast.dispatch.run import Attendance, marks
 from holdfast.dispatch.watching import watch
 from holdfast.errors import HoldfastError, NotFound, StaleRun
@@ -31,14 +33,14 @@ TICK_S: Final = 1.0  # between rounds when nothing is heard: clocks pass without
 POST_S: Final = 0.2  # between looks into outboxes
 AGAIN_S: Final = 1.0  # before a run is attended to again whose attendance failed
 BEATS: Final = 4  # heartbeats in one lease: three may be lost
-MAX_HERE: Final = (
-    100  # runs at once on one host unless told otherwise; the supervisor has room for twice that
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is asked of a dispatcher. `once`: what there is room for now, to its end; `drain`: nothing new."""
+    """What is asked of a dispatcher. `once`: what there is room for now, to its end; `drain`: nothing new.
+
+    `held` says why nothing is to be started now, by how many run here and how many of those have only begun.
+    """
 
     boards: tuple[str, ...]
     most: int = MAX_HERE
@@ -46,6 +48,7 @@ class Plan:
     drain: bool = False
     lease_ms: int = LEASE_MS
     liveness: Limits = field(default_factory=Limits)
+    held: Callable[[int, int], str | None] = lambda _running, _young: None
 
 
 class Dispatcher:
@@ -60,6 +63,8 @@ class Dispatcher:
         self._claiming = not plan.drain
         self._looked = False
         self._beat_at = self._expired_at = 0.0
+        self._begun: deque[float] = deque(maxlen=MAX_HERE)
+        self._held: str | None = None
 
     async def serve(self) -> None:
         """Until there is nothing to do any more, or for ever; cancelled, it leaves the workers alone."""
@@ -114,11 +119,25 @@ class Dispatcher:
                 board, worker=house.host, host=house.host, lease_ms=plan.lease_ms, assignees=profiles
             )
 
-        while len(self._attended) < plan.most:
+        while (reason := self._holdup()) is None:
             won = await house.desk.ask(claim)
             if won is None:
                 return
+            self._begun.append(time.monotonic())
             self._attend(group, won[1])
+        await house.desk.ask(lambda store: store.offer(board, house.host, profiles, held=reason))
+
+    def _holdup(self) -> str | None:
+        """Why this host starts nothing now. It is said aloud when it begins and when it is over."""
+        running, since = len(self._attended), time.monotonic() - YOUNG_S
+        young = min(running, sum(at > since for at in self._begun))
+        full = running >= self._plan.most
+        reason = f"{self._plan.most} runs at once are the most" if full else self._plan.held(running, young)
+        if reason != self._held and not full:
+            words = "workers are started again" if reason is None else "no worker is started now"
+            log.warning(words, extra={"missing": reason} if reason else {})
+            self._held = reason
+        return reason
 
     def _attend(self, group: asyncio.TaskGroup, run: Run) -> None:
         if run.id not in self._attended:

@@ -58,6 +58,9 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     prompt: str = BRIEF
     session: str = ""
     resume: tuple[str, ...] = ()
+    setup: str = ""  # a shell script in the workspace before the worker starts, confined as it is
+    teardown: str = ""  # likewise after it has ended, however it did
+    copy: tuple[str, ...] = ()  # files of the repository that git does not keep, for its worktrees: ".env*"
 
     def __post_init__(self) -> None:
         """Raises UsageError when it cannot be meant."""
@@ -79,6 +82,12 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise UsageError(
                 f"launcher {self.name}: session is a pattern with a group, and resume goes with it"
             )
+        for pattern in self.copy:
+            if any(part in ("", ".", "..", ".git", ".holdfast") for part in pattern.split("/")):
+                raise UsageError(
+                    f"launcher {self.name}: `{pattern}` does not name files to copy",
+                    remedy="a path in the repository, with * and ?",
+                )
         for limit in (self.max_runtime_s, self.idle_s):
             if limit is not None and limit <= 0:
                 raise UsageError(f"launcher {self.name}: a limit is more than 0 seconds")

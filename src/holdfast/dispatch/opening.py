@@ -101,8 +101,20 @@ async def serve(
             await Dispatcher(house, plan, told).serve()
 
 
-def foreseen(store: Store, board: str, host: str, profiles: frozenset[str]) -> Assignment:
-    """What a round would claim now, and why every other ready task waits; of the newest tasks."""
+def foreseen(
+    store: Store, board: str, host: str, profiles: frozenset[str], held: str | None = None
+) -> Assignment:
+    """What a round would claim now, and why every other ready task waits; of the newest tasks.
+
+    `held` is why the host starts nothing now.
+    """
     capacity, busy = store.capacity(board)
     ready = store.page(board, status=Status.READY, limit=MAX_PAGE).tasks
-    return assign.assign(ready, hosts={host: profiles}, capacity=capacity, busy=busy, now_ms=store.now_ms())
+    return assign.assign(
+        ready,
+        hosts={host: profiles},
+        capacity=capacity,
+        busy=busy,
+        now_ms=store.now_ms(),
+        held={host: held} if held else None,
+    )

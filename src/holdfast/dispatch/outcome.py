@@ -25,6 +25,7 @@ class End:
     about: str
     exit_code: int | None = None
     denials: tuple[str, ...] = ()  # paths that the sandbox refused
+    limit_s: float | None = None  # for how long a limit lasts that it ran into
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class Complete:
 class Fail:
     failure: Failure
     reason: str
+    resets_s: float | None = None  # of a quota: when it is over, from now on
 
 
 Outcome: TypeAlias = Complete | Fail
@@ -71,7 +73,9 @@ def judge(end: End, work: Work, success: Literal["report", "exit"], *, said: str
         return Fail(Failure.TASK, _reason("it ended without a report, and nothing has changed", end))
     if success == "exit" and end.exit_code:
         return Fail(Failure.TASK, _reason(f"exit code {end.exit_code}", end))
-    return Fail(_class(end), _reason(f"failed: {end.failure or end.state}", end))
+    failure = _class(end)
+    resets_s = end.limit_s if failure is Failure.QUOTA else None
+    return Fail(failure, _reason(f"failed: {end.failure or end.state}", end), resets_s)
 
 
 def _class(end: End) -> Failure:

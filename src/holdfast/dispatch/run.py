@@ -18,9 +18,9 @@ import msgspec
 
 from holdfast.agents.launching import Wish
 from holdfast.board.retry import Failure
-from holdfast.board.rows import MAX_FILE, Detail, Message, Run
+from holdfast.board.rows import MAX_FILE, Detail, Message, Run, Task
 from holdfast.board.store import Store
-from holdfast.dispatch import changes, manifest, outcome, prompts, workspace
+from holdfast.dispatch import changes, errands, manifest, outcome, prompts, workspace
 from holdfast.dispatch.fleet import Report
 from holdfast.dispatch.house import House, worker_of
 from holdfast.dispatch.launchers import BRIEF, Launcher
@@ -51,6 +51,7 @@ class Mark(msgspec.Struct, frozen=True):
 
     run: str
     before: Manifest = Manifest()
+    laid: Manifest | None = None  # what was there when its launcher's setup had ended
     schema: int = 1
 
 
@@ -87,6 +88,8 @@ class Attendance:
             await self._followed()
             report = await house.fleet.stop(self._worker, grace_s=0.0)
             await self._finish(report, detail, launcher, workspace.known(house.home, detail.task))
+        if launcher is not None and launcher.teardown and self.place.is_dir():
+            await self._torn_down(detail.task, launcher, self.place)
         self._unmark()
 
     def ingest(self, store: Store) -> int:
@@ -130,7 +133,7 @@ class Attendance:
     async def _prepared(self, detail: Detail, launcher: Launcher) -> Wish:
         task, run, house = detail.task, self.run, self.house
         prompt = self._prompt(await self._addressed(detail, launcher), launcher)
-        space = await asyncio.to_thread(workspace.prepare, house.home, task)
+        space = await asyncio.to_thread(workspace.prepare, house.home, task, launcher.copy)
         await asyncio.to_thread(self._mark, space)
         await house.desk.ask(lambda store: store.set_run(run.ref, workspace=str(space.path)))
         await asyncio.to_thread(outbox.lay_out, space.path, house.grant(run, launcher, space.path))
@@ -138,6 +141,9 @@ class Attendance:
         for name in [file.name for file in detail.files]:
             data = await house.desk.ask(lambda store, name=name: store.file(task.id, None, name))  # type: ignore[misc]
             await asyncio.to_thread(workspace.put, space.path, data, Path(prompts.ATTACHED).name, name)
+        if launcher.setup and not task.report_only:
+            await errands.run_script(house, run, task, launcher, space.path, "setup", self.over)
+            await asyncio.to_thread(self._laid, space)
         return self._going_on(house.wish(run, task, launcher, space.path, prompt), detail, launcher)
 
     async def _addressed(self, detail: Detail, launcher: Launcher) -> Detail:
@@ -168,13 +174,19 @@ class Attendance:
         return prompt
 
     def _mark(self, space: Workspace) -> None:
+        if not (marks(self.house.home) / self.run.id).exists():
+            self._write(Mark(self.run.id, changes.look(space.path) if space.kind == "dir" else Manifest()))
+
+    def _laid(self, space: Workspace) -> None:
+        """What its launcher's setup left is not its work."""
+        found = changes.look(space.path)
+        self._write(Mark(self.run.id, found if space.kind == "dir" else Manifest(), found))
+
+    def _write(self, mark: Mark) -> None:
         place = marks(self.house.home) / self.run.id
-        if place.exists():
-            return
-        before = changes.look(space.path) if space.kind == "dir" else Manifest()
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         hidden = place.with_suffix(".new")
-        hidden.write_bytes(msgspec.json.encode(Mark(self.run.id, before)))
+        hidden.write_bytes(msgspec.json.encode(mark))
         hidden.rename(place)
 
     def _unmark(self) -> None:
@@ -214,7 +226,8 @@ class Attendance:
         end = _end(report)
         judged: Outcome | None = None
         if run.outcome is None:
-            work = Work(changed.count, self._refused, detail.task.report_only)
+            worked = await asyncio.to_thread(self._worked, space.path, changed)
+            work = Work(worked, self._refused, detail.task.report_only)
             last = said[-MAX_SUMMARY:].decode("utf-8", "replace")
             judged = outcome.judge(end, work, launcher.success if launcher else "report", said=last)
         kept = {
@@ -234,19 +247,35 @@ class Attendance:
         try:
             if space.base:
                 search = self.house.environ.get("PATH", "/usr/bin:/bin")
-                return await changes.since_commit(self.house.home, space.path, space.base, search)
+                return await changes.since_commit(
+                    self.house.home, space.path, space.base, search, space.copied
+                )
             return await asyncio.to_thread(self._compared, space.path)
         except OperationFailed as exc:
             return Changes(1, ("? nobody can tell what changed",), f"{exc}\n")
 
     def _compared(self, path: Path) -> Changes:
+        return manifest.changes(self._marked().before, changes.look(path))
+
+    def _worked(self, path: Path, changed: Changes) -> int:
+        """How many files this run changed, where its launcher's setup made some before."""
+        laid = self._marked().laid
+        return changed.count if laid is None else manifest.changes(laid, changes.look(path)).count
+
+    def _marked(self) -> Mark:
         try:
-            before = msgspec.json.decode(
-                (marks(self.house.home) / self.run.id).read_bytes(), type=Mark
-            ).before
+            return msgspec.json.decode((marks(self.house.home) / self.run.id).read_bytes(), type=Mark)
         except (OSError, msgspec.MsgspecError):
-            before = Manifest()
-        return manifest.changes(before, changes.look(path))
+            return Mark(self.run.id)
+
+    async def _torn_down(self, task: Task, launcher: Launcher, place: Path) -> None:
+        """However it ends, it changes nothing about the run."""
+        if task.report_only:
+            return
+        try:
+            await errands.run_script(self.house, self.run, task, launcher, place, "teardown", asyncio.Event())
+        except (UsageError, NotFound, OperationFailed) as exc:
+            log.warning("a teardown failed", extra={"run_id": self.run.id, "missing": str(exc)[:200]})
 
     async def _tell(self, judged: Outcome) -> None:
         ref = self.run.ref
@@ -256,8 +285,10 @@ class Attendance:
                 match judged:
                     case Complete(summary):
                         store.complete(ref, BY_EXIT, summary)
-                    case Fail(failure, reason):
-                        store.fail(ref, failure, error=reason)
+                    case Fail(failure, reason, resets_s):
+                        # by the store's clock, whatever the one here says
+                        resets_ms = None if resets_s is None else store.now_ms() + round(resets_s * 1000)
+                        store.fail(ref, failure, error=reason, resets_ms=resets_ms)
 
         await self.house.desk.ask(tell)
 
@@ -277,6 +308,7 @@ def _end(report: Report) -> End:
         about=report["about"],
         exit_code=report["exitCode"],
         denials=tuple(dict.fromkeys(denial["path"] for denial in report["denials"])),
+        limit_s=report.get("limitEndsInSeconds"),
     )
 
 

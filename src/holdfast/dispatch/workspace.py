@@ -12,7 +12,7 @@ import os
 import secrets
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,6 +20,7 @@ from typing import Final
 import msgspec
 
 from holdfast.board.rows import Task, WorkspaceKind
+from holdfast.dispatch import copies
 from holdfast.errors import NotFound, OperationFailed, UsageError
 
 GIT_S: Final = 120.0  # a checkout of a large repository on a busy disk
@@ -35,6 +36,7 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
     repository: str = ""
     branch: str = ""
     base: str = ""
+    copied: tuple[str, ...] = ()  # from the repository, by rule: no work of anybody's
     kept: bool = False  # although its task is archived: there is work in it that is nowhere else
     schema: int = 1
 
@@ -46,10 +48,13 @@ class Workspace:
     path: Path
     kind: WorkspaceKind
     base: str = ""
+    copied: tuple[str, ...] = ()
 
 
-def prepare(home: Path, task: Task) -> Workspace:
+def prepare(home: Path, task: Task, copy: Sequence[str] = ()) -> Workspace:
     """The workspace of a task, which is made if it is not there.
+
+    `copy` are patterns of files that a worktree gets from its repository where it lacks them.
 
     Raises:
         UsageError, NotFound: the task names a place that cannot be one.
@@ -67,7 +72,9 @@ def prepare(home: Path, task: Task) -> Workspace:
         raise OperationFailed(f"cannot make {path}: {exc.strerror}") from None
     if task.workspace_kind is WorkspaceKind.WORKTREE and not path.is_dir():
         _check_out(made, path)
-    return Workspace(path, task.workspace_kind, made.base)
+    if task.workspace_kind is WorkspaceKind.WORKTREE and copy:
+        made = _with_copies(home, made, path, copy)
+    return Workspace(path, task.workspace_kind, made.base, made.copied)
 
 
 def known(home: Path, task: Task) -> Workspace:
@@ -75,7 +82,8 @@ def known(home: Path, task: Task) -> Workspace:
     if task.workspace_kind is WorkspaceKind.DIR:
         return Workspace(Path(os.path.realpath(task.workspace)), task.workspace_kind)
     made = _read(home, task.id)
-    return Workspace(folder(home) / task.id, task.workspace_kind, made.base if made else "")
+    path = folder(home) / task.id
+    return Workspace(path, task.workspace_kind, *((made.base, made.copied) if made else ()))
 
 
 def folder(home: Path) -> Path:
@@ -219,6 +227,16 @@ def _locked(fd: int) -> bool:
     except OSError:  # a file system without locks: whoever collides tries again later
         return True
     return True
+
+
+def _with_copies(home: Path, made: Made, path: Path, patterns: Sequence[str]) -> Made:
+    top = Path(_git(made.repository, "rev-parse", "--show-toplevel").removesuffix("\n"))
+    names = copies.missing(top, path, patterns)
+    if names:  # written down before they are there: a kill in between makes no work of them
+        made = msgspec.structs.replace(made, copied=tuple(dict.fromkeys([*made.copied, *names])))
+        write(home, made)
+        copies.copy(top, path, names)
+    return made
 
 
 def _git(repository: str, *words: str) -> str:

@@ -71,6 +71,7 @@ FAILURES = {
     "429": {Failure.RATE_LIMIT},
     "500": {Failure.PROVIDER},
     "truncated": {Failure.PROVIDER},
+    "usage-limit": {Failure.QUOTA},
     "outside": {Failure.PERMISSION},
     "read-only-home": {Failure.SANDBOX},
 }

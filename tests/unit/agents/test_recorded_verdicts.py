@@ -58,6 +58,7 @@ EXPECTED = {
     "codex/success": "completed no-tools",
     "codex/tool": "completed",
     "codex/truncated": "failed provider",
+    "codex/usage-limit": "failed quota",
     "gemini/401": "failed auth",
     "gemini/404": "failed model",
     "gemini/429": "running retrying rate-limit",

@@ -12,6 +12,7 @@ from holdfast.board.assign import (
     caps_reached,
     clock,
     holdup,
+    pools_reached,
     stopped,
 )
 from holdfast.board.rows import Board, Task
@@ -53,7 +54,11 @@ def task(name: str, status: Status = Status.READY, **members: object) -> Task:
 
 
 def decide(
-    *tasks: Task, capacity: Capacity | None = None, busy: Busy | None = None, waits_for: str | None = None
+    *tasks: Task,
+    capacity: Capacity | None = None,
+    busy: Busy | None = None,
+    waits_for: str | None = None,
+    held: dict[str, str] | None = None,
 ) -> Assignment:
     return assign(
         tasks,
@@ -62,6 +67,7 @@ def decide(
         busy=busy or Busy(),
         now_ms=NOW,
         waits_for={each.id: [waits_for] for each in tasks} if waits_for else None,
+        held=held,
     )
 
 
@@ -81,10 +87,11 @@ def test_the_least_busy_host_that_accepts_a_task_gets_it() -> None:
         (Capacity(board=1), Busy(board=1), "cap of the board: 1"),
         (Capacity(profiles={"coder": 2}), Busy(2, {"coder": 2}, {}), "cap of profile coder: 2"),
         (Capacity(hosts={"h1": 0, "h2": 1}), Busy(1, {}, {"h2": 1}), "cap of host h1, h2"),
+        (Capacity(pools={"gpu": 1}), Busy(1, {}, {}, {"gpu": 1}), "cap of pool gpu: 1"),
     ],
 )
 def test_a_cap_that_is_reached_is_the_reason(capacity: Capacity, busy: Busy, reason: str) -> None:
-    assert decide(task("a"), capacity=capacity, busy=busy) == Assignment((), {"a": reason})
+    assert decide(task("a", pool="gpu"), capacity=capacity, busy=busy) == Assignment((), {"a": reason})
 
 
 def test_claims_of_one_decision_use_up_the_room() -> None:
@@ -97,6 +104,24 @@ def test_claims_of_one_decision_use_up_the_room() -> None:
     assert (
         len(decide(task("a"), task("b"), task("c"), capacity=Capacity(hosts={"h1": 1, "h2": 1})).claims) == 2
     )
+
+
+def test_a_pool_bounds_its_own_tasks_only() -> None:
+    tasks = [task("a", pool="gpu"), task("b", pool="gpu"), task("c", pool="other"), task("d")]
+    found = decide(*tasks, capacity=Capacity(pools={"gpu": 1, "": 0}))
+    assert [claim.task for claim in found.claims] == ["a", "c", "d"]
+    assert found.waiting == {"b": "cap of pool gpu: 1"}
+
+
+def test_hosts_that_start_nothing_now_are_passed_over_and_say_why() -> None:
+    held = {"h1": "too little memory", "h2": "too much load"}
+    found = decide(task("a"), task("b", assignee="writer"), held={"h1": "too little memory"})
+    assert found.claims == (Claim("a", "h2"), Claim("b", "h2"))
+    waiting = decide(task("a"), task("b", assignee="painter"), held=held).waiting
+    assert waiting["a"] == (
+        "host h1 starts nothing now: too little memory; host h2 starts nothing now: too much load"
+    )
+    assert "no worker accepts it" in waiting["b"]
 
 
 def test_a_task_that_nobody_accepts_says_so() -> None:
@@ -140,3 +165,7 @@ def test_the_caps_alone_can_be_asked() -> None:
         == "cap of the board: 1"
     )
     assert caps_reached("coder", capacity=Capacity(board=2), busy=Busy(board=1), host="h") is None
+    gpu, busy = Capacity(pools={"gpu": 1, "free": 1}), Busy(pools={"gpu": 1})
+    assert caps_reached("coder", capacity=gpu, busy=busy, host="h") is None
+    assert caps_reached("coder", capacity=gpu, busy=busy, host="h", pool="gpu") == "cap of pool gpu: 1"
+    assert pools_reached(capacity=gpu, busy=busy) == {"gpu": "cap of pool gpu: 1"}

@@ -38,11 +38,17 @@ def test_a_pause_is_bounded_and_jitter_only_adds_to_it() -> None:
 
 
 def test_a_quota_is_waited_for_until_its_announced_reset() -> None:
-    assert ask(Failure.QUOTA, resets_ms=NOW + 77).wake_ms == NOW + 77
-    assert ask(Failure.QUOTA, resets_ms=NOW - 77).wake_ms == NOW
+    assert ask(Failure.QUOTA, resets_ms=NOW + 10**8).wake_ms == NOW + 10**8
     unannounced = ask(Failure.QUOTA).wake_ms
     assert unannounced is not None
     assert unannounced > NOW
+
+
+def test_a_reset_in_a_moment_does_not_shorten_the_usual_pause() -> None:
+    for attempts in (1, 2):
+        for resets_ms in (NOW - 77, NOW + 77):
+            found = ask(Failure.QUOTA, attempts, resets_ms=resets_ms)
+            assert found.wake_ms == NOW + delay_ms(attempts, 0.0)
 
 
 def test_a_missing_report_costs_nothing_and_is_not_run_again() -> None:

@@ -82,3 +82,10 @@ def test_credentials_are_denied_unless_the_launcher_grants_them() -> None:
 def test_a_launcher_needs_an_agent_or_a_command() -> None:
     with pytest.raises(UsageError):
         Launcher(name="x")
+
+
+@pytest.mark.parametrize("pattern", ["", "/etc/passwd", "a//b", "../x", "a/../b", ".git/config", "./x", "x/"])
+def test_what_is_copied_lies_in_the_repository(pattern: str) -> None:
+    assert Launcher(name="x", agent="claude", copy=(".env*", "conf/*.local")).copy
+    with pytest.raises(UsageError):
+        Launcher(name="x", agent="claude", copy=(pattern,))

@@ -38,6 +38,16 @@ def test_work_without_a_report_is_a_failed_handoff() -> None:
     assert "2 files" in outcome.reason
 
 
+@pytest.mark.parametrize("failure", [evidence.Failure.QUOTA, evidence.Failure.RATE_LIMIT])
+def test_an_announced_reset_is_passed_on_with_a_quota_and_with_nothing_else(failure: str) -> None:
+    outcome = judge(End("failed", failure, "usage limit", 1, limit_s=90.0), Work(), "report")
+    assert isinstance(outcome, Fail)
+    assert (outcome.failure, outcome.resets_s) == (Failure.QUOTA, 90.0)
+    other = judge(End("failed", "network", "", 1, limit_s=90.0), Work(), "report")
+    assert isinstance(other, Fail)
+    assert other.resets_s is None
+
+
 def test_no_report_and_no_work_is_a_failure_of_the_task() -> None:
     outcome = judge(COMPLETED, Work(), "report")
     assert isinstance(outcome, Fail)

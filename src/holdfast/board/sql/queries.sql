@@ -23,7 +23,8 @@ SELECT status, count(*) AS count FROM tasks WHERE board = :board GROUP BY status
 SELECT min(status_ms) AS since_ms FROM tasks WHERE board = :board AND status = 'ready';
 
 -- name: board_running
-SELECT profile, host, count(*) AS count FROM runs WHERE board = :board AND outcome IS NULL GROUP BY profile, host;
+SELECT profile, host, pool, count(*) AS count FROM runs WHERE board = :board AND outcome IS NULL
+GROUP BY profile, host, pool;
 
 -- name: caps_get
 SELECT scope, name, most FROM caps WHERE board = :board;
@@ -87,7 +88,7 @@ WHERE id = (SELECT id FROM tasks WHERE board = :board AND status = 'ready' AND i
 RETURNING *;
 
 -- name: task_free
-SELECT assignee FROM tasks WHERE board = :board AND status = 'ready' AND id = :task LOCK FREE ROWS;
+SELECT assignee, pool FROM tasks WHERE board = :board AND status = 'ready' AND id = :task LOCK FREE ROWS;
 
 -- name: task_best_of
 SELECT id, priority, created_ms FROM tasks WHERE board = :board AND status = 'ready' AND assignee = :assignee
@@ -158,8 +159,8 @@ UPDATE links SET open = 0 WHERE parent = :parent AND open = 1;
 
 -- name: run_add
 INSERT INTO runs (id, task_id, board, generation, worker, host, profile, lease_until_ms, heartbeat_ms, note, started_ms,
-    metadata)
-VALUES (:id, :task_id, :board, :generation, :worker, :host, :profile, :lease_until_ms, :now, '', :now, '{}')
+    metadata, pool)
+VALUES (:id, :task_id, :board, :generation, :worker, :host, :profile, :lease_until_ms, :now, '', :now, '{}', :pool)
 RETURNING *;
 
 -- name: run_get
@@ -280,3 +281,16 @@ UPDATE runs SET stuck = :stuck WHERE id = :id RETURNING *;
 
 -- name: runs_stuck
 SELECT task_id, stuck FROM runs WHERE board = :board AND outcome IS NULL AND stuck <> '';
+-- name: ready_pools
+WITH RECURSIVE names (name) AS (
+    SELECT min(pool) FROM tasks WHERE board = :board AND status = 'ready' AND assignee = :assignee
+    UNION ALL SELECT (SELECT min(pool) FROM tasks
+        WHERE board = :board AND status = 'ready' AND assignee = :assignee AND pool > names.name)
+    FROM names WHERE names.name IS NOT NULL
+)
+SELECT name FROM names WHERE name IS NOT NULL LIMIT :most;
+
+-- name: task_best_in
+SELECT id, priority, created_ms FROM tasks
+WHERE board = :board AND status = 'ready' AND assignee = :assignee AND pool = :pool
+ORDER BY priority DESC, created_ms, id LIMIT 1 LOCK FREE ROWS;

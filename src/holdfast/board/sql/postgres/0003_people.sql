@@ -37,3 +37,6 @@ ALTER TABLE caps ADD CONSTRAINT caps_scope_check CHECK (scope IN ('board', 'prof
 
 DROP INDEX runs_counted;
 CREATE INDEX runs_counted ON runs (board, profile, host, pool) WHERE outcome IS NULL;
+
+-- The head of every pool, for when one is drained and what waits behind it is not to be waited for.
+CREATE INDEX tasks_ready_in ON tasks (board, assignee, pool, priority DESC, created_ms, id) WHERE status = 'ready';

@@ -47,3 +47,6 @@ DROP TABLE caps_before;
 
 DROP INDEX runs_counted;
 CREATE INDEX runs_counted ON runs (board, profile, host, pool) WHERE outcome IS NULL;
+
+-- The head of every pool, for when one is drained and what waits behind it is not to be waited for.
+CREATE INDEX tasks_ready_in ON tasks (board, assignee, pool, priority DESC, created_ms, id) WHERE status = 'ready';
