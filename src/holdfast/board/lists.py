@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from holdfast.board import assign, boards, files
+from holdfast.board import assign, boards, budget, files, usage
 from holdfast.board.assign import Busy, Capacity
 from holdfast.board.database import Transaction, Value, row_of
 from holdfast.board.rows import Board, Comment, Detail, Event, Link, Message, ParentResult, Run, Task
@@ -161,8 +161,10 @@ def reasons(tx: Transaction, slug: str, found: Iterable[Task]) -> dict[str, str]
     """Likewise for tasks of one board, each by itself: as if there were no other to be claimed."""
     bounds, running, hosts = capacity(tx, slug), busy(tx, slug), _offers(tx, slug)
     still = assign.stopped(boards.get(tx, slug))
+    listed = list(found)
+    spent = usage.spent(tx, (each for each in listed if each.status is Status.READY))
     said = {}
-    for each in found:
+    for each in listed:
         accepting = {host: {each.assignee} if names is None else names for host, names in hosts.items()}
         waiting = assign.assign(
             [each],
@@ -173,6 +175,8 @@ def reasons(tx: Transaction, slug: str, found: Iterable[Task]) -> dict[str, str]
             waits_for={each.id: _waits_for(tx, each)},
         ).waiting
         reason = waiting.get(each.id, "waits to be claimed")
+        if each.id in spent:
+            reason = budget.question(spent[each.id])
         said[each.id] = still or reason if each.status is Status.READY else reason
     return said
 

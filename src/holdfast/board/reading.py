@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import TypeVar
 
-from holdfast.board import boards, claims, files, lists, runs
+from holdfast.board import boards, claims, files, lists, runs, usage
 from holdfast.board.assign import Busy, Capacity
 from holdfast.board.database import Database
 from holdfast.board.lists import Page, Reason, Stats
@@ -77,6 +77,10 @@ class Reader:
     def reasons(self, board: str, tasks: Iterable[Task]) -> dict[str, str]:
         """Why each of these tasks of the board waits."""
         return self.database.read(lambda tx: lists.reasons(tx, board, tasks))
+
+    def spent(self, tasks: Iterable[Task]) -> dict[str, str]:
+        """Of these tasks those that have spent their budgets, and which."""
+        return self.database.read(lambda tx: usage.spent(tx, tasks))
 
     def capacity(self, board: str) -> tuple[Capacity, Busy]:
         return self.database.read(lambda tx: (lists.capacity(tx, board), lists.busy(tx, board)))

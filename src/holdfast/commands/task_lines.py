@@ -12,7 +12,14 @@ def task_line(task: "Task") -> str:
 
 def run_line(run: "Run") -> str:
     said = run.error or run.summary or run.note
-    return f"  run {run.generation} {run.id}  {run.outcome or 'running':<16} {said}"
+    return f"  run {run.generation} {run.id}  {run.outcome or 'running':<16} {used_words(run):<14} {said}"
+
+
+def used_words(run: "Run") -> str:
+    """What a run has used; a zero is what nobody said."""
+    from holdfast.board.budget import of_run, words
+
+    return words(of_run(run))
 
 
 def event_line(event: "Event") -> str:

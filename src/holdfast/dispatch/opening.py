@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from holdfast.agents.book import Book
-from holdfast.board import assign
+from holdfast.board import assign, budget
 from holdfast.board.assign import Assignment
 from holdfast.board.lists import MAX_PAGE
 from holdfast.board.rows import Run
@@ -105,4 +105,8 @@ def foreseen(store: Store, board: str, host: str, profiles: frozenset[str]) -> A
     """What a round would claim now, and why every other ready task waits; of the newest tasks."""
     capacity, busy = store.capacity(board)
     ready = store.page(board, status=Status.READY, limit=MAX_PAGE).tasks
-    return assign.assign(ready, hosts={host: profiles}, capacity=capacity, busy=busy, now_ms=store.now_ms())
+    spent = store.spent(ready)
+    free = [task for task in ready if task.id not in spent]
+    found = assign.assign(free, hosts={host: profiles}, capacity=capacity, busy=busy, now_ms=store.now_ms())
+    waiting = {task: budget.question(words) for task, words in spent.items()}
+    return Assignment(found.claims, {**found.waiting, **waiting})

@@ -49,7 +49,15 @@ class Fail:
     reason: str
 
 
-Outcome: TypeAlias = Complete | Fail
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A budget is spent, as `spent` says: a person must raise it."""
+
+    spent: str
+    reason: str
+
+
+Outcome: TypeAlias = Complete | Fail | Stop
 
 _CLASSES: Final[Mapping[str, Failure]] = {
     evidence.Failure.QUOTA: Failure.QUOTA,
@@ -72,6 +80,13 @@ def judge(end: End, work: Work, success: Literal["report", "exit"], *, said: str
     if success == "exit" and end.exit_code:
         return Fail(Failure.TASK, _reason(f"exit code {end.exit_code}", end))
     return Fail(_class(end), _reason(f"failed: {end.failure or end.state}", end))
+
+
+def bounded(judged: Outcome, spent: str | None) -> Outcome:
+    """What is done is done, and so is work without a report; whatever else came of it is not tried again."""
+    if spent is None or not isinstance(judged, Fail) or judged.failure is Failure.HANDOFF:
+        return judged
+    return Stop(spent, judged.reason)
 
 
 def _class(end: End) -> Failure:

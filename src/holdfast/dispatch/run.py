@@ -25,7 +25,8 @@ from holdfast.dispatch.fleet import Report
 from holdfast.dispatch.house import House, worker_of
 from holdfast.dispatch.launchers import Launcher
 from holdfast.dispatch.manifest import Changes, Manifest
-from holdfast.dispatch.outcome import Complete, End, Fail, Outcome, Work
+from holdfast.dispatch.outcome import Complete, End, Fail, Outcome, Stop, Work
+from holdfast.dispatch.purse import Purse
 from holdfast.dispatch.workspace import Workspace
 from holdfast.errors import NotFound, OperationFailed, StaleRun, UsageError
 from holdfast.handoff import outbox
@@ -69,6 +70,7 @@ class Attendance:
         self.place: Path | None = None
         self._worker = worker_of(run.id)
         self._refused = ""
+        self._purse = Purse(house.desk, run, house.launchers.get(run.profile))
 
     async def attend(self) -> None:
         """Returns when nothing is left to do for it.
@@ -175,12 +177,12 @@ class Attendance:
     # --- the end
 
     async def _followed(self) -> None:
-        """Until its leader has ended, by itself or because the run is over."""
+        """Until its leader has ended, by itself or because the run is over or has spent its budget."""
         loop = asyncio.get_running_loop()
-        ended = loop.create_task(self.house.fleet.ended(self._worker))
-        over = loop.create_task(self.over.wait())
+        ended = loop.create_task(self.house.fleet.ended(self._worker, self._purse.take))
+        over, spent = loop.create_task(self.over.wait()), loop.create_task(self._purse.empty.wait())
         try:
-            await asyncio.wait([ended, over], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([ended, over, spent], return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
                 run = await self.house.desk.ask(lambda store: store.run(self.run.id))
                 if run.outcome in ANSWERED:
@@ -189,9 +191,9 @@ class Attendance:
                 await self.house.fleet.stop(self._worker, grace_s=GRACE_S)
             await ended
         finally:
-            ended.cancel()
-            over.cancel()
-            await asyncio.gather(ended, over, return_exceptions=True)
+            for task in (ended, over, spent):
+                task.cancel()
+            await asyncio.gather(ended, over, spent, return_exceptions=True)
 
     async def _finish(
         self, report: Report, detail: Detail, launcher: Launcher | None, space: Workspace
@@ -203,12 +205,14 @@ class Attendance:
         run = await house.desk.ask(lambda store: store.run(self.run.id))
         changed = await self._changes(space)
         said = await house.fleet.output(self._worker, MAX_OUTPUT)
+        await self._purse.take(report)
         end = _end(report)
         judged: Outcome | None = None
         if run.outcome is None:
             work = Work(changed.count, self._refused, detail.task.report_only)
             last = said[-MAX_SUMMARY:].decode("utf-8", "replace")
             judged = outcome.judge(end, work, launcher.success if launcher else "report", said=last)
+            judged = outcome.bounded(judged, await self._purse.spent())
         kept = {
             "end.json": _record(run, report, changed, judged),
             "diff.patch": changed.diff.encode()[:MAX_FILE],
@@ -250,6 +254,8 @@ class Attendance:
                         store.complete(ref, BY_EXIT, summary)
                     case Fail(failure, reason):
                         store.fail(ref, failure, error=reason)
+                    case Stop(spent, reason):
+                        store.stop_spent(ref, spent, error=reason)
 
         await self.house.desk.ask(tell)
 
@@ -292,3 +298,5 @@ def _words(judged: Outcome) -> dict[str, str]:
             return {"summary": summary}
         case Fail(failure, reason):
             return {"failure": failure, "reason": reason}
+        case Stop(spent, reason):
+            return {"spent": spent, "reason": reason}

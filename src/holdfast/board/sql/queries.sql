@@ -1,5 +1,6 @@
 -- Every question the board asks, by name, for both dialects. A colon marks a value. `LOCK ROWS`, `LOCK FREE ROWS` and `LOCK BOARD`
--- are the row locks of PostgreSQL; in SQLite a writer is alone anyway, and they are left out.
+-- are the row locks of PostgreSQL; in SQLite a writer is alone anyway, and they are left out. `SPENT` is said of a task whose runs
+-- have used all they may; it looks at the runs of tasks that have a budget only.
 
 -- name: board_add
 INSERT INTO boards (slug, title, created_ms) VALUES (:slug, :title, :now) ON CONFLICT (slug) DO NOTHING RETURNING *;
@@ -83,14 +84,15 @@ RETURNING *;
 -- name: task_claim
 UPDATE tasks SET status = 'running', status_ms = :now, run_id = :run, generation = generation + 1,
     attempts = attempts + 1, reason = '', version = version + 1
-WHERE id = (SELECT id FROM tasks WHERE board = :board AND status = 'ready' AND id = :task LOCK FREE ROWS)
+WHERE id = (SELECT id FROM tasks WHERE board = :board AND status = 'ready' AND id = :task
+    AND NOT SPENT LOCK FREE ROWS)
 RETURNING *;
 
 -- name: task_free
 SELECT assignee FROM tasks WHERE board = :board AND status = 'ready' AND id = :task LOCK FREE ROWS;
 
 -- name: task_best_of
-SELECT id, priority, created_ms FROM tasks WHERE board = :board AND status = 'ready' AND assignee = :assignee
+SELECT id, priority, created_ms FROM tasks WHERE board = :board AND status = 'ready' AND assignee = :assignee AND NOT SPENT
 ORDER BY priority DESC, created_ms, id LIMIT 1 LOCK FREE ROWS;
 
 -- name: ready_assignees
@@ -104,7 +106,7 @@ SELECT name FROM names WHERE name IS NOT NULL LIMIT :most;
 -- name: task_claim_next
 UPDATE tasks SET status = 'running', status_ms = :now, run_id = :run, generation = generation + 1,
     attempts = attempts + 1, reason = '', version = version + 1
-WHERE id = (SELECT id FROM tasks WHERE board = :board AND status = 'ready'
+WHERE id = (SELECT id FROM tasks WHERE board = :board AND status = 'ready' AND NOT SPENT
     ORDER BY priority DESC, created_ms, id LIMIT 1 LOCK FREE ROWS)
 RETURNING *;
 
@@ -250,3 +252,9 @@ WHERE runs.outcome IS NULL AND (tasks.run_id IS NULL OR tasks.run_id <> runs.id)
 SELECT slug AS id FROM boards
 WHERE last_seq <> (SELECT count(*) FROM events WHERE board = slug)
     OR last_seq <> (SELECT coalesce(max(seq), 0) FROM events WHERE board = slug);
+
+-- name: run_use
+UPDATE runs SET tokens = :tokens, cost = :cost, turns = :turns WHERE id = :id RETURNING *;
+
+-- name: task_used
+SELECT coalesce(sum(tokens), 0) AS tokens, coalesce(sum(cost), 0) AS cost FROM runs WHERE task_id = :task;
