@@ -3,12 +3,13 @@
 import pytest
 
 from holdfast.board.budget import Used
+from holdfast.board.retry import Failure
 from holdfast.board.rows import Edit, RunRef
 from holdfast.board.store import Store, open_store
 from holdfast.board.transitions import Move, Status
 from holdfast.errors import StaleRun
 from tests.support.board_command import Board
-from tests.support.boards import claimed, made
+from tests.support.boards import SettableClock, claimed, made
 
 
 def told(store: Store, kind: str) -> list[dict[str, object]]:
@@ -62,7 +63,8 @@ def test_a_run_that_spent_a_budget_is_over_and_a_person_is_asked(store: Store) -
 def test_a_task_whose_budget_is_spent_is_not_claimed_until_it_is_raised(
     store: Store, bound: dict[str, int], assignees: list[str] | None
 ) -> None:
-    task, other = made(store, priority=9, **bound), made(store)
+    task = made(store, priority=9, **bound)  # type: ignore[arg-type]  # by the test's own table
+    other = made(store)
     _, run = claimed(store, task.id)
     store.use(run.ref, Used(10, 10))
     store.stop_spent(run.ref, "all")
@@ -73,7 +75,7 @@ def test_a_task_whose_budget_is_spent_is_not_claimed_until_it_is_raised(
     assert won is not None
     assert won[0].id == other.id, "it does not stand in the way of others either"
     assert store.claim("b", worker="w", host="h", assignees=assignees) is None
-    store.edit(task.id, Edit(**{name: 20 for name in bound}))  # type: ignore[arg-type]  # by the test's own table
+    store.edit(task.id, Edit(**dict.fromkeys(bound, 20)))  # type: ignore[arg-type]  # by the test's own table
     assert store.why(task.id).reason == "waits to be claimed"
     assert claimed(store, task.id)[0].id == task.id
 
@@ -112,3 +114,42 @@ def test_budgets_are_given_and_changed_and_usage_is_shown_by_commands(board: Boa
 def test_a_budget_that_cannot_be_meant_is_refused(sqlite_board: Board, wrong: tuple[str, str]) -> None:
     sqlite_board.answer("board", "create", "b")
     sqlite_board.answer("task", "create", "do it", "--board", "b", *wrong, code=2)
+
+
+def test_recent_runs_are_told_by_outcome_and_waits_by_claim(store: Store, clock: SettableClock) -> None:
+    made(store, max_attempts=1)
+    clock.now_ms += 2000
+    _, run = claimed(store)
+    store.use(run.ref, Used(5, 6, 1))
+    store.fail(run.ref, Failure.TASK)
+    made(store, assignee="other")
+    claimed(store)
+    recent = store.recent("b")
+    assert recent.events == store.stats("b").board.last_seq
+    assert recent.waits_ms == [2000, 0]
+    assert [
+        (one.profile, one.outcome, one.failure, one.count, one.tokens, one.told) for one in recent.runs
+    ] == [
+        ("coder", "failed", "task", 1, 5, 1),
+        ("other", None, None, 1, 0, 0),
+    ]
+
+
+def test_numbers_of_a_board_are_printed_for_programs_and_people(board: Board) -> None:
+    board.answer("board", "create", "b")
+    board.task("create", "do it", "--board", "b", "--assignee", "x")
+    with open_store(board.address) as store:
+        _, run = claimed(store)
+        store.use(run.ref, Used(120, 10_000, 2))
+    printed = board.run("board", "metrics", "b").stdout.splitlines()
+    assert 'holdfast_tasks{board="b",status="running"} 1' in printed
+    assert 'holdfast_recent_tokens{board="b",profile="x"} 120' in printed
+    assert board.answer("board", "metrics", "b")["profiles"] == {
+        "x": {"runs": 1, "told": 1, "tokens": 120, "cost": 10_000, "turns": 2}
+    }
+    assert board.answer("board", "stats", "b")["used"] == {
+        "x": {"runs": 1, "told": 1, "tokens": 120, "costUsd": 0.01, "turns": 2}
+    }
+    assert (
+        "120 tokens, $0.01, 2 turns (known of 1 of 1 recent runs)" in board.run("board", "stats", "b").stdout
+    )

@@ -6,9 +6,10 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from holdfast.board import assign, boards, budget, files, usage
+from holdfast.board import assign, boards, budget, files, metrics, usage
 from holdfast.board.assign import Busy, Capacity
 from holdfast.board.database import Transaction, Value, row_of
+from holdfast.board.metrics import Recent, Runs
 from holdfast.board.rows import Board, Comment, Detail, Event, Link, Message, ParentResult, Run, Task
 from holdfast.board.transitions import Status
 from holdfast.errors import NotFound, UsageError
@@ -144,6 +145,19 @@ def stats(tx: Transaction, slug: str) -> Stats:
         total=sum(counts.values()),
         running=counts.get(Status.RUNNING, 0),
         oldest_ready_ms=None if since is None else tx.now_ms - int(str(since)),
+    )
+
+
+def recent(tx: Transaction, slug: str) -> Recent:
+    """What the newest events tell; they are found by the key of the log, and their runs by theirs."""
+    last = boards.get(tx, slug).last_seq
+    after = max(0, last - metrics.WINDOW)
+    runs = [row_of(Runs, row) for row in tx.all("runs_recent", board=slug, after=after)]
+    moved = [row_of(Event, row) for row in tx.all("events_of_claims", board=slug, after=after)]
+    return Recent(
+        events=last - after,
+        runs=sorted(runs, key=lambda one: (one.profile, one.outcome or "", one.failure or "")),
+        waits_ms=metrics.waits_ms(moved),
     )
 
 

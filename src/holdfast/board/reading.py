@@ -8,6 +8,7 @@ from holdfast.board import boards, claims, files, lists, runs, usage
 from holdfast.board.assign import Busy, Capacity
 from holdfast.board.database import Database
 from holdfast.board.lists import Page, Reason, Stats
+from holdfast.board.metrics import Recent
 from holdfast.board.rows import Board, Detail, Event, File, Run, RunRef, Task
 from holdfast.board.transitions import Status
 
@@ -40,6 +41,10 @@ class Reader:
 
     def stats(self, board: str) -> Stats:
         return self.database.read(lambda tx: lists.stats(tx, board))
+
+    def recent(self, board: str) -> Recent:
+        """What the newest events tell of runs: outcomes, usage, how long tasks had been ready."""
+        return self.database.read(lambda tx: lists.recent(tx, board))
 
     def task(self, task: str) -> Task:
         return self.database.read(lambda tx: lists.task(tx, task))

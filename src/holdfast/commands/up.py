@@ -50,6 +50,7 @@ async def _up(board: str, listen: str, most: int | None, *, demo: bool, address:
     from holdfast.dispatch import demo as example
     from holdfast.dispatch import opening
     from holdfast.dispatch.dispatcher import MAX_HERE, Plan
+    from holdfast.dispatch.installed import installed
     from holdfast.home import default_home
     from holdfast.server.address import parse
     from holdfast.server.listen import Options, serve
@@ -76,7 +77,7 @@ async def _up(board: str, listen: str, most: int | None, *, demo: bool, address:
     def announce(url: str) -> None:
         print_("serving", [f"exec server  {url}", f"  try: CODEX_EXEC_SERVER_URL={url} codex"], address=url)
 
-    launchers = sorted(opening.installed(home, os.environ))
+    launchers = sorted(installed(home, os.environ))
     print_(
         "board",
         [

@@ -11,6 +11,7 @@ the mark        removed
 import asyncio
 import contextlib
 import logging
+import time
 from pathlib import Path
 from typing import Final
 
@@ -70,6 +71,7 @@ class Attendance:
         self.place: Path | None = None
         self._worker = worker_of(run.id)
         self._refused = ""
+        self._claimed_at = time.monotonic()
         self._purse = Purse(house.desk, run, house.launchers.get(run.profile))
 
     async def attend(self) -> None:
@@ -124,10 +126,12 @@ class Attendance:
         if self.over.is_set():
             return None
         try:
-            return await self.house.fleet.start(wish)
+            report = await self.house.fleet.start(wish)
         except (UsageError, NotFound) as exc:  # nothing was started; after any other error that is not known
             await self._tell(Fail(Failure.TASK, f"it could not be started: {exc}"))
             return None
+        self.house.standing.started(time.monotonic() - self._claimed_at)
+        return report
 
     async def _prepared(self, detail: Detail, launcher: Launcher) -> Wish:
         task, run, house = detail.task, self.run, self.house

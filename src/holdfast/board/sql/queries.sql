@@ -258,3 +258,16 @@ UPDATE runs SET tokens = :tokens, cost = :cost, turns = :turns WHERE id = :id RE
 
 -- name: task_used
 SELECT coalesce(sum(tokens), 0) AS tokens, coalesce(sum(cost), 0) AS cost FROM runs WHERE task_id = :task;
+
+-- name: runs_recent
+SELECT profile, outcome, failure, count(*) AS count, CAST(sum(tokens) AS BIGINT) AS tokens,
+    CAST(sum(cost) AS BIGINT) AS cost, CAST(sum(turns) AS BIGINT) AS turns,
+    sum(CASE WHEN tokens + cost + turns > 0 THEN 1 ELSE 0 END) AS told
+FROM events JOIN runs ON runs.id = events.run_id
+WHERE events.board = :board AND events.seq > :after AND events.kind = 'claim'
+GROUP BY profile, outcome, failure;
+
+-- name: events_of_claims
+SELECT * FROM events WHERE board = :board AND seq > :after AND kind IN ('created', 'specify', 'promote', 'wake', 'unblock',
+    'request_changes', 'retry', 'claim')
+ORDER BY seq;
