@@ -85,3 +85,22 @@ async def test_a_worker_that_says_nothing_of_what_it_used_is_not_counted(yard: Y
     [run] = yard.store.runs(task.id)
     assert (run.tokens, run.cost, run.turns) == (0, 0, 0)
     assert yard.told("used") == {}
+
+
+async def test_what_a_session_used_before_is_not_counted_again(yard: Yard) -> None:
+    """A stand-in for codex, which counts all that its session ever used."""
+    started = json.dumps({"type": "thread.started", "thread_id": "s-1"}, separators=(",", ":"))
+    counted = [json.dumps({"type": "turn.completed", "usage": {"input_tokens": n}}) for n in (100, 130)]
+    yard.program(
+        "codex",
+        f"cat > prompt; echo '{started}'\n"
+        f"if [ \"$2\" = resume ]; then echo '{counted[1]}'; exit; fi\n"
+        f"echo '{counted[0]}'; touch $CODEX_HOME/s-1",
+    )
+    task = yard.create("write prompt", assignee="codex", max_tokens=200)
+    async with yard.dispatching():
+        await yard.until(task, Status.HANDOFF_FAILED)
+        yard.store.move(task.id, Move.RETRY, report_only=True)
+        await yard.when(lambda: [run.outcome is None for run in yard.store.runs(task.id)] == [False, False])
+    assert [run.tokens for run in yard.store.runs(task.id)] == [100, 30]
+    assert yard.store.task(task.id).status is Status.HANDOFF_FAILED

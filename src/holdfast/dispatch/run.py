@@ -72,7 +72,7 @@ class Attendance:
         self._worker = worker_of(run.id)
         self._refused = ""
         self._claimed_at = time.monotonic()
-        self._purse = Purse(house.desk, run, house.launchers.get(run.profile))
+        self._purse = Purse(house.desk, run, house.launchers.get(run.profile), self._session)
 
     async def attend(self) -> None:
         """Returns when nothing is left to do for it.
@@ -224,11 +224,16 @@ class Attendance:
         }
         for name, data in kept.items():
             await house.desk.ask(lambda store, name=name, data=data: store.keep(run.id, name, data))  # type: ignore[misc]
-        session = launcher.session_in(_head(house.home, self._worker)) if launcher else ""
+        session = await asyncio.to_thread(self._session)
         usage = {} if report["usage"] is None else {"usage": report["usage"]}
         await house.desk.ask(lambda store: store.set_run(run.ref, session=session or None, metadata=usage))
         if judged is not None:
             await self._tell(judged)
+
+    def _session(self) -> str:
+        """As its CLI called it, if it did."""
+        launcher = self.house.launchers.get(self.run.profile)
+        return launcher.session_in(_head(self.house.home, self._worker)) if launcher else ""
 
     async def _changes(self, space: Workspace) -> Changes:
         try:
