@@ -69,3 +69,4 @@ async def test_codex_is_asked_for_its_report_in_the_session_of_its_work(yard: Ya
     assert "echo it > made.txt" in model.prompts[asked], "what was done before is part of the session"
     first, second = yard.store.runs(task.id)
     assert first.session == second.session
+    assert first.tokens == second.tokens > 0, "what the session used before is not counted again"

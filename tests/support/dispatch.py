@@ -234,8 +234,13 @@ class Process:
                 "HOME": str(yard.user),
                 "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
             },
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
         )
+
+    def tell(self, number: int) -> None:
+        """Send it a signal."""
+        self._process.send_signal(number)
 
     async def end(self, number: int = signal.SIGKILL) -> int:
         self._process.send_signal(number)

@@ -2,7 +2,8 @@
 
 It speaks the four protocols of tests/support/model_wires.py, so every agent CLI can be sent to it. `write`
 asks for a shell command that makes the file MADE, through whatever shell tool the CLI offers; `ask` wants it
-to be approved, where the model has a say in that; `report` calls the tool that completes a task. What came in
+to be approved, where the model has a say in that; `busy` asks for one command after the other and never has
+enough; `report` calls the tool that completes a task. What came in
 is in `requests`, keys not.
 """
 
@@ -21,7 +22,7 @@ REPORT: Final = "kanban_complete"
 CONTENT: Final = "written by the model"
 ANSWER: Final = "This is what the scripted model says, and all of it."
 SCENARIOS: Final = frozenset(
-    {"hello", "write", "ask", "report", "401", "404", "429", "500", "hang", "stall", "truncate"}
+    {"hello", "write", "ask", "report", "busy", "401", "404", "429", "500", "hang", "stall", "truncate"}
 )
 
 _SHELLS: Final = {  # tool → the argument that is the command
@@ -108,6 +109,8 @@ def _turn(scenario: str, asked: Asked) -> str | Call:
         report = next((name for name in asked.tools if name.endswith(REPORT)), None)
         return ANSWER if report is None else Call(report, {"summary": CONTENT}, asked.spaces.get(report, ""))
     tool = next((name for name in _SHELLS if name in asked.tools), None)
+    if scenario == "busy" and tool is not None:
+        return Call(tool, {**example(asked.tools[tool]), _SHELLS[tool]: f"echo {asked.rounds} >> {MADE}"})
     if scenario not in ("write", "ask") or tool is None or asked.rounds:
         return ANSWER
     arguments = {**example(asked.tools[tool]), _SHELLS[tool]: f"echo '{CONTENT}' > {MADE}"}

@@ -4,6 +4,7 @@ Each `Wire` reads a request into an `Asked`, and writes an answer, a text or one
 that a stream is made of and as one whole. As much of each protocol as the agent CLIs need.
 """
 
+import itertools
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -164,9 +165,13 @@ def _read_anthropic(body: Json) -> Asked:
     return Asked(bool(body.get("stream")), rounds, tools, schema=schema)
 
 
+_NUMBERS: Final = itertools.count(1)  # claude tells answers apart by their names
+
+
 def _say_anthropic(answer: str | Call) -> Said:
     usage = {"input_tokens": 9, "output_tokens": 3}
-    whole: Json = {"id": "msg_1", "type": "message", "role": "assistant", "model": "scripted"}
+    number = next(_NUMBERS)
+    whole: Json = {"id": f"msg_{number}", "type": "message", "role": "assistant", "model": "scripted"}
     whole |= {"stop_sequence": None, "usage": usage}
     empty: Json = {"type": "text", "text": ""}
     block: Json = {"type": "text", "text": answer}
@@ -175,7 +180,7 @@ def _say_anthropic(answer: str | Call) -> Said:
         deltas = [{"type": "text_delta", "text": half} for half in halves(answer)]
     else:
         reason = "tool_use"
-        empty = {"type": "tool_use", "id": "toolu_1", "name": answer.tool, "input": {}}
+        empty = {"type": "tool_use", "id": f"toolu_{number}", "name": answer.tool, "input": {}}
         block = {**empty, "input": answer.arguments}
         deltas = [{"type": "input_json_delta", "partial_json": json.dumps(answer.arguments)}]
     events: list[Json] = [

@@ -167,6 +167,7 @@ class Agent:
     dialogs: tuple[Dialog, ...] = ()
     titles: tuple[tuple[str, Claim], ...] = ()  # prefix of the window title, the first that fits
     reports_status: bool = False  # speaks OSC 7501
+    counts_session: bool = False  # the tokens of its session, also of those who went before in it
     retries: tuple[RetrySign, ...] = ()
     state: tuple[StatePath, ...] = ()  # the most specific first
     relocation: Mapping[str, str] = field(default_factory=dict)  # variable → template

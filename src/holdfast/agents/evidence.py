@@ -202,10 +202,34 @@ class Requested:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
+    """What a worker used since it started. Input includes what was cached."""
+
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
     cost_usd: float | None = None  # where the CLI says it
+    turns: int = 0  # likewise
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, more: "Usage") -> "Usage":
+        costs = [cost for cost in (self.cost_usd, more.cost_usd) if cost is not None]
+        return Usage(
+            self.input_tokens + more.input_tokens,
+            self.output_tokens + more.output_tokens,
+            self.cached_tokens + more.cached_tokens,
+            sum(costs) if costs else None,
+            self.turns + more.turns,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What it has used so far, said while it goes on; no sign of anything else."""
+
+    usage: Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +298,7 @@ Claim: TypeAlias = (
     | Denied
     | Obstructed
     | Requested
+    | Used
     | Result
     | ToolFailed
     | Trouble

@@ -25,6 +25,7 @@ _CLAIMS: Final[dict[str, type[Claim]]] = {
         evidence.Denied,
         evidence.Obstructed,
         evidence.Requested,
+        evidence.Used,
         evidence.Result,
         evidence.ToolFailed,
         evidence.Trouble,

@@ -6,6 +6,7 @@ is the CLI's own, and tells of an error.
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from holdfast.agents.evidence import (
     Claim,
@@ -17,6 +18,7 @@ from holdfast.agents.evidence import (
     Retrying,
     ToolFailed,
     Usage,
+    Used,
     Want,
     Wants,
     Work,
@@ -74,6 +76,10 @@ _ANSWERS = (Option("allow", "allow_once", "Allow"), Option("deny", "reject_once"
 
 
 class ClaudeEvents(JsonEvents):
+    _answer = ""  # the one that is being told, and what it used; before it is what the others did
+    _counted = Usage()
+    _before = Usage()
+
     def handlers(self) -> Mapping[str, Handler]:
         return {
             "system": self._system,
@@ -126,7 +132,7 @@ class ClaudeEvents(JsonEvents):
         if text_at(event, "message", "model") == "<synthetic>" or _OWN_ERROR.fullmatch(said):
             trouble = of_message(said)
             return [] if trouble is None else [trouble]
-        claims: list[Claim] = []
+        claims: list[Claim] = self._used(event)
         for block in blocks:
             match text_at(block, "type"):
                 case "text":
@@ -141,6 +147,19 @@ class ClaudeEvents(JsonEvents):
                 case kind:
                     claims += self.drift(f"block {kind}")
         return claims
+
+    def _used(self, event: Event) -> list[Claim]:
+        """One answer of the model is told in several events, and each repeats what it used."""
+        message = at_path(event, "message")
+        name, counted = text_at(message, "id"), replace(_usage(message), turns=1)
+        if not counted.tokens:
+            return []
+        if name != self._answer:
+            self._answer, self._before = name, self._before + self._counted
+        elif counted == self._counted:
+            return []
+        self._counted = counted
+        return [Used(self._before + counted)]
 
     def _user(self, event: Event, at: float) -> Sequence[Claim]:
         claims: list[Claim] = []
@@ -190,7 +209,7 @@ class ClaudeEvents(JsonEvents):
         return [Result(False, bad.failure, bad.message, bad.http, usage, bad.refused)]
 
 
-def _usage(event: Event) -> Usage:
+def _usage(event: object) -> Usage:
     """All input counts as input, cached or not, as other CLIs count it."""
     usage = at_path(event, "usage")
     cached = count_at(usage, "cache_read_input_tokens")
@@ -202,6 +221,7 @@ def _usage(event: Event) -> Usage:
         output_tokens=count_at(usage, "output_tokens"),
         cached_tokens=cached,
         cost_usd=number_at(event, "total_cost_usd"),
+        turns=count_at(event, "num_turns"),
     )
 
 

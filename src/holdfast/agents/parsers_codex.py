@@ -80,5 +80,6 @@ class CodexEvents(JsonEvents):
             input_tokens=count_at(usage, "input_tokens"),
             output_tokens=count_at(usage, "output_tokens"),
             cached_tokens=count_at(usage, "cached_input_tokens"),
+            turns=1,
         )
         return [Result(ok=True, usage=counted, refused=tuple(self.refused))]

@@ -16,6 +16,7 @@ from holdfast.agents.evidence import (
     ToolFailed,
     Trouble,
     Usage,
+    Used,
     Work,
     Working,
 )
@@ -68,19 +69,23 @@ class OpencodeEvents(JsonEvents):
         return [Progress(Work.TOOL), ToolFailed(self.say(f"{tool}: {error}" if error else tool), code)]
 
     def _finished(self, event: Event, at: float) -> Sequence[Claim]:
-        reason, before = text_at(event, "part", "reason"), self._usage
-        cached = count_at(event, "part", "tokens", "cache", "read")
-        self._usage = Usage(
-            input_tokens=before.input_tokens
-            + count_at(event, "part", "tokens", "input")
+        reason, cached = text_at(event, "part", "reason"), count_at(event, "part", "tokens", "cache", "read")
+        step = Usage(
+            input_tokens=count_at(event, "part", "tokens", "input")
             + cached
             + count_at(event, "part", "tokens", "cache", "write"),
-            output_tokens=before.output_tokens
-            + count_at(event, "part", "tokens", "output")
+            output_tokens=count_at(event, "part", "tokens", "output")
             + count_at(event, "part", "tokens", "reasoning"),
-            cached_tokens=before.cached_tokens + cached,
-            cost_usd=(before.cost_usd or 0.0) + (number_at(event, "part", "cost") or 0.0),
+            cached_tokens=cached,
+            cost_usd=number_at(event, "part", "cost") or 0.0,
+            turns=1,
         )
+        if not step.tokens:
+            return self._stepped(reason)
+        self._usage += step
+        return [Used(self._usage), *self._stepped(reason)]
+
+    def _stepped(self, reason: str) -> Sequence[Claim]:
         if reason == "stop":
             return [Result(ok=True, usage=self._usage, refused=tuple(self.refused))]
         if reason == "tool-calls" and self._stopped:

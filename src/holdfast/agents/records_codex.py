@@ -57,6 +57,7 @@ CODEX = Agent(
         *((spinner, Working(Work.THINKING)) for spinner in _BRAILLE),
     ),
     reports_status=True,
+    counts_session=True,
     retries=(
         RetrySign(
             re.compile(r"^Reconnecting\.\.\. waiting for network\b(?: \((?P<cause>.*)\))?"), Failure.NETWORK

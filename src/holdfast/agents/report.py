@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.agents import resets
-from holdfast.agents.evidence import Denied, Evidence, Exited, Result, Trouble, Usage
+from holdfast.agents.evidence import Denied, Evidence, Exited, Result, Trouble, Used
 from holdfast.agents.worker import Worker, now
 
 SCHEMA_VERSION: Final = 1
@@ -123,15 +123,15 @@ def _zone(name: str) -> tzinfo | None:
 
 
 def _usage(items: list[Evidence]) -> dict[str, Any] | None:
-    found: Usage | None = None
-    for item in items:
-        if isinstance(item.claim, Result) and item.claim.usage is not None:
-            found = item.claim.usage
-    if found is None:
+    """As far as it said; what it said before is not taken back by a result that counts less."""
+    found = [item.claim.usage for item in items if isinstance(item.claim, Result | Used) and item.claim.usage]
+    if not found:
         return None
+    costs = [usage.cost_usd for usage in found if usage.cost_usd is not None]
     return {
-        "inputTokens": found.input_tokens,
-        "outputTokens": found.output_tokens,
-        "cachedTokens": found.cached_tokens,
-        "costUsd": found.cost_usd,
+        "inputTokens": max(usage.input_tokens for usage in found),
+        "outputTokens": max(usage.output_tokens for usage in found),
+        "cachedTokens": max(usage.cached_tokens for usage in found),
+        "costUsd": max(costs, default=None),
+        "turns": max(usage.turns for usage in found) or None,
     }

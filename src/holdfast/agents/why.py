@@ -22,6 +22,7 @@ from holdfast.agents.evidence import (
     ToolFailed,
     Trouble,
     Unread,
+    Used,
     Vanished,
     Wants,
     Working,
@@ -156,6 +157,8 @@ def claim_words(claim: Claim) -> str:
             return f"held up by {obstacle}" + (f": {detail}" if detail else "")
         case Requested():
             return "sent a request to its provider"
+        case Used(usage=usage):
+            return f"has used {usage.tokens} tokens"
         case Result(ok=ok, failure=failure, http=http):
             return "turn succeeded" if ok else "turn failed" + _cause(failure, http)
         case ToolFailed(what=what, code=code):

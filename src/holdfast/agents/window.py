@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final, TypeAlias
 
-from holdfast.agents.evidence import Denied, Evidence, Progress, Requested, Source, Work, Working
+from holdfast.agents.evidence import Denied, Evidence, Progress, Requested, Source, Used, Work, Working
 
 MAX_ITEMS: Final = 200  # classify looks at all of them, for every worker, twice a second
 
@@ -30,6 +30,10 @@ class Window:
 
     def add(self, item: Evidence) -> bool:
         """Take it in; true if its source says something else than before."""
+        if isinstance(item.claim, Used):  # a count: only the newest says anything
+            others = (kept for kept in self.items if _kind(kept) != _kind(item))
+            self.items = [*others, item][-self._max_items :]
+            return False
         said = [index for index, kept in enumerate(self.items) if kept.source is item.source][-_KEPT:]
         news = not said or self.items[said[-1]].claim != item.claim
         again = len(said) == _KEPT and all(self.items[index].claim == item.claim for index in said)

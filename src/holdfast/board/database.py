@@ -129,11 +129,25 @@ _JSON_COLUMNS: Final[Mapping[str, type]] = {
 }
 
 
+# Of a row of tasks. Nothing is added up for a task without a budget.
+_SPENT: Final = """(
+    (max_tokens IS NOT NULL
+        AND max_tokens <= (SELECT coalesce(sum(tokens), 0) FROM runs WHERE task_id = tasks.id))
+    OR (max_cost IS NOT NULL
+        AND max_cost <= (SELECT coalesce(sum(cost), 0) FROM runs WHERE task_id = tasks.id)))"""
+
+
 def queries(*, lock: str, lock_free: str, lock_board: str, alone: str, value: str) -> dict[str, str]:
     """All queries in a dialect; `value` is how it marks one, with {} for the name."""
     found = {}
     for name, text in _named_queries().items():
-        words = {"LOCK FREE ROWS": lock_free, "LOCK ROWS": lock, "LOCK BOARD": lock_board, "ALONE": alone}
+        words = {
+            "SPENT": _SPENT,
+            "LOCK FREE ROWS": lock_free,
+            "LOCK ROWS": lock,
+            "LOCK BOARD": lock_board,
+            "ALONE": alone,
+        }
         for word, meaning in words.items():
             text = text.replace(word, meaning)
         found[name] = with_values(text, value)

@@ -6,9 +6,10 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from holdfast.board import assign, boards, files
+from holdfast.board import assign, boards, budget, files, metrics, usage
 from holdfast.board.assign import Busy, Capacity
 from holdfast.board.database import Transaction, Value, row_of
+from holdfast.board.metrics import Recent, Runs
 from holdfast.board.rows import Board, Comment, Detail, Event, Link, Message, ParentResult, Run, Task
 from holdfast.board.transitions import Status
 from holdfast.errors import NotFound, UsageError
@@ -154,6 +155,19 @@ def stats(tx: Transaction, slug: str) -> Stats:
     )
 
 
+def recent(tx: Transaction, slug: str) -> Recent:
+    """What the newest events tell; they are found by the key of the log, and their runs by theirs."""
+    last = boards.get(tx, slug).last_seq
+    after = max(0, last - metrics.WINDOW)
+    runs = [row_of(Runs, row) for row in tx.all("runs_recent", board=slug, after=after)]
+    moved = [row_of(Event, row) for row in tx.all("events_of_claims", board=slug, after=after)]
+    return Recent(
+        events=last - after,
+        runs=sorted(runs, key=lambda one: (one.profile, one.outcome or "", one.failure or "")),
+        waits_ms=metrics.waits_ms(moved),
+    )
+
+
 def why(tx: Transaction, task_id: str) -> Reason:
     """Why a task waits, or that it does not; and how its last run failed, if that is the cause."""
     found = task(tx, task_id)
@@ -171,8 +185,10 @@ def reasons(tx: Transaction, slug: str, found: Iterable[Task]) -> dict[str, str]
     bounds, running, offers = capacity(tx, slug), busy(tx, slug), _offers(tx, slug)
     held = {host: offer.held for host, offer in offers.items() if offer.held}
     still = assign.stopped(boards.get(tx, slug))
+    listed = list(found)
+    spent = usage.spent(tx, (each for each in listed if each.status is Status.READY))
     said = {}
-    for each in found:
+    for each in listed:
         accepting = {
             host: {each.assignee} if offer.profiles is None else frozenset(offer.profiles)
             for host, offer in offers.items()
@@ -187,6 +203,8 @@ def reasons(tx: Transaction, slug: str, found: Iterable[Task]) -> dict[str, str]
             held=held,
         ).waiting
         reason = waiting.get(each.id, "waits to be claimed")
+        if each.id in spent:
+            reason = budget.question(spent[each.id])
         said[each.id] = still or reason if each.status is Status.READY else reason
     return said
 

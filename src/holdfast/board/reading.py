@@ -4,10 +4,11 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import TypeVar
 
-from holdfast.board import boards, claims, files, lists, liveness, runs
+from holdfast.board import boards, claims, files, lists, liveness, runs, usage
 from holdfast.board.assign import Busy, Capacity
 from holdfast.board.database import Database
 from holdfast.board.lists import Page, Reason, Stats
+from holdfast.board.metrics import Recent
 from holdfast.board.rows import Board, Detail, Event, File, Run, RunRef, Task
 from holdfast.board.transitions import Status
 
@@ -40,6 +41,10 @@ class Reader:
 
     def stats(self, board: str) -> Stats:
         return self.database.read(lambda tx: lists.stats(tx, board))
+
+    def recent(self, board: str) -> Recent:
+        """What the newest events tell of runs: outcomes, usage, how long tasks had been ready."""
+        return self.database.read(lambda tx: lists.recent(tx, board))
 
     def task(self, task: str) -> Task:
         return self.database.read(lambda tx: lists.task(tx, task))
@@ -81,6 +86,10 @@ class Reader:
     def stuck(self, board: str) -> dict[str, str]:
         """The tasks whose runs look stuck now, and why."""
         return self.database.read(lambda tx: liveness.stuck(tx, board))
+
+    def spent(self, tasks: Iterable[Task]) -> dict[str, str]:
+        """Of these tasks those that have spent their budgets, and which."""
+        return self.database.read(lambda tx: usage.spent(tx, tasks))
 
     def capacity(self, board: str) -> tuple[Capacity, Busy]:
         return self.database.read(lambda tx: (lists.capacity(tx, board), lists.busy(tx, board)))

@@ -8,7 +8,8 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-from holdfast.board import boards, claims, files, liveness, messages, runs, tasks
+from holdfast.board import boards, claims, files, liveness, messages, runs, tasks, usage
+from holdfast.board.budget import Used
 from holdfast.board.database import Clock
 from holdfast.board.ledger import locked
 from holdfast.board.reading import Reader
@@ -204,6 +205,14 @@ class Store(Reader):
                 tx, ref, failure, error=error, jitter=jitter, resets_ms=resets_ms, metadata=metadata
             )
         )
+
+    def use(self, ref: RunRef, used: Used) -> Run:
+        """What a run has used so far, as far as its worker says; also after its end."""
+        return self.database.write(lambda tx: usage.use(tx, ref, used))
+
+    def stop_spent(self, ref: RunRef, words: str, *, error: str = "") -> Task:
+        """End a run that has spent a budget, which `words` says; a person must raise it."""
+        return self.database.write(lambda tx: usage.stop(tx, ref, words, error=error))
 
     def expire(self, board: str) -> list[Task]:
         """End the runs whose lease is over; answers their tasks."""

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.commands.board_import import import_hermes
+from holdfast.commands.board_metrics import metrics, used
 from holdfast.commands.boarding import Verb, json_option, me, refuse, say, store_option, with_store
 from holdfast.errors import HoldfastError
 
@@ -23,6 +24,7 @@ def board() -> None:
 
 
 board.add_command(import_hermes)
+board.add_command(metrics)
 
 
 @board.command(cls=Verb)
@@ -88,12 +90,13 @@ def show(store: "Store", name: str) -> dict[str, object]:
 @click.argument("name")
 @with_store()
 def stats(store: "Store", name: str) -> dict[str, object]:
-    """Count the tasks of a board, and say how long the oldest has been ready."""
+    """Count the tasks of a board, say how long the oldest has been ready, and what recent runs used."""
     found = store.stats(name)
+    by_profile, lines = used(store.recent(name))
     text = [f"{status:<16} {count}" for status, count in found.tasks.items()]
     if found.oldest_ready_ms is not None:
         text.append(f"oldest ready     {found.oldest_ready_ms / 1000:.1f} s")
-    return {"stats": found, "text": text}
+    return {"stats": found, "used": by_profile, "text": text + lines}
 
 
 @board.command(cls=Verb)

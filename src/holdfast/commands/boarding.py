@@ -48,6 +48,10 @@ class Verb(click.Command):
             refuse(UsageError(exc.format_message()), as_json=as_json)
 
 
+class VerbGroup(Verb, click.Group):
+    """Likewise, with commands below it."""
+
+
 def with_store(
     *, create: bool = False
 ) -> Callable[[Callable[Concatenate["Store", P], Answer | Iterator[Answer]]], Callable[..., None]]:

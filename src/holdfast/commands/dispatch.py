@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.commands.boarding import Verb, json_option, refuse, say, store_option
+from holdfast.commands.boarding import VerbGroup, json_option, refuse, say, store_option
+from holdfast.commands.dispatch_status import status
 from holdfast.commands.homeoption import home_option
 from holdfast.commands.hostlimits import chosen, host_options
 from holdfast.errors import HoldfastError, UsageError
@@ -17,10 +18,8 @@ if TYPE_CHECKING:
     from holdfast.dispatch.dispatcher import Plan
 
 
-@click.command(cls=Verb)
-@click.option(
-    "--board", "boards", required=True, multiple=True, metavar="NAME", help="Which. Can be repeated."
-)
+@click.group(cls=VerbGroup, invoke_without_command=True, subcommand_metavar="[status]")
+@click.option("--board", "boards", multiple=True, metavar="NAME", help="Which. Can be repeated.")
 @click.option(
     "--once", is_flag=True, help="Start what there is room for now, follow it to its end, and leave."
 )
@@ -33,7 +32,9 @@ if TYPE_CHECKING:
 @home_option
 @store_option
 @json_option
+@click.pass_context
 def dispatch(
+    context: click.Context,
     boards: tuple[str, ...],
     once: bool,
     drain: bool,
@@ -50,14 +51,20 @@ def dispatch(
 
     A task's assignee is the launcher that starts its worker: codex, claude, opencode, gemini, qwen, hermes,
     aider, script (the body is a shell script), or one of launchers.toml in the home. Ended by a signal, it
-    leaves the workers running; the next dispatcher of the home takes them over.
+    leaves the workers running; the next dispatcher of the home takes them over. launchers.toml is read again
+    when it changes, or on SIGHUP to a dispatcher that has no terminal.
 
     Exit codes: 0 done; 1 refused; 2 usage; 3 not found; 4 another dispatcher is there; 5 the store is down.
     """
+    if context.invoked_subcommand is not None:
+        _check_nothing_given(context)
+        return
     from holdfast.dispatch import hostload, pressure
     from holdfast.dispatch.dispatcher import Plan
 
     try:
+        if not boards:
+            raise UsageError("say which board", remedy="--board NAME")
         if once + drain + dry_run > 1:
             raise UsageError("--once, --drain and --dry-run exclude each other")
         home = home.absolute()
@@ -72,11 +79,29 @@ def dispatch(
         refuse(exc, as_json=as_json)
 
 
+dispatch.add_command(status)
+
+
+def _check_nothing_given(context: click.Context) -> None:
+    """Options before the name of a command below would be forgotten."""
+    from click.core import ParameterSource
+
+    given = [
+        name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        refuse(
+            UsageError(f"options go behind `{context.invoked_subcommand}`"),
+            as_json=bool(context.params["as_json"]),
+        )
+
+
 def _foresee(
     home: Path, address: str, boards: tuple[str, ...], host: str | None, held: str | None, *, as_json: bool
 ) -> None:
     from holdfast.board.store import open_store
-    from holdfast.dispatch.opening import foreseen, host_name, installed
+    from holdfast.dispatch.installed import installed
+    from holdfast.dispatch.opening import foreseen, host_name
 
     profiles = frozenset(installed(home, os.environ))
     name = host or host_name(home)
@@ -112,8 +137,11 @@ def _serve(home: Path, address: str, plan: "Plan", host: str | None, *, as_json:
         task = asyncio.current_task()
         if task is None:
             raise AssertionError("asyncio.run makes a task")
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-        await serve(home, address, plan, told=told, host=host)
+        loop, again = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_signal_handler(signal.SIGTERM, task.cancel)
+        if not os.isatty(0):  # there it says that the terminal is gone
+            loop.add_signal_handler(signal.SIGHUP, again.set)
+        await serve(home, address, plan, told=told, host=host, again=again)
 
     try:
         asyncio.run(main())

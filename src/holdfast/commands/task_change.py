@@ -8,6 +8,7 @@ import click
 
 from holdfast.commands.boarding import Verb, me, with_store
 from holdfast.commands.boardname import board_option
+from holdfast.commands.budgets import Bound, cost_option, tokens_option, wishes
 from holdfast.commands.duration import duration
 from holdfast.commands.task_lines import answer
 from holdfast.errors import NotFound, OperationFailed, UsageError
@@ -65,6 +66,8 @@ _workspace_option = click.option(
 @click.option(
     "--max-runtime", "runtime_s", type=duration, metavar="DURATION", help="Of one run: 90s, 30m, 7d."
 )
+@tokens_option
+@cost_option
 @_workspace_option
 @pool_option
 @click.option("--triage", is_flag=True, help="Somebody must say first what is to be done.")
@@ -83,6 +86,8 @@ def create(
     priority: int,
     max_attempts: int,
     runtime_s: float | None,
+    max_tokens: Bound | None,
+    max_cost: Bound | None,
     place: Place | None,
     pool: str | None,
     triage: bool,
@@ -106,6 +111,7 @@ def create(
         workspace=where.path,
         max_runtime_s=None if runtime_s is None else round(runtime_s),
         pool=pool or "",
+        **wishes(max_tokens, max_cost),  # type: ignore[arg-type]  # two members, of one type
     )
     return answer(store.create(board, new, who=me(), key=key))
 
@@ -204,6 +210,8 @@ def cancel(store: "Store", id: str, reason: str) -> dict[str, object]:
 @click.option("--priority", type=int, help="Higher comes first.")
 @click.option("--max-attempts", type=int, help="Runs of any kind, at most.")
 @click.option("--max-runtime", "runtime", metavar="DURATION", help="Of one run, or `none`.")
+@tokens_option
+@cost_option
 @_workspace_option
 @pool_option
 @with_store()
@@ -215,21 +223,23 @@ def edit(
     priority: int | None,
     max_attempts: int | None,
     runtime: str | None,
+    max_tokens: Bound | None,
+    max_cost: Bound | None,
     place: Place | None,
     pool: str | None,
 ) -> dict[str, object]:
     """Change what a task says; where it stands stays."""
-    wishes: dict[str, object] = {
+    given: dict[str, object] = {
         "title": title,
         "body": body,
         "priority": priority,
         "max_attempts": max_attempts,
         "pool": pool,
     }
-    wishes = {name: value for name, value in wishes.items() if value is not None}
+    given = {name: value for name, value in given.items() if value is not None}
     if runtime is not None:
-        wishes["max_runtime_s"] = _bound(runtime)
-    return answer(store.edit(id, _edit(wishes, place), who=me()))
+        given["max_runtime_s"] = _bound(runtime)
+    return answer(store.edit(id, _edit(given | wishes(max_tokens, max_cost), place), who=me()))
 
 
 @click.command(cls=Verb)

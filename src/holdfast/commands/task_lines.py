@@ -11,12 +11,20 @@ def task_line(task: "Task") -> str:
 
 
 def run_line(run: "Run") -> str:
-    return f"  run {run.generation} {run.id}  {run.outcome or 'running':<16} {run_said(run)}"
+    used = f"{used_words(run):<14}"
+    return f"  run {run.generation} {run.id}  {run.outcome or 'running':<16} {used} {run_said(run)}"
 
 
 def run_said(run: "Run") -> str:
     """How it ended, or how far it is."""
     return run.error or run.summary or (f"looks stuck: {run.stuck}" if run.stuck else run.note)
+
+
+def used_words(run: "Run") -> str:
+    """What a run has used; a zero is what nobody said."""
+    from holdfast.board.budget import of_run, words
+
+    return words(of_run(run))
 
 
 def event_line(event: "Event") -> str:

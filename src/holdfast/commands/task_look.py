@@ -7,6 +7,7 @@ import click
 
 from holdfast.commands.boarding import Verb, check_reader, with_store
 from holdfast.commands.boardname import board_option
+from holdfast.commands.budgets import lines
 from holdfast.commands.task_lines import event_line, run_line, task_line
 
 if TYPE_CHECKING:
@@ -131,6 +132,7 @@ def _shown(detail: "Detail") -> dict[str, object]:
         text.append(f"  in {task.workspace_kind} {task.workspace}")
     text += [f"  pool {task.pool}"] if task.pool else []
     text += [f"  result: {line}" for line in (task.result or "").splitlines()]
+    text += lines(task, detail.runs)
     text += [f"  asks {task.waiting_for or 'a person'}: {task.question}"] if task.question else []
     text += [f"    - {option}" for option in task.options]
     text += [f"  waits for {link.parent}{'' if link.open else ' (done)'}" for link in detail.parents]

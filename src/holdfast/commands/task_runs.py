@@ -11,7 +11,7 @@ import click
 
 from holdfast.commands.boarding import Verb, with_store
 from holdfast.commands.homeoption import home_option
-from holdfast.commands.task_lines import run_line, run_said
+from holdfast.commands.task_lines import run_line, run_said, used_words
 from holdfast.errors import NotFound, Unreachable
 
 if TYPE_CHECKING:
@@ -35,15 +35,19 @@ _run_option = click.option("--run", metavar="RUN", help="Of this one [default: t
 @with_store()
 def runs(store: "Store", id: str) -> dict[str, object]:
     """Show the attempts at a task."""
+    from holdfast.board.budget import known, of_run
+
     found = store.runs(id)
     return {
         "runs": found,
+        "used": {run.id: known(of_run(run)) for run in found},
         "text": [run_line(run) for run in found],
         "table": (
-            ("run", "no", "outcome", "profile", "host", "said"),
+            ("run", "no", "outcome", "profile", "host", "used", "said"),
             [
                 (
                     *(run.id, str(run.generation), run.outcome or "running", run.profile, run.host),
+                    used_words(run),
                     run_said(run),
                 )
                 for run in found

@@ -62,6 +62,7 @@ async def _up(
     from holdfast.dispatch import demo as example
     from holdfast.dispatch import hostload, opening, pressure
     from holdfast.dispatch.dispatcher import Plan
+    from holdfast.dispatch.installed import installed
     from holdfast.home import default_home
     from holdfast.server.address import parse
     from holdfast.server.listen import Options, serve
@@ -88,7 +89,7 @@ async def _up(
     def announce(url: str) -> None:
         print_("serving", [f"exec server  {url}", f"  try: CODEX_EXEC_SERVER_URL={url} codex"], address=url)
 
-    launchers = sorted(opening.installed(home, os.environ))
+    launchers = sorted(installed(home, os.environ))
     print_(
         "board",
         [

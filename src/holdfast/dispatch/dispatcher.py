@@ -16,14 +16,14 @@ from weakref import WeakValueDictionary
 
 from holdfast.board.rows import Run, RunRef, Task
 from holdfast.board.store import LEASE_MS, Store
-from holdfast.dispatch import workspace
+from holdfast.dispatch import statusfile, workspace
 from holdfast.dispatch.cleanup import SWEEP_S, sweep
 from holdfast.dispatch.house import House
 from holdfast.dispatch.liveness import Limits
 from holdfast.dispatch.pressure import MAX_HERE, YOUNG_S
 from holdfast.dispatch.run import Attendance, marks
 from holdfast.dispatch.watching import watch
-from holdfast.errors import HoldfastError, NotFound, StaleRun
+from holdfast.errors import HoldfastError, NotFound, StaleRun, StartupError, UsageError
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +31,7 @@ T = TypeVar("T")
 
 TICK_S: Final = 1.0  # between rounds when nothing is heard: clocks pass without an event
 POST_S: Final = 0.2  # between looks into outboxes
+TELL_S: Final = 2.0  # between two times that it says how it stands
 AGAIN_S: Final = 1.0  # before a run is attended to again whose attendance failed
 BEATS: Final = 4  # heartbeats in one lease: three may be lost
 
@@ -52,12 +53,18 @@ class Plan:
 
 
 class Dispatcher:
-    """`told` hears of every run that begins and of every one that is done with."""
+    """`told` hears of every run that begins and of every one that is done with.
 
-    def __init__(self, house: House, plan: Plan, told: Callable[[str, Run], None]) -> None:
+    When `again` is set the launchers are read again.
+    """
+
+    def __init__(
+        self, house: House, plan: Plan, told: Callable[[str, Run], None], again: asyncio.Event
+    ) -> None:
         self._house = house
         self._plan = plan
         self._told = told
+        self._again = again
         self._attended: dict[str, Attendance] = {}
         self._places: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._claiming = not plan.drain
@@ -69,7 +76,10 @@ class Dispatcher:
     async def serve(self) -> None:
         """Until there is nothing to do any more, or for ever; cancelled, it leaves the workers alone."""
         async with asyncio.TaskGroup() as group:
-            aside = [group.create_task(self._carry_post()), group.create_task(self._sweep())]
+            aside = [
+                group.create_task(work())
+                for work in (self._carry_post, self._sweep, self._reread, self._say_how_it_stands)
+            ]
             aside.append(group.create_task(watch(self._house, self._plan.liveness, self._attended)))
             for run in await self._owed():
                 self._attend(group, run)
@@ -77,7 +87,9 @@ class Dispatcher:
                 self._house.desk.news.clear()
                 try:
                     await self._round(group)
+                    self._house.standing.rounded(time.time())
                 except HoldfastError as exc:  # workers go on, and so do we when it is back
+                    self._house.standing.erred(f"{type(exc).__name__}: {exc}", time.time())
                     log.warning("the board does not answer", extra={"missing": type(exc).__name__})
                 if self._looked and not self._claiming and not self._attended:
                     break
@@ -86,6 +98,7 @@ class Dispatcher:
                         await self._house.desk.news.wait()
             for task in aside:
                 task.cancel()
+        await self._tell()
 
     async def _round(self, group: asyncio.TaskGroup) -> None:
         ask, plan = self._house.desk.ask, self._plan
@@ -98,7 +111,8 @@ class Dispatcher:
         now = time.monotonic()
         if now - self._beat_at > plan.lease_ms / 1000 / BEATS:
             for run in held.values():
-                await ask(lambda store, run=run: _beat(store, run, plan.lease_ms))  # type: ignore[misc]
+                if await ask(lambda store, run=run: _beat(store, run, plan.lease_ms)):  # type: ignore[misc]
+                    self._house.standing.renewed()
             self._beat_at = now
         if now - self._expired_at > TICK_S:
             for board in plan.boards:
@@ -124,6 +138,7 @@ class Dispatcher:
             if won is None:
                 return
             self._begun.append(time.monotonic())
+            house.standing.claimed()
             self._attend(group, won[1])
         await house.desk.ask(lambda store: store.offer(board, house.host, profiles, held=reason))
 
@@ -168,6 +183,7 @@ class Dispatcher:
                 return await work()
             except (HoldfastError, TimeoutError) as exc:
                 log.warning("a run is attended to again", extra={"run_id": run.id, "missing": str(exc)[:200]})
+                self._house.standing.erred(f"{run.id}: {exc}", time.time())
             except Exception:
                 log.exception("a run could not be attended to", extra={"run_id": run.id})
             await asyncio.sleep(AGAIN_S)
@@ -192,6 +208,35 @@ class Dispatcher:
                 log.warning("workspaces are removed later", extra={"missing": str(exc)[:200]})
             await asyncio.sleep(SWEEP_S)
 
+    async def _reread(self) -> None:
+        """Take another launchers.toml; one that is wrong changes nothing but what we say of it."""
+        launchers, standing = self._house.launchers, self._house.standing
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TICK_S):
+                    await self._again.wait()
+            anyway = self._again.is_set()
+            self._again.clear()
+            try:
+                if await asyncio.to_thread(launchers.look, anyway=anyway):
+                    standing.reloaded()
+                    self._house.desk.news.set()
+            except (UsageError, StartupError) as exc:
+                log.warning("the launchers stay as they were", extra={"missing": str(exc)[:200]})
+                standing.kept_old(str(exc))
+
+    async def _say_how_it_stands(self) -> None:
+        while True:
+            await self._tell()
+            await asyncio.sleep(TELL_S)
+
+    async def _tell(self) -> None:
+        told = self._house.standing.told(time.time(), runs=self._attended, launchers=self._house.launchers)
+        try:
+            await asyncio.to_thread(statusfile.write, self._house.home, told)
+        except OSError as exc:
+            log.warning("how it stands cannot be written", extra={"missing": str(exc)[:200]})
+
     async def _carry_post(self) -> None:
         """Answer what workers put into their outboxes."""
         while True:
@@ -205,6 +250,8 @@ class Dispatcher:
                     log.exception("an outbox could not be read", extra={"run_id": attendance.run.id})
 
 
-def _beat(store: Store, run: Run, lease_ms: int) -> None:
+def _beat(store: Store, run: Run, lease_ms: int) -> bool:
     with contextlib.suppress(StaleRun):
         store.heartbeat(RunRef(run.id, run.generation), lease_ms=lease_ms, note=run.note)
+        return True
+    return False

@@ -7,7 +7,7 @@ whoever waits here only waits longer.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -68,8 +68,8 @@ class Fleet:
             found = await self.find(wish.id or "")
             return found if found is not None else await self.start(wish)
 
-    async def ended(self, worker: str) -> Report:
-        """Its report once its leader has ended; what it started may still run."""
+    async def ended(self, worker: str, seen: Callable[[Report], Awaitable[None]] | None = None) -> Report:
+        """Its report once its leader has ended; what it started may still run. `seen` gets those before."""
         news = self._news.setdefault(worker, asyncio.Event())
         try:
             while True:
@@ -77,6 +77,8 @@ class Fleet:
                 report = await self._report("status", {"worker": worker})
                 if report["state"] in ENDED:
                     return report
+                if seen is not None:
+                    await seen(report)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(LOOK_S):
                         await news.wait()

@@ -11,7 +11,9 @@ from holdfast.agents.sdk import passed
 from holdfast.board.rows import Run, Task
 from holdfast.dispatch.desk import Desk
 from holdfast.dispatch.fleet import Fleet
+from holdfast.dispatch.installed import Installed
 from holdfast.dispatch.launchers import Launcher, credentials
+from holdfast.dispatch.standing import Standing
 from holdfast.handoff import outbox
 from holdfast.handoff.envelope import Grant, mint
 from holdfast.handoff.sender import VARIABLE
@@ -32,10 +34,11 @@ class House:
     host: str
     desk: Desk
     fleet: Fleet
-    launchers: Mapping[str, Launcher]
+    launchers: Installed
     command: tuple[str, ...]  # the beginning of a command line that runs `holdfast`
     key: bytes = field(repr=False)
     environ: Mapping[str, str] = field(repr=False)
+    standing: Standing
 
     def grant(self, run: Run, launcher: Launcher, workspace: Path) -> Grant:
         """The capability of a run. Without a network most kernels refuse the socket too: it is not named."""

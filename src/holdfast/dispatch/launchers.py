@@ -20,6 +20,8 @@ from typing import Final, Literal
 import msgspec
 
 from holdfast.agents.catalog import CATALOG
+from holdfast.board import budget
+from holdfast.board.budget import Budget
 from holdfast.errors import UsageError
 
 DEFAULT_RUNTIME_S: Final = 4 * 3600.0  # a worker that needs longer is told so by its task or its launcher
@@ -55,6 +57,8 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     success: Literal["report", "exit"] = "report"
     max_runtime_s: float | None = DEFAULT_RUNTIME_S
     idle_s: float | None = None
+    max_tokens: int | None = None  # of one run; a task bounds all its runs together
+    max_cost: float | None = None  # likewise, in dollars
     prompt: str = BRIEF
     session: str = ""
     resume: tuple[str, ...] = ()
@@ -91,6 +95,10 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         for limit in (self.max_runtime_s, self.idle_s):
             if limit is not None and limit <= 0:
                 raise UsageError(f"launcher {self.name}: a limit is more than 0 seconds")
+        if (self.max_tokens is not None and self.max_tokens <= 0) or (
+            self.max_cost is not None and not budget.millionths(self.max_cost)
+        ):
+            raise UsageError(f"launcher {self.name}: a budget is more than 0 tokens or dollars")
 
     @property
     def cli(self) -> str:
@@ -100,6 +108,11 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def binary(self) -> str:
         return CATALOG[self.agent].binary if self.agent else self.command[0]
+
+    @property
+    def budget(self) -> Budget:
+        """Of one run."""
+        return Budget(self.max_tokens, None if self.max_cost is None else budget.millionths(self.max_cost))
 
     @property
     def can_be_asked(self) -> bool:

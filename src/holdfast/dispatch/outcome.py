@@ -51,7 +51,15 @@ class Fail:
     resets_s: float | None = None  # of a quota: when it is over, from now on
 
 
-Outcome: TypeAlias = Complete | Fail
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A budget is spent, as `spent` says: a person must raise it."""
+
+    spent: str
+    reason: str
+
+
+Outcome: TypeAlias = Complete | Fail | Stop
 
 _CLASSES: Final[Mapping[str, Failure]] = {
     evidence.Failure.QUOTA: Failure.QUOTA,
@@ -76,6 +84,13 @@ def judge(end: End, work: Work, success: Literal["report", "exit"], *, said: str
     failure = _class(end)
     resets_s = end.limit_s if failure is Failure.QUOTA else None
     return Fail(failure, _reason(f"failed: {end.failure or end.state}", end), resets_s)
+
+
+def bounded(judged: Outcome, spent: str | None) -> Outcome:
+    """What is done is done, and so is work without a report; whatever else came of it is not tried again."""
+    if spent is None or not isinstance(judged, Fail) or judged.failure is Failure.HANDOFF:
+        return judged
+    return Stop(spent, judged.reason)
 
 
 def _class(end: End) -> Failure:

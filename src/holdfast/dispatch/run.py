@@ -11,6 +11,7 @@ the mark        removed
 import asyncio
 import contextlib
 import logging
+import time
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +26,8 @@ from holdfast.dispatch.fleet import Report
 from holdfast.dispatch.house import House, worker_of
 from holdfast.dispatch.launchers import BRIEF, Launcher
 from holdfast.dispatch.manifest import Changes, Manifest
-from holdfast.dispatch.outcome import Complete, End, Fail, Outcome, Work
+from holdfast.dispatch.outcome import Complete, End, Fail, Outcome, Stop, Work
+from holdfast.dispatch.purse import Purse
 from holdfast.dispatch.workspace import Workspace
 from holdfast.errors import NotFound, OperationFailed, StaleRun, UsageError
 from holdfast.handoff import outbox
@@ -70,6 +72,8 @@ class Attendance:
         self.place: Path | None = None
         self._worker = worker_of(run.id)
         self._refused = ""
+        self._claimed_at = time.monotonic()
+        self._purse = Purse(house.desk, run, house.launchers.get(run.profile), self._session)
 
     async def attend(self) -> None:
         """Returns when nothing is left to do for it.
@@ -125,10 +129,12 @@ class Attendance:
         if self.over.is_set():
             return None
         try:
-            return await self.house.fleet.start(wish)
+            report = await self.house.fleet.start(wish)
         except (UsageError, NotFound) as exc:  # nothing was started; after any other error that is not known
             await self._tell(Fail(Failure.TASK, f"it could not be started: {exc}"))
             return None
+        self.house.standing.started(time.monotonic() - self._claimed_at)
+        return report
 
     async def _prepared(self, detail: Detail, launcher: Launcher) -> Wish:
         task, run, house = detail.task, self.run, self.house
@@ -195,12 +201,12 @@ class Attendance:
     # --- the end
 
     async def _followed(self) -> None:
-        """Until its leader has ended, by itself or because the run is over."""
+        """Until its leader has ended, by itself or because the run is over or has spent its budget."""
         loop = asyncio.get_running_loop()
-        ended = loop.create_task(self.house.fleet.ended(self._worker))
-        over = loop.create_task(self.over.wait())
+        ended = loop.create_task(self.house.fleet.ended(self._worker, self._purse.take))
+        over, spent = loop.create_task(self.over.wait()), loop.create_task(self._purse.empty.wait())
         try:
-            await asyncio.wait([ended, over], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([ended, over, spent], return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
                 run = await self.house.desk.ask(lambda store: store.run(self.run.id))
                 if run.outcome in ANSWERED:
@@ -209,9 +215,9 @@ class Attendance:
                 await self.house.fleet.stop(self._worker, grace_s=GRACE_S)
             await ended
         finally:
-            ended.cancel()
-            over.cancel()
-            await asyncio.gather(ended, over, return_exceptions=True)
+            for task in (ended, over, spent):
+                task.cancel()
+            await asyncio.gather(ended, over, spent, return_exceptions=True)
 
     async def _finish(
         self, report: Report, detail: Detail, launcher: Launcher | None, space: Workspace
@@ -223,6 +229,7 @@ class Attendance:
         run = await house.desk.ask(lambda store: store.run(self.run.id))
         changed = await self._changes(space)
         said = await house.fleet.output(self._worker, MAX_OUTPUT)
+        await self._purse.take(report)
         end = _end(report)
         judged: Outcome | None = None
         if run.outcome is None:
@@ -230,6 +237,7 @@ class Attendance:
             work = Work(worked, self._refused, detail.task.report_only)
             last = said[-MAX_SUMMARY:].decode("utf-8", "replace")
             judged = outcome.judge(end, work, launcher.success if launcher else "report", said=last)
+            judged = outcome.bounded(judged, await self._purse.spent())
         kept = {
             "end.json": _record(run, report, changed, judged),
             "diff.patch": changed.diff.encode()[:MAX_FILE],
@@ -237,11 +245,16 @@ class Attendance:
         }
         for name, data in kept.items():
             await house.desk.ask(lambda store, name=name, data=data: store.keep(run.id, name, data))  # type: ignore[misc]
-        session = launcher.session_in(_head(house.home, self._worker)) if launcher else ""
+        session = await asyncio.to_thread(self._session)
         usage = {} if report["usage"] is None else {"usage": report["usage"]}
         await house.desk.ask(lambda store: store.set_run(run.ref, session=session or None, metadata=usage))
         if judged is not None:
             await self._tell(judged)
+
+    def _session(self) -> str:
+        """As its CLI called it, if it did."""
+        launcher = self.house.launchers.get(self.run.profile)
+        return launcher.session_in(_head(self.house.home, self._worker)) if launcher else ""
 
     async def _changes(self, space: Workspace) -> Changes:
         try:
@@ -289,6 +302,8 @@ class Attendance:
                         # by the store's clock, whatever the one here says
                         resets_ms = None if resets_s is None else store.now_ms() + round(resets_s * 1000)
                         store.fail(ref, failure, error=reason, resets_ms=resets_ms)
+                    case Stop(spent, reason):
+                        store.stop_spent(ref, spent, error=reason)
 
         await self.house.desk.ask(tell)
 
@@ -332,3 +347,5 @@ def _words(judged: Outcome) -> dict[str, str]:
             return {"summary": summary}
         case Fail(failure, reason):
             return {"failure": failure, "reason": reason}
+        case Stop(spent, reason):
+            return {"spent": spent, "reason": reason}

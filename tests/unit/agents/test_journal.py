@@ -16,6 +16,7 @@ CLAIMS: list[e.Claim] = [
     e.Denied("create", "/home/x/.local", "EROFS", "mkdir", predicted=True, rule="read-only", count=3),
     e.Obstructed(e.Obstacle.LOCK, "pid 7"),
     e.Requested(),
+    e.Used(e.Usage(1, 2, turns=3)),
     e.Result(ok=False, failure=e.Failure.MODEL, message="no such model", usage=e.Usage(1, 2, 3, 0.5)),
     e.ToolFailed("make", 2),
     e.Trouble(e.Failure.NETWORK),

@@ -15,6 +15,7 @@ from holdfast.agents.evidence import (
     ToolFailed,
     Trouble,
     Usage,
+    Used,
     Want,
     Wants,
     Work,
@@ -155,3 +156,22 @@ def test_all_input_counts_and_so_does_what_was_denied() -> None:
 def test_the_input_of_qwen_already_includes_what_was_cached() -> None:
     usage = {"input_tokens": 5, "cache_read_input_tokens": 4, "output_tokens": 8, "total_tokens": 13}
     assert fed({"type": "result", "is_error": False, "usage": usage}) == [Result(True, usage=Usage(5, 8, 4))]
+
+
+def test_each_answer_of_the_model_is_counted_once_however_many_events_tell_it() -> None:
+    def said(name: str, *, output: int) -> dict[str, object]:
+        usage = {"input_tokens": 10, "cache_read_input_tokens": 5, "output_tokens": output}
+        return {"type": "assistant", "message": {"id": name, "content": [], "usage": usage}}
+
+    claims = fed(said("m1", output=1), said("m1", output=1), said("m1", output=3), said("m2", output=2))
+    assert claims == [
+        Used(Usage(15, 1, 5, turns=1)),
+        Used(Usage(15, 3, 5, turns=1)),
+        Used(Usage(30, 5, 10, turns=2)),
+    ]
+    assert fed({"type": "assistant", "message": {"id": "m1", "content": [], "usage": {}}}) == []
+
+
+def test_the_turns_of_a_result_are_counted() -> None:
+    (claim,) = fed({"type": "result", "is_error": False, "num_turns": 3})
+    assert claim == Result(True, usage=Usage(turns=3))

@@ -15,6 +15,7 @@ from holdfast.agents.evidence import (
     ToolFailed,
     Trouble,
     Usage,
+    Used,
     Work,
     Working,
 )
@@ -96,4 +97,5 @@ def test_steps_are_added_up_and_refusals_named() -> None:
     claims = fed(
         finish("tool-calls", tokens=tokens, cost=0.25), rejected, finish("stop", tokens=tokens, cost=0.5)
     )
-    assert claims[-1] == Result(True, usage=Usage(32, 6, 10, 0.75), refused=("bash",))
+    assert claims[0] == Used(Usage(16, 3, 5, 0.25, 1))
+    assert claims[-1] == Result(True, usage=Usage(32, 6, 10, 0.75, 2), refused=("bash",))

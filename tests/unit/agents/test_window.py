@@ -1,4 +1,4 @@
-from holdfast.agents.evidence import Progress, Requested, Source, Want, Wants, Work, Working
+from holdfast.agents.evidence import Progress, Requested, Source, Usage, Used, Want, Wants, Work, Working
 from holdfast.agents.window import MAX_ITEMS, Window
 from tests.support.evidence import refused, story
 
@@ -44,3 +44,10 @@ def test_adding_says_whether_it_is_news() -> None:
     assert not window.add(first)
     assert window.add(other)
     assert window.add(first)
+
+
+def test_of_what_was_used_only_the_newest_count_is_kept_and_it_is_no_news() -> None:
+    counts = [(float(at), Source.PROTOCOL, Used(Usage(at, at))) for at in range(3)]
+    window = Window(story(DECISION, *counts))
+    assert [item.at for item in window.items] == [0.0, 2.0]
+    assert not window.add(story((3.0, Source.PROTOCOL, Used(Usage(9, 9))))[0])

@@ -28,7 +28,8 @@ from holdfast.agents.wording import in_words
         (Wants(Want.DECISION, "rm it?"), "protocol Wants want=decision question='rm it?'"),
         (
             Result(ok=True, usage=Usage(1, 2, cost_usd=0.5)),
-            "protocol Result ok=True usage=(input_tokens=1 output_tokens=2 cached_tokens=0 cost_usd=0.5)",
+            "protocol Result ok=True "
+            "usage=(input_tokens=1 output_tokens=2 cached_tokens=0 cost_usd=0.5 turns=0)",
         ),
         (Result(ok=False, refused=("Bash",)), "protocol Result ok=False refused=('Bash',)"),
     ],

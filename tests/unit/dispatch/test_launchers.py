@@ -1,6 +1,7 @@
 import pytest
 
 from holdfast.agents.catalog import CATALOG
+from holdfast.board.budget import Budget
 from holdfast.dispatch.launchers import BUILTIN, Launcher, credentials, decode, known
 from holdfast.errors import UsageError
 
@@ -20,6 +21,12 @@ def test_a_table_of_the_user_is_a_launcher() -> None:
     assert made.binary == CATALOG["claude"].binary
     assert made.env == ("A_KEY",)
     assert made.max_runtime_s == 60
+
+
+def test_a_launcher_may_bound_what_one_run_uses() -> None:
+    made = known('[x]\nagent = "claude"\nmax_tokens = 5000\nmax_cost = 1.5\n')["x"]
+    assert made.budget == Budget(5000, 1_500_000)
+    assert BUILTIN["claude"].budget == Budget()
 
 
 def test_the_user_replaces_ours_by_name() -> None:
@@ -60,6 +67,9 @@ def test_a_session_is_found_and_gone_on_with() -> None:
         '[x]\nagent = "codex"\nunknown = 1',
         '[x]\nagent = "codex"\nenv = ["A=B"]',
         '[x]\nagent = "codex"\nmax_runtime_s = 0',
+        '[x]\nagent = "codex"\nmax_tokens = 0',
+        '[x]\nagent = "codex"\nmax_cost = 0',
+        '[x]\nagent = "codex"\nmax_cost = nan',
         '[x]\nagent = "codex"\nsuccess = "maybe"',
         '[x]\nagent = "codex"\nsession = "("',
         '[x]\nagent = "codex"\nsession = "a"\nresume = ["b"]',

@@ -2,7 +2,7 @@ import pytest
 
 from holdfast.agents import evidence
 from holdfast.board.retry import Failure
-from holdfast.dispatch.outcome import MAX_REASON, Complete, End, Fail, Work, judge
+from holdfast.dispatch.outcome import MAX_REASON, Complete, End, Fail, Stop, Work, bounded, judge
 
 COMPLETED = End("completed", None, "", 0)
 CRASHED = End("failed", "crash", "exit code 3, and no word about the cause", 3)
@@ -121,3 +121,11 @@ def test_a_reason_names_what_was_denied_and_is_bounded() -> None:
     outcome = judge(End("failed", "sandbox", "", denials=("/etc/shadow",)), Work(), "report")
     assert isinstance(outcome, Fail)
     assert "/etc/shadow" in outcome.reason
+
+
+def test_a_spent_budget_ends_the_tries_and_takes_nothing_back_that_was_done() -> None:
+    failed = Fail(Failure.TASK, "ended by signal 15")
+    assert bounded(failed, "5 of 5 tokens") == Stop("5 of 5 tokens", "ended by signal 15")
+    assert bounded(failed, None) == failed
+    for kept in (Complete("done"), Fail(Failure.HANDOFF, "no report")):
+        assert bounded(kept, "5 of 5 tokens") == kept

@@ -1,5 +1,6 @@
 -- Every question the board asks, by name, for both dialects. A colon marks a value. `LOCK ROWS`, `LOCK FREE ROWS` and `LOCK BOARD`
--- are the row locks of PostgreSQL; in SQLite a writer is alone anyway, and they are left out.
+-- are the row locks of PostgreSQL; in SQLite a writer is alone anyway, and they are left out. `SPENT` is said of a task whose runs
+-- have used all they may; it looks at the runs of tasks that have a budget only.
 
 -- name: board_add
 INSERT INTO boards (slug, title, created_ms) VALUES (:slug, :title, :now) ON CONFLICT (slug) DO NOTHING RETURNING *;
@@ -84,14 +85,15 @@ RETURNING *;
 -- name: task_claim
 UPDATE tasks SET status = 'running', status_ms = :now, run_id = :run, generation = generation + 1,
     attempts = attempts + 1, reason = '', version = version + 1
-WHERE id = (SELECT id FROM tasks WHERE board = :board AND status = 'ready' AND id = :task LOCK FREE ROWS)
+WHERE id = (SELECT id FROM tasks WHERE board = :board AND status = 'ready' AND id = :task
+    AND NOT SPENT LOCK FREE ROWS)
 RETURNING *;
 
 -- name: task_free
 SELECT assignee, pool FROM tasks WHERE board = :board AND status = 'ready' AND id = :task LOCK FREE ROWS;
 
 -- name: task_best_of
-SELECT id, priority, created_ms FROM tasks WHERE board = :board AND status = 'ready' AND assignee = :assignee
+SELECT id, priority, created_ms FROM tasks WHERE board = :board AND status = 'ready' AND assignee = :assignee AND NOT SPENT
 ORDER BY priority DESC, created_ms, id LIMIT 1 LOCK FREE ROWS;
 
 -- name: ready_assignees
@@ -105,7 +107,7 @@ SELECT name FROM names WHERE name IS NOT NULL LIMIT :most;
 -- name: task_claim_next
 UPDATE tasks SET status = 'running', status_ms = :now, run_id = :run, generation = generation + 1,
     attempts = attempts + 1, reason = '', version = version + 1
-WHERE id = (SELECT id FROM tasks WHERE board = :board AND status = 'ready'
+WHERE id = (SELECT id FROM tasks WHERE board = :board AND status = 'ready' AND NOT SPENT
     ORDER BY priority DESC, created_ms, id LIMIT 1 LOCK FREE ROWS)
 RETURNING *;
 
@@ -294,3 +296,21 @@ SELECT name FROM names WHERE name IS NOT NULL LIMIT :most;
 SELECT id, priority, created_ms FROM tasks
 WHERE board = :board AND status = 'ready' AND assignee = :assignee AND pool = :pool
 ORDER BY priority DESC, created_ms, id LIMIT 1 LOCK FREE ROWS;
+-- name: run_use
+UPDATE runs SET tokens = :tokens, cost = :cost, turns = :turns WHERE id = :id RETURNING *;
+
+-- name: task_used
+SELECT coalesce(sum(tokens), 0) AS tokens, coalesce(sum(cost), 0) AS cost FROM runs WHERE task_id = :task;
+
+-- name: runs_recent
+SELECT profile, outcome, failure, count(*) AS count, CAST(sum(tokens) AS BIGINT) AS tokens,
+    CAST(sum(cost) AS BIGINT) AS cost, CAST(sum(turns) AS BIGINT) AS turns,
+    sum(CASE WHEN tokens + cost + turns > 0 THEN 1 ELSE 0 END) AS told
+FROM events JOIN runs ON runs.id = events.run_id
+WHERE events.board = :board AND events.seq > :after AND events.kind = 'claim'
+GROUP BY profile, outcome, failure;
+
+-- name: events_of_claims
+SELECT * FROM events WHERE board = :board AND seq > :after AND kind IN ('created', 'specify', 'promote', 'wake', 'unblock',
+    'request_changes', 'retry', 'claim')
+ORDER BY seq;

@@ -1,0 +1,51 @@
+"""One dispatcher for each home: a lock that its death releases, and that tells whether there is one."""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+from holdfast.errors import Conflict
+
+NAME: Final = "dispatcher.lock"
+TRIES: Final = 5  # whoever asks whether there is a dispatcher has the lock for a moment
+AGAIN_S: Final = 0.02
+
+
+@contextlib.asynccontextmanager
+async def only_one(home: Path) -> AsyncIterator[None]:
+    """Raises Conflict when this home has a dispatcher."""
+    fd = os.open(home / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        for _ in range(TRIES):
+            if _taken(fd, fcntl.LOCK_EX):
+                break
+            await asyncio.sleep(AGAIN_S)
+        else:
+            raise Conflict(f"there is a dispatcher for {home}", remedy="give another one another --home")
+        yield
+    finally:
+        os.close(fd)
+
+
+def is_held(home: Path) -> bool:
+    """Whether a dispatcher of this home is alive; what it does is another question."""
+    try:
+        fd = os.open(home / NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        return not _taken(fd, fcntl.LOCK_SH)
+    finally:
+        os.close(fd)
+
+
+def _taken(fd: int, how: int) -> bool:
+    try:
+        fcntl.flock(fd, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

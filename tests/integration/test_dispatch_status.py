@@ -1,0 +1,137 @@
+"""How a dispatcher stands, seen from outside; and launchers that are read again while it goes on."""
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from holdfast.board.transitions import Status
+from holdfast.dispatch import dispatcher, lock, statusfile
+from holdfast.dispatch.installed import Installed
+from holdfast.dispatch.standing import Standing, Told
+from holdfast.errors import Conflict, UsageError
+from tests.support.board_command import Board
+from tests.support.dispatch import Yard, yard_fixture
+from tests.support.dispatch import dispatcher as dispatcher_process
+
+__all__ = ["yard_fixture"]
+
+pytestmark = pytest.mark.timeout(120)
+
+
+async def told(yard: Yard, met: str) -> Told:
+    """What the dispatcher says once a member is neither empty nor zero."""
+    found: Told | None = None
+    async with asyncio.timeout(20):
+        while found is None or not getattr(found, met):
+            await asyncio.sleep(0.05)
+            _, found = statusfile.read(yard.home)
+    return found
+
+
+async def test_the_lock_says_whether_there_is_a_dispatcher_and_asking_does_not_keep_one_out(
+    tmp_path: Path,
+) -> None:
+    assert not lock.is_held(tmp_path)
+    async with lock.only_one(tmp_path):
+        assert lock.is_held(tmp_path)
+        with pytest.raises(Conflict):
+            async with lock.only_one(tmp_path):
+                pass
+    assert not lock.is_held(tmp_path)
+
+
+def test_what_a_dead_dispatcher_said_does_not_make_it_alive(tmp_path: Path) -> None:
+    assert statusfile.read(tmp_path) == (False, None)
+    said = Standing("h", os.getpid(), ["b"], 1.0).told(2.0, runs=[], launchers=[])
+    statusfile.write(tmp_path, said)
+    assert statusfile.read(tmp_path) == (False, said)
+    (tmp_path / statusfile.NAME).write_text("{")
+    assert statusfile.read(tmp_path) == (False, None)
+    statusfile.clear(tmp_path)
+    statusfile.clear(tmp_path)
+    assert statusfile.read(tmp_path) == (False, None)
+
+
+async def test_a_dispatcher_says_what_it_does(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatcher, "TELL_S", 0.1)
+    task = yard.create("sleep 1000")
+    async with yard.dispatching(lease_ms=2000):
+        await yard.until(task, Status.RUNNING)
+        found = await told(yard, "starts")
+        assert statusfile.read(yard.home)[0]
+        [run] = yard.store.runs(task.id)
+        assert (found.boards, found.runs, found.claims) == (["b"], [run.id], 1)
+        assert "script" in found.launchers
+        assert found.start_p95_s is not None
+        assert found.round_at is not None
+        assert (await told(yard, "leases_renewed")).error_at is None
+    alive, found_later = statusfile.read(yard.home)
+    assert not alive
+    assert found_later is not None
+
+
+async def test_the_command_tells_a_living_dispatcher_from_a_killed_one(yard: Yard) -> None:
+    board = Board(yard.address, yard.home)
+    none = board.answer("dispatch", "status", code=3)
+    assert (none["alive"], none["dispatcher"]) == (False, None)
+    async with dispatcher_process(yard) as process:
+        await told(yard, "round_at")
+        answer = await asyncio.to_thread(board.answer, "dispatch", "status")
+        assert answer["alive"]
+        assert isinstance(answer["dispatcher"], dict)
+        assert answer["dispatcher"]["boards"] == ["b"]
+        await process.end(signal.SIGKILL)
+    assert board.answer("dispatch", "status", code=3)["alive"] is False
+    assert "no dispatcher" in board.run("dispatch", "status").stdout
+
+
+def test_options_before_the_command_are_not_forgotten_silently(sqlite_board: Board) -> None:
+    assert sqlite_board.run("dispatch", "--once", "status").returncode == 2
+    assert sqlite_board.answer("dispatch", code=2)["error"]
+
+
+def test_a_file_is_read_again_when_it_is_another_one_and_a_wrong_one_changes_nothing(tmp_path: Path) -> None:
+    environ = {"PATH": os.environ["PATH"]}
+    found = Installed(tmp_path, environ)
+    before = dict(found)
+    assert not found.look()
+    (tmp_path / "launchers.toml").write_text('[mine]\nagent = "shell"\n', "utf-8")
+    assert found.look()
+    assert found["mine"].cli == "shell"
+    (tmp_path / "launchers.toml").write_text('[mine]\nagent = "nobody at all"\n', "utf-8")
+    with pytest.raises(UsageError):
+        found.look()
+    assert not found.look(), "once for each change"
+    assert found["mine"].cli == "shell"
+    (tmp_path / "launchers.toml").unlink()
+    assert found.look(anyway=True)
+    assert (dict(found), len(found)) == (before, len(before))
+
+
+async def test_a_launcher_that_is_added_starts_workers_and_a_wrong_file_is_told_of(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher, "TELL_S", 0.1)
+    task = yard.create("echo hello", assignee="mine")
+    async with yard.dispatching():
+        await told(yard, "round_at")
+        (yard.home / "launchers.toml").write_text("[mine", "utf-8")
+        assert "launchers.toml" in (await told(yard, "reload_error")).reload_error
+        (yard.home / "launchers.toml").write_text(
+            '[mine]\nagent = "shell"\nprompt = "{body}"\nsuccess = "exit"\n', "utf-8"
+        )
+        await yard.until(task, Status.DONE)
+        found = await told(yard, "reloads")
+    assert "mine" in found.launchers
+
+
+async def test_a_signal_has_the_launchers_read_again(yard: Yard) -> None:
+    async with dispatcher_process(yard) as process:
+        await told(yard, "round_at")
+        process.tell(signal.SIGHUP)
+        assert (await told(yard, "reloads")).reloads == 1
+        process.tell(signal.SIGTERM)
+        assert await process.left() == 0

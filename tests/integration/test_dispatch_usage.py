@@ -1,0 +1,106 @@
+"""Budgets that stop: stand-ins for an agent's CLI say what they use, to a real dispatcher and supervisor."""
+
+import json
+import shlex
+from typing import Final
+
+import pytest
+
+from holdfast.board.transitions import Move, Status
+from tests.support.dispatch import Yard, yard_fixture
+
+__all__ = ["yard_fixture"]
+
+FOR_EVER: Final = "sleep 1000 & setsid sleep 1000 & trap '' TERM; while :; do sleep 0.1; done"
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def step(tokens: int, *, cost: float = 0.0, reason: str = "tool-calls") -> str:
+    """A line of shell: what opencode says after a step."""
+    part = {"reason": reason, "tokens": {"input": tokens, "output": 0}, "cost": cost}
+    return "echo " + shlex.quote(json.dumps({"type": "step_finish", "part": part}))
+
+
+def hire(yard: Yard, script: str, **members: object) -> None:
+    yard.program("opencode", script)
+    yard.launcher("agent", agent="opencode", **members)
+
+
+async def test_a_run_that_spends_its_budget_is_ended_with_all_it_started_and_its_work_is_kept(
+    yard: Yard,
+) -> None:
+    hire(yard, f"echo work > made.txt; {step(400)}; {step(700)}; {FOR_EVER}")
+    task = yard.create("do it", assignee="agent", max_tokens=1000)
+    async with yard.dispatching():
+        asked = await yard.until(task, Status.WAITING_HUMAN)
+        await yard.gone(task)
+    assert asked.question == "budget spent: 1100 of 1000 tokens; raise it?"
+    assert asked.options
+    [run] = yard.store.runs(task.id)
+    assert (run.outcome, run.tokens, run.turns, run.cost) == ("failed", 1100, 2, 0)
+    assert b"+work\n" in yard.store.file(task.id, run.id, "diff.patch")
+    assert json.loads(yard.store.file(task.id, run.id, "end.json"))["judged"]["kind"] == "stop"
+
+
+async def test_a_launcher_bounds_each_of_its_runs_in_dollars(yard: Yard) -> None:
+    hire(yard, f"{step(10, cost=0.75)}; {step(10, cost=0.75)}; {FOR_EVER}", max_cost=1.0)
+    task = yard.create("do it", assignee="agent")
+    async with yard.dispatching():
+        asked = await yard.until(task, Status.WAITING_HUMAN)
+        assert asked.question == "budget spent: $1.50 of $1.00 of one run; raise it?"
+        yard.store.move(task.id, Move.UNBLOCK)  # another run has a budget of its own
+        await yard.when(lambda: len(yard.store.runs(task.id)) == 2)
+        await yard.until(task, Status.WAITING_HUMAN)
+    assert [run.cost for run in yard.store.runs(task.id)] == [1_500_000, 1_500_000]
+
+
+async def test_a_run_that_failed_with_nothing_left_is_not_tried_again_by_itself(yard: Yard) -> None:
+    hire(yard, f"{step(2000)}; exit 3")
+    task = yard.create("do it", assignee="agent", max_tokens=1000)
+    async with yard.dispatching(once=True) as serving:
+        await yard.over(serving)
+    asked = yard.store.task(task.id)
+    assert (asked.status, asked.question) == (
+        Status.WAITING_HUMAN,
+        "budget spent: 2000 of 1000 tokens; raise it?",
+    )
+
+
+async def test_work_that_is_done_is_done_whatever_it_cost(yard: Yard) -> None:
+    hire(yard, step(2000, reason="stop"), success="exit")
+    task = yard.create("do it", assignee="agent", max_tokens=1000)
+    async with yard.dispatching(once=True) as serving:
+        await yard.over(serving)
+    assert yard.store.task(task.id).status is Status.DONE
+    [run] = yard.store.runs(task.id)
+    assert run.tokens == 2000
+
+
+async def test_a_worker_that_says_nothing_of_what_it_used_is_not_counted(yard: Yard) -> None:
+    task = yard.create("echo all is well", max_tokens=1)
+    async with yard.dispatching(once=True) as serving:
+        await yard.over(serving)
+    assert yard.store.task(task.id).status is Status.DONE
+    [run] = yard.store.runs(task.id)
+    assert (run.tokens, run.cost, run.turns) == (0, 0, 0)
+    assert yard.told("used") == {}
+
+
+async def test_what_a_session_used_before_is_not_counted_again(yard: Yard) -> None:
+    """A stand-in for codex, which counts all that its session ever used."""
+    started = json.dumps({"type": "thread.started", "thread_id": "s-1"}, separators=(",", ":"))
+    counted = [json.dumps({"type": "turn.completed", "usage": {"input_tokens": n}}) for n in (100, 130)]
+    yard.program(
+        "codex",
+        f"cat > prompt; echo '{started}'\n"
+        f"if [ \"$2\" = resume ]; then echo '{counted[1]}'; exit; fi\n"
+        f"echo '{counted[0]}'; touch $CODEX_HOME/s-1",
+    )
+    task = yard.create("write prompt", assignee="codex", max_tokens=200)
+    async with yard.dispatching():
+        await yard.until(task, Status.HANDOFF_FAILED)
+        yard.store.move(task.id, Move.RETRY, report_only=True)
+        await yard.when(lambda: [run.outcome is None for run in yard.store.runs(task.id)] == [False, False])
+    assert [run.tokens for run in yard.store.runs(task.id)] == [100, 30]
+    assert yard.store.task(task.id).status is Status.HANDOFF_FAILED
