@@ -31,6 +31,12 @@ if TYPE_CHECKING:
 @click.option(
     "--host", metavar="NAME", help="What this dispatcher is called [default: the machine and its home]."
 )
+@click.option(
+    "--notify",
+    metavar="COMMAND",
+    help="Run when a task begins to wait for a person, with JSON about it on its standard input, and again "
+    "until that is acknowledged [default: notify in the home, if it is executable].",
+)
 @home_option
 @store_option
 @json_option
@@ -41,6 +47,7 @@ def dispatch(
     dry_run: bool,
     most: int | None,
     host: str | None,
+    notify: str | None,
     home: Path,
     address: str,
     as_json: bool,
@@ -62,10 +69,20 @@ def dispatch(
         if dry_run:
             _foresee(home, address, boards, host, as_json=as_json)
             return
-        plan = Plan(boards, most or MAX_HERE, once=once, drain=drain)
+        plan = Plan(boards, most or MAX_HERE, once=once, drain=drain, notify=_words(notify))
         _serve(home, address, plan, host, as_json=as_json)
     except HoldfastError as exc:
         refuse(exc, as_json=as_json)
+
+
+def _words(command: str | None) -> tuple[str, ...]:
+    """A command line as its words; no shell reads it."""
+    import shlex
+
+    try:
+        return tuple(shlex.split(command or ""))
+    except ValueError as exc:
+        raise UsageError(f"--notify: {exc}") from None
 
 
 def _foresee(home: Path, address: str, boards: tuple[str, ...], host: str | None, *, as_json: bool) -> None:

@@ -63,6 +63,14 @@ _workspace_option = click.option(
     "--max-runtime", "runtime_s", type=duration, metavar="DURATION", help="Of one run: 90s, 30m, 7d."
 )
 @_workspace_option
+@click.option("--reviewer", default="", metavar="NAME", help="Who is asked to look at it.")
+@click.option(
+    "--check",
+    "checks",
+    multiple=True,
+    metavar="COMMAND",
+    help="Must succeed in its workspace before it is done. Can be repeated.",
+)
 @click.option("--triage", is_flag=True, help="Somebody must say first what is to be done.")
 @click.option(
     "--key", metavar="KEY", help="Made once for this key; asked again, the first answer is repeated."
@@ -80,6 +88,8 @@ def create(
     max_attempts: int,
     runtime_s: float | None,
     place: Place | None,
+    reviewer: str,
+    checks: tuple[str, ...],
     triage: bool,
     key: str | None,
     in_s: float | None,
@@ -100,6 +110,8 @@ def create(
         workspace_kind=WorkspaceKind(where.kind),
         workspace=where.path,
         max_runtime_s=None if runtime_s is None else round(runtime_s),
+        reviewer=reviewer,
+        checks=checks,
     )
     return answer(store.create(board, new, who=me(), key=key))
 
@@ -188,6 +200,10 @@ def cancel(store: "Store", id: str, reason: str) -> dict[str, object]:
 @click.option("--priority", type=int, help="Higher comes first.")
 @click.option("--max-attempts", type=int, help="Runs of any kind, at most.")
 @click.option("--max-runtime", "runtime", metavar="DURATION", help="Of one run, or `none`.")
+@click.option("--reviewer", metavar="NAME", help="Who is asked to look at it.")
+@click.option(
+    "--check", "checks", multiple=True, metavar="COMMAND", help="These instead of its checks; '' is none."
+)
 @_workspace_option
 @with_store()
 def edit(
@@ -198,6 +214,8 @@ def edit(
     priority: int | None,
     max_attempts: int | None,
     runtime: str | None,
+    reviewer: str | None,
+    checks: tuple[str, ...],
     place: Place | None,
 ) -> dict[str, object]:
     """Change what a task says; where it stands stays."""
@@ -206,6 +224,8 @@ def edit(
         "body": body,
         "priority": priority,
         "max_attempts": max_attempts,
+        "reviewer": reviewer,
+        "checks": tuple(check for check in checks if check) if checks else None,
     }
     wishes = {name: value for name, value in wishes.items() if value is not None}
     if runtime is not None:

@@ -10,7 +10,7 @@ from holdfast.commands.boardname import board_option
 from holdfast.commands.task_lines import event_line, run_line, task_line
 
 if TYPE_CHECKING:
-    from holdfast.board.rows import Detail, Event
+    from holdfast.board.rows import Comment, Detail, Event
     from holdfast.board.store import Store
 
 # As in board/transitions.py, which is not imported before it is needed; a test compares.
@@ -77,7 +77,7 @@ def list_(
         "after": [f"more: --cursor {page.cursor}"] if page.cursor else [],
     }
     if follow:
-        for event in _following(store, board, after):
+        for event in following(store, board, after):
             yield {"event": event, "text": [event_line(event)]}
 
 
@@ -97,14 +97,14 @@ def show(store: "Store", id: str, follow: bool, wait: bool) -> Iterator[dict[str
     board = store.task(id).board
     after = store.stats(board).board.last_seq
     if wait and store.task(id).status not in STOPPED:
-        for event in _following(store, board, after):
+        for event in following(store, board, after):
             if event.task_id == id and store.task(id).status in STOPPED:
                 break
     detail = store.show(id)
     yield _shown(detail) | {"exit": int(wait and detail.task.status is not Status.DONE)}
     if not follow or detail.task.status in ENDS:
         return
-    for event in _following(store, board, after):
+    for event in following(store, board, after):
         if event.task_id == id:
             yield {"event": event, "text": [event_line(event)]}
             if event.payload.get("to") in ENDS:  # not what it is by now: events before that are still to come
@@ -130,13 +130,21 @@ def _shown(detail: "Detail") -> dict[str, object]:
     text += [f"    - {option}" for option in task.options]
     text += [f"  waits for {link.parent}{'' if link.open else ' (done)'}" for link in detail.parents]
     text += [f"  before {link.child}" for link in detail.children]
-    text += [f"  {comment.author}: {comment.body}" for comment in detail.comments]
+    text += [f"  check: {check}" for check in task.checks]
+    text += (
+        [f"  in review by {task.reviewer or 'a person'}: {task.reason}"] if task.status == "review" else []
+    )
+    text += [f"  {_about(comment)}: {comment.body}" for comment in detail.comments]
     text += [f"  file {file.name}  {file.size} bytes  by {file.author}" for file in detail.files]
     text += [run_line(run) for run in detail.runs]
     return {"detail": detail, "text": text}
 
 
-def _following(store: "Store", board: str, after: int) -> Iterator["Event"]:
+def _about(comment: "Comment") -> str:
+    return f"{comment.author} on {comment.path}:{comment.line}" if comment.path else comment.author
+
+
+def following(store: "Store", board: str, after: int) -> Iterator["Event"]:
     """Every event of a board from here on, once and in order: the log is the source."""
     while True:
         events = store.events(board, after=after)

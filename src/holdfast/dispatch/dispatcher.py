@@ -18,6 +18,7 @@ from holdfast.board.store import LEASE_MS, Store
 from holdfast.dispatch import workspace
 from holdfast.dispatch.cleanup import SWEEP_S, sweep
 from holdfast.dispatch.house import House
+from holdfast.dispatch.notify import Notifier, command
 from holdfast.dispatch.run import Attendance, marks
 from holdfast.errors import HoldfastError, NotFound, StaleRun
 
@@ -43,6 +44,7 @@ class Plan:
     once: bool = False
     drain: bool = False
     lease_ms: int = LEASE_MS
+    notify: tuple[str, ...] = ()  # a command that is told what waits for a person
 
 
 class Dispatcher:
@@ -57,11 +59,14 @@ class Dispatcher:
         self._claiming = not plan.drain
         self._looked = False
         self._beat_at = self._expired_at = 0.0
+        program = command(house.home, plan.notify)
+        self._notifier = Notifier(house.home, house.desk, plan.boards, program, house.environ)
 
     async def serve(self) -> None:
         """Until there is nothing to do any more, or for ever; cancelled, it leaves the workers alone."""
         async with asyncio.TaskGroup() as group:
             aside = [group.create_task(self._carry_post()), group.create_task(self._sweep())]
+            aside.append(group.create_task(self._notifier.serve()))
             for run in await self._owed():
                 self._attend(group, run)
             while True:
@@ -77,6 +82,8 @@ class Dispatcher:
                         await self._house.desk.news.wait()
             for task in aside:
                 task.cancel()
+        with contextlib.suppress(HoldfastError, OSError):
+            await self._notifier.look()  # of what happened last
 
     async def _round(self, group: asyncio.TaskGroup) -> None:
         ask, plan = self._house.desk.ask, self._plan

@@ -31,13 +31,13 @@ class Channel:
     tools: bool = False
 
 
-def prompt(template: str, detail: Detail, channel: Channel) -> str:
-    """A launcher's template with the task in it."""
-    words = {"body": detail.task.body, "brief": brief(detail, channel)}
+def prompt(template: str, detail: Detail, channel: Channel, more: Sequence[str] = ()) -> str:
+    """A launcher's template with the task in it, and what is to be said besides."""
+    words = {"body": detail.task.body, "brief": brief(detail, channel, more)}
     return _WORD.sub(lambda match: words[match[1]], template)
 
 
-def brief(detail: Detail, channel: Channel) -> str:
+def brief(detail: Detail, channel: Channel, more: Sequence[str] = ()) -> str:
     """All that a worker needs to know: the task, what was before, how to report."""
     task = detail.task
     parts = [f"# Task {task.id}: {task.title}", _cut(task.body, MAX_BODY, f"the whole text is in {FILE}")]
@@ -54,7 +54,7 @@ def brief(detail: Detail, channel: Channel) -> str:
         parts.append(f"# Files that belong to it\n{names}")
     failed = [run for run in detail.runs if run.error][-1:]
     parts += [f"# The attempt before failed\n{_quoted(run.error or '', MAX_ERROR)}" for run in failed]
-    return "\n\n".join(part for part in [*parts, reporting(channel)] if part)
+    return "\n\n".join(part for part in [*parts, *more, reporting(channel)] if part)
 
 
 def reporting(channel: Channel) -> str:

@@ -18,9 +18,9 @@ import msgspec
 
 from holdfast.agents.launching import Wish
 from holdfast.board.retry import Failure
-from holdfast.board.rows import MAX_FILE, Detail, Run
+from holdfast.board.rows import MAX_FILE, Detail, JsonObject, Run
 from holdfast.board.store import Store
-from holdfast.dispatch import changes, manifest, outcome, prompts, workspace
+from holdfast.dispatch import changes, checks, manifest, outcome, prompts, requested, sessions, workspace
 from holdfast.dispatch.fleet import Report
 from holdfast.dispatch.house import House, worker_of
 from holdfast.dispatch.launchers import Launcher
@@ -87,6 +87,7 @@ class Attendance:
             await self._followed()
             report = await house.fleet.stop(self._worker, grace_s=0.0)
             await self._finish(report, detail, launcher, workspace.known(house.home, detail.task))
+        await checks.attend(house, self.run, detail.task, self.place)
         self._unmark()
 
     def ingest(self, store: Store) -> int:
@@ -129,7 +130,7 @@ class Attendance:
 
     async def _prepared(self, detail: Detail, launcher: Launcher) -> Wish:
         task, run, house = detail.task, self.run, self.house
-        prompt = self._prompt(detail, launcher)
+        prompt = await self._prompted(detail, launcher)
         space = await asyncio.to_thread(workspace.prepare, house.home, task)
         await asyncio.to_thread(self._mark, space)
         await house.desk.ask(lambda store: store.set_run(run.ref, workspace=str(space.path)))
@@ -138,23 +139,36 @@ class Attendance:
         for name in [file.name for file in detail.files]:
             data = await house.desk.ask(lambda store, name=name: store.file(task.id, None, name))  # type: ignore[misc]
             await asyncio.to_thread(workspace.put, space.path, data, Path(prompts.ATTACHED).name, name)
-        return self._going_on(house.wish(run, task, launcher, space.path, prompt), detail, launcher)
+        return await self._going_on(house.wish(run, task, launcher, space.path, prompt), detail, launcher)
 
-    def _going_on(self, wish: Wish, detail: Detail, launcher: Launcher) -> Wish:
-        """For a report alone: in the session in which the work was done, where the CLI can do that."""
-        before = next((run for run in reversed(detail.runs) if run.session), None)
-        if not detail.task.report_only or before is None or before.profile != self.run.profile:
+    async def _going_on(self, wish: Wish, detail: Detail, launcher: Launcher) -> Wish:
+        """In the session of the run before, where the CLI can do that and its state is still there."""
+        before = sessions.before(detail.runs, self.run)
+        arguments = None if before is None else launcher.resumed(before.name)
+        if before is None or arguments is None or not self.house.state(before.owner).is_dir():
             return wish
-        arguments, state = launcher.resumed(before.session), self.house.state(before.id)
-        if arguments is None or not state.is_dir():
-            return wish
-        return msgspec.structs.replace(wish, arguments=arguments, state=str(state))
+        told: JsonObject = {sessions.RESUMES: before.owner}
+        await self.house.desk.ask(lambda store: store.set_run(self.run.ref, metadata=told))
+        return msgspec.structs.replace(wish, arguments=arguments, state=str(self.house.state(before.owner)))
 
-    def _prompt(self, detail: Detail, launcher: Launcher) -> str:
+    async def _prompted(self, detail: Detail, launcher: Launcher) -> str:
+        """Its prompt, with what was said about the work of an earlier run."""
+        ask, task, more = self.house.desk.ask, detail.task.id, [requested.answer(detail)]
+        review = await ask(lambda store: store.requested(task))
+        if review is not None:
+            diff = b""
+            with contextlib.suppress(NotFound):
+                diff = await ask(lambda store: store.file(task, review.run, "diff.patch"))
+            more.append(requested.changes(review.who, review.comments, diff.decode("utf-8", "replace")))
+            others = [comment for comment in detail.comments if comment not in review.comments]
+            detail = msgspec.structs.replace(detail, comments=others)
+        return self._prompt(detail, launcher, more)
+
+    def _prompt(self, detail: Detail, launcher: Launcher, more: list[str]) -> str:
         channel = prompts.Channel(self.house.command, tools=launcher.channel == "mcp")
         if detail.task.report_only:
             return launcher.told(prompts.report_only(detail, channel))
-        prompt = launcher.told(prompts.prompt(launcher.prompt, detail, channel))
+        prompt = launcher.told(prompts.prompt(launcher.prompt, detail, channel, more))
         if not prompts.fits(prompt) and launcher.prompt == "{body}":
             return f"exec sh {prompts.FILE}"
         return prompt

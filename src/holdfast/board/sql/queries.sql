@@ -250,3 +250,15 @@ WHERE runs.outcome IS NULL AND (tasks.run_id IS NULL OR tasks.run_id <> runs.id)
 SELECT slug AS id FROM boards
 WHERE last_seq <> (SELECT count(*) FROM events WHERE board = slug)
     OR last_seq <> (SELECT coalesce(max(seq), 0) FROM events WHERE board = slug);
+
+-- name: review_last
+SELECT * FROM events WHERE task_id = :task AND kind = 'reviewed' ORDER BY seq DESC LIMIT 1;
+
+-- name: comments_between
+SELECT * FROM comments WHERE task_id = :task AND number BETWEEN :first AND :last ORDER BY number;
+
+-- name: inbox_of_status
+SELECT * FROM tasks WHERE board = :board AND status = :status
+    AND (:name = '' OR CASE status WHEN 'review' THEN reviewer ELSE waiting_for END IN ('', :name))
+    AND (status <> 'review' OR waiting_for = '' OR status_ms <= :patient)
+ORDER BY created_ms DESC, id DESC LIMIT :most;
