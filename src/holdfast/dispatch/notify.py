@@ -117,9 +117,10 @@ class Notifier:
         except TimeoutError:
             log.warning("the program for reminders takes too long", extra={"task_id": waiting.task})
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # it, and what it left behind
-            await process.wait()
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
         if process.returncode:
             log.warning(
                 "the program for reminders failed",

@@ -16,6 +16,7 @@ MAX_RESULT: Final = 4_000  # of one task that this one waited for
 MAX_COMMENT: Final = 2_000
 MAX_COMMENTS: Final = 10  # the newest
 MAX_PARENTS: Final = 10
+MAX_CHECK: Final = 1_000  # of one command
 MAX_ERROR: Final = 1_000
 MAX_PROMPT: Final = 96_000  # bytes: below what an argument may have
 FILE: Final = ".holdfast/task.md"  # where the whole body is, in the workspace
@@ -52,6 +53,9 @@ def brief(detail: Detail, channel: Channel, more: Sequence[str] = ()) -> str:
     if detail.files:
         names = "\n".join(f"- {ATTACHED}/{file.name}" for file in detail.files)
         parts.append(f"# Files that belong to it\n{names}")
+    if task.checks:
+        commands = "\n".join(f"- `{_cut(check, MAX_CHECK)}`" for check in task.checks)
+        parts.append(f"# Checks that are run here after you end, and must succeed\n{commands}")
     failed = [run for run in detail.runs if run.error][-1:]
     parts += [f"# The attempt before failed\n{_quoted(run.error or '', MAX_ERROR)}" for run in failed]
     return "\n\n".join(part for part in [*parts, *more, reporting(channel)] if part)
