@@ -1,6 +1,7 @@
 """Reviews, checks and the inbox, on both databases."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeAlias
 
 import pytest
 
@@ -143,14 +144,12 @@ def results(*codes: int | None, commands: Sequence[str] = ("lint", "test")) -> l
     return [Check(command=command, exit_code=code, said=f"said {command}") for command, code in pairs]
 
 
-TWO = {"checks": ("lint", "test")}
+Finish: TypeAlias = Callable[..., tuple[Task, Run]]
+TWO: Final = {"checks": ("lint", "test")}
 
 
 @pytest.mark.parametrize("finish", [completed, reviewed])
-def test_work_with_checks_is_not_done_before_they_have_been_run(
-    store: Store, finish: type[object] | object
-) -> None:
-    assert callable(finish)
+def test_work_with_checks_is_not_done_before_they_have_been_run(store: Store, finish: Finish) -> None:
     task, run = finish(store, **TWO)
     assert (task.status, task.waiting_for) == (Status.REVIEW, CHECKS)
     assert store.checks_due(run.ref) == ["lint", "test"]
@@ -182,9 +181,8 @@ def test_work_that_is_to_be_looked_at_stays_in_review_with_the_results(store: St
 @pytest.mark.parametrize("code", [1, None])
 @pytest.mark.parametrize("finish", [completed, reviewed])
 def test_a_check_that_fails_asks_for_changes_and_spends_the_attempt(
-    store: Store, finish: object, code: int | None
+    store: Store, finish: Finish, code: int | None
 ) -> None:
-    assert callable(finish)
     task, run = finish(store, max_attempts=2, **TWO)
     after = store.checked(run.ref, results(0, code))
     assert (after.status, after.attempts) == (Status.READY, 1)
@@ -317,8 +315,9 @@ def test_a_review_on_the_command_line(board: Board) -> None:
     with open_store(board.address) as store:
         _, run = claimed(store, task)
         store.request_review(run.ref, "e", "look")
-    [waiting] = board.answer("task", "inbox", "--board", "b", "--for", "anna")["waiting"]  # type: ignore[misc]
-    assert (waiting["task"], waiting["who"], waiting["question"]) == (task, "anna", "look")
+    found = board.answer("task", "inbox", "--board", "b", "--for", "anna")["waiting"]
+    assert isinstance(found, list)
+    assert [(one["task"], one["who"], one["question"]) for one in found] == [(task, "anna", "look")]
     shown = board.run("task", "inbox", "--board", "b").stdout
     assert f"holdfast task review {task} --approve" in shown
     assert board.task("ack", task)["acknowledged_ms"]
