@@ -26,12 +26,12 @@ def sound(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def reviewed(store: Store, **wishes: object) -> tuple[Task, Run]:
     """A task whose worker wants it to be looked at."""
-    _, run = claimed(store, made(store, **wishes).id)
+    _, run = claimed(store, made(store, "do it", **wishes).id)
     return store.request_review(run.ref, "e", "look at it"), run
 
 
 def completed(store: Store, **wishes: object) -> tuple[Task, Run]:
-    _, run = claimed(store, made(store, **wishes).id)
+    _, run = claimed(store, made(store, "do it", **wishes).id)
     return store.complete(run.ref, "e", "I did it"), run
 
 

@@ -32,7 +32,7 @@ def workspace(yard: Yard, task: Task) -> Path:
 
 LOOKS: Final = (
     "echo in $PWD; echo x > made-by-check && echo wrote; echo x > ../outside && echo OUT; "
-    "ls /tmp && echo TMP; env | grep KEY; cat work"
+    "ls /tmp && echo TMP; env | grep HOLDFAST_; cat work"
 )
 
 
@@ -48,7 +48,7 @@ async def test_completed_work_is_done_once_its_checks_pass_confined_in_its_works
     said = yard.store.file(task.id, run.id, "check-2").decode()
     assert f"in {workspace(yard, task)}\nwrote\n" in said
     assert said.endswith("good\n")
-    assert not [word for word in ("OUT", "TMP", "KEY") if word in said]
+    assert not [word for word in ("OUT", "TMP", "HOLDFAST_") if word in said]
     assert b"made-by-check" not in yard.store.file(task.id, run.id, "diff.patch")
 
 
