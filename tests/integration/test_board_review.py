@@ -1,5 +1,6 @@
 """Reviews, checks and the inbox, on both databases."""
 
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, TypeAlias
 
@@ -348,3 +349,18 @@ def test_an_inbox_that_is_followed_says_what_begins_to_wait(sqlite_board: Board)
     finally:
         following.kill()
         following.communicate()
+
+
+def test_waiting_for_a_task_includes_its_checks(sqlite_board: Board) -> None:
+    sqlite_board.answer("board", "create", "b")
+    with open_store(sqlite_board.address) as store:
+        task, run = completed(store, **TWO)
+        waiting = sqlite_board.start("task", "show", task.id, "--wait", "--json")
+        try:
+            with pytest.raises(subprocess.TimeoutExpired):
+                waiting.wait(2)
+            store.checked(run.ref, results(0, 0))
+            assert waiting.wait(60) == 0
+        finally:
+            waiting.kill()
+            waiting.communicate()

@@ -126,6 +126,7 @@ async def test_requested_changes_reach_the_worker_with_the_line_they_are_about(y
     prompt = (workspace(yard, task) / "prompt").read_text("utf-8")
     assert "# Changes that anna asked for" in prompt
     assert "> almost\n\n## work:2\n    +secnod\n> spelling" in prompt
+    assert "+secnod\n" in (workspace(yard, task) / ".holdfast" / "reviewed.patch").read_text("utf-8")
     assert [run.workspace for run in yard.store.runs(task.id)] == [str(workspace(yard, task))] * 2
 
 
@@ -158,7 +159,9 @@ async def test_the_session_goes_on_after_an_answer_and_after_a_review_and_again(
         await yard.when(lambda: yard.store.runs(task.id)[0].session)
         yard.store.move(task.id, Move.UNBLOCK, reason="the left one")
         await yard.until(task, Status.REVIEW)
-        assert "> which one?\n\nthe left one" in (workspace(yard, task) / "prompt").read_text("utf-8")
+        assert "answered\n\n> which one?\n\nthe left one" in (workspace(yard, task) / "prompt").read_text(
+            "utf-8"
+        )
         await yard.when(lambda: yard.store.runs(task.id)[1].session)
         yard.store.review(task.id, Review(changes="more"))
         await yard.when(lambda: len(yard.store.runs(task.id)) == 3)

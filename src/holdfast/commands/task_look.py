@@ -10,7 +10,7 @@ from holdfast.commands.boardname import board_option
 from holdfast.commands.task_lines import event_line, run_line, task_line
 
 if TYPE_CHECKING:
-    from holdfast.board.rows import Comment, Detail, Event
+    from holdfast.board.rows import Comment, Detail, Event, Task
     from holdfast.board.store import Store
 
 # As in board/transitions.py, which is not imported before it is needed; a test compares.
@@ -96,9 +96,9 @@ def show(store: "Store", id: str, follow: bool, wait: bool) -> Iterator[dict[str
 
     board = store.task(id).board
     after = store.stats(board).board.last_seq
-    if wait and store.task(id).status not in STOPPED:
+    if wait and not _stopped(store.task(id)):
         for event in following(store, board, after):
-            if event.task_id == id and store.task(id).status in STOPPED:
+            if event.task_id == id and _stopped(store.task(id)):
                 break
     detail = store.show(id)
     yield _shown(detail) | {"exit": int(wait and detail.task.status is not Status.DONE)}
@@ -118,6 +118,11 @@ def why(store: "Store", id: str) -> dict[str, object]:
     """Say why a task is not running."""
     reason = store.why(id)
     return {"why": reason, "text": [f"{reason.task} {reason.status}: {reason.reason}"]}
+
+
+def _stopped(task: "Task") -> bool:
+    """Whether it goes on by itself no more; in review it does while its checks are run."""
+    return task.status in STOPPED and not (task.status == "review" and task.waiting_for)
 
 
 def _shown(detail: "Detail") -> dict[str, object]:

@@ -10,23 +10,35 @@ from holdfast.board.transitions import Move
 MAX_WORDS: Final = 16_000  # characters of all of it; with a task's body it still fits into a prompt
 MAX_ONE: Final = 6_000  # of one comment: the end of a check's output is there
 MAX_LINE: Final = 300  # of a line of the diff
+FILE: Final = ".holdfast/reviewed.patch"  # in the workspace: what was reviewed
+_ELSEWHERE: Final = (
+    f"The work was done on another machine and is not here; its diff is in {FILE}: apply it first."
+)
+_SENT_BACK: Final = frozenset({Move.UNBLOCK, Move.RETRY})
 _HUNK: Final = re.compile(r"@@ -\d+(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 
 
-def changes(who: str, comments: Sequence[Comment], diff: str) -> str:
-    """The changes that a review asked for, each with the line of the reviewed diff that it is about."""
-    head = f"# Changes that {who} asked for\nMake them in this workspace, where your work still is."
-    parts = [head, *(_one(comment, diff) for comment in comments)]
+def changes(who: str, comments: Sequence[Comment], diff: str, *, here: bool) -> str:
+    """The changes that a review asked for, each with the line of the reviewed diff that it is about.
+
+    `here`: the work that was reviewed is in the workspace; otherwise it was done on another host.
+    """
+    where = "Make them in this workspace, where the work still is." if here else _ELSEWHERE
+    parts = [f"# Changes that {who} asked for\n{where}", *(_one(comment, diff) for comment in comments)]
     return _cut("\n\n".join(parts), MAX_WORDS)
 
 
 def answer(detail: Detail) -> str:
-    """What a person said to the last question of a worker; empty when nobody did."""
-    asked = [run.summary or "" for run in detail.runs if run.outcome == "blocked"][-1:]
-    said = [event.payload.get("reason") for event in detail.events if event.kind == Move.UNBLOCK][-1:]
-    if not asked or not said or not isinstance(said[0], str):
+    """What a person said who sent the task back to work, with the question of a worker that it answers."""
+    newest = next((event for event in reversed(detail.events) if event.kind in _SENT_BACK), None)
+    said = None if newest is None else newest.payload.get("reason")
+    if newest is None or not isinstance(said, str):
         return ""
-    return f"# The answer to your question\n{_quoted(_cut(asked[0], MAX_ONE))}\n\n{_cut(said[0], MAX_ONE)}"
+    asked = [run.summary for run in detail.runs if run.outcome == "blocked"][-1:]
+    question = asked[0] if asked and newest.kind == Move.UNBLOCK else None
+    head = f"# What {newest.actor} {'answered' if question else 'said when sending it back to work'}"
+    quoted = [_quoted(_cut(question, MAX_ONE))] if question else []
+    return "\n\n".join([head, *quoted, _cut(said, MAX_ONE)])
 
 
 def diff_line(diff: str, path: str, line: int) -> str | None:

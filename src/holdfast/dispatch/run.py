@@ -18,7 +18,8 @@ import msgspec
 
 from holdfast.agents.launching import Wish
 from holdfast.board.retry import Failure
-from holdfast.board.rows import MAX_FILE, Detail, JsonObject, Run
+from holdfast.board.reviews import Requested
+from holdfast.board.rows import MAX_FILE, Detail, JsonObject, Run, WorkspaceKind
 from holdfast.board.store import Store
 from holdfast.dispatch import changes, checks, manifest, outcome, prompts, requested, sessions, workspace
 from holdfast.dispatch.fleet import Report
@@ -130,12 +131,16 @@ class Attendance:
 
     async def _prepared(self, detail: Detail, launcher: Launcher) -> Wish:
         task, run, house = detail.task, self.run, self.house
-        prompt = await self._prompted(detail, launcher)
+        review = await house.desk.ask(lambda store: store.requested(task.id))
+        diff = await self._reviewed(review)
+        prompt = self._prompted(detail, launcher, review, diff.decode("utf-8", "replace"))
         space = await asyncio.to_thread(workspace.prepare, house.home, task)
         await asyncio.to_thread(self._mark, space)
         await house.desk.ask(lambda store: store.set_run(run.ref, workspace=str(space.path)))
         await asyncio.to_thread(outbox.lay_out, space.path, house.grant(run, launcher, space.path))
         await asyncio.to_thread(workspace.put, space.path, task.body.encode(), Path(prompts.FILE).name)
+        if diff:
+            await asyncio.to_thread(workspace.put, space.path, diff, Path(requested.FILE).name)
         for name in [file.name for file in detail.files]:
             data = await house.desk.ask(lambda store, name=name: store.file(task.id, None, name))  # type: ignore[misc]
             await asyncio.to_thread(workspace.put, space.path, data, Path(prompts.ATTACHED).name, name)
@@ -151,15 +156,23 @@ class Attendance:
         await self.house.desk.ask(lambda store: store.set_run(self.run.ref, metadata=told))
         return msgspec.structs.replace(wish, arguments=arguments, state=str(self.house.state(before.owner)))
 
-    async def _prompted(self, detail: Detail, launcher: Launcher) -> str:
+    async def _reviewed(self, review: Requested | None) -> bytes:
+        """The diff that a review is about; empty when none is kept."""
+        run = None if review is None else review.run
+        if run is None:
+            return b""
+        try:
+            return await self.house.desk.ask(lambda store: store.file(self.run.task_id, run, "diff.patch"))
+        except NotFound:
+            return b""
+
+    def _prompted(self, detail: Detail, launcher: Launcher, review: Requested | None, diff: str) -> str:
         """Its prompt, with what was said about the work of an earlier run."""
-        ask, task, more = self.house.desk.ask, detail.task.id, [requested.answer(detail)]
-        review = await ask(lambda store: store.requested(task))
+        more = [requested.answer(detail)]
         if review is not None:
-            diff = b""
-            with contextlib.suppress(NotFound):
-                diff = await ask(lambda store: store.file(task, review.run, "diff.patch"))
-            more.append(requested.changes(review.who, review.comments, diff.decode("utf-8", "replace")))
+            before = {run.id for run in detail.runs if run.host == self.run.host}
+            here = review.run in before or detail.task.workspace_kind is WorkspaceKind.DIR
+            more.append(requested.changes(review.who, review.comments, diff, here=here))
             others = [comment for comment in detail.comments if comment not in review.comments]
             detail = msgspec.structs.replace(detail, comments=others)
         return self._prompt(detail, launcher, more)

@@ -60,7 +60,7 @@ def comment(body: str, path: str = "", line: int | None = None) -> Comment:
 
 def test_requested_changes_are_told_with_place_and_line() -> None:
     said = [comment("no tests\nat all"), comment("spell it", "src/a.py", 2), comment("gone?", "src/a.py", 7)]
-    told = changes("anna", said, DIFF)
+    told = changes("anna", said, DIFF, here=True)
     assert told.splitlines()[0] == "# Changes that anna asked for"
     assert "> no tests\n> at all" in told
     assert "## src/a.py:2\n    +zwei\n> spell it" in told
@@ -69,20 +69,26 @@ def test_requested_changes_are_told_with_place_and_line() -> None:
 
 def test_however_much_is_asked_for_it_fits_into_a_prompt() -> None:
     said = [comment("x" * 10 * requested.MAX_ONE)] * 100
-    told = changes("anna", said, "")
+    told = changes("anna", said, "", here=True)
     assert len(told) < requested.MAX_WORDS + 100
     assert told.endswith("cut]")
 
 
-def after(*reasons: str | None, outcome: str | None = "blocked") -> Detail:
-    """A task whose run ended so, and that was then unblocked with these words."""
+def test_a_worker_elsewhere_is_not_told_that_the_work_is_there() -> None:
+    told = changes("anna", [comment("no")], DIFF, here=False)
+    assert requested.FILE in told
+    assert requested.FILE not in changes("anna", [comment("no")], DIFF, here=True)
+
+
+def after(*reasons: str | None, outcome: str | None = "blocked", kind: str = "unblock") -> Detail:
+    """A task whose run ended so, and that was then sent back to work with these words."""
     events = [
         Event(
             board="b",
             seq=number,
             task_id="t_1",
             run_id=None,
-            kind="unblock",
+            kind=kind,
             actor="anna",
             at_ms=0,
             payload={} if reason is None else {"reason": reason},
@@ -94,11 +100,16 @@ def after(*reasons: str | None, outcome: str | None = "blocked") -> Detail:
 
 
 def test_the_answer_to_a_question_is_told_with_it() -> None:
-    assert answer(after("the left one")) == "# The answer to your question\n> which one?\n\nthe left one"
+    assert answer(after("the left one")) == "# What anna answered\n\n> which one?\n\nthe left one"
+
+
+@pytest.mark.parametrize("detail", [after("so", outcome="failed"), after("so", kind="retry")])
+def test_whoever_sends_a_task_back_to_work_is_heard(detail: Detail) -> None:
+    assert answer(detail) == "# What anna said when sending it back to work\n\nso"
 
 
 @pytest.mark.parametrize(
-    "detail", [after(), after(None), after("old", None), after("so", outcome="failed"), a_detail()]
+    "detail", [after(), after(None), after("old", None), after("so", kind="edited"), a_detail()]
 )
 def test_without_an_answer_nothing_is_said(detail: Detail) -> None:
     assert answer(detail) == ""
