@@ -104,6 +104,8 @@ VERBS: dict[str, Callable[[Store], Callable[[], object]]] = {
     "page of nobody's": lambda store: lambda: store.page("b", assignee="nobody"),
     "expire": lambda store: lambda: store.expire("b"),
     "why": lambda store: (lambda name: lambda: store.why(name))(made(store).id),
+    "inbox": lambda store: lambda: store.inbox("b", limit=20),
+    "acknowledge": lambda store: (lambda name: lambda: store.acknowledge(name))(made(store, triage=True).id),
     "events": lambda store: lambda: store.events("b", after=100),
 }
 

@@ -61,6 +61,7 @@ async def test_a_dry_run_says_what_would_be_started_and_why_the_rest_waits(yard:
         (("--board", "b", "--once", "--drain"), 2),
         (("--once",), 2),
         (("--board", "b", "--max", "0"), 2),
+        (("--board", "b", "--notify", "it's open"), 2),
     ],
 )
 async def test_what_is_wrong_is_said_by_the_exit_code(yard: Yard, words: tuple[str, ...], code: int) -> None:

@@ -1,10 +1,13 @@
 """The real Codex as a worker of the board, with a scripted model: it reports, or is asked for it again."""
 
+import json
 import sys
+from collections.abc import AsyncIterator
 from typing import Final
 
 import pytest
 
+from holdfast.board.reviews import Remark, Review
 from holdfast.board.transitions import Move, Status
 from tests.support.codex import requires_codex
 from tests.support.dispatch import Yard, yard_fixture
@@ -39,6 +42,22 @@ def hire(yard: Yard, model: Provider) -> None:
     )
 
 
+def saying(verb: str) -> Item:
+    words = f"{sys.executable} -m holdfast handoff {verb} said"
+    return command(f"say {verb}", words, yield_time_ms=YIELD_MS)
+
+
+async def mending(model: Provider) -> AsyncIterator[list[Item]]:
+    """Does what is still to be done in its session: the work, what a person wants, what the checks want."""
+    work = [MADE, saying("review")]
+    person = [command("wrong", "echo wrong > check.txt"), saying("complete")]
+    checks = [command("right", "echo right > check.txt"), saying("complete") | {"call_id": "say again"}]
+    while True:
+        asked = [("checks asked for", checks), ("anna asked for", person), ("", work)]
+        todo = next(items for words, items in asked if words in model.prompts[-1])
+        yield [item for item in todo if f'"{item["call_id"]}"' not in model.prompts[-1]][:1]
+
+
 async def test_codex_does_its_task_and_reports(yard: Yard) -> None:
     async with scripted(turns([MADE], [report("made it")])) as model:
         hire(yard, model)
@@ -70,3 +89,26 @@ async def test_codex_is_asked_for_its_report_in_the_session_of_its_work(yard: Ya
     first, second = yard.store.runs(task.id)
     assert first.session == second.session
     assert first.tokens == second.tokens > 0, "what the session used before is not counted again"
+
+
+async def test_codex_goes_on_in_its_session_after_a_review_and_after_a_failed_check(yard: Yard) -> None:
+    asked = []
+    async with scripted(mending) as model:
+        hire(yard, model)
+        checks = ("test ! -e check.txt || grep right check.txt",)
+        task = yard.create("make made.txt", assignee="codex", checks=checks)
+        for status in (Status.REVIEW, Status.READY, Status.DONE):
+            asked.append(len(model.prompts))
+            async with yard.dispatching(once=True) as serving:
+                await yard.over(serving)
+            assert yard.store.task(task.id).status is status, model.outputs
+            if status is Status.REVIEW:
+                yard.store.review(task.id, Review(remarks=(Remark("made.txt", 1, "say more"),)), who="anna")
+    second, third = (model.prompts[number] for number in asked[1:])
+    assert json.dumps("## made.txt:1\n    +it\n> say more").strip('"') in second
+    assert "echo it > made.txt" in second, "what was done before is part of the session"
+    assert "Changes that checks asked for" in third
+    assert "echo wrong > check.txt" in third
+    runs = yard.store.runs(task.id)
+    assert len({run.session for run in runs}) == 1
+    assert [run.metadata.get("resumes") for run in runs] == [None, runs[0].id, runs[0].id]

@@ -117,7 +117,7 @@ class BoardMachine(RuleBasedStateMachine):
         before = self.model[name].status
         legal = (before, move) in TABLE and Actor.PERSON in WHO[move]
         try:
-            self.store.move(name, move, wake_ms=self.clock.now_ms + 1000, question="?")
+            self.store.move(name, move, wake_ms=self.clock.now_ms + 1000, question="?", reason="so")
         except IllegalTransition:
             assert not legal
         else:

@@ -91,7 +91,10 @@ def holdup(task: Task, *, now_ms: int, waits_for: Sequence[str] = ()) -> str | N
         case Status.WAITING_HUMAN:
             return f"waits for {task.waiting_for or 'a person'}: {task.question}"
         case Status.REVIEW:
-            return "waits for a review"
+            if task.waiting_for:  # what comes before a person is asked
+                return f"{task.reason} before it is looked at"
+            asked = f"waits for a review{f' by {task.reviewer}' if task.reviewer else ''}"
+            return f"{asked}: {task.reason}" if task.reason else asked
         case Status.HANDOFF_FAILED:
             return "its report is missing: complete it, or retry it"
         case Status.TRIAGE:

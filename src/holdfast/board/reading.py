@@ -4,11 +4,13 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import TypeVar
 
-from holdfast.board import boards, claims, files, lists, liveness, runs, usage
+from holdfast.board import boards, claims, files, inbox, lists, liveness, reviews, runs, usage
 from holdfast.board.assign import Busy, Capacity
 from holdfast.board.database import Database
+from holdfast.board.inbox import Inbox
 from holdfast.board.lists import Page, Reason, Stats
 from holdfast.board.metrics import Recent
+from holdfast.board.reviews import Requested
 from holdfast.board.rows import Board, Detail, Event, File, Run, RunRef, Task
 from holdfast.board.transitions import Status
 
@@ -117,6 +119,18 @@ class Reader:
                 tx, board, status=status, assignee=assignee, search=search, limit=limit, cursor=cursor
             )
         )
+
+    def inbox(self, board: str, *, name: str = "", limit: int = 100) -> Inbox:
+        """What waits for a person: all of it, or what this one or anybody is asked."""
+        return self.database.read(lambda tx: inbox.listed(tx, board, name=name, limit=limit))
+
+    def requested(self, task: str) -> Requested | None:
+        """The changes that the last review of a task asked for."""
+        return self.database.read(lambda tx: reviews.requested(tx, task))
+
+    def checks_due(self, ref: RunRef) -> list[str] | None:
+        """The commands that decide about what this run left; None when there is nothing to decide."""
+        return self.database.read(lambda tx: reviews.due(tx, ref))
 
     def events(self, board: str, *, after: int = 0, limit: int = 100) -> list[Event]:
         return self.database.read(lambda tx: lists.events(tx, board, after=after, limit=limit))

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.board import claims, files, ledger, lists, retry, tasks
+from holdfast.board import claims, files, ledger, lists, retry, reviews, tasks
 from holdfast.board.database import Transaction, row_of
 from holdfast.board.retry import Failure
 from holdfast.board.rows import (
@@ -179,6 +179,7 @@ def answer(tx: Transaction, ref: RunRef, envelope: str, report: Report) -> Answe
         move, changes = report.move, report.changes
         if move is Move.WAIT and task.attempts >= task.max_attempts:  # there is no run left to wait for
             move, changes = Move.BLOCK, {"question": f"all attempts are spent; it waits: {summary}"}
+        move, changes = reviews.gated(task, move, changes)
         tasks.end_run(tx, run.id, report.outcome, summary=summary, metadata=report.metadata)
         return ledger.moved_and_told(tx, task, move, Actor.WORKER, who=run.worker, run=run.id, **changes)
 

@@ -8,12 +8,13 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-from holdfast.board import boards, claims, files, liveness, messages, runs, tasks, usage
+from holdfast.board import boards, claims, files, inbox, liveness, messages, reviews, runs, tasks, usage
 from holdfast.board.budget import Used
 from holdfast.board.database import Clock
 from holdfast.board.ledger import locked
 from holdfast.board.reading import Reader
 from holdfast.board.retry import Failure
+from holdfast.board.reviews import Check, Review
 from holdfast.board.rows import Board, Comment, Edit, File, JsonObject, Message, NewTask, Run, RunRef, Task
 from holdfast.board.runs import Refusal, Report
 from holdfast.board.transitions import Move
@@ -115,6 +116,8 @@ class Store(Reader):
         Raises:
             IllegalTransition: it does not go that way from where it is.
         """
+        if move is Move.REQUEST_CHANGES:  # there is one way, and on it something is said
+            return self.review(task, Review(changes=reason), who=who)
         return self.database.write(
             lambda tx: tasks.move(
                 *(tx, task, move),
@@ -129,7 +132,24 @@ class Store(Reader):
             )
         )
 
+    def review(self, task: str, given: Review, *, who: str = "person") -> Task:
+        """Approve what is in review, or ask for changes, which the next run is told.
+
+        Raises:
+            IllegalTransition: it is not in review.
+            InvalidRequest: somebody else is asked, or its checks have not been run; `anyway` overrules both.
+        """
+        return self.database.write(lambda tx: reviews.review(tx, task, given, who=who))
+
+    def acknowledge(self, task: str, *, who: str = "person") -> Task:
+        """Somebody knows that it waits for them. Raises InvalidRequest when it does not."""
+        return self.database.write(lambda tx: inbox.acknowledge(tx, task, who=who))
+
     # --- dispatchers and supervisors
+
+    def checked(self, ref: RunRef, results: Sequence[Check]) -> Task:
+        """What came of the checks that were due for a run; nothing changes unless these are what is due."""
+        return self.database.write(lambda tx: reviews.checked(tx, ref, results))
 
     def wake(self, board: str) -> int:
         """Move on what waited for the clock; a claim does so too."""

@@ -113,7 +113,16 @@ def unlink(tx: Transaction, parent_id: str, child_id: str, *, who: str) -> Task:
     return _recounted(tx, child, child.open_parents - 1) if row["open"] else child
 
 
-def comment(tx: Transaction, task: Task, body: str, *, who: str, run: str | None = None) -> Comment:
+def comment(
+    tx: Transaction,
+    task: Task,
+    body: str,
+    *,
+    who: str,
+    run: str | None = None,
+    path: str = "",
+    line: int | None = None,
+) -> Comment:
     """The task is locked, so that comments are numbered without gaps."""
     if not body.strip():
         raise UsageError("a comment says something")
@@ -124,8 +133,8 @@ def comment(tx: Transaction, task: Task, body: str, *, who: str, run: str | None
         body=bounded("comment", body),
         now=tx.now_ms,
         run=run,
-        path="",
-        line=None,
+        path=path,
+        line=line,
     )
     made = row_of(Comment, row)
     tx.log(task.board, "commented", who, task=task.id, run=run, number=made.number)

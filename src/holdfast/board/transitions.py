@@ -7,7 +7,7 @@
     running         one run holds it; there is no other way in than a claim
     waiting_human   a person must act; only a person moves it on
     waiting_system  the clock must pass: a back-off, the reset of a quota, a wait that a worker asked for
-    review          the work is reported; a person approves or asks for changes
+    review          the work is reported; a person approves or asks for changes, or first the task's checks do
     handoff_failed  the work may be there, its report is not; a person accepts, or has it run again
     done, failed, cancelled, archived   the ends; a failed task can be tried again, the others are final
 
@@ -52,6 +52,7 @@ class Move(StrEnum):
     WAIT = "wait"
     REQUEST_REVIEW = "request_review"
     REQUEST_CHANGES = "request_changes"
+    CONFIRM = "confirm"
     MISS_HANDOFF = "miss_handoff"
     COMPLETE = "complete"
     FAIL = "fail"
@@ -90,6 +91,7 @@ _FROM: Final[dict[Move, tuple[frozenset[Status], Status]]] = {
     Move.WAIT: (frozenset({_S.RUNNING}), _S.WAITING_SYSTEM),
     Move.REQUEST_REVIEW: (frozenset({_S.RUNNING}), _S.REVIEW),
     Move.REQUEST_CHANGES: (frozenset({_S.REVIEW}), _S.READY),
+    Move.CONFIRM: (frozenset({_S.REVIEW}), _S.DONE),
     Move.MISS_HANDOFF: (frozenset({_S.RUNNING}), _S.HANDOFF_FAILED),
     Move.COMPLETE: (OPEN | {_S.FAILED}, _S.DONE),
     Move.FAIL: (frozenset({_S.RUNNING}), _S.FAILED),
@@ -114,7 +116,8 @@ WHO: Final[dict[Move, frozenset[Actor]]] = {
     Move.UNBLOCK: frozenset({_P}),
     Move.WAIT: frozenset({_W, _Y}),
     Move.REQUEST_REVIEW: frozenset({_W}),
-    Move.REQUEST_CHANGES: frozenset({_P}),
+    Move.REQUEST_CHANGES: frozenset({_P, _Y}),
+    Move.CONFIRM: frozenset({_Y}),
     Move.MISS_HANDOFF: frozenset({_Y}),
     Move.COMPLETE: frozenset({_P, _W}),
     Move.FAIL: frozenset({_Y}),

@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 @click.option(
     "--host", metavar="NAME", help="What this dispatcher is called [default: the machine and its home]."
 )
+@click.option(
+    "--notify",
+    metavar="COMMAND",
+    help="Run when a task begins to wait for a person, with JSON about it on its standard input, and again "
+    "until that is acknowledged [default: notify in the home, if it is executable].",
+)
 @home_option
 @store_option
 @json_option
@@ -43,6 +49,7 @@ def dispatch(
     min_free: int | None,
     max_load: float | None,
     host: str | None,
+    notify: str | None,
     home: Path,
     address: str,
     as_json: bool,
@@ -73,7 +80,7 @@ def dispatch(
             _foresee(home, address, boards, host, held(0, 0), as_json=as_json)
             return
         most = most or pressure.most_here(hostload.look())
-        plan = Plan(boards, most, once=once, drain=drain, held=held)
+        plan = Plan(boards, most, once=once, drain=drain, held=held, notify=_words(notify))
         _serve(home, address, plan, host, as_json=as_json)
     except HoldfastError as exc:
         refuse(exc, as_json=as_json)
@@ -94,6 +101,16 @@ def _check_nothing_given(context: click.Context) -> None:
             UsageError(f"options go behind `{context.invoked_subcommand}`"),
             as_json=bool(context.params["as_json"]),
         )
+
+
+def _words(command: str | None) -> tuple[str, ...]:
+    """A command line as its words; no shell reads it."""
+    import shlex
+
+    try:
+        return tuple(shlex.split(command or ""))
+    except ValueError as exc:
+        raise UsageError(f"--notify: {exc}") from None
 
 
 def _foresee(

@@ -2,7 +2,7 @@
 
 import click
 
-from holdfast.commands import task_change, task_look, task_runs
+from holdfast.commands import task_change, task_look, task_review, task_runs
 
 
 @click.group()
@@ -13,5 +13,5 @@ def task() -> None:
     """
 
 
-for _command in (*task_change.COMMANDS, *task_look.COMMANDS, *task_runs.COMMANDS):
+for _command in (*task_change.COMMANDS, *task_look.COMMANDS, *task_review.COMMANDS, *task_runs.COMMANDS):
     task.add_command(_command)

@@ -70,6 +70,14 @@ _workspace_option = click.option(
 @cost_option
 @_workspace_option
 @pool_option
+@click.option("--reviewer", default="", metavar="NAME", help="Who is asked to look at it.")
+@click.option(
+    "--check",
+    "checks",
+    multiple=True,
+    metavar="COMMAND",
+    help="Must succeed in its workspace before it is done. Can be repeated.",
+)
 @click.option("--triage", is_flag=True, help="Somebody must say first what is to be done.")
 @click.option(
     "--key", metavar="KEY", help="Made once for this key; asked again, the first answer is repeated."
@@ -90,6 +98,8 @@ def create(
     max_cost: Bound | None,
     place: Place | None,
     pool: str | None,
+    reviewer: str,
+    checks: tuple[str, ...],
     triage: bool,
     key: str | None,
     in_s: float | None,
@@ -111,7 +121,9 @@ def create(
         workspace=where.path,
         max_runtime_s=None if runtime_s is None else round(runtime_s),
         pool=pool or "",
-        **wishes(max_tokens, max_cost),  # type: ignore[arg-type]  # two members, of one type
+        **wishes(max_tokens, max_cost),
+        reviewer=reviewer,
+        checks=checks,
     )
     return answer(store.create(board, new, who=me(), key=key))
 
@@ -212,6 +224,10 @@ def cancel(store: "Store", id: str, reason: str) -> dict[str, object]:
 @click.option("--max-runtime", "runtime", metavar="DURATION", help="Of one run, or `none`.")
 @tokens_option
 @cost_option
+@click.option("--reviewer", metavar="NAME", help="Who is asked to look at it.")
+@click.option(
+    "--check", "checks", multiple=True, metavar="COMMAND", help="These instead of its checks; '' is none."
+)
 @_workspace_option
 @pool_option
 @with_store()
@@ -225,6 +241,8 @@ def edit(
     runtime: str | None,
     max_tokens: Bound | None,
     max_cost: Bound | None,
+    reviewer: str | None,
+    checks: tuple[str, ...],
     place: Place | None,
     pool: str | None,
 ) -> dict[str, object]:
@@ -235,6 +253,8 @@ def edit(
         "priority": priority,
         "max_attempts": max_attempts,
         "pool": pool,
+        "reviewer": reviewer,
+        "checks": tuple(check for check in checks if check) if checks else None,
     }
     given = {name: value for name, value in given.items() if value is not None}
     if runtime is not None:

@@ -11,7 +11,7 @@ from holdfast.commands.budgets import lines
 from holdfast.commands.task_lines import event_line, run_line, task_line
 
 if TYPE_CHECKING:
-    from holdfast.board.rows import Detail, Event
+    from holdfast.board.rows import Comment, Detail, Event, Task
     from holdfast.board.store import Store
 
 # As in board/transitions.py, which is not imported before it is needed; a test compares.
@@ -80,7 +80,7 @@ def list_(
         "after": [f"more: --cursor {page.cursor}"] if page.cursor else [],
     }
     if follow:
-        for event in _following(store, board, after):
+        for event in following(store, board, after):
             yield {"event": event, "text": [event_line(event)]}
 
 
@@ -99,15 +99,15 @@ def show(store: "Store", id: str, follow: bool, wait: bool) -> Iterator[dict[str
 
     board = store.task(id).board
     after = store.stats(board).board.last_seq
-    if wait and store.task(id).status not in STOPPED:
-        for event in _following(store, board, after):
-            if event.task_id == id and store.task(id).status in STOPPED:
+    if wait and not _stopped(store.task(id)):
+        for event in following(store, board, after):
+            if event.task_id == id and _stopped(store.task(id)):
                 break
     detail = store.show(id)
     yield _shown(detail) | {"exit": int(wait and detail.task.status is not Status.DONE)}
     if not follow or detail.task.status in ENDS:
         return
-    for event in _following(store, board, after):
+    for event in following(store, board, after):
         if event.task_id == id:
             yield {"event": event, "text": [event_line(event)]}
             if event.payload.get("to") in ENDS:  # not what it is by now: events before that are still to come
@@ -121,6 +121,11 @@ def why(store: "Store", id: str) -> dict[str, object]:
     """Say why a task is not running, or why one that runs looks stuck."""
     reason = store.why(id)
     return {"why": reason, "text": [f"{reason.task} {reason.status}: {reason.reason}"]}
+
+
+def _stopped(task: "Task") -> bool:
+    """Whether it goes on by itself no more; in review it does while its checks are run."""
+    return task.status in STOPPED and not (task.status == "review" and task.waiting_for)
 
 
 def _shown(detail: "Detail") -> dict[str, object]:
@@ -137,7 +142,11 @@ def _shown(detail: "Detail") -> dict[str, object]:
     text += [f"    - {option}" for option in task.options]
     text += [f"  waits for {link.parent}{'' if link.open else ' (done)'}" for link in detail.parents]
     text += [f"  before {link.child}" for link in detail.children]
-    text += [f"  {comment.author}: {comment.body}" for comment in detail.comments]
+    text += [f"  check: {check}" for check in task.checks]
+    text += (
+        [f"  in review by {task.reviewer or 'a person'}: {task.reason}"] if task.status == "review" else []
+    )
+    text += [f"  {_about(comment)}: {comment.body}" for comment in detail.comments]
     text += [
         f"  message {each.number} by {each.author} ({state(each)}): {each.body}" for each in detail.messages
     ]
@@ -146,7 +155,11 @@ def _shown(detail: "Detail") -> dict[str, object]:
     return {"detail": shown(detail), "text": text}
 
 
-def _following(store: "Store", board: str, after: int) -> Iterator["Event"]:
+def _about(comment: "Comment") -> str:
+    return f"{comment.author} on {comment.path}:{comment.line}" if comment.path else comment.author
+
+
+def following(store: "Store", board: str, after: int) -> Iterator["Event"]:
     """Every event of a board from here on, once and in order: the log is the source."""
     while True:
         events = store.events(board, after=after)

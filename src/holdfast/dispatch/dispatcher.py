@@ -20,6 +20,7 @@ from holdfast.dispatch import statusfile, workspace
 from holdfast.dispatch.cleanup import SWEEP_S, sweep
 from holdfast.dispatch.house import House
 from holdfast.dispatch.liveness import Limits
+from holdfast.dispatch.notify import Notifier, command
 from holdfast.dispatch.pressure import MAX_HERE, YOUNG_S
 from holdfast.dispatch.run import Attendance, marks
 from holdfast.dispatch.watching import watch
@@ -50,6 +51,7 @@ class Plan:
     lease_ms: int = LEASE_MS
     liveness: Limits = field(default_factory=Limits)
     held: Callable[[int, int], str | None] = lambda _running, _young: None
+    notify: tuple[str, ...] = ()  # a command that is told what waits for a person
 
 
 class Dispatcher:
@@ -72,13 +74,21 @@ class Dispatcher:
         self._beat_at = self._expired_at = 0.0
         self._begun: deque[float] = deque(maxlen=MAX_HERE)
         self._held: str | None = None
+        program = command(house.home, plan.notify)
+        self._notifier = Notifier(house.home, house.desk, plan.boards, program, house.environ)
 
     async def serve(self) -> None:
         """Until there is nothing to do any more, or for ever; cancelled, it leaves the workers alone."""
         async with asyncio.TaskGroup() as group:
             aside = [
                 group.create_task(work())
-                for work in (self._carry_post, self._sweep, self._reread, self._say_how_it_stands)
+                for work in (
+                    self._carry_post,
+                    self._sweep,
+                    self._reread,
+                    self._say_how_it_stands,
+                    self._notifier.serve,
+                )
             ]
             aside.append(group.create_task(watch(self._house, self._plan.liveness, self._attended)))
             for run in await self._owed():
@@ -98,6 +108,8 @@ class Dispatcher:
                         await self._house.desk.news.wait()
             for task in aside:
                 task.cancel()
+        with contextlib.suppress(HoldfastError, OSError):
+            await self._notifier.look()  # of what happened last
         await self._tell()
 
     async def _round(self, group: asyncio.TaskGroup) -> None:

@@ -16,6 +16,7 @@ MAX_RESULT: Final = 4_000  # of one task that this one waited for
 MAX_COMMENT: Final = 2_000
 MAX_COMMENTS: Final = 10  # the newest
 MAX_PARENTS: Final = 10
+MAX_CHECK: Final = 1_000  # of one command
 MAX_ERROR: Final = 1_000
 MAX_PROMPT: Final = 96_000  # bytes: below what an argument may have
 FILE: Final = ".holdfast/task.md"  # where the whole body is, in the workspace
@@ -31,13 +32,13 @@ class Channel:
     tools: bool = False
 
 
-def prompt(template: str, detail: Detail, channel: Channel) -> str:
-    """A launcher's template with the task in it."""
-    words = {"body": detail.task.body, "brief": brief(detail, channel)}
+def prompt(template: str, detail: Detail, channel: Channel, more: Sequence[str] = ()) -> str:
+    """A launcher's template with the task in it, and what is to be said besides."""
+    words = {"body": detail.task.body, "brief": brief(detail, channel, more)}
     return _WORD.sub(lambda match: words[match[1]], template)
 
 
-def brief(detail: Detail, channel: Channel) -> str:
+def brief(detail: Detail, channel: Channel, more: Sequence[str] = ()) -> str:
     """All that a worker needs to know: the task, what was before, how to report."""
     task = detail.task
     parts = [f"# Task {task.id}: {task.title}", _cut(task.body, MAX_BODY, f"the whole text is in {FILE}")]
@@ -59,9 +60,12 @@ def brief(detail: Detail, channel: Channel) -> str:
     if detail.files:
         names = "\n".join(f"- {ATTACHED}/{file.name}" for file in detail.files)
         parts.append(f"# Files that belong to it\n{names}")
+    if task.checks:
+        commands = "\n".join(f"- `{_cut(check, MAX_CHECK)}`" for check in task.checks)
+        parts.append(f"# Checks that are run here after you end, and must succeed\n{commands}")
     failed = [run for run in detail.runs if run.error][-1:]
     parts += [f"# The attempt before failed\n{_quoted(run.error or '', MAX_ERROR)}" for run in failed]
-    return "\n\n".join(part for part in [*parts, reporting(channel)] if part)
+    return "\n\n".join(part for part in [*parts, *more, reporting(channel)] if part)
 
 
 def reporting(channel: Channel) -> str:

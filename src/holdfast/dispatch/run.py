@@ -19,9 +19,20 @@ import msgspec
 
 from holdfast.agents.launching import Wish
 from holdfast.board.retry import Failure
-from holdfast.board.rows import MAX_FILE, Detail, Message, Run, Task
+from holdfast.board.reviews import Requested
+from holdfast.board.rows import MAX_FILE, Detail, JsonObject, Message, Run, Task, WorkspaceKind
 from holdfast.board.store import Store
-from holdfast.dispatch import changes, errands, manifest, outcome, prompts, workspace
+from holdfast.dispatch import (
+    changes,
+    checks,
+    errands,
+    manifest,
+    outcome,
+    prompts,
+    requested,
+    sessions,
+    workspace,
+)
 from holdfast.dispatch.fleet import Report
 from holdfast.dispatch.house import House, worker_of
 from holdfast.dispatch.launchers import BRIEF, Launcher
@@ -92,6 +103,7 @@ class Attendance:
             await self._followed()
             report = await house.fleet.stop(self._worker, grace_s=0.0)
             await self._finish(report, detail, launcher, workspace.known(house.home, detail.task))
+        await checks.attend(house, self.run, detail.task, self.place)
         if launcher is not None and launcher.teardown and self.place.is_dir():
             await self._torn_down(detail.task, launcher, self.place)
         self._unmark()
@@ -138,19 +150,24 @@ class Attendance:
 
     async def _prepared(self, detail: Detail, launcher: Launcher) -> Wish:
         task, run, house = detail.task, self.run, self.house
-        prompt = self._prompt(await self._addressed(detail, launcher), launcher)
+        review = await house.desk.ask(lambda store: store.requested(task.id))
+        diff = await self._reviewed(review)
+        told = await self._addressed(detail, launcher)
+        prompt = self._prompted(told, launcher, review, diff.decode("utf-8", "replace"))
         space = await asyncio.to_thread(workspace.prepare, house.home, task, launcher.copy)
         await asyncio.to_thread(self._mark, space)
         await house.desk.ask(lambda store: store.set_run(run.ref, workspace=str(space.path)))
         await asyncio.to_thread(outbox.lay_out, space.path, house.grant(run, launcher, space.path))
         await asyncio.to_thread(workspace.put, space.path, task.body.encode(), Path(prompts.FILE).name)
+        if diff:
+            await asyncio.to_thread(workspace.put, space.path, diff, Path(requested.FILE).name)
         for name in [file.name for file in detail.files]:
             data = await house.desk.ask(lambda store, name=name: store.file(task.id, None, name))  # type: ignore[misc]
             await asyncio.to_thread(workspace.put, space.path, data, Path(prompts.ATTACHED).name, name)
         if launcher.setup and not task.report_only:
             await errands.run_script(house, run, task, launcher, space.path, "setup", self.over)
             await asyncio.to_thread(self._laid, space)
-        return self._going_on(house.wish(run, task, launcher, space.path, prompt), detail, launcher)
+        return await self._going_on(house.wish(run, task, launcher, space.path, prompt), detail, launcher)
 
     async def _addressed(self, detail: Detail, launcher: Launcher) -> Detail:
         """With the messages that go into its prompt, if that tells any; a script gets them with an answer."""
@@ -160,21 +177,42 @@ class Attendance:
             told = await self.house.desk.ask(lambda store: store.brief(self.run.ref))
         return msgspec.structs.replace(detail, messages=told)
 
-    def _going_on(self, wish: Wish, detail: Detail, launcher: Launcher) -> Wish:
-        """For a report alone: in the session in which the work was done, where the CLI can do that."""
-        before = next((run for run in reversed(detail.runs) if run.session), None)
-        if not detail.task.report_only or before is None or before.profile != self.run.profile:
+    async def _going_on(self, wish: Wish, detail: Detail, launcher: Launcher) -> Wish:
+        """In the session of the run before, where the CLI can do that and its state is still there."""
+        before = sessions.before(detail.runs, self.run)
+        arguments = None if before is None else launcher.resumed(before.name)
+        if before is None or arguments is None or not self.house.state(before.owner).is_dir():
             return wish
-        arguments, state = launcher.resumed(before.session), self.house.state(before.id)
-        if arguments is None or not state.is_dir():
-            return wish
-        return msgspec.structs.replace(wish, arguments=arguments, state=str(state))
+        told: JsonObject = {sessions.RESUMES: before.owner}
+        await self.house.desk.ask(lambda store: store.set_run(self.run.ref, metadata=told))
+        return msgspec.structs.replace(wish, arguments=arguments, state=str(self.house.state(before.owner)))
 
-    def _prompt(self, detail: Detail, launcher: Launcher) -> str:
+    async def _reviewed(self, review: Requested | None) -> bytes:
+        """The diff that a review is about; empty when none is kept."""
+        run = None if review is None else review.run
+        if run is None:
+            return b""
+        try:
+            return await self.house.desk.ask(lambda store: store.file(self.run.task_id, run, "diff.patch"))
+        except NotFound:
+            return b""
+
+    def _prompted(self, detail: Detail, launcher: Launcher, review: Requested | None, diff: str) -> str:
+        """Its prompt, with what was said about the work of an earlier run."""
+        more = [requested.answer(detail)]
+        if review is not None:
+            before = {run.id for run in detail.runs if run.host == self.run.host}
+            here = review.run in before or detail.task.workspace_kind is WorkspaceKind.DIR
+            more.append(requested.changes(review.who, review.comments, diff, here=here))
+            others = [comment for comment in detail.comments if comment not in review.comments]
+            detail = msgspec.structs.replace(detail, comments=others)
+        return self._prompt(detail, launcher, more)
+
+    def _prompt(self, detail: Detail, launcher: Launcher, more: list[str]) -> str:
         channel = prompts.Channel(self.house.command, tools=launcher.channel == "mcp")
         if detail.task.report_only:
             return launcher.told(prompts.report_only(detail, channel))
-        prompt = launcher.told(prompts.prompt(launcher.prompt, detail, channel))
+        prompt = launcher.told(prompts.prompt(launcher.prompt, detail, channel, more))
         if not prompts.fits(prompt) and launcher.prompt == "{body}":
             return f"exec sh {prompts.FILE}"
         return prompt

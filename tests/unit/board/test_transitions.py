@@ -62,11 +62,17 @@ def test_only_a_claim_starts_work() -> None:
 
 
 def test_only_a_person_moves_on_what_waits_for_a_person() -> None:
-    waiting = {Status.WAITING_HUMAN, Status.REVIEW, Status.HANDOFF_FAILED, Status.TRIAGE}
+    waiting = {Status.WAITING_HUMAN, Status.HANDOFF_FAILED, Status.TRIAGE}
     for status in waiting:
         assert moves(status, Actor.WORKER) <= moves(Status.RUNNING, Actor.WORKER)
         leaving = {move for move in moves(status, Actor.SYSTEM) if TABLE[status, move] not in waiting}
         assert leaving == set()
+
+
+def test_besides_a_person_only_the_checks_of_a_task_end_its_review() -> None:
+    assert moves(Status.REVIEW, Actor.SYSTEM) == {Move.BLOCK, Move.CONFIRM, Move.REQUEST_CHANGES}
+    assert {before for before, move in TABLE if move is Move.CONFIRM} == {Status.REVIEW}
+    assert WHO[Move.CONFIRM] == {Actor.SYSTEM}
 
 
 def test_only_the_clock_or_a_person_moves_on_what_waits_for_the_clock() -> None:

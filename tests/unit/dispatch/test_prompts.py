@@ -14,7 +14,7 @@ from holdfast.dispatch.prompts import (
     report_only,
     reporting,
 )
-from tests.support.dispatch import a_detail
+from tests.support.dispatch import a_detail, a_task
 
 COMMAND = Channel(("/opt/a python", "-m", "holdfast"))
 
@@ -85,6 +85,14 @@ def test_the_last_error_is_told() -> None:
     detail = a_detail(errors=["first", "second"])
     assert "> second" in brief(detail, COMMAND)
     assert "> first" not in brief(detail, COMMAND)
+
+
+def test_a_worker_is_told_which_checks_will_be_run_and_what_was_said() -> None:
+    detail = msgspec.structs.replace(a_detail(), task=a_task(checks=["make test", "x" * 5000]))
+    text = brief(detail, COMMAND, ["# Said", ""])
+    assert "- `make test`\n- `xxx" in text
+    assert "x" * 2000 not in text
+    assert "\n\n# Said\n\n# How to report" in text
 
 
 def test_a_run_for_the_report_alone_is_told_not_to_work() -> None:

@@ -314,3 +314,14 @@ GROUP BY profile, outcome, failure;
 SELECT * FROM events WHERE board = :board AND seq > :after AND kind IN ('created', 'specify', 'promote', 'wake', 'unblock',
     'request_changes', 'retry', 'claim')
 ORDER BY seq;
+-- name: review_last
+SELECT * FROM events WHERE task_id = :task AND kind = 'reviewed' ORDER BY seq DESC LIMIT 1;
+
+-- name: comments_between
+SELECT * FROM comments WHERE task_id = :task AND number BETWEEN :first AND :last ORDER BY number;
+
+-- name: inbox_of_status
+SELECT * FROM tasks WHERE board = :board AND status = :status
+    AND (:name = '' OR CASE status WHEN 'review' THEN reviewer ELSE waiting_for END IN ('', :name))
+    AND (status <> 'review' OR waiting_for = '' OR status_ms <= :patient)
+ORDER BY created_ms DESC, id DESC LIMIT :most;

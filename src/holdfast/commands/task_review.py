@@ -1,0 +1,131 @@
+"""`holdfast task`: what waits for a person, and their verdict about work. Parse, call, print."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from holdfast.commands.boarding import Verb, me, with_store
+from holdfast.commands.boardname import board_option
+from holdfast.commands.task_lines import answer
+from holdfast.commands.task_look import following
+from holdfast.errors import NotFound, UsageError
+
+if TYPE_CHECKING:
+    from holdfast.board.inbox import Waiting
+    from holdfast.board.reviews import Remark
+    from holdfast.board.store import Store
+
+
+@click.command(cls=Verb)
+@click.argument("id")
+@click.option("--approve", is_flag=True, help="It is done.")
+@click.option("--changes", default="", metavar="TEXT", help="What is to be changed; its next run is told.")
+@click.option(
+    "--at",
+    "remarks",
+    multiple=True,
+    type=(str, str),
+    metavar="PATH:LINE TEXT",
+    help="What is to be changed there, as seen from the workspace. Can be repeated.",
+)
+@click.option("--as", "name", metavar="NAME", help="Who you are [default: your user name].")
+@click.option(
+    "--anyway", is_flag=True, help="Although somebody else is asked, or its checks have not been run."
+)
+@with_store()
+def review(
+    store: "Store",
+    id: str,
+    approve: bool,
+    changes: str,
+    remarks: tuple[tuple[str, str], ...],
+    name: str | None,
+    anyway: bool,
+) -> dict[str, object]:
+    """Approve the work of a task that is in review, or ask for changes: it goes on in the same workspace."""
+    from holdfast.board.reviews import Review
+
+    said = tuple(_remark(place, text) for place, text in remarks)
+    given = Review(approve=approve, changes=changes, remarks=said, anyway=anyway)
+    return answer(store.review(id, given, who=name or me()))
+
+
+@click.command(cls=Verb)
+@board_option
+@click.option("--for", "name", default="", metavar="NAME", help="Only what NAME or anybody is asked.")
+@click.option("--limit", type=int, default=100, show_default=True, help="Tasks of each status, the newest.")
+@click.option("--follow", is_flag=True, help="Then whatever begins to wait, until interrupted.")
+@with_store()
+def inbox(store: "Store", board: str, name: str, limit: int, follow: bool) -> Iterator[dict[str, object]]:
+    """Show what waits for a person: questions, reviews, missing reports, failures, and what is to be said.
+
+    What waits longest comes first, with what to type next.
+    """
+    from holdfast.board import inbox as waiting
+
+    after = store.stats(board).board.last_seq if follow else 0
+    found = store.inbox(board, name=name, limit=limit)
+    yield {
+        "waiting": found.waiting,
+        "more": found.more,
+        "text": [line for one in found.waiting for line in _lines(one)],
+        "table": (
+            ("task", "status", "since", "who", "seen", "what", "next"),
+            [
+                (
+                    *(one.task, one.status, _since(one), one.who or "anybody"),
+                    *("yes" if one.acknowledged_ms else "", one.question or one.title, one.next[0]),
+                )
+                for one in found.waiting
+            ],
+        ),
+        "after": [f"more: holdfast task list --board {board} --status {status}" for status in found.more],
+    }
+    for event in following(store, board, after) if follow else ():
+        if event.task_id is None or not waiting.may_begin(event):
+            continue
+        try:
+            task = store.task(event.task_id)
+        except NotFound:
+            continue
+        if waiting.waits(task) and (one := waiting.of(task)).who in ("", name or one.who):
+            yield {"begins": one, "text": _lines(one)}
+
+
+@click.command(cls=Verb)
+@click.argument("id")
+@with_store()
+def ack(store: "Store", id: str) -> dict[str, object]:
+    """Say that you know that a task waits for a person: nobody is reminded of it any more until it moves."""
+    return answer(store.acknowledge(id, who=me()))
+
+
+def _remark(place: str, text: str) -> "Remark":
+    from holdfast.board.reviews import Remark
+
+    path, _, line = place.rpartition(":")
+    if not (line.isascii() and line.isdecimal()):
+        raise UsageError(f"`{place}` is not PATH:LINE")
+    return Remark(path, int(line), text)
+
+
+def _lines(one: "Waiting") -> list[str]:
+    seen = " (acknowledged)" if one.acknowledged_ms else ""
+    head = f"{one.task}  {one.status:<15} since {_since(one)}  {one.who or 'anybody'}  {one.title}{seen}"
+    said = [f"  {one.question}"] if one.question else []
+    return [
+        head,
+        *said,
+        *(f"    - {option}" for option in one.options),
+        *(f"  $ {words}" for words in one.next),
+    ]
+
+
+def _since(one: "Waiting") -> str:
+    from holdfast.board.assign import clock
+
+    return clock(one.since_ms)
+
+
+COMMANDS: Final = (review, inbox, ack)

@@ -1,0 +1,167 @@
+"""A program of the user's own is told what waits for a person: JSON on its standard input, after the fact.
+
+It runs outside of any transaction and sandbox, one at a time. What is owed is kept in HOME/notify.json and
+written before it is acted on, so a reminder is given at least once, and perhaps again after a crash.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from holdfast.board import inbox
+from holdfast.board.inbox import Waiting
+from holdfast.board.rows import Task
+from holdfast.board.store import Store
+from holdfast.dispatch import reminders
+from holdfast.dispatch.desk import Desk
+from holdfast.dispatch.reminders import Book
+from holdfast.errors import HoldfastError, NotFound
+
+log = logging.getLogger(__name__)
+
+PROGRAM: Final = "notify"  # in the home: run if it is there and no command is given
+BOOK: Final = "notify.json"
+PROGRAM_S: Final = 30.0  # for one delivery; a program that hangs delays the others
+LOOK_S: Final = 1.0  # between looks at the events
+PAGE: Final = 100  # events at once
+SCHEMA: Final = 1
+
+
+def command(home: Path, given: Sequence[str]) -> tuple[str, ...]:
+    """What is run: what was asked for, or HOME/notify; empty when there is nothing to run."""
+    program = home / PROGRAM
+    return tuple(given) or ((str(program),) if os.access(program, os.X_OK) else ())
+
+
+class Notifier:
+    """For some boards of one home, which has one dispatcher."""
+
+    def __init__(
+        self, home: Path, desk: Desk, boards: Sequence[str], argv: Sequence[str], environ: Mapping[str, str]
+    ) -> None:
+        self._place = home / BOOK
+        self._desk = desk
+        self._boards = tuple(boards)
+        self._argv = tuple(argv)
+        self._environ = dict(environ)
+        self._book = _read(self._place)
+
+    async def serve(self) -> None:
+        """For ever; cancelled, it leaves what is owed to the next."""
+        while True:
+            try:
+                await self.look()
+            except HoldfastError as exc:
+                log.warning("reminders are given later", extra={"missing": str(exc)[:200]})
+            except OSError as exc:
+                log.warning("reminders cannot be kept", extra={"missing": type(exc).__name__})
+            await asyncio.sleep(LOOK_S)
+
+    async def look(self) -> None:
+        """Read what happened, and give the reminders that are due.
+
+        Raises:
+            HoldfastError: the store does not answer.
+            OSError: what is owed cannot be written down.
+        """
+        if not self._argv:
+            return
+        for board in self._boards:
+            while reminders.has_room(self._book) and await self._heard(board):
+                pass
+        now_ms = await self._desk.ask(lambda store: store.now_ms())
+        for task in reminders.due(self._book, now_ms):
+            found = await self._desk.ask(lambda store, task=task: _waiting(store, task))  # type: ignore[misc]
+            if found is None or not reminders.still(self._book.owed[task], found):
+                self._write(reminders.forgotten(self._book, task))
+                continue
+            delivered = await self._delivered(inbox.of(found))
+            self._write(reminders.tried(self._book, task, delivered=delivered, now_ms=now_ms))
+
+    async def _heard(self, board: str) -> bool:
+        """The next events of a board; whether there were any. Whoever begins, begins with what comes."""
+        if board not in self._book.read:
+            last = await self._desk.ask(lambda store: store.stats(board).board.last_seq)
+            self._write(reminders.noted(self._book, board, last, {}))
+            return False
+        after = self._book.read[board]
+        seq, waiting = await self._desk.ask(lambda store: _since(store, board, after))
+        if seq > after:
+            self._write(reminders.noted(self._book, board, seq, waiting))
+        return seq > after
+
+    async def _delivered(self, waiting: Waiting) -> bool:
+        said = msgspec.json.encode({"schemaVersion": SCHEMA, **msgspec.to_builtins(waiting)}) + b"\n"
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._argv,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.DEVNULL,
+                env=self._environ,
+                start_new_session=True,
+            )
+        except OSError as exc:
+            log.warning("the program for reminders does not start", extra={"missing": exc.strerror})
+            return False
+        try:
+            async with asyncio.timeout(PROGRAM_S):
+                await process.communicate(said)
+        except TimeoutError:
+            log.warning("the program for reminders takes too long", extra={"task_id": waiting.task})
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+        if process.returncode:
+            log.warning(
+                "the program for reminders failed",
+                extra={"task_id": waiting.task, "exit_code": process.returncode},
+            )
+        return process.returncode == 0
+
+    def _write(self, book: Book) -> None:
+        if book == self._book:
+            return
+        hidden = self._place.with_suffix(".new")
+        with open(os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(msgspec.json.encode(book))
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(hidden, self._place)
+        self._book = book
+
+
+def _read(place: Path) -> Book:
+    try:
+        return msgspec.json.decode(place.read_bytes(), type=Book)
+    except FileNotFoundError:
+        return Book()
+    except (OSError, msgspec.MsgspecError):
+        log.warning("what reminders were owed cannot be read: they begin anew")
+        return Book()
+
+
+def _since(store: Store, board: str, after: int) -> tuple[int, dict[str, int]]:
+    """How far the events were read, and the tasks that wait since then, with since when."""
+    events = store.events(board, after=after, limit=PAGE)
+    begun = {event.task_id for event in events if event.task_id is not None and inbox.may_begin(event)}
+    waits = {task: _waiting(store, task) for task in sorted(begun)}
+    found = {name: task.status_ms for name, task in waits.items() if task is not None}
+    return (events[-1].seq if events else after), found
+
+
+def _waiting(store: Store, task_id: str) -> Task | None:
+    try:
+        task = store.task(task_id)
+    except NotFound:
+        return None
+    return task if inbox.waits(task) else None

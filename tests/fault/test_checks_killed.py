@@ -1,0 +1,63 @@
+"""The dispatcher, and what runs a check, killed with -9 while it runs."""
+
+import signal
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from holdfast.agents import background
+from holdfast.board.rows import Task
+from holdfast.board.transitions import Status
+from tests.support.arena import end_exec_server, end_listener
+from tests.support.dispatch import Yard, dispatcher, yard_fixture
+
+__all__ = ["yard_fixture"]
+
+CHECK: Final = "echo started >> starts; until [ -e go ]; do sleep 0.05; done; exit $(cat go)"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"  # the dispatcher is a process and brings its own loop
+
+
+def starts(yard: Yard, task: Task) -> int:
+    found = workspace(yard, task) / "starts"
+    return len(found.read_text("utf-8").splitlines()) if found.exists() else 0
+
+
+def workspace(yard: Yard, task: Task) -> Path:
+    return yard.home / "board" / task.id
+
+
+@pytest.mark.parametrize(("code", "status"), [("0", Status.DONE), ("1", Status.READY)])
+async def test_a_killed_dispatcher_is_followed_by_one_that_waits_for_the_same_check(
+    yard: Yard, code: str, status: Status
+) -> None:
+    task = yard.create("echo worked > work", checks=(CHECK,))
+    async with dispatcher(yard):
+        await yard.when(lambda: starts(yard, task))
+    assert yard.store.task(task.id).status is Status.REVIEW
+    (workspace(yard, task) / "go").write_text(code, "utf-8")
+    async with dispatcher(yard, "--drain") as second:
+        assert await second.left() == 0
+    assert yard.store.task(task.id).status is status
+    assert starts(yard, task) == 1
+    [run] = yard.store.runs(task.id)
+    assert {"check-1", "output"} <= {file.name for file in yard.store.kept(run.id)}
+
+
+async def test_a_check_whose_end_nobody_saw_is_run_again(yard: Yard) -> None:
+    task = yard.create("echo worked > work", checks=(CHECK,))
+    async with dispatcher(yard):
+        await yard.when(lambda: starts(yard, task))
+    await end_listener(background.supervisor_socket(yard.home), signal.SIGKILL)
+    await end_exec_server(yard.home)
+    await yard.gone(task)
+    (workspace(yard, task) / "go").write_text("0", "utf-8")
+    assert yard.store.task(task.id).status is Status.REVIEW
+    async with dispatcher(yard, "--drain") as second:
+        assert await second.left() == 0
+    assert yard.store.task(task.id).status is Status.DONE
+    assert starts(yard, task) == 2
