@@ -12,11 +12,11 @@ from typing import Final
 import msgspec
 
 from holdfast.agents.launching import Wish
-from holdfast.agents.sdk import ENDED, passed
+from holdfast.agents.sdk import ENDED
 from holdfast.board.reviews import Check
 from holdfast.board.rows import Run, Task
 from holdfast.dispatch.fleet import Report
-from holdfast.dispatch.house import House, worker_of
+from holdfast.dispatch.house import House
 from holdfast.dispatch.launchers import BUILTIN
 from holdfast.errors import NotFound, OperationFailed, UsageError
 
@@ -50,21 +50,9 @@ async def _due(house: House, run: Run) -> list[str] | None:
 
 
 def _wish(house: House, run: Run, task: Task, place: Path, number: int, command: str) -> Wish:
-    """As the run's worker was confined, but without its keys: what a worker wrote is run here."""
     launcher = house.launchers.get(run.profile, BUILTIN["script"])
     digest = hashlib.sha256(command.encode()).hexdigest()[:6]
-    return msgspec.structs.replace(
-        house.wish(run, task, launcher, place, command),
-        id=f"{worker_of(run.id)}-check-{number}-{digest}",
-        agent="shell",
-        env=passed((), house.environ) | dict(launcher.variables),
-        model=None,
-        mcp=None,
-        base=None,
-        key=None,
-        wall_limit_s=CHECK_S,
-        idle_limit_s=None,
-    )
+    return house.errand(run, task, launcher, place, f"check-{number}-{digest}", command, CHECK_S)
 
 
 async def _checked(house: House, run: Run, wish: Wish, number: int) -> Check | None:

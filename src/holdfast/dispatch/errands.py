@@ -8,12 +8,9 @@ import asyncio
 from pathlib import Path
 from typing import Final, Literal
 
-import msgspec
-
-from holdfast.agents.launching import Wish
-from holdfast.agents.sdk import ENDED, passed
+from holdfast.agents.sdk import ENDED
 from holdfast.board.rows import Run, Task
-from holdfast.dispatch.house import House, worker_of
+from holdfast.dispatch.house import House
 from holdfast.dispatch.launchers import Launcher
 from holdfast.errors import OperationFailed
 
@@ -35,7 +32,7 @@ async def run_script(
         HoldfastError: store or supervisor do not answer, or it cannot be started.
     """
     script = launcher.setup if kind == "setup" else launcher.teardown
-    wish = _wish(house, run, task, launcher, place, kind, script)
+    wish = house.errand(run, task, launcher, place, kind, script, SCRIPT_S)
     name = wish.id or ""
     report = await house.fleet.find(name) or await house.fleet.start(wish)
     ended = report["state"] in ENDED or await _ended(house, name, over)
@@ -47,24 +44,6 @@ async def run_script(
         how = report["about"] or report["state"] if code is None else f"exit code {code}"
         last = said[-MAX_SAID:].decode("utf-8", "replace").replace("\0", "\N{REPLACEMENT CHARACTER}").strip()
         raise OperationFailed(f"{kind}: {how}: {last}")
-
-
-def _wish(
-    house: House, run: Run, task: Task, launcher: Launcher, place: Path, kind: Kind, script: str
-) -> Wish:
-    """As the run's worker, but without its keys: what a worker wrote may be run here."""
-    return msgspec.structs.replace(
-        house.wish(run, task, launcher, place, script),
-        id=f"{worker_of(run.id)}-{kind}",
-        agent="shell",
-        env=passed((), house.environ) | dict(launcher.variables),
-        model=None,
-        mcp=None,
-        base=None,
-        key=None,
-        wall_limit_s=SCRIPT_S,
-        idle_limit_s=None,
-    )
 
 
 async def _ended(house: House, name: str, over: asyncio.Event) -> bool:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from holdfast.agents.launching import Wish
 from holdfast.agents.sdk import passed
 from holdfast.board.rows import Run, Task
@@ -83,6 +85,30 @@ class House:
             private_tmp=True,
             wall_limit_s=task.max_runtime_s or launcher.max_runtime_s,
             idle_limit_s=launcher.idle_s,
+        )
+
+    def errand(
+        self,
+        run: Run,
+        task: Task,
+        launcher: Launcher,
+        workspace: Path,
+        name: str,
+        script: str,
+        limit_s: float,
+    ) -> Wish:
+        """A script confined as the run's worker, but without its keys: what a worker wrote may be run by it."""
+        return msgspec.structs.replace(
+            self.wish(run, task, launcher, workspace, script),
+            id=f"{worker_of(run.id)}-{name}",
+            agent="shell",
+            env=passed((), self.environ) | dict(launcher.variables),
+            model=None,
+            mcp=None,
+            base=None,
+            key=None,
+            wall_limit_s=limit_s,
+            idle_limit_s=None,
         )
 
     def _files(self) -> list[str]:
