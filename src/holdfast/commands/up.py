@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from holdfast.commands.boarding import Verb, json_option, refuse, say, store_option
-from holdfast.errors import Conflict, HoldfastError
+from holdfast.errors import Conflict, HoldfastError, StartupError
 
 if TYPE_CHECKING:
     from holdfast.board.rows import Run
@@ -26,11 +26,30 @@ LISTEN: Final = "ws://127.0.0.1:0"
 @click.option(
     "--max", "most", type=click.IntRange(1, 200), metavar="N", help="Runs at once here [default: 100]."
 )
+@click.option(
+    "--web/--no-web", "with_web", default=True, help="A board in the browser as well [default: yes]."
+)
+@click.option(
+    "--web-port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    metavar="PORT",
+    help="Its port [default: a free one].",
+)
 @click.option("--demo", is_flag=True, help="Also three tasks on a board `demo`, and what becomes of them.")
 @store_option
 @json_option
-def up(board: str, listen: str, most: int | None, demo: bool, address: str, as_json: bool) -> None:
-    """Start all of it here: an exec server, a board, and a dispatcher of sandboxed workers.
+def up(
+    board: str,
+    listen: str,
+    most: int | None,
+    with_web: bool,
+    web_port: int,
+    demo: bool,
+    address: str,
+    as_json: bool,
+) -> None:
+    """Start all of it here: an exec server, a board, a dispatcher of sandboxed workers, and a dashboard.
 
     Ended by a signal it leaves the workers running; the next one takes them over. `holdfast worker list`
     shows them, `holdfast worker stop` ends one. Exit codes are those of `holdfast dispatch`.
@@ -39,14 +58,25 @@ def up(board: str, listen: str, most: int | None, demo: bool, address: str, as_j
 
     log.set_up(style="text", level=os.environ.get("HOLDFAST_LOG_LEVEL", "warning"))
     try:
-        asyncio.run(_up(board, listen, most, demo=demo, address=address, as_json=as_json))
+        port = web_port if with_web else None
+        asyncio.run(_up(board, listen, most, port, demo=demo, address=address, as_json=as_json))
     except HoldfastError as exc:
         refuse(exc, as_json=as_json)
 
 
-async def _up(board: str, listen: str, most: int | None, *, demo: bool, address: str, as_json: bool) -> None:
+async def _up(
+    board: str,
+    listen: str,
+    most: int | None,
+    web_port: int | None,
+    *,
+    demo: bool,
+    address: str,
+    as_json: bool,
+) -> None:
     from holdfast.agents.book import Book
     from holdfast.board.store import open_store
+    from holdfast.commands.web import dashboard
     from holdfast.dispatch import demo as example
     from holdfast.dispatch import opening
     from holdfast.dispatch.dispatcher import MAX_HERE, Plan
@@ -76,6 +106,9 @@ async def _up(board: str, listen: str, most: int | None, *, demo: bool, address:
     def announce(url: str) -> None:
         print_("serving", [f"exec server  {url}", f"  try: CODEX_EXEC_SERVER_URL={url} codex"], address=url)
 
+    def opened(url: str) -> None:
+        print_("web", [f"dashboard    {url}"], address=url)
+
     launchers = sorted(opening.installed(home, os.environ))
     print_(
         "board",
@@ -93,6 +126,11 @@ async def _up(board: str, listen: str, most: int | None, *, demo: bool, address:
         asyncio.ensure_future(serve(Options(parse(listen)), announce=announce)),  # ends with a signal
         asyncio.ensure_future(opening.serve(home, address, plan, told=told)),
     ]
+    if web_port is not None:
+        try:
+            jobs.append(asyncio.ensure_future(dashboard(address, home, opened, port=web_port)))
+        except StartupError as exc:
+            print_("web", [f"dashboard    none: {exc}; {exc.remedy}"], address=None)
     shown = asyncio.ensure_future(_show(print_, address, ids))
     done, _ = await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
     for job in (*jobs, shown):
