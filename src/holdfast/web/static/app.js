@@ -105,8 +105,8 @@ function aside(by) {
   const here = shown.indexOf(id ? board.column(id) : undefined);
   const there = shown[here < 0 ? 0 : here + by];
   if (!there) return;
-  const at = here < 0 ? 0 : shown[here].indexOf(id) - Math.floor(shown[here].body.scrollTop / 100);
-  last = there.focus(Math.max(0, at + Math.floor(there.body.scrollTop / 100))) ?? last;
+  const at = here < 0 ? 0 : shown[here].indexOf(id) - shown[here].top;
+  last = there.focus(Math.max(there.top, there.top + at)) ?? last;
 }
 
 function newTask() {

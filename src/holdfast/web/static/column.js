@@ -5,7 +5,7 @@ import { fill, made } from "./card.js";
 import { el } from "./dom.js";
 import { setClock, statusName } from "./format.js";
 
-export const ROW = 102; // pixels of a card and the gap below it, as in board.css
+export const ROW = 108; // pixels of a card and the gap below it, as in board.css
 const BEYOND = 5; // cards kept above and below what is in sight
 const PAGE = 50;
 
@@ -23,7 +23,7 @@ export class Column {
     this.nodes = new Map();
     this.number = el("span", { class: "number" }, "0");
     this.list = el("div", { class: "list", role: "list" });
-    this.body = el("div", { class: "body", tabindex: -1, onscroll: () => this.draw() }, this.list);
+    this.body = el("div", { class: "scroll", tabindex: -1, onscroll: () => this.draw() }, this.list);
     this.node = el(
       "section",
       { class: "column", "data-status": status, "aria-label": statusName(status) },
@@ -40,6 +40,11 @@ export class Column {
     this.cursor = "";
     this.loading = null;
     this.body.scrollTop = 0;
+  }
+
+  /** The first card that is in sight. */
+  get top() {
+    return Math.ceil(this.body.scrollTop / ROW);
   }
 
   get hasMore() {

@@ -153,7 +153,7 @@ export class Drawer {
     if (shown && shown.outcome !== this.outcome) this.#choose(task, shown, detail.kept);
     const list = el(
       "ol",
-      { class: "runs" },
+      { class: "run-list" },
       runs.toReversed().map((run) =>
         el(
           "li",
@@ -193,7 +193,7 @@ export class Drawer {
     const saved = (name) => save(path("tasks", this.id, "file"), { name }, name).catch((error) => toast(error.message));
     return el(
       "ul",
-      { class: "files" },
+      { class: "file-list" },
       files.map((file) =>
         el(
           "li",
