@@ -169,6 +169,7 @@ function wired() {
   byId("new").addEventListener("click", newTask);
   byId("help").addEventListener("click", help);
   document.addEventListener("keydown", pressed);
+  addEventListener("hashchange", () => location.reload()); // another address was typed, perhaps with a new token
   addEventListener("resize", () => board.shown().forEach((column) => column.draw()));
   setInterval(() => {
     for (const time of document.querySelectorAll("time[data-since]")) time.textContent = ago(Number(time.dataset.since));
