@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
 from holdfast.board.rows import NewTask
 from holdfast.board.store import Store, open_store
@@ -18,6 +18,13 @@ from tests.support.web import Dashboard, started
 
 MANY: Final = 50_000
 MAX_CARDS: Final = 150  # in the page, whatever the board holds
+PAGE: Final = 50  # cards of one request
+SCROLLED: Final = """([where, far]) => {
+    const list = document.querySelector(`${where} .scroll`);
+    list.scrollTop = list.scrollHeight;
+    const cards = [...list.querySelectorAll(".card")];
+    return cards.some((card) => Number(card.getAttribute("aria-posinset")) > far);
+}"""
 WAIT_MS: Final = 20_000
 HOSTILE: Final = "<script>window.owned = 1</script><img src=x onerror='window.owned = 2'>"
 
@@ -49,7 +56,7 @@ def page(browser: Browser, served: Dashboard) -> Iterator[Page]:
     page.on("console", lambda said: trouble.append(said.text) if said.type == "error" else None)
     yield page
     context.close()
-    assert [text for text in trouble if "status of 4" not in text] == []
+    assert [text for text in trouble if "the server responded with a status of" not in text] == []
 
 
 @pytest.fixture
@@ -70,7 +77,7 @@ def opened(page: Page, here: Dashboard) -> None:
     expect(page.locator("#link")).to_have_attribute("data-state", "live")
 
 
-def column(page: Page, status: str) -> str:
+def column(status: str) -> str:
     return f".column[data-status={status}]"
 
 
@@ -98,16 +105,9 @@ def test_fifty_thousand_tasks_leave_the_page_small_and_what_others_change_appear
 ) -> None:
     fill(sqlite_board.address, made(board, "the newest").id)
     opened(page, served)
-    ready = page.locator(column(page, "ready"))
+    ready = page.locator(column("ready"))
     expect(ready.locator(".number")).to_have_text(f"{MANY + 1:,}")
-    for _ in range(6):  # a page of the list each time
-        last = int(ready.locator(".card").last.get_attribute("aria-posinset") or 0)
-        ready.locator(".scroll").evaluate("node => node.scrollTop = node.scrollHeight")
-        page.wait_for_function(
-            "([where, last]) => [...document.querySelectorAll(where)]"
-            ".some(card => Number(card.getAttribute('aria-posinset')) > last + 20)",
-            arg=[f"{column(page, 'ready')} .card", last],
-        )
+    page.wait_for_function(SCROLLED, arg=[column("ready"), 6 * PAGE])
     assert ready.locator(".card").count() < MAX_CARDS
     assert page.evaluate("document.querySelectorAll('*').length") < 20 * MAX_CARDS
 
@@ -115,12 +115,12 @@ def test_fifty_thousand_tasks_leave_the_page_small_and_what_others_change_appear
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
     done = sqlite_board.task("complete", str(ready.locator(".card").last.get_attribute("data-id")))
-    expect(page.locator(f"{column(page, 'done')} [data-id={done['id']}]")).to_be_visible(timeout=WAIT_MS)
+    expect(page.locator(f"{column('done')} [data-id={done['id']}]")).to_be_visible(timeout=WAIT_MS)
     expect(ready.locator(f"[data-id={done['id']}]")).to_have_count(0)
     expect(ready.locator(".number")).to_have_text(f"{MANY:,}")
     assert page.evaluate("window.still")
     assert any(f"/cards?id={done['id']}" in url for url in asked)
-    assert [url for url in asked if "status=ready" in url] == []
+    assert [url for url in asked if "/tasks?" in url and "cursor=" not in url] == []
 
     ready.locator(".scroll").evaluate("node => node.scrollTop = 0")
     new = sqlite_board.task("create", "from another process", "--board", "b")
@@ -230,6 +230,49 @@ def test_runs_dependencies_and_attachments_are_shown(page: Page, board: Store, s
     expect(page.locator(".diff .minus")).to_have_text("-old\n")
     page.get_by_role("tab", name="output").click()
     expect(page.locator(".output")).to_have_text("red words\n")
+
+
+def test_a_live_run_is_followed_and_what_it_used_is_shown(
+    page: Page, board: Store, served: Dashboard
+) -> None:
+    task, run = claimed(board, made(board, "long").id)
+    board.heartbeat(run.ref, note="41 of 120 tests")
+    said = ["first words\n", "first words\nmore words\n"]
+    state: dict[str, object] = {"live": True, "run": run.id}
+
+    def output(route: Route) -> None:
+        content = said[0] if len(said) == 1 else said.pop(0)
+        route.fulfill(json=state | {"content": content, "mark": content, "size": len(content)})
+
+    def detail(route: Route) -> None:
+        answer = route.fetch().json()
+        answer["runs"][0] |= {"tokens": 12000, "cost": 530_000, "turns": 7}
+        route.fulfill(json=answer)
+
+    page.route(f"**/api/tasks/{task.id}/output*", output)
+    page.route(f"**/api/tasks/{task.id}", detail)
+    opened(page, served)
+    expect(page.locator(f"{column('running')} .card")).to_contain_text("41 of 120 tests")
+    page.locator(".card").click()
+    expect(page.locator(".live")).to_be_visible()
+    expect(page.locator(".output")).to_have_text(said[-1])
+    expect(page.locator(".run")).to_contain_text("12,000 tokens · $0.53 · 7 turns")
+    state["live"] = False
+    expect(page.locator(".live")).to_have_count(0)
+
+
+def test_what_was_missed_while_the_stream_was_down_is_made_up_for(
+    page: Page, board: Store, served: Dashboard
+) -> None:
+    made(board, "before")
+    page.route("**/events*", lambda route: route.fulfill(status=503, body=""))
+    page.goto(served.url)
+    expect(page.locator("#link")).to_have_text("reconnecting")
+    expect(page.locator(".card")).to_have_count(1)
+    made(board, "meanwhile")
+    page.unroute("**/events*")
+    expect(page.locator(".card")).to_have_count(2)
+    expect(page.locator("#link")).to_have_text("live")
 
 
 def test_a_page_without_the_token_shows_nothing_of_the_board(
