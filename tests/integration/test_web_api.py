@@ -151,8 +151,8 @@ async def test_boards_are_listed_and_counted(client: httpx2.AsyncClient, board: 
     found = await answer(client, "/api/boards")
     assert [one["slug"] for one in found["boards"]] == ["b"]
     assert found["who"] == WHO
-    stats = (await answer(client, "/api/boards/b"))["stats"]
-    assert (stats["tasks"]["ready"], stats["tasks"]["done"], stats["board"]["last_seq"]) == (1, 0, 3)
+    found = await answer(client, "/api/boards/b")
+    assert (found["counts"]["ready"], found["counts"]["done"], found["board"]["last_seq"]) == (1, 0, 3)
     assert error(await client.get("/api/boards/x"), 404) == "NotFound"
 
 

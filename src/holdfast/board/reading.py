@@ -41,6 +41,10 @@ class Reader:
     def stats(self, board: str) -> Stats:
         return self.database.read(lambda tx: lists.stats(tx, board))
 
+    def counts(self, board: str) -> dict[str, int]:
+        """How many tasks there are in each status; cheaper than `stats`."""
+        return self.database.read(lambda tx: lists.counts(tx, board))
+
     def task(self, task: str) -> Task:
         return self.database.read(lambda tx: lists.task(tx, task))
 

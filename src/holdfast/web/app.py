@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.board.rows import Board, JsonObject
+from holdfast.board.rows import JsonObject
 from holdfast.board.store import Store
 from holdfast.board.transitions import Move
 from holdfast.dispatch.desk import Desk
@@ -76,7 +76,7 @@ async def _boards(here: Dashboard, _request: Request) -> ASGIApp:
 
 async def _board(here: Dashboard, request: Request) -> ASGIApp:
     name = here.board(request)
-    return await here.answer(lambda store: {"stats": store.stats(name), "now_ms": store.now_ms()})
+    return await here.answer(lambda store: looking.standing(store, name))
 
 
 async def _column(here: Dashboard, request: Request) -> ASGIApp:
@@ -96,11 +96,7 @@ async def _events(here: Dashboard, request: Request) -> ASGIApp:
     name, text = here.board(request), request.query_params.get("after", "")
     if text and not (text.isascii() and text.isdecimal() and len(text) < 19):
         raise UsageError("`after` is the number of an event")
-
-    def look(store: Store) -> Board:
-        return store.stats(name).board
-
-    last = (await here.desk.ask(look)).last_seq
+    last = (await here.desk.ask(lambda store: looking.board(store, name))).last_seq
     return Stream(here.feed, name, int(text) if text else None, last, here.cut)
 
 

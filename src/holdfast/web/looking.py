@@ -5,12 +5,25 @@ from collections.abc import Iterable
 import msgspec
 
 from holdfast.board import transitions
-from holdfast.board.rows import JsonObject, Run, Task
+from holdfast.board.rows import Board, JsonObject, Run, Task
 from holdfast.board.store import Store
 from holdfast.board.transitions import Actor
 from holdfast.errors import NotFound
 from holdfast.web import cards, verbs
 from holdfast.web.cards import Card, Wanted
+
+
+def board(store: Store, name: str) -> Board:
+    """Raises NotFound."""
+    for one in store.boards():
+        if one.slug == name:
+            return one
+    raise NotFound(f"there is no board {name[:80]}", remedy="holdfast board list")
+
+
+def standing(store: Store, name: str) -> JsonObject:
+    """A board and how many tasks are in each of its columns."""
+    return {"board": board(store, name), "counts": store.counts(name), "now_ms": store.now_ms()}
 
 
 def page(store: Store, board: str, asked: Wanted, who: str) -> JsonObject:

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holdfast.dispatch.desk import Desk
 from holdfast.errors import StartupError
-from holdfast.web import entrance
+from holdfast.web import entrance, looking
 from holdfast.web.app import Dashboard, application, pages
 from holdfast.web.feed import SLOW_S, Feed
 
@@ -48,7 +48,7 @@ async def serve(options: Options, announce: Callable[[str], None]) -> None:
     with _listening(options.host, options.port) as listener:
         async with Desk.open(options.address) as desk:
             for board in options.boards:
-                await desk.ask(lambda store, board=board: store.stats(board))  # type: ignore[misc]  # is it there?
+                await desk.ask(lambda store, board=board: looking.board(store, board))  # type: ignore[misc]  # is it there?
 
             async def answering(scope: Scope, receive: Receive, send: Send) -> None:
                 await app(scope, receive, send)

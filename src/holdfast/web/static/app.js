@@ -59,16 +59,16 @@ function go(change) {
   history.replaceState(null, "", now.size ? `#${now}` : location.pathname);
 }
 
-function counted(stats) {
-  const waiting = [...PEOPLE].reduce((sum, status) => sum + (stats.tasks[status] ?? 0), 0);
+function counted({ board: { slug }, counts }) {
+  const waiting = [...PEOPLE].reduce((sum, status) => sum + (counts[status] ?? 0), 0);
   byId("waiting").textContent = waiting ? waiting.toLocaleString() : "";
-  document.title = `${waiting ? `(${waiting}) ` : ""}${stats.board.slug} · Holdfast`;
+  document.title = `${waiting ? `(${waiting}) ` : ""}${slug} · Holdfast`;
 }
 
 function state(text) {
   const link = byId("link");
   link.dataset.state = text;
-  link.textContent = text === "live" ? `live${board.stats?.board.paused ? " · board paused" : ""}` : text;
+  link.textContent = text === "live" ? `live${board.standing?.board.paused ? " · board paused" : ""}` : text;
   if (text === "refused") locked();
 }
 

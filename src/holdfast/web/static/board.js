@@ -15,10 +15,11 @@ export const PEOPLE = new Set(["triage", "waiting_human", "handoff_failed", "rev
 const AT_ONCE = 100; // cards of one request
 const TOO_MANY = 1000; // changed cards; from here on the beginnings of the columns are cheaper
 const GATHER_MS = 120; // changes that come together are fetched together
+const COUNT_MS = 500; // between two looks at how many tasks there are
 const RUNNING_MS = 5000; // a heartbeat is no event: what is in sight and runs is looked at again
 
 export class Board {
-  /** `on` has open(id), touched(ids), counted(stats), state(text) and failed(error). */
+  /** `on` has open(id), touched(ids), counted(standing), state(text) and failed(error). */
   constructor(root, on) {
     this.root = root;
     this.on = on;
@@ -49,11 +50,11 @@ export class Board {
       failed: this.on.failed,
     };
     this.columns = new Map(ORDER.map((status) => [status, new Column(status, view)]));
-    const { stats } = await this.#count();
+    const { board } = await this.#count();
     if (leaving.signal.aborted) return;
     this.root.replaceChildren(...this.shown().map((column) => column.node));
     await this.reload();
-    follow(path("boards", slug, "events"), stats.board.last_seq, {
+    follow(path("boards", slug, "events"), board.last_seq, {
       hello: (message) => message.reset && this.reload(),
       changes: (message) => this.#changed(message.events),
       state: (text) => leaving.signal.aborted || this.on.state(text),
@@ -95,10 +96,22 @@ export class Board {
   async #count() {
     const answer = await get(path("boards", this.board));
     setClock(answer.now_ms);
-    for (const column of this.columns.values()) column.total = answer.stats.tasks[column.status] ?? 0;
-    this.stats = answer.stats;
-    this.on.counted(answer.stats);
+    this.countedAt = performance.now();
+    for (const column of this.columns.values()) column.total = answer.counts[column.status] ?? 0;
+    this.standing = answer;
+    this.on.counted(answer);
     return answer;
+  }
+
+  /** Counting costs more than a card: it is done now and then, and once when everything is quiet. */
+  #countSoon() {
+    const wait = Math.max(0, COUNT_MS - (performance.now() - this.countedAt));
+    this.counting ??= setTimeout(async () => {
+      this.counting = null;
+      await this.#count().catch(this.on.failed);
+      this.#arrange();
+      for (const column of this.shown()) column.draw();
+    }, wait);
   }
 
   #recount() {
@@ -131,7 +144,7 @@ export class Board {
         await this.reload();
         return;
       }
-      await this.#count();
+      this.#countSoon();
       while (this.pending.size && board === this.board) {
         const ids = [...this.pending].slice(0, AT_ONCE);
         for (const id of ids) this.pending.delete(id);
