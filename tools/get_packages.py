@@ -9,6 +9,7 @@ from typing import Final
 PACKAGES: Final = {
     "zsh": "zsh",
     "bwrap": "bubblewrap",
+    "chromium": "chromium",
     "less": "less",
     "node": "nodejs",
     "pg_lsclusters": "postgresql",  # its server, which is not on the PATH

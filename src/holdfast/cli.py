@@ -20,6 +20,7 @@ _DEFERRED: Final = {
     "serve": "commands.serve",
     "task": "commands.task",
     "up": "commands.up",
+    "web": "commands.web",
     "worker": "commands.worker",
 }
 

@@ -20,6 +20,7 @@ from holdfast.board.store import open_store
 from holdfast.client.environment import connect
 from holdfast.dispatch.demo import FORBIDDEN
 from tests.support.arena import end_exec_server, end_listener
+from tests.support.web import Dashboard, listening
 
 WAIT_S = 60
 
@@ -41,9 +42,9 @@ async def home() -> AsyncIterator[Path]:
 
 
 @contextlib.contextmanager
-def running(home: Path, *words: str) -> Iterator["subprocess.Popen[str]"]:
+def running(home: Path, *words: str, **more: str) -> Iterator["subprocess.Popen[str]"]:
     argv = [sys.executable, "-m", "holdfast", "up", "--json", *words]
-    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "HOLDFAST_HOME": str(home)}
+    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "HOLDFAST_HOME": str(home)} | more
     with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process
@@ -74,6 +75,41 @@ async def test_the_example_is_done_denied_and_asked_about(home: Path) -> None:
             assert (refused["errno"], refused["grant"]) == ("EROFS", "--allow-write /etc")
         process.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(process.wait, WAIT_S) == 0
+
+
+async def test_its_dashboard_shows_what_a_worker_says_while_it_runs(home: Path) -> None:
+    with running(home) as process:
+        here = Dashboard((await until(process, "web"))["address"])
+        async with here.client() as client:
+            script = {"title": "talk", "assignee": "script", "body": "echo hello from inside\nsleep 600"}
+            made = await client.post("/api/boards/main/tasks", json=script)
+            where = f"/api/tasks/{made.json()['task']['id']}"
+            async with asyncio.timeout(WAIT_S), listening(client, "main", 0) as messages:
+                said: dict[str, Any] = {}
+                while "hello from inside" not in said.get("content", ""):
+                    said = (await client.get(f"{where}/output")).json()
+                assert said["live"]
+                await client.post(f"{where}/cancel", json={})
+                while True:
+                    _, changes = await anext(messages)
+                    if any(event["kind"] == "cancel" for event in changes.get("events", ())):
+                        break
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(process.wait, WAIT_S) == 0
+
+
+async def test_it_goes_on_without_a_dashboard(home: Path) -> None:
+    hidden = home / "hidden" / "uvicorn"
+    hidden.mkdir(parents=True)
+    (hidden / "__init__.py").write_text("raise ModuleNotFoundError('no', name='uvicorn')", "utf-8")
+    with running(home, PYTHONPATH=str(hidden.parent)) as process:
+        assert (await until(process, "web"))["address"] is None
+        assert (await until(process, "serving"))["address"]
+    with running(home, "--no-web") as process:
+        await until(process, "serving")
+        process.send_signal(signal.SIGTERM)
+        rest, _ = await asyncio.to_thread(process.communicate, timeout=WAIT_S)
+        assert '"kind":"web"' not in rest
 
 
 async def test_its_exec_server_runs_commands_and_a_second_one_is_sent_away(home: Path) -> None:

@@ -52,7 +52,7 @@ LAYERS = [  # lower may not import higher; names on one line may not import each
     {"doctor"},
     {"agents", "handoff"},
     {"dispatch"},
-    {"mcp"},
+    {"mcp", "web"},
     {"commands"},
     {"cli"},
     {"__main__"},

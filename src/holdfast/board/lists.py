@@ -141,16 +141,21 @@ def events(tx: Transaction, slug: str, *, after: int, limit: int) -> list[Event]
     return [row_of(Event, row) for row in tx.all("events_after", board=slug, after=after, most=limit)]
 
 
+def counts(tx: Transaction, slug: str) -> dict[str, int]:
+    """How many tasks there are in each status."""
+    found = {str(row["status"]): int(str(row["count"])) for row in tx.all("board_counts", board=slug)}
+    return {status: found.get(status, 0) for status in Status}
+
+
 def stats(tx: Transaction, slug: str) -> Stats:
-    found = boards.get(tx, slug)
-    counts = {str(row["status"]): int(str(row["count"])) for row in tx.all("board_counts", board=slug)}
+    found, by_status = boards.get(tx, slug), counts(tx, slug)
     [oldest] = tx.all("board_oldest_ready", board=slug)
     since = oldest["since_ms"]
     return Stats(
         board=found,
-        tasks={status: counts.get(status, 0) for status in Status},
-        total=sum(counts.values()),
-        running=counts.get(Status.RUNNING, 0),
+        tasks=by_status,
+        total=sum(by_status.values()),
+        running=by_status[Status.RUNNING],
         oldest_ready_ms=None if since is None else tx.now_ms - int(str(since)),
     )
 

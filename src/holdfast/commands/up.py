@@ -11,7 +11,7 @@ import click
 
 from holdfast.commands.boarding import Verb, json_option, refuse, say, store_option
 from holdfast.commands.hostlimits import chosen, host_options
-from holdfast.errors import Conflict, HoldfastError
+from holdfast.errors import Conflict, HoldfastError, StartupError
 
 if TYPE_CHECKING:
     from holdfast.board.rows import Run
@@ -26,6 +26,16 @@ LISTEN: Final = "ws://127.0.0.1:0"
     "--listen", metavar="URL", default=LISTEN, show_default=True, help="Where the exec server listens."
 )
 @host_options
+@click.option(
+    "--web/--no-web", "with_web", default=True, help="A board in the browser as well [default: yes]."
+)
+@click.option(
+    "--web-port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    metavar="PORT",
+    help="Its port [default: a free one].",
+)
 @click.option("--demo", is_flag=True, help="Also three tasks on a board `demo`, and what becomes of them.")
 @store_option
 @json_option
@@ -35,11 +45,13 @@ def up(
     most: int | None,
     min_free: int | None,
     max_load: float | None,
+    with_web: bool,
+    web_port: int,
     demo: bool,
     address: str,
     as_json: bool,
 ) -> None:
-    """Start all of it here: an exec server, a board, and a dispatcher of sandboxed workers.
+    """Start all of it here: an exec server, a board, a dispatcher of sandboxed workers, and a dashboard.
 
     Ended by a signal it leaves the workers running; the next one takes them over. `holdfast worker list`
     shows them, `holdfast worker stop` ends one. Exit codes are those of `holdfast dispatch`.
@@ -49,16 +61,26 @@ def up(
     log.set_up(style="text", level=os.environ.get("HOLDFAST_LOG_LEVEL", "warning"))
     limits = chosen(min_free, max_load)
     try:
-        asyncio.run(_up(board, listen, most, limits, demo=demo, address=address, as_json=as_json))
+        port = web_port if with_web else None
+        asyncio.run(_up(board, listen, most, limits, port, demo=demo, address=address, as_json=as_json))
     except HoldfastError as exc:
         refuse(exc, as_json=as_json)
 
 
 async def _up(
-    board: str, listen: str, most: int | None, limits: "Limits", *, demo: bool, address: str, as_json: bool
+    board: str,
+    listen: str,
+    most: int | None,
+    limits: "Limits",
+    web_port: int | None,
+    *,
+    demo: bool,
+    address: str,
+    as_json: bool,
 ) -> None:
     from holdfast.agents.book import Book
     from holdfast.board.store import open_store
+    from holdfast.commands.web import dashboard
     from holdfast.dispatch import demo as example
     from holdfast.dispatch import hostload, opening, pressure
     from holdfast.dispatch.dispatcher import Plan
@@ -89,6 +111,9 @@ async def _up(
     def announce(url: str) -> None:
         print_("serving", [f"exec server  {url}", f"  try: CODEX_EXEC_SERVER_URL={url} codex"], address=url)
 
+    def opened(url: str) -> None:
+        print_("web", [f"dashboard    {url}"], address=url)
+
     launchers = sorted(installed(home, os.environ))
     print_(
         "board",
@@ -107,6 +132,11 @@ async def _up(
         asyncio.ensure_future(serve(Options(parse(listen)), announce=announce)),  # ends with a signal
         asyncio.ensure_future(opening.serve(home, address, plan, told=told)),
     ]
+    if web_port is not None:
+        try:
+            jobs.append(asyncio.ensure_future(dashboard(address, home, opened, port=web_port)))
+        except StartupError as exc:
+            print_("web", [f"dashboard    none: {exc}; {exc.remedy}"], address=None)
     shown = asyncio.ensure_future(_show(print_, address, ids))
     done, _ = await asyncio.wait(jobs, return_when=asyncio.FIRST_COMPLETED)
     for job in (*jobs, shown):

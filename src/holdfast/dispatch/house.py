@@ -97,7 +97,7 @@ class House:
         script: str,
         limit_s: float,
     ) -> Wish:
-        """A script confined as the run's worker, but without its keys: what a worker wrote may be run by it."""
+        """A script confined as the run's worker, without its keys: what a worker wrote may be run by it."""
         return msgspec.structs.replace(
             self.wish(run, task, launcher, workspace, script),
             id=f"{worker_of(run.id)}-{name}",

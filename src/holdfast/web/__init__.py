@@ -1,0 +1,1 @@
+"""The board in a browser: a server on loopback, and the page it serves."""

@@ -1,0 +1,243 @@
+"""The dashboard's requests and their answers. Every question goes to the store's own thread."""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeAlias
+from urllib.parse import quote
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from holdfast.board.rows import JsonObject
+from holdfast.board.store import Store
+from holdfast.board.transitions import Move
+from holdfast.dispatch.desk import Desk
+from holdfast.errors import MethodNotFound, NotFound, UsageError
+from holdfast.web import cards, entrance, evidence, looking, replies, verbs
+from holdfast.web.feed import Feed, Stream
+
+log = logging.getLogger(__name__)
+
+Handler: TypeAlias = Callable[["Dashboard", Request], Awaitable[ASGIApp]]
+
+STATIC: Final = Path(__file__).parent / "static"
+TYPES: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Dashboard:
+    """What all requests share."""
+
+    desk: Desk
+    feed: Feed
+    home: Path
+    who: str
+    cut: Callable[[Scope], None]  # ends the connection of a request at once
+    only: tuple[str, ...] = ()  # the boards that are shown; all of them when empty
+    profiles: tuple[str, ...] = ()  # whose workers can be started here, to choose from
+    files: Mapping[str, tuple[bytes, str]] = field(default_factory=dict)
+
+    def board(self, request: Request) -> str:
+        """Raises NotFound for a board that is not shown here."""
+        name = str(request.path_params["board"])
+        if self.only and name not in self.only:
+            raise NotFound(f"there is no board {name[:80]} here", remedy="holdfast board list")
+        return name
+
+    async def task(self, request: Request) -> str:
+        """Likewise for a task."""
+        id = str(request.path_params["id"])
+        if self.only and (await self.desk.ask(lambda store: store.task(id))).board not in self.only:
+            raise NotFound(f"there is no task {id[:80]} here", remedy="holdfast task list")
+        return id
+
+    async def answer(self, look: Callable[[Store], JsonObject], status: int = 200) -> Response:
+        return _json(replies.body(**await self.desk.ask(look)), status)
+
+
+async def _boards(here: Dashboard, _request: Request) -> ASGIApp:
+    def look(store: Store) -> JsonObject:
+        found = [one for one in store.boards() if not here.only or one.slug in here.only]
+        return {"boards": found, "who": here.who, "profiles": here.profiles}
+
+    return await here.answer(look)
+
+
+async def _board(here: Dashboard, request: Request) -> ASGIApp:
+    name = here.board(request)
+    return await here.answer(lambda store: looking.standing(store, name))
+
+
+async def _column(here: Dashboard, request: Request) -> ASGIApp:
+    name, asked = here.board(request), cards.wanted(request.query_params)
+    return await here.answer(lambda store: looking.page(store, name, asked, here.who))
+
+
+async def _cards(here: Dashboard, request: Request) -> ASGIApp:
+    name, asked = here.board(request), cards.wanted(request.query_params)
+    ids = request.query_params.getlist("id")
+    if len(ids) > cards.MAX_CARDS:
+        raise UsageError(f"at most {cards.MAX_CARDS} cards at once")
+    return await here.answer(lambda store: looking.some(store, name, ids, asked, here.who))
+
+
+async def _events(here: Dashboard, request: Request) -> ASGIApp:
+    name, text = here.board(request), request.query_params.get("after", "")
+    if text and not (text.isascii() and text.isdecimal() and len(text) < 19):
+        raise UsageError("`after` is the number of an event")
+    last = (await here.desk.ask(lambda store: looking.board(store, name))).last_seq
+    return Stream(here.feed, name, int(text) if text else None, last, here.cut)
+
+
+async def _create(here: Dashboard, request: Request) -> ASGIApp:
+    name, asked = here.board(request), verbs.read(await _body(request), verbs.Create)
+    new = asked.task()
+    return await here.answer(
+        lambda store: {"task": store.create(name, new, who=here.who, key=asked.key)}, status=201
+    )
+
+
+async def _detail(here: Dashboard, request: Request) -> ASGIApp:
+    id = await here.task(request)
+    return await here.answer(lambda store: looking.detail(store, id))
+
+
+async def _output(here: Dashboard, request: Request) -> ASGIApp:
+    query = request.query_params
+    said = await evidence.output(
+        here.desk, here.home, await here.task(request), query.get("run"), query.get("mark", "")
+    )
+    return _json(replies.body(**said))
+
+
+async def _diff(here: Dashboard, request: Request) -> ASGIApp:
+    found = await evidence.diff(here.desk, await here.task(request), request.query_params.get("run"))
+    return _json(replies.body(**found))
+
+
+async def _file(here: Dashboard, request: Request) -> ASGIApp:
+    id, query = await here.task(request), request.query_params
+    name, run = query.get("name", ""), query.get("run")
+    data = await here.desk.ask(lambda store: store.file(id, run, name))
+    headers = {"content-disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}"}
+    return Response(data, media_type="application/octet-stream", headers=headers)
+
+
+async def _verb(here: Dashboard, request: Request) -> ASGIApp:
+    id, verb, data = await here.task(request), str(request.path_params["verb"]), await _body(request)
+    if verb == "comment":
+        said = verbs.read(data, verbs.Say)
+        return await here.answer(lambda store: {"comment": store.comment(id, said.body, who=here.who)})
+    if verb == "assign":
+        named = verbs.read(data, verbs.Assign)
+        return await here.answer(lambda store: {"task": store.assign(id, named.assignee, who=here.who)})
+    if verb not in verbs.MOVES:
+        raise MethodNotFound(f"a task has no move {verb[:40]}", remedy=f"one of: {', '.join(verbs.MOVES)}")
+    asked = verbs.read(data, verbs.MOVES[Move(verb)])
+
+    def move(store: Store) -> JsonObject:
+        words = verbs.words(asked, store.now_ms())
+        return {"task": store.move(id, Move(verb), who=here.who, **words)}  # type: ignore[arg-type]  # by VERBS
+
+    return await here.answer(move)
+
+
+async def _page(here: Dashboard, request: Request) -> ASGIApp:
+    name = str(request.path_params.get("name", "index.html"))
+    if name not in here.files:
+        raise NotFound("there is no such page")
+    data, kind = here.files[name]
+    return Response(data, headers={"content-type": kind})
+
+
+ROUTES: Final[tuple[tuple[str, str, Handler], ...]] = (
+    ("GET", "/", _page),
+    ("GET", "/static/{name}", _page),
+    ("GET", "/api/boards", _boards),
+    ("GET", "/api/boards/{board}", _board),
+    ("GET", "/api/boards/{board}/tasks", _column),
+    ("POST", "/api/boards/{board}/tasks", _create),
+    ("GET", "/api/boards/{board}/cards", _cards),
+    ("GET", "/api/boards/{board}/events", _events),
+    ("GET", "/api/tasks/{id}", _detail),
+    ("GET", "/api/tasks/{id}/output", _output),
+    ("GET", "/api/tasks/{id}/diff", _diff),
+    ("GET", "/api/tasks/{id}/file", _file),
+    ("POST", "/api/tasks/{id}/{verb}", _verb),
+)
+
+
+def application(here: Dashboard, token: str) -> ASGIApp:
+    """Everything behind the entrance."""
+    routes = [Route(path, _answered(here, handler), methods=[method]) for method, path, handler in ROUTES]
+    return _Gate(Starlette(routes=routes, exception_handlers={HTTPException: _no_route}), token)
+
+
+def pages() -> dict[str, tuple[bytes, str]]:
+    """What the page consists of, read once: no request touches the disk."""
+    found = (path for path in STATIC.iterdir() if path.suffix in TYPES)
+    return {path.name: (path.read_bytes(), TYPES[path.suffix]) for path in found}
+
+
+class _Gate:
+    """Answers what may not come in, and gives every answer its headers."""
+
+    def __init__(self, app: ASGIApp, token: str) -> None:
+        self._app, self._token = app, token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                kept = list(message.get("headers", ()))
+                message["headers"] = kept + [(n.encode(), v.encode()) for n, v in entrance.HEADERS]
+            await send(message)
+
+        heads = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
+        refused = entrance.refusal(scope["path"], heads, self._token)
+        app = self._app if refused is None else _json(replies.fault(refused.error), refused.status)
+        await app(scope, receive, with_headers)
+
+
+def _answered(here: Dashboard, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+    async def called(request: Request) -> Response:
+        try:
+            return await handler(here, request)  # type: ignore[return-value]  # Starlette calls whatever it is
+        except ClientDisconnect:
+            return Response(status_code=400)  # nobody reads it
+        except Exception as exc:
+            status = replies.status(exc)
+            if status == 500:
+                log.exception("a request of the dashboard failed")
+            return _json(replies.fault(exc), status)
+
+    return called
+
+
+async def _no_route(_request: Request, exc: Exception) -> Response:
+    status = exc.status_code if isinstance(exc, HTTPException) else 500
+    return _json(replies.fault(MethodNotFound("there is nothing of that name to ask for")), status)
+
+
+async def _body(request: Request) -> bytes:
+    """Raises UsageError when it is too long, before all of it has come in."""
+    data = bytearray()
+    async for chunk in request.stream():
+        data += chunk
+        if len(data) > verbs.MAX_BODY:
+            raise UsageError(f"the body of a request has at most {verbs.MAX_BODY} bytes")
+    return bytes(data)
+
+
+def _json(data: bytes, status: int = 200) -> Response:
+    return Response(data, status, media_type="application/json")

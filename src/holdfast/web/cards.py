@@ -1,0 +1,97 @@
+"""What a column shows of a task, and which tasks it shows. Pure module."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from holdfast.board.rows import Run, Task
+from holdfast.board.transitions import Status
+from holdfast.errors import UsageError
+
+MAX_LINE: Final = 240  # characters of what a card says below its title: a page of cards stays below 100 KiB
+MAX_CARDS: Final = 100  # of one answer; whoever scrolls further asks again
+MAX_SEARCH: Final = 200  # characters: each is compared with every task of a column
+
+
+class Card(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    title: str
+    assignee: str
+    status: Status
+    priority: int
+    created_ms: int
+    status_ms: int
+    attempts: int
+    max_attempts: int
+    open_parents: int
+    waiting_for: str
+    version: int
+    line: str  # its question, its result, what its worker says it does, or why it waits
+    beat_ms: int | None = None  # when its worker was last heard of
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What a column is filtered by."""
+
+    status: Status | None = None
+    assignee: str | None = None
+    search: str | None = None
+    mine: bool = False  # only what this person is asked for, or nobody in particular
+    limit: int = 50
+    cursor: str | None = None
+
+
+def wanted(query: Mapping[str, str]) -> Wanted:
+    """A query as a filter; what is empty counts as not given.
+
+    Raises:
+        UsageError: a value makes no sense.
+    """
+    given = {name: value for name, value in query.items() if value and name in Wanted.__struct_fields__}
+    try:
+        asked = msgspec.convert(given, Wanted, strict=False)
+    except msgspec.ValidationError as exc:
+        raise UsageError(f"the query makes no sense: {exc}") from None
+    if not 0 < asked.limit <= MAX_CARDS:
+        raise UsageError(f"a page has 1 to {MAX_CARDS} cards")
+    if len(asked.search or "") > MAX_SEARCH:
+        raise UsageError(f"a search has at most {MAX_SEARCH} characters")
+    return asked
+
+
+def matches(task: Task, asked: Wanted, who: str) -> bool:
+    """Would the task be on a page that was asked for so? Text is compared as the store does it."""
+    if asked.status is not None and task.status is not asked.status:
+        return False
+    if asked.assignee is not None and task.assignee != asked.assignee:
+        return False
+    if asked.mine and task.waiting_for not in ("", who):
+        return False
+    text = _folded(asked.search or "")
+    return text in _folded(task.title) or text in _folded(task.body)
+
+
+def card(task: Task, why: str, run: Run | None) -> Card:
+    """`run` is the one that holds it."""
+    match task.status:
+        case Status.WAITING_HUMAN:
+            line = task.question or why
+        case Status.DONE:
+            line = task.result or ""
+        case Status.RUNNING:
+            line = run.note if run else ""
+        case Status.FAILED | Status.CANCELLED | Status.ARCHIVED:
+            line = task.reason
+        case _:
+            line = why
+    return Card(
+        **{name: getattr(task, name) for name in Card.__struct_fields__ if hasattr(task, name)},
+        line=" ".join(line[:MAX_LINE].split()),
+        beat_ms=run.heartbeat_ms if run else None,
+    )
+
+
+def _folded(text: str) -> str:
+    return re.sub("[A-Z]", lambda letter: letter[0].lower(), text)

@@ -1,0 +1,106 @@
+"""Who may ask the dashboard, decided from the head of a request. Pure module.
+
+The page itself is no secret; everything below `/api/` wants the token of this start, which reaches the page
+in the fragment of the printed address, and so neither a log nor a referrer. A name that somebody else's DNS
+points at loopback is refused (`Host`), and so is a page of another origin (`Origin`).
+"""
+
+import hmac
+import ipaddress
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from holdfast.errors import HoldfastError, PeerRefused, StartupError, TokenRefused
+
+API: Final = "/api/"
+_AUTHORITY: Final = re.compile(r"(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9.-]{1,255})(?::[0-9]{1,5})?")
+_BEARER: Final = "Bearer "
+
+CONTENT_POLICY: Final = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
+    )
+)
+HEADERS: Final = (  # of every answer
+    ("content-security-policy", CONTENT_POLICY),
+    ("x-content-type-options", "nosniff"),
+    ("x-frame-options", "DENY"),
+    ("referrer-policy", "no-referrer"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cross-origin-resource-policy", "same-origin"),
+    ("cache-control", "no-store"),
+)
+
+
+class Refusal(NamedTuple):
+    """Why a request is not answered."""
+
+    status: int
+    error: HoldfastError
+
+
+def refusal(path: str, headers: Sequence[tuple[str, str]], token: str) -> Refusal | None:
+    """None when the request may be answered. Names of headers are in small letters."""
+    host = _only("host", headers)
+    if host is None or not is_loopback(host):
+        return Refusal(403, PeerRefused("the dashboard answers only to names of this machine"))
+    origins = [value for name, value in headers if name == "origin"]
+    if any(origin.lower() != f"http://{host.lower()}" for origin in origins):
+        return Refusal(403, PeerRefused("a page of another origin may not ask"))
+    if path.startswith(API) and not is_known(_only("authorization", headers), token):
+        remedy = "open the address that `holdfast web` or `holdfast up` printed"
+        return Refusal(401, TokenRefused("the token is missing, or not of this start", remedy=remedy))
+    return None
+
+
+def is_loopback(authority: str) -> bool:
+    """Does the value of a Host header name this machine, and could nobody else have named it so?"""
+    found = _AUTHORITY.fullmatch(authority)
+    if found is None:
+        return False
+    name = found[1].strip("[]").lower()
+    return name == "localhost" or _is_loopback_ip(name)
+
+
+def is_known(authorization: str | None, token: str) -> bool:
+    """Compared in constant time."""
+    given = (authorization or "").removeprefix(_BEARER)
+    known = hmac.compare_digest(given.encode("utf-8", "surrogateescape"), token.encode())
+    return known and (authorization or "").startswith(_BEARER)
+
+
+def check_host(host: str) -> str:
+    """The address to listen on.
+
+    Raises:
+        StartupError: others could reach it.
+    """
+    if not _is_loopback_ip(host):
+        raise StartupError(
+            f"the dashboard listens on loopback only, not on {host}",
+            remedy="forward its port: ssh -L 8080:127.0.0.1:PORT this-machine",
+        )
+    return host
+
+
+def _is_loopback_ip(text: str) -> bool:
+    try:
+        return ipaddress.ip_address(text).is_loopback
+    except ValueError:
+        return False
+
+
+def _only(name: str, headers: Sequence[tuple[str, str]]) -> str | None:
+    """The value of a header that is there once."""
+    found = [value for given, value in headers if given == name]
+    return found[0] if len(found) == 1 else None

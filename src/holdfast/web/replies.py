@@ -1,0 +1,25 @@
+"""Answers as JSON, with the schema version that `--json` has. Pure module."""
+
+from typing import Final
+
+import msgspec
+
+from holdfast.errors import HoldfastError, face
+
+SCHEMA: Final = 1
+
+
+def body(**members: object) -> bytes:
+    return msgspec.json.encode({"schemaVersion": SCHEMA, **members})
+
+
+def fault(exc: BaseException) -> bytes:
+    """What went wrong; of an error that is not ours nothing is told."""
+    if not isinstance(exc, HoldfastError):
+        return body(error={"code": "Internal", "message": "something went wrong here", "remedy": None})
+    return body(error={"code": type(exc).__name__, "message": str(exc), "remedy": exc.remedy})
+
+
+def status(exc: BaseException) -> int:
+    """The HTTP status of an error."""
+    return face(exc).http

@@ -1,0 +1,133 @@
+"""The dashboard's listener: on loopback, on a port of its own, with a token for each start."""
+
+import asyncio
+import contextlib
+import secrets
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from holdfast.dispatch.desk import Desk
+from holdfast.errors import StartupError
+from holdfast.web import entrance, looking
+from holdfast.web.app import Dashboard, application, pages
+from holdfast.web.feed import SLOW_S, Feed
+
+MAX_CONNECTIONS: Final = 200  # at once: a page has one stream and a few requests
+END_S: Final = 2  # for answers that are under way when it ends
+UNSENT: Final = 128 * 1024  # bytes the kernel holds for a page that does not read
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What is shown, to whom, and where."""
+
+    address: str  # of the store
+    home: Path
+    who: str
+    boards: tuple[str, ...] = ()  # all of them when empty
+    profiles: tuple[str, ...] = ()
+    host: str = "127.0.0.1"
+    port: int = 0
+    slow_s: float = SLOW_S
+
+
+async def serve(options: Options, announce: Callable[[str], None]) -> None:
+    """Serve until cancelled. `announce` gets the address to open, with its token.
+
+    Raises:
+        StartupError: others could reach that address, or it is taken.
+        NotFound: there is no such store, or no such board.
+    """
+    files = await asyncio.to_thread(pages)
+    with _listening(options.host, options.port) as listener:
+        async with Desk.open(options.address) as desk:
+            for board in options.boards:
+                await desk.ask(lambda store, board=board: looking.board(store, board))  # type: ignore[misc]  # is it there?
+
+            async def answering(scope: Scope, receive: Receive, send: Send) -> None:
+                await app(scope, receive, send)
+
+            server = _Server(answering)
+            feed = Feed(desk, slow_s=options.slow_s)
+            token = secrets.token_urlsafe(32)
+            here = Dashboard(
+                *(desk, feed, options.home, options.who, server.cut, options.boards, options.profiles),
+                files=files,
+            )
+            app = application(here, token)
+            await _run(server, feed, listener, lambda: announce(_url(listener, token)))
+
+
+async def _run(server: "_Server", feed: Feed, listener: socket.socket, ready: Callable[[], None]) -> None:
+    hearing = asyncio.ensure_future(feed.hear())
+    serving = asyncio.ensure_future(server.serve(sockets=[listener]))
+    try:
+        ready()  # the socket listens already: who comes now waits a moment
+        await asyncio.wait({hearing, serving}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        hearing.cancel()
+        feed.close()
+        server.should_exit = True
+        await asyncio.gather(hearing, serving, return_exceptions=True)
+        server.cut_all()
+
+
+class _Server(uvicorn.Server):
+    """Without signals of its own: whoever started it has some."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app=app,
+                http="h11",
+                ws="none",
+                lifespan="off",
+                interface="asgi3",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                limit_concurrency=MAX_CONNECTIONS,
+                timeout_graceful_shutdown=END_S,
+            )
+        )
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    def cut(self, scope: Scope) -> None:
+        """End the connection of a request at once, whatever it has not taken."""
+        for one in list(self.server_state.connections):
+            if getattr(one, "client", None) == scope["client"]:
+                one.transport.abort()
+
+    def cut_all(self) -> None:
+        for one in list(self.server_state.connections):
+            one.transport.abort()
+
+
+@contextlib.contextmanager
+def _listening(host: str, port: int) -> Iterator[socket.socket]:
+    family = socket.AF_INET6 if ":" in entrance.check_host(host) else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNSENT)
+        try:
+            listener.bind((host, port))
+            listener.listen(MAX_CONNECTIONS)
+        except OSError as exc:
+            raise StartupError(f"cannot listen on {host}:{port}: {exc.strerror}") from None
+        yield listener
+
+
+def _url(listener: socket.socket, token: str) -> str:
+    host, port = listener.getsockname()[:2]
+    name = f"[{host}]" if ":" in host else host
+    return f"http://{name}:{port}/#token={token}"

@@ -1,0 +1,65 @@
+// Requests with the token of this start, which came in the fragment of the address and goes nowhere else.
+
+const KEPT = "holdfast-token";
+
+/** Take the token out of the address, so that it is in no bookmark and on no screen. */
+export function takeToken() {
+  const given = new URLSearchParams(location.hash.slice(1));
+  const token = given.get("token");
+  if (!token) return;
+  sessionStorage.setItem(KEPT, token);
+  given.delete("token");
+  history.replaceState(null, "", given.size ? `#${given}` : location.pathname);
+}
+
+export const authorization = () => ({ Authorization: `Bearer ${sessionStorage.getItem(KEPT) ?? ""}` });
+
+export class Refused extends Error {
+  constructor(status, error) {
+    super(error?.message ?? `the server answered ${status}`);
+    this.status = status;
+    this.code = error?.code ?? "";
+    this.remedy = error?.remedy ?? "";
+  }
+}
+
+export function path(...parts) {
+  return `/api/${parts.map(encodeURIComponent).join("/")}`;
+}
+
+/** A query without what is empty; a list is repeated. */
+export function query(values) {
+  const asked = new URLSearchParams();
+  for (const [name, value] of Object.entries(values)) {
+    for (const one of Array.isArray(value) ? value : [value]) {
+      if (one !== "" && one !== null && one !== undefined && one !== false) asked.append(name, one);
+    }
+  }
+  return asked.size ? `?${asked}` : "";
+}
+
+async function answered(response) {
+  const answer = await response.json().catch(() => ({}));
+  if (!response.ok) throw new Refused(response.status, answer.error);
+  return answer;
+}
+
+export async function get(where, values = {}, signal = undefined) {
+  return answered(await fetch(where + query(values), { headers: authorization(), signal }));
+}
+
+export async function post(where, body) {
+  const headers = { ...authorization(), "Content-Type": "application/json" };
+  return answered(await fetch(where, { method: "POST", headers, body: JSON.stringify(body) }));
+}
+
+/** Save a file of a task or of a run under its own name. */
+export async function save(where, values, name) {
+  const response = await fetch(where + query(values), { headers: authorization() });
+  if (!response.ok) await answered(response);
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(await response.blob());
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+}

@@ -1,0 +1,99 @@
+"""What a column shows."""
+
+import msgspec
+import pytest
+
+from holdfast.board.rows import Run, Task
+from holdfast.board.transitions import Status
+from holdfast.errors import UsageError
+from holdfast.web.cards import MAX_CARDS, MAX_LINE, MAX_SEARCH, Wanted, card, matches, wanted
+
+TASK = msgspec.convert(
+    {
+        **dict.fromkeys(("created_ms", "status_ms", "open_parents", "generation", "attempts", "version"), 1),
+        **dict.fromkeys(("ended_ms", "run_id", "wake_ms", "question", "result", "created_by_run"), None),
+        **{"id": "t", "board": "b", "title": "Fix IT", "body": "quickly", "assignee": "codex"},
+        **{"status": "ready", "priority": 0, "created_by": "me", "max_attempts": 3, "options": []},
+        **{"waiting_for": "", "reason": "r"},
+    },
+    Task,
+)
+RUN = msgspec.convert(
+    {
+        **dict.fromkeys(("generation", "lease_until_ms", "started_ms"), 1),
+        **dict.fromkeys(("ended_ms", "outcome", "failure", "summary", "error"), None),
+        **dict.fromkeys(("worker", "host", "profile", "board", "id", "task_id"), "x"),
+        **{"heartbeat_ms": 7, "note": "reading", "metadata": {}},
+    },
+    Run,
+)
+
+
+def changed(**members: object) -> Task:
+    return msgspec.structs.replace(TASK, **members)
+
+
+def test_a_query_becomes_a_filter_and_what_is_empty_or_unknown_does_not_count() -> None:
+    query = {"status": "ready", "search": "", "mine": "true", "limit": "7", "cursor": "1.t", "other": "x"}
+    assert wanted(query) == Wanted(status=Status.READY, mine=True, limit=7, cursor="1.t")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        *({"status": "nowhere"}, {"limit": "0"}, {"limit": str(MAX_CARDS + 1)}, {"limit": "many"}),
+        *({"mine": "perhaps"}, {"search": "x" * (MAX_SEARCH + 1)}),
+    ],
+)
+def test_a_query_that_makes_no_sense_is_refused(query: dict[str, str]) -> None:
+    with pytest.raises(UsageError):
+        wanted(query)
+
+
+@pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        (Wanted(), True),
+        (Wanted(status=Status.READY, assignee="codex", search="fix"), True),
+        (Wanted(search="QUICK"), True),
+        (Wanted(search="slow"), False),
+        (Wanted(status=Status.DONE), False),
+        (Wanted(assignee="claude"), False),
+    ],
+)
+def test_a_card_is_shown_where_all_filters_let_it(asked: Wanted, shown: bool) -> None:
+    assert matches(TASK, asked, "anna") is shown
+
+
+@pytest.mark.parametrize(("name", "shown"), [("", True), ("anna", True), ("ben", False)])
+def test_what_somebody_else_is_asked_for_does_not_wait_on_me(name: str, shown: bool) -> None:
+    assert matches(changed(waiting_for=name), Wanted(mine=True), "anna") is shown
+    assert matches(changed(waiting_for=name), Wanted(), "anna")
+
+
+@pytest.mark.parametrize(
+    ("task", "line"),
+    [
+        (TASK, "why"),
+        (changed(status=Status.WAITING_HUMAN, question="which\n one?"), "which one?"),
+        (changed(status=Status.WAITING_HUMAN), "why"),
+        (changed(status=Status.DONE, result="it is there"), "it is there"),
+        (changed(status=Status.DONE), ""),
+        (changed(status=Status.FAILED), "r"),
+        (changed(status=Status.CANCELLED), "r"),
+    ],
+)
+def test_a_card_says_what_matters_in_its_column(task: Task, line: str) -> None:
+    assert card(task, "why", None).line == line
+
+
+def test_a_running_card_says_what_its_worker_says_and_when() -> None:
+    shown = card(changed(status=Status.RUNNING), "is running", RUN)
+    assert (shown.line, shown.beat_ms) == ("reading", 7)
+    assert card(changed(status=Status.RUNNING), "is running", None).line == ""
+
+
+def test_what_a_card_says_is_bounded() -> None:
+    shown = card(changed(status=Status.DONE, result="x" * 100_000), "", None)
+    assert len(shown.line) == MAX_LINE
+    assert not hasattr(shown, "body")
