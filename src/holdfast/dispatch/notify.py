@@ -9,6 +9,7 @@ import contextlib
 import logging
 import os
 import signal
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -100,20 +101,23 @@ class Notifier:
     async def _delivered(self, waiting: Waiting) -> bool:
         said = msgspec.json.encode({"schemaVersion": SCHEMA, **msgspec.to_builtins(waiting)}) + b"\n"
         try:
-            process = await asyncio.create_subprocess_exec(
-                *self._argv,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.DEVNULL,
-                stderr=asyncio.subprocess.DEVNULL,
-                env=self._environ,
-                start_new_session=True,
-            )
+            with tempfile.TemporaryFile() as file:  # not a pipe: the program may end without reading
+                file.write(said)
+                file.seek(0)
+                process = await asyncio.create_subprocess_exec(
+                    *self._argv,
+                    stdin=file,
+                    stdout=asyncio.subprocess.DEVNULL,
+                    stderr=asyncio.subprocess.DEVNULL,
+                    env=self._environ,
+                    start_new_session=True,
+                )
         except OSError as exc:
             log.warning("the program for reminders does not start", extra={"missing": exc.strerror})
             return False
         try:
             async with asyncio.timeout(PROGRAM_S):
-                await process.communicate(said)
+                await process.wait()
         except TimeoutError:
             log.warning("the program for reminders takes too long", extra={"task_id": waiting.task})
         finally:
