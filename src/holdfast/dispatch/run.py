@@ -18,9 +18,9 @@ import msgspec
 
 from holdfast.agents.launching import Wish
 from holdfast.board.retry import Failure
-from holdfast.board.rows import MAX_FILE, Detail, Run, Task
+from holdfast.board.rows import MAX_FILE, Detail, Run
 from holdfast.board.store import Store
-from holdfast.dispatch import changes, errands, manifest, outcome, prompts, workspace
+from holdfast.dispatch import changes, errands, manifest, outcome, places, prompts, workspace
 from holdfast.dispatch.fleet import Report
 from holdfast.dispatch.house import House, worker_of
 from holdfast.dispatch.launchers import Launcher
@@ -89,7 +89,7 @@ class Attendance:
             report = await house.fleet.stop(self._worker, grace_s=0.0)
             await self._finish(report, detail, launcher, workspace.known(house.home, detail.task))
         if launcher is not None and launcher.teardown and self.place.is_dir():
-            await self._torn_down(detail.task, launcher, self.place)
+            await errands.tear_down(house, self.run, detail.task, launcher, self.place)
         self._unmark()
 
     def ingest(self, store: Store) -> int:
@@ -134,8 +134,8 @@ class Attendance:
         task, run, house = detail.task, self.run, self.house
         prompt = self._prompt(detail, launcher)
         space = await asyncio.to_thread(workspace.prepare, house.home, task, launcher.copy)
+        await places.enter(house, run, space, self.over)
         await asyncio.to_thread(self._mark, space)
-        await house.desk.ask(lambda store: store.set_run(run.ref, workspace=str(space.path)))
         await asyncio.to_thread(outbox.lay_out, space.path, house.grant(run, launcher, space.path))
         await asyncio.to_thread(workspace.put, space.path, task.body.encode(), Path(prompts.FILE).name)
         for name in [file.name for file in detail.files]:
@@ -214,6 +214,7 @@ class Attendance:
                 break
         run = await house.desk.ask(lambda store: store.run(self.run.id))
         changed = await self._changes(space)
+        await places.verify(house, run, space)
         said = await house.fleet.output(self._worker, MAX_OUTPUT)
         end = _end(report)
         judged: Outcome | None = None
@@ -259,15 +260,6 @@ class Attendance:
             return msgspec.json.decode((marks(self.house.home) / self.run.id).read_bytes(), type=Mark)
         except (OSError, msgspec.MsgspecError):
             return Mark(self.run.id)
-
-    async def _torn_down(self, task: Task, launcher: Launcher, place: Path) -> None:
-        """However it ends, it changes nothing about the run."""
-        if task.report_only:
-            return
-        try:
-            await errands.run_script(self.house, self.run, task, launcher, place, "teardown", asyncio.Event())
-        except (UsageError, NotFound, OperationFailed) as exc:
-            log.warning("a teardown failed", extra={"run_id": self.run.id, "missing": str(exc)[:200]})
 
     async def _tell(self, judged: Outcome) -> None:
         ref = self.run.ref

@@ -265,3 +265,8 @@ SELECT name FROM names WHERE name IS NOT NULL LIMIT :most;
 SELECT id, priority, created_ms FROM tasks
 WHERE board = :board AND status = 'ready' AND assignee = :assignee AND pool = :pool
 ORDER BY priority DESC, created_ms, id LIMIT 1 LOCK FREE ROWS;
+
+-- name: place_taken
+SELECT id, host FROM runs WHERE board IN (SELECT slug FROM boards) AND outcome IS NULL
+    AND workspace = :workspace AND host <> :host
+ORDER BY started_ms, id LIMIT 1;
