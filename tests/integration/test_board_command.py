@@ -137,7 +137,7 @@ def test_a_board_stands_still_and_is_put_away(sqlite_board: Board) -> None:
     sqlite_board.answer("board", "create", "b")
     sqlite_board.answer("board", "cap", "b", "2")
     sqlite_board.answer("board", "cap", "b", "1", "--profile", "coder", "--host", "h", code=2)
-    assert sqlite_board.answer("board", "cap", "b", "3", "--pool", "gpu")["capacity"]["pools"] == {"gpu": 3}
+    sqlite_board.answer("board", "cap", "b", "3", "--pool", "gpu")
     capped = sqlite_board.answer("board", "cap", "b", "1", "--profile", "coder")["capacity"]
     assert capped == {"board": 2, "profiles": {"coder": 1}, "hosts": {}, "pools": {"gpu": 3}}
     task = str(sqlite_board.task("create", "x", "--board", "b", "--assignee", "coder")["id"])
