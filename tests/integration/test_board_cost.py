@@ -87,6 +87,16 @@ def drained(store: Store) -> Callable[[], object]:
     return claim
 
 
+def occupy(store: Store) -> Callable[[], object]:
+    """After many runs that are over, one of them in the same place."""
+    for _ in range(store.stats("b").total // 20):
+        _, over = claimed(store, made(store, priority=99).id)
+        store.occupy(over.ref, "/srv/p")
+        store.complete(over.ref, "e", "ok")
+    _, run = claimed(store, made(store, priority=99).id)
+    return lambda: store.occupy(run.ref, "/srv/p")
+
+
 VERBS: dict[str, Callable[[Store], Callable[[], object]]] = {
     "create": lambda store: lambda: made(store),
     "create with a key": lambda store: lambda: store.create("b", NewTask(title="x"), key="k"),
@@ -97,6 +107,7 @@ VERBS: dict[str, Callable[[Store], Callable[[], object]]] = {
     "claim past a drained pool": drained,
     "attach": lambda store: (lambda name: lambda: store.attach(name, "a", b"1"))(made(store).id),
     "room": lambda store: lambda: store.room("b", ["x", "y"], "h"),
+    "occupy": occupy,
     "complete": complete,
     "first page": lambda store: lambda: store.page("b"),
     "page of a status": lambda store: lambda: store.page("b", status=Status.TODO),

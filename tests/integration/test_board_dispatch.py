@@ -13,6 +13,7 @@ from holdfast.board.rows import (
     Edit,
     NewTask,
     ParentResult,
+    RunRef,
     WorkspaceKind,
 )
 from holdfast.board.store import Store
@@ -441,3 +442,50 @@ def test_a_run_that_lost_its_task_neither_sees_nor_changes_it(store: Store, verb
         verbs[verb]()
     assert store.attachments(task.id) == []
     assert len(store.show(child.id).parents) == 1
+
+
+# --- what a run is in, and what it says that it made
+
+
+def test_one_run_at_a_time_is_in_a_directory_whatever_the_host_and_the_board(store: Store) -> None:
+    store.create_board("other")
+    _, mine = claimed(store, made(store).id)
+    store.create("other", NewTask(title="x", assignee="coder"))
+    won = store.claim("other", worker="w", host="elsewhere")
+    assert won is not None
+    theirs = won[1]
+    assert store.occupy(mine.ref, "/srv/p").workspace == "/srv/p"
+    assert store.occupy(mine.ref, "/srv/p").workspace == "/srv/p"
+    with pytest.raises(Conflict):
+        store.occupy(theirs.ref, "/srv/p")
+    assert store.run(theirs.id).workspace == ""
+    assert store.occupy(theirs.ref, "/srv/q").workspace == "/srv/q"
+    _, next_ = claimed(store, made(store).id)
+    assert store.occupy(next_.ref, "/srv/p").workspace == "/srv/p"  # its own dispatcher sees to that
+    store.complete(mine.ref, "e", "ok")
+    store.complete(next_.ref, "e", "ok")
+    assert store.occupy(theirs.ref, "/srv/p").workspace == "/srv/p"
+
+
+def test_what_a_run_did_not_make_is_written_down_once_and_its_answer_stands(store: Store) -> None:
+    foreign = made(store, "somebody else's")
+    task, run = claimed(store, made(store).id)
+    own = store.create_child(run.ref, "c", NewTask(title="left to do"))
+    metadata: dict[str, object] = {"created_cards": [own.id, foreign.id, "t_nowhere", 7], "artifacts": "x"}
+    assert store.complete(run.ref, "e", "ok", metadata=metadata).status is Status.DONE
+    for _ in range(2):
+        found = store.verify(run.ref, ["gone.txt"])
+        assert (found.cards, found.files) == ([foreign.id, "t_nowhere"], ["gone.txt"])
+    [event] = [event for event in store.show(task.id).events if event.kind == "claims_unverified"]
+    assert (event.run_id, event.payload) == (run.id, {"cards": found.cards, "files": found.files})
+    assert store.task(task.id).status is Status.DONE
+    with pytest.raises(StaleRun):
+        store.verify(RunRef(run.id, run.generation + 1), [])
+
+
+def test_a_run_whose_claims_are_so_gets_no_event(store: Store) -> None:
+    task, run = claimed(store, made(store).id)
+    own = store.create_child(run.ref, "c", NewTask(title="left to do"))
+    store.complete(run.ref, "e", "ok", metadata={"created_cards": [own.id], "artifacts": ["a"]})
+    store.verify(run.ref, [])
+    assert "claims_unverified" not in {event.kind for event in store.show(task.id).events}

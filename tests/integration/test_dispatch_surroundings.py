@@ -2,6 +2,8 @@
 
 import json
 import os
+import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -178,4 +180,58 @@ async def test_a_run_that_is_cancelled_during_its_setup_ends_with_it(yard: Yard)
         yard.store.move(task.id, Move.CANCEL)
         await yard.gone(task)
     assert not (place / "started").exists()
+    assert yard.store.task(task.id).status is Status.CANCELLED
+
+
+# --- what a run says, and where it is
+
+
+async def test_files_and_tasks_that_a_worker_claims_are_looked_for(yard: Yard, tmp_path: Path) -> None:
+    (tmp_path / "outside").touch()
+    names = ["made.txt", "sub", "link", "gone.txt", "../x", str(tmp_path / "outside"), "away", "/etc/passwd"]
+    metadata = json.dumps({"artifacts": names, "created_cards": ["t_nowhere"]})
+    yard.launcher("agent", agent="shell", prompt="{body}", network=False)
+    report = shlex.join(
+        [sys.executable, "-m", "holdfast", "handoff", "complete", "ok", "--metadata", metadata]
+    )
+    body = f"mkdir sub; touch made.txt; ln -s made.txt link; ln -s {tmp_path} away; {report}"
+    task = yard.create(body, assignee="agent")
+    async with yard.dispatching(once=True) as serving:
+        await yard.over(serving)
+    assert yard.store.task(task.id).status is Status.DONE
+    assert yard.told("claims_unverified") == {task.id: {"cards": ["t_nowhere"], "files": names[3:]}}
+
+
+async def test_a_directory_that_another_host_works_in_is_waited_for(yard: Yard) -> None:
+    place = {"workspace_kind": "dir", "workspace": str(yard.user)}
+    theirs = yard.store.claim("b", worker="w", host="elsewhere", task=yard.create("true", **place).id)
+    assert theirs is not None
+    yard.store.occupy(theirs[1].ref, str(yard.user))
+    task = yard.create("touch been", **place)
+    async with yard.dispatching():
+        await yard.until(task, Status.RUNNING)
+        [run] = yard.store.runs(task.id)
+        await yard.when(lambda: theirs[1].id in yard.store.run(run.id).note)
+        assert not (yard.user / "been").exists()
+        assert not (yard.user / ".holdfast").exists()
+        yard.store.complete(theirs[1].ref, "e", "ok")
+        await yard.until(task, Status.DONE)
+    assert yard.store.run(run.id).note == ""
+    assert (yard.user / "been").exists()
+
+
+async def test_a_run_that_is_cancelled_while_it_waits_for_a_directory_leaves_it_alone(yard: Yard) -> None:
+    place = {"workspace_kind": "dir", "workspace": str(yard.user)}
+    theirs = yard.store.claim("b", worker="w", host="elsewhere", task=yard.create("true", **place).id)
+    assert theirs is not None
+    yard.store.occupy(theirs[1].ref, str(yard.user))
+    task = yard.create("touch been", **place)
+    async with yard.dispatching():
+        await yard.until(task, Status.RUNNING)
+        yard.store.move(task.id, Move.CANCEL)
+        after = yard.create("true")
+        await yard.until(after, Status.DONE)
+    async with yard.dispatching(drain=True) as serving:
+        await yard.over(serving)
+    assert not (yard.user / ".holdfast").exists()
     assert yard.store.task(task.id).status is Status.CANCELLED

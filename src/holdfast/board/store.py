@@ -8,7 +8,20 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-from holdfast.board import boards, claims, files, inbox, liveness, messages, reviews, runs, tasks, usage
+from holdfast.board import (
+    boards,
+    claims,
+    files,
+    inbox,
+    liveness,
+    messages,
+    places,
+    reviews,
+    runs,
+    tasks,
+    unverified,
+    usage,
+)
 from holdfast.board.budget import Used
 from holdfast.board.database import Clock
 from holdfast.board.ledger import locked
@@ -18,6 +31,7 @@ from holdfast.board.reviews import Check, Review
 from holdfast.board.rows import Board, Comment, Edit, File, JsonObject, Message, NewTask, Run, RunRef, Task
 from holdfast.board.runs import Refusal, Report
 from holdfast.board.transitions import Move
+from holdfast.board.unverified import Unverified
 from holdfast.errors import StaleRun, Unreachable
 
 LEASE_MS: Final = 60_000  # unless the claim says otherwise; heartbeats come several times in that time
@@ -196,6 +210,18 @@ class Store(Reader):
         return self.database.write(
             lambda tx: runs.set_run(tx, ref, workspace=workspace, session=session, metadata=metadata)
         )
+
+    def occupy(self, ref: RunRef, path: str) -> Run:
+        """As `set_run` with a directory that others may work in, too.
+
+        Raises:
+            Conflict: a run of another host is in it; to be asked again.
+        """
+        return self.database.write(lambda tx: places.occupy(tx, ref, path))
+
+    def verify(self, ref: RunRef, missing: Sequence[str]) -> Unverified:
+        """Write down what a run said at its end that is not so; `missing` are the files among that."""
+        return self.database.write(lambda tx: unverified.record(tx, ref, missing))
 
     def keep(self, run: str, name: str, data: bytes) -> File:
         """Something of a run, also after its end; the same name again replaces it."""

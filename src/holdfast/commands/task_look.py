@@ -152,6 +152,13 @@ def _shown(detail: "Detail") -> dict[str, object]:
     ]
     text += [f"  file {file.name}  {file.size} bytes  by {file.author}" for file in detail.files]
     text += [run_line(run) for run in detail.runs]
+    text += [
+        f"  run {event.run_id} says what is not so: {name} {', '.join(map(str, names))}"
+        for event in detail.events
+        if event.kind == "claims_unverified"
+        for name, names in event.payload.items()
+        if isinstance(names, list) and names
+    ]
     return {"detail": shown(detail), "text": text}
 
 

@@ -5,6 +5,7 @@ started before, and none runs twice for one run.
 """
 
 import asyncio
+import logging
 from pathlib import Path
 from typing import Final, Literal
 
@@ -12,7 +13,9 @@ from holdfast.agents.sdk import ENDED
 from holdfast.board.rows import Run, Task
 from holdfast.dispatch.house import House
 from holdfast.dispatch.launchers import Launcher
-from holdfast.errors import OperationFailed
+from holdfast.errors import NotFound, OperationFailed, UsageError
+
+log = logging.getLogger(__name__)
 
 SCRIPT_S: Final = 900.0  # for one of them: dependencies are fetched and built
 GRACE_S: Final = 2.0  # between asking one to end and ending it
@@ -44,6 +47,16 @@ async def run_script(
         how = report["about"] or report["state"] if code is None else f"exit code {code}"
         last = said[-MAX_SAID:].decode("utf-8", "replace").replace("\0", "\N{REPLACEMENT CHARACTER}").strip()
         raise OperationFailed(f"{kind}: {how}: {last}")
+
+
+async def tear_down(house: House, run: Run, task: Task, launcher: Launcher, place: Path) -> None:
+    """After a run; however that ends, it changes nothing about the run."""
+    if task.report_only:
+        return
+    try:
+        await run_script(house, run, task, launcher, place, "teardown", asyncio.Event())
+    except (UsageError, NotFound, OperationFailed) as exc:
+        log.warning("a teardown failed", extra={"run_id": run.id, "missing": str(exc)[:200]})
 
 
 async def _ended(house: House, name: str, over: asyncio.Event) -> bool:

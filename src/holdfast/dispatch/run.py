@@ -20,7 +20,7 @@ import msgspec
 from holdfast.agents.launching import Wish
 from holdfast.board.retry import Failure
 from holdfast.board.reviews import Requested
-from holdfast.board.rows import MAX_FILE, Detail, JsonObject, Message, Run, Task, WorkspaceKind
+from holdfast.board.rows import MAX_FILE, Detail, JsonObject, Message, Run, WorkspaceKind
 from holdfast.board.store import Store
 from holdfast.dispatch import (
     changes,
@@ -28,6 +28,7 @@ from holdfast.dispatch import (
     errands,
     manifest,
     outcome,
+    places,
     prompts,
     requested,
     sessions,
@@ -105,7 +106,7 @@ class Attendance:
             await self._finish(report, detail, launcher, workspace.known(house.home, detail.task))
         await checks.attend(house, self.run, detail.task, self.place)
         if launcher is not None and launcher.teardown and self.place.is_dir():
-            await self._torn_down(detail.task, launcher, self.place)
+            await errands.tear_down(house, self.run, detail.task, launcher, self.place)
         self._unmark()
 
     def ingest(self, store: Store) -> int:
@@ -155,8 +156,8 @@ class Attendance:
         told = await self._addressed(detail, launcher)
         prompt = self._prompted(told, launcher, review, diff.decode("utf-8", "replace"))
         space = await asyncio.to_thread(workspace.prepare, house.home, task, launcher.copy)
+        await places.enter(house, run, space, self.over)
         await asyncio.to_thread(self._mark, space)
-        await house.desk.ask(lambda store: store.set_run(run.ref, workspace=str(space.path)))
         await asyncio.to_thread(outbox.lay_out, space.path, house.grant(run, launcher, space.path))
         await asyncio.to_thread(workspace.put, space.path, task.body.encode(), Path(prompts.FILE).name)
         if diff:
@@ -266,6 +267,7 @@ class Attendance:
                 break
         run = await house.desk.ask(lambda store: store.run(self.run.id))
         changed = await self._changes(space)
+        await places.verify(house, run, space)
         said = await house.fleet.output(self._worker, MAX_OUTPUT)
         await self._purse.take(report)
         end = _end(report)
@@ -318,15 +320,6 @@ class Attendance:
             return msgspec.json.decode((marks(self.house.home) / self.run.id).read_bytes(), type=Mark)
         except (OSError, msgspec.MsgspecError):
             return Mark(self.run.id)
-
-    async def _torn_down(self, task: Task, launcher: Launcher, place: Path) -> None:
-        """However it ends, it changes nothing about the run."""
-        if task.report_only:
-            return
-        try:
-            await errands.run_script(self.house, self.run, task, launcher, place, "teardown", asyncio.Event())
-        except (UsageError, NotFound, OperationFailed) as exc:
-            log.warning("a teardown failed", extra={"run_id": self.run.id, "missing": str(exc)[:200]})
 
     async def _tell(self, judged: Outcome) -> None:
         ref = self.run.ref

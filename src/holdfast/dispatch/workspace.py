@@ -112,6 +112,17 @@ def put(workspace: Path, data: bytes, *names: str) -> None:
         raise OperationFailed(f"cannot write {names[-1]} into {workspace}: {exc.strerror}") from None
 
 
+def absent(workspace: Path, names: Sequence[str]) -> list[str]:
+    """Those of these paths that are not in it; a link that stays in it may lead there."""
+    top = os.path.realpath(workspace)
+
+    def there(name: str) -> bool:
+        path = os.path.realpath(os.path.join(top, name))
+        return Path(path).is_relative_to(top) and os.path.lexists(path)
+
+    return [name for name in names if "\0" in name or not there(name)]
+
+
 def _descend(opened: contextlib.ExitStack, name: str, above: int | None) -> int:
     fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
     opened.callback(os.close, fd)

@@ -325,3 +325,8 @@ SELECT * FROM tasks WHERE board = :board AND status = :status
     AND (:name = '' OR CASE status WHEN 'review' THEN reviewer ELSE waiting_for END IN ('', :name))
     AND (status <> 'review' OR waiting_for = '' OR status_ms <= :patient)
 ORDER BY created_ms DESC, id DESC LIMIT :most;
+
+-- name: place_taken
+SELECT id, host FROM runs WHERE board IN (SELECT slug FROM boards) AND outcome IS NULL
+    AND workspace = :workspace AND host <> :host
+ORDER BY started_ms, id LIMIT 1;

@@ -1,0 +1,36 @@
+"""A dispatcher that is killed while the setup of a run is under way."""
+
+import pytest
+
+from holdfast.board.transitions import Status
+from tests.support.dispatch import Yard, dispatcher, yard_fixture
+
+__all__ = ["yard_fixture"]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"  # the command brings its own loop
+
+
+async def test_a_setup_goes_on_without_its_dispatcher_and_is_not_run_again(yard: Yard) -> None:
+    yard.launcher(
+        "agent",
+        agent="shell",
+        prompt="{body}",
+        success="exit",
+        network=False,
+        setup="echo setup >> log; while [ ! -e go ]; do sleep 0.05; done; touch ready",
+        teardown="echo teardown >> log",
+    )
+    task = yard.create("[ -e ready ] && echo work >> log", assignee="agent")
+    place = yard.home / "board" / task.id
+    async with dispatcher(yard) as first:
+        await yard.when((place / "log").exists)
+        await first.end()
+    (place / "go").touch()
+    async with dispatcher(yard):
+        await yard.until(task, Status.DONE)
+        await yard.when(lambda: (place / "log").read_text("utf-8").endswith("teardown\n"))
+    assert (place / "log").read_text("utf-8") == "setup\nwork\nteardown\n"
+    assert len(yard.store.runs(task.id)) == 1
