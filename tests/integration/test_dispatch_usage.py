@@ -130,7 +130,7 @@ def test_the_last_count_of_a_transcript_is_what_was_used(tmp_path: Path) -> None
     )
     (folder / "rollout-2026-s-2.jsonl").write_text(counted(99), "utf-8")
     assert tokens(tmp_path, codex, "s-1") == 21
-    assert tokens(tmp_path, codex, "*") == tokens(tmp_path, codex, "") == 0
+    assert (tokens(tmp_path, codex, "*"), tokens(tmp_path, codex, "")) == (0, 100)
     assert tokens(tmp_path, CATALOG["claude"], "s-1") == 0
     place.write_text(counted(10) + "x" * MAX_TAIL, "utf-8")
     assert tokens(tmp_path, codex, "s-1") == 0, "only its end is read"

@@ -58,12 +58,10 @@ class Purse:
     def _of_session(self, store: Store, used: Used, agent: Agent) -> Used:
         """Without what earlier runs used in the session that this one goes on with, and counts again."""
         session = self._session()
-        if not session:
-            return used
         earlier = [
             one
             for one in store.runs(self._run.task_id)
-            if one.session == session and one.generation < self._run.generation
+            if session and one.session == session and one.generation < self._run.generation
         ]
         places = [self._house.state(one.id) for one in (self._run, *earlier)]
         written = max(transcript.tokens(place, agent, session) for place in places)

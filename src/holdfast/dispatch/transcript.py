@@ -18,15 +18,16 @@ MAX_TAIL: Final = 256 * 1024  # bytes from the end: some of the largest lines
 
 
 def tokens(state: Path, agent: Agent, session: str) -> int:
-    """0 when that is not known: no such file, or nothing about it in its end."""
-    if agent.transcript is None or not session:
+    """Of this session, or without a name of the largest there is.
+
+    0 when that is not known: no such file, or nothing about it in its end.
+    """
+    if agent.transcript is None:
         return 0
-    parts = [part.replace("{session}", glob.escape(session)) for part in agent.transcript.place.split("/")]
-    for path in _found(str(state), parts, [MAX_ENTRIES]):
-        counts = agent.transcript.tokens.findall(_tail(path))
-        if counts:
-            return sum(map(int, counts[-1]))
-    return 0
+    name = glob.escape(session) or "*"
+    parts = [part.replace("{session}", name) for part in agent.transcript.place.split("/")]
+    ends = (agent.transcript.tokens.findall(_tail(path)) for path in _found(str(state), parts, [MAX_ENTRIES]))
+    return max((sum(map(int, counts[-1])) for counts in ends if counts), default=0)
 
 
 def _found(folder: str, parts: list[str], left: list[int]) -> Iterator[str]:
