@@ -1,5 +1,6 @@
 """What real CLIs say that they used is what the board keeps, and a budget stops one that goes on for ever."""
 
+import json
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -66,4 +67,5 @@ async def test_a_cli_that_goes_on_for_ever_is_stopped_by_the_budget_of_its_task(
     [run] = yard.store.runs(task.id)
     assert run.tokens >= 3 * ANSWER_TOKENS
     assert MADE.encode() in yard.store.file(task.id, run.id, "diff.patch")
+    assert json.loads(yard.store.file(task.id, run.id, "end.json"))["worker"]["failure"] == "killed"
     await yard.gone(task)
