@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.agents.catalog import CATALOG
 from holdfast.board.transitions import Move, Status
+from holdfast.dispatch import fleet
 from holdfast.dispatch.transcript import MAX_ENTRIES, MAX_TAIL, tokens
 from tests.support.dispatch import Yard, yard_fixture
 
@@ -18,6 +19,11 @@ __all__ = ["yard_fixture"]
 FOR_EVER: Final = "sleep 1000 & setsid sleep 1000 & trap '' TERM; while :; do sleep 0.1; done"
 
 pytestmark = pytest.mark.timeout(120)
+
+
+@pytest.fixture(autouse=True)
+def _quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "LOOK_S", 0.5)
 
 
 def step(amount: int, *, cost: float = 0.0, reason: str = "tool-calls") -> str:
