@@ -1,5 +1,6 @@
 """What real CLIs say that they used is what the board keeps, and a budget stops one that goes on for ever."""
 
+import json
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -53,9 +54,10 @@ async def test_what_a_cli_says_that_it_used_is_kept_with_its_run(yard: Yard, cli
     assert bool(run.cost) == priced, "what a CLI does not say is not known"
 
 
-async def test_a_cli_that_goes_on_for_ever_is_stopped_by_the_budget_of_its_task(yard: Yard) -> None:
+@pytest.mark.parametrize("cli", ["codex", "claude"])
+async def test_a_cli_that_goes_on_for_ever_is_stopped_by_the_budget_of_its_task(yard: Yard, cli: str) -> None:
     async with scripted_model() as model:
-        hire(yard, "claude", model, "busy")
+        hire(yard, cli, model, "busy")
         task = yard.create("do what the script says", assignee="agent", max_tokens=3 * ANSWER_TOKENS)
         async with yard.dispatching(once=True) as serving:
             await yard.over(serving)
@@ -65,4 +67,5 @@ async def test_a_cli_that_goes_on_for_ever_is_stopped_by_the_budget_of_its_task(
     [run] = yard.store.runs(task.id)
     assert run.tokens >= 3 * ANSWER_TOKENS
     assert MADE.encode() in yard.store.file(task.id, run.id, "diff.patch")
+    assert json.loads(yard.store.file(task.id, run.id, "end.json"))["worker"]["failure"] == "killed"
     await yard.gone(task)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.board import tasks
+from holdfast.board import metrics, tasks
+from holdfast.board.budget import Used
 from holdfast.board.database import Transaction
 from holdfast.board.rows import NewTask
 from holdfast.board.sqlite import SqliteDatabase
@@ -97,6 +98,16 @@ def occupy(store: Store) -> Callable[[], object]:
     return lambda: store.occupy(run.ref, "/srv/p")
 
 
+def spent(store: Store) -> Callable[[], object]:
+    """Ahead of what is ready are tasks whose budgets are spent."""
+    for _ in range(3):
+        task, run = claimed(store, made(store, priority=99, max_tokens=1).id)
+        store.use(run.ref, Used(1))
+        store.move(task.id, Move.BLOCK, question="what now?")
+        store.move(task.id, Move.UNBLOCK)
+    return lambda: store.claim("b", worker="w", assignees=["coder", "x"])
+
+
 VERBS: dict[str, Callable[[Store], Callable[[], object]]] = {
     "create": lambda store: lambda: made(store),
     "create with a key": lambda store: lambda: store.create("b", NewTask(title="x"), key="k"),
@@ -105,6 +116,9 @@ VERBS: dict[str, Callable[[Store], Callable[[], object]]] = {
     "claim of nobody's": lambda store: lambda: store.claim("b", worker="w", assignees=["nobody"]),
     "claim within caps": capped,
     "claim past a drained pool": drained,
+    "claim past spent budgets": spent,
+    "use": lambda store: (lambda ref: lambda: store.use(ref, Used(5)))(claimed(store)[1].ref),
+    "recent": lambda store: lambda: store.recent("b"),
     "attach": lambda store: (lambda name: lambda: store.attach(name, "a", b"1"))(made(store).id),
     "room": lambda store: lambda: store.room("b", ["x", "y"], "h"),
     "occupy": occupy,
@@ -119,6 +133,12 @@ VERBS: dict[str, Callable[[Store], Callable[[], object]]] = {
     "acknowledge": lambda store: (lambda name: lambda: store.acknowledge(name))(made(store, triage=True).id),
     "events": lambda store: lambda: store.events("b", after=100),
 }
+
+
+@pytest.fixture(autouse=True)
+def _short_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that both boards have more events than that."""
+    monkeypatch.setattr(metrics, "WINDOW", 200)
 
 
 @pytest.fixture(scope="module")

@@ -1,12 +1,17 @@
 """Budgets that stop: stand-ins for an agent's CLI say what they use, to a real dispatcher and supervisor."""
 
 import json
+import os
 import shlex
+from pathlib import Path
 from typing import Final
 
 import pytest
 
+from holdfast.agents.catalog import CATALOG
 from holdfast.board.transitions import Move, Status
+from holdfast.dispatch import fleet
+from holdfast.dispatch.transcript import MAX_ENTRIES, MAX_TAIL, tokens
 from tests.support.dispatch import Yard, yard_fixture
 
 __all__ = ["yard_fixture"]
@@ -16,9 +21,14 @@ FOR_EVER: Final = "sleep 1000 & setsid sleep 1000 & trap '' TERM; while :; do sl
 pytestmark = pytest.mark.timeout(120)
 
 
-def step(tokens: int, *, cost: float = 0.0, reason: str = "tool-calls") -> str:
+@pytest.fixture(autouse=True)
+def _quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet, "LOOK_S", 0.5)
+
+
+def step(amount: int, *, cost: float = 0.0, reason: str = "tool-calls") -> str:
     """A line of shell: what opencode says after a step."""
-    part = {"reason": reason, "tokens": {"input": tokens, "output": 0}, "cost": cost}
+    part = {"reason": reason, "tokens": {"input": amount, "output": 0}, "cost": cost}
     return "echo " + shlex.quote(json.dumps({"type": "step_finish", "part": part}))
 
 
@@ -90,12 +100,12 @@ async def test_a_worker_that_says_nothing_of_what_it_used_is_not_counted(yard: Y
 async def test_what_a_session_used_before_is_not_counted_again(yard: Yard) -> None:
     """A stand-in for codex, which counts all that its session ever used."""
     started = json.dumps({"type": "thread.started", "thread_id": "s-1"}, separators=(",", ":"))
-    counted = [json.dumps({"type": "turn.completed", "usage": {"input_tokens": n}}) for n in (100, 130)]
+    counts = [json.dumps({"type": "turn.completed", "usage": {"input_tokens": n}}) for n in (100, 130)]
     yard.program(
         "codex",
         f"cat > prompt; echo '{started}'\n"
-        f"if [ \"$2\" = resume ]; then echo '{counted[1]}'; exit; fi\n"
-        f"echo '{counted[0]}'; touch $CODEX_HOME/s-1",
+        f"if [ \"$2\" = resume ]; then echo '{counts[1]}'; exit; fi\n"
+        f"echo '{counts[0]}'; touch $CODEX_HOME/s-1",
     )
     task = yard.create("write prompt", assignee="codex", max_tokens=200)
     async with yard.dispatching():
@@ -104,3 +114,46 @@ async def test_what_a_session_used_before_is_not_counted_again(yard: Yard) -> No
         await yard.when(lambda: [run.outcome is None for run in yard.store.runs(task.id)] == [False, False])
     assert [run.tokens for run in yard.store.runs(task.id)] == [100, 30]
     assert yard.store.task(task.id).status is Status.HANDOFF_FAILED
+
+
+def counted(amount: int) -> str:
+    """A line as codex writes it into its transcript."""
+    usage = (
+        f'{{"input_tokens":{amount},"cached_input_tokens":1,"output_tokens":1,"reasoning_output_tokens":7}}'
+    )
+    return (
+        f'{{"type":"event_msg","payload":{{"type":"token_count","info":{{"total_token_usage":{usage}}}}}}}\n'
+    )
+
+
+def test_the_last_count_of_a_transcript_is_what_was_used(tmp_path: Path) -> None:
+    codex, folder = CATALOG["codex"], tmp_path / "sessions" / "2026" / "11" / "16"
+    assert tokens(tmp_path, codex, "s-1") == 0
+    folder.mkdir(parents=True)
+    place = folder / "rollout-2026-s-1.jsonl"
+    place.write_text(
+        counted(10) + counted(20) + '{"said":"\\"total_token_usage\\":{\\"input_tokens\\":9"}\n', "utf-8"
+    )
+    (folder / "rollout-2026-s-2.jsonl").write_text(counted(99), "utf-8")
+    assert tokens(tmp_path, codex, "s-1") == 21
+    assert (tokens(tmp_path, codex, "*"), tokens(tmp_path, codex, "")) == (0, 100)
+    assert tokens(tmp_path, CATALOG["claude"], "s-1") == 0
+    place.write_text(counted(10) + "x" * MAX_TAIL, "utf-8")
+    assert tokens(tmp_path, codex, "s-1") == 0, "only its end is read"
+
+
+def test_nothing_that_a_worker_put_there_is_followed_or_waited_for(tmp_path: Path) -> None:
+    codex, folder = CATALOG["codex"], tmp_path / "state" / "sessions" / "2026" / "11" / "16"
+    folder.mkdir(parents=True)
+    elsewhere = tmp_path / "elsewhere.jsonl"
+    elsewhere.write_text(counted(10), "utf-8")
+    (folder / "rollout-1-s-1.jsonl").symlink_to(elsewhere)
+    os.mkfifo(folder / "rollout-2-s-1.jsonl")
+    (folder / "rollout-3-s-1.jsonl").mkdir()
+    (folder.parent / "17").symlink_to(folder)
+    assert tokens(tmp_path / "state", codex, "s-1") == 0
+    (folder / "rollout-4-s-1.jsonl").write_text(counted(10), "utf-8")
+    assert tokens(tmp_path / "state", codex, "s-1") == 11
+    for number in range(MAX_ENTRIES):
+        (folder.parent / f"x{number}").touch()
+    assert tokens(tmp_path / "state", codex, "s-2") == 0

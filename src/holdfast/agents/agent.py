@@ -115,6 +115,18 @@ class StatePath:
 
 
 @dataclass(frozen=True, slots=True)
+class Transcript:
+    """Where it writes down what its session has used; that is then also what its events count.
+
+    Components of `place`, below the state directory, may be patterns; `{session}` is the session's name. The
+    groups of `tokens` add up to what has been used so far; the last place in the file counts.
+    """
+
+    place: str
+    tokens: re.Pattern[bytes]
+
+
+@dataclass(frozen=True, slots=True)
 class Provider:
     """How to send it to another provider: templates."""
 
@@ -167,7 +179,7 @@ class Agent:
     dialogs: tuple[Dialog, ...] = ()
     titles: tuple[tuple[str, Claim], ...] = ()  # prefix of the window title, the first that fits
     reports_status: bool = False  # speaks OSC 7501
-    counts_session: bool = False  # the tokens of its session, also of those who went before in it
+    transcript: Transcript | None = None
     retries: tuple[RetrySign, ...] = ()
     state: tuple[StatePath, ...] = ()  # the most specific first
     relocation: Mapping[str, str] = field(default_factory=dict)  # variable → template

@@ -16,6 +16,7 @@ from holdfast.agents.agent import (
     RetrySign,
     StatePath,
     Stdin,
+    Transcript,
     Versions,
     WantSign,
 )
@@ -57,7 +58,10 @@ CODEX = Agent(
         *((spinner, Working(Work.THINKING)) for spinner in _BRAILLE),
     ),
     reports_status=True,
-    counts_session=True,
+    transcript=Transcript(
+        "sessions/*/*/*/rollout-*-{session}.jsonl",
+        re.compile(rb'"total_token_usage":\{"input_tokens":(\d{1,15}),[^{}]*"output_tokens":(\d{1,15})[,}]'),
+    ),
     retries=(
         RetrySign(
             re.compile(r"^Reconnecting\.\.\. waiting for network\b(?: \((?P<cause>.*)\))?"), Failure.NETWORK

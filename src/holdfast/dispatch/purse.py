@@ -3,14 +3,15 @@
 import asyncio
 from collections.abc import Callable
 
+from holdfast.agents.agent import Agent
 from holdfast.agents.catalog import CATALOG
 from holdfast.board import budget
 from holdfast.board.budget import Budget, Used
 from holdfast.board.rows import Run
 from holdfast.board.store import Store
-from holdfast.dispatch.desk import Desk
+from holdfast.dispatch import transcript
 from holdfast.dispatch.fleet import Report
-from holdfast.dispatch.launchers import Launcher
+from holdfast.dispatch.house import House
 
 
 class Purse:
@@ -19,13 +20,15 @@ class Purse:
     `session` says what the CLI calls its session.
     """
 
-    def __init__(self, desk: Desk, run: Run, launcher: Launcher | None, session: Callable[[], str]) -> None:
+    def __init__(self, house: House, run: Run, session: Callable[[], str]) -> None:
         self.empty = asyncio.Event()
-        self._desk = desk
+        self._house = house
         self._run = run
+        self._session = session
         self._used = Used()
+        launcher = house.launchers.get(run.profile)
         self._budget = Budget() if launcher is None else launcher.budget
-        self._session = session if launcher is not None and CATALOG[launcher.cli].counts_session else None
+        self._agent = None if launcher is None else CATALOG[launcher.cli]
 
     async def take(self, report: Report) -> None:
         """Keep what the worker says that it has used.
@@ -34,25 +37,36 @@ class Purse:
             HoldfastError: the store does not answer.
         """
         used = budget.reported(report["usage"])
-        if used == self._used:
+        by_session = self._agent is not None and self._agent.transcript is not None
+        if used == self._used and not by_session:
             return
-        if await self._desk.ask(lambda store: self._taken(store, used)) is not None:
+        if await self._house.desk.ask(lambda store: self._taken(store, used)) is not None:
             self.empty.set()
         self._used = used
 
     async def spent(self) -> str | None:
         """Of what nothing is left, in words, whoever attended to the run when it was used."""
-        return await self._desk.ask(self._spent)
+        return await self._house.desk.ask(self._spent)
 
     def _taken(self, store: Store, used: Used) -> str | None:
-        store.use(self._run.ref, used._replace(tokens=max(0, used.tokens - self._before(store))))
+        if self._agent is not None and self._agent.transcript is not None:
+            used = self._of_session(store, used, self._agent)
+        if used != Used():
+            store.use(self._run.ref, used)
         return self._spent(store)
 
-    def _before(self, store: Store) -> int:
-        """Tokens of earlier runs in the session that this one goes on with, if its CLI counts them again."""
-        session = self._session() if self._session is not None else ""
-        earlier = (one for one in store.runs(self._run.task_id) if one.generation < self._run.generation)
-        return sum(one.tokens for one in earlier if session and one.session == session)
+    def _of_session(self, store: Store, used: Used, agent: Agent) -> Used:
+        """Without what earlier runs used in the session that this one goes on with, and counts again."""
+        session = self._session()
+        earlier = [
+            one
+            for one in store.runs(self._run.task_id)
+            if session and one.session == session and one.generation < self._run.generation
+        ]
+        places = [self._house.state(one.id) for one in (self._run, *earlier)]
+        written = max(transcript.tokens(place, agent, session) for place in places)
+        before = sum(one.tokens for one in earlier)
+        return used._replace(tokens=max(0, max(used.tokens, written) - before))
 
     def _spent(self, store: Store) -> str | None:
         task, run = store.task(self._run.task_id), store.run(self._run.id)

@@ -85,7 +85,7 @@ class Attendance:
         self._worker = worker_of(run.id)
         self._refused = ""
         self._claimed_at = time.monotonic()
-        self._purse = Purse(house.desk, run, house.launchers.get(run.profile), self._session)
+        self._purse = Purse(house, run, self._session)
 
     async def attend(self) -> None:
         """Returns when nothing is left to do for it.
