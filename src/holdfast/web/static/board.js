@@ -167,6 +167,8 @@ export class Board {
     const found = new Map(answer.cards.map((card) => [card.id, card]));
     for (const id of ids) {
       const card = found.get(id);
+      const known = this.column(id)?.card(id);
+      if (card && known?.version > card.version) continue; // a later answer came first
       for (const column of columns.values()) if (column.status !== card?.status) column.drop(id);
       if (card) columns.get(card.status)?.put(card);
     }
