@@ -16,7 +16,8 @@ const AT_ONCE = 100; // cards of one request
 const TOO_MANY = 1000; // changed cards; from here on the beginnings of the columns are cheaper
 const GATHER_MS = 120; // changes that come together are fetched together
 const COUNT_MS = 500; // between two looks at how many tasks there are
-const RUNNING_MS = 5000; // a heartbeat is no event: what is in sight and runs is looked at again
+const AGAIN_MS = 5000; // a heartbeat is no event, nor that a host comes or goes: what is in sight is looked at again
+const RESTLESS = ["running", "ready", "waiting_system"];
 
 export class Board {
   /** `on` has open(id), touched(ids), counted(standing), state(text) and failed(error). */
@@ -27,7 +28,7 @@ export class Board {
     this.archived = false;
     this.columns = new Map();
     this.pending = new Set();
-    setInterval(() => this.#lookAtRunning(), RUNNING_MS);
+    setInterval(() => this.#lookAgain(), AGAIN_MS);
   }
 
   filters() {
@@ -166,6 +167,8 @@ export class Board {
     const found = new Map(answer.cards.map((card) => [card.id, card]));
     for (const id of ids) {
       const card = found.get(id);
+      const known = this.column(id)?.card(id);
+      if (card && known?.version > card.version) continue; // a later answer came first
       for (const column of columns.values()) if (column.status !== card?.status) column.drop(id);
       if (card) columns.get(card.status)?.put(card);
     }
@@ -174,10 +177,9 @@ export class Board {
     if (visibly) for (const card of found.values()) columns.get(card.status)?.flash(card.id);
   }
 
-  async #lookAtRunning() {
+  async #lookAgain() {
     if (document.hidden) return;
-    const running = this.columns.get("running");
-    const ids = running ? [...running.nodes.keys()].slice(0, AT_ONCE) : [];
+    const ids = RESTLESS.flatMap((status) => [...(this.columns.get(status)?.nodes.keys() ?? [])]).slice(0, AT_ONCE);
     if (ids.length) await this.#refresh(ids, false).catch(() => {});
     for (const column of this.shown()) {
       for (const card of column.cards.filter(({ id }) => column.nodes.has(id))) fill(column.nodes.get(card.id), card);

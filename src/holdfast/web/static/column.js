@@ -95,6 +95,10 @@ export class Column {
     return this.cards.findIndex((card) => card.id === id);
   }
 
+  card(id) {
+    return this.cards[this.indexOf(id)];
+  }
+
   #insert(card) {
     if (this.known.has(card.id)) return;
     this.known.add(card.id);
