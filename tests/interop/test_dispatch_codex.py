@@ -37,8 +37,6 @@ def hire(yard: Yard, model: Provider) -> None:
         model="gpt-5.5",
         provider=model.url.removesuffix("/v1"),
         key_env="HOME",  # any value will do: the model does not ask
-        session='"thread_id":"([^"]+)"',
-        resume=["resume", "--json", "--skip-git-repo-check", "{unattended}", "{model}", "{session}", "-"],
     )
 
 

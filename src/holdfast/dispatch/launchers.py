@@ -39,7 +39,8 @@ class Launcher(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     alone may complete a task, or only a report may. In `prompt`, `{brief}` is all that a worker is told,
     `{body}` the body of its task alone. In `command`, `{prompt}` is the prompt. `session` is a pattern that
     finds the name of the CLI's session in its output, as its first group; `resume` are the arguments that go
-    on with it, `{session}` in them, instead of the record's (agents/agent.py).
+    on with it, `{session}` in them, instead of the record's (agents/agent.py). A launcher of an agent whose
+    sessions are known has both without saying so.
     """
 
     name: str = ""
@@ -194,8 +195,10 @@ def decode(text: str, *, source: str = "launchers.toml") -> dict[str, Launcher]:
             raise UsageError(
                 f"{source}: `{name}` is not a launcher", remedy="a table, with a name of a-z, 0-9, - and _"
             )
+        session, resume = _SESSIONS.get(str(table.get("agent")), ("", ()))
+        known = {} if table.keys() & {"session", "resume"} else {"session": session, "resume": resume}
         try:
-            found[name] = msgspec.convert({**table, "name": name}, Launcher)
+            found[name] = msgspec.convert({**known, **table, "name": name}, Launcher)
         except msgspec.ValidationError as exc:
             raise UsageError(f"{source}: [{name}]: {exc}") from None
         except UsageError as exc:

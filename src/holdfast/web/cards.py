@@ -67,7 +67,8 @@ def matches(task: Task, asked: Wanted, who: str) -> bool:
         return False
     if asked.assignee is not None and task.assignee != asked.assignee:
         return False
-    if asked.mine and task.waiting_for not in ("", who):
+    reviewer = task.reviewer if task.status is Status.REVIEW else ""
+    if asked.mine and not {task.waiting_for, reviewer} <= {"", who}:
         return False
     text = _folded(asked.search or "")
     return text in _folded(task.title) or text in _folded(task.body)

@@ -52,6 +52,13 @@ def test_a_session_is_found_and_gone_on_with() -> None:
     ]
     assert codex.resumed("") is None
     assert BUILTIN["script"].session_in("anything") == ""
+
+
+def test_sessions_of_a_known_agent_are_found_whatever_its_launcher_is_called() -> None:
+    mine = decode('[mine]\nagent = "claude"\nmodel = "m"')["mine"]
+    assert (mine.session, mine.resume) == (BUILTIN["claude"].session, BUILTIN["claude"].resume)
+    own = decode('[mine]\nagent = "claude"\nsession = ""')["mine"]
+    assert (own.session, own.resume) == ("", ())
     assert BUILTIN["aider"].resumed("x") is None
 
 

@@ -68,6 +68,8 @@ def test_a_card_is_shown_where_all_filters_let_it(asked: Wanted, shown: bool) ->
 @pytest.mark.parametrize(("name", "shown"), [("", True), ("anna", True), ("ben", False)])
 def test_what_somebody_else_is_asked_for_does_not_wait_on_me(name: str, shown: bool) -> None:
     assert matches(changed(waiting_for=name), Wanted(mine=True), "anna") is shown
+    assert matches(changed(status=Status.REVIEW, reviewer=name), Wanted(mine=True), "anna") is shown
+    assert not matches(changed(status=Status.REVIEW, waiting_for="checks"), Wanted(mine=True), "anna")
     assert matches(changed(waiting_for=name), Wanted(), "anna")
 
 
