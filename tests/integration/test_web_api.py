@@ -259,7 +259,9 @@ async def test_work_whose_report_is_missing_is_accepted_or_reported_again(
         assert (moved["status"], moved["report_only"]) == expected
 
 
-async def test_comments_and_assignments_are_a_persons(client: httpx2.AsyncClient, board: Store) -> None:
+async def test_comments_messages_and_assignments_are_a_persons(
+    client: httpx2.AsyncClient, board: Store
+) -> None:
     id = made(board).id
     said = answered(await client.post(f"/api/tasks/{id}/comment", json={"body": "<b>hi</b>"}))["comment"]
     assert (said["author"], said["body"]) == (WHO, "<b>hi</b>")
@@ -267,7 +269,11 @@ async def test_comments_and_assignments_are_a_persons(client: httpx2.AsyncClient
         answered(await client.post(f"/api/tasks/{id}/assign", json={"assignee": "x"}))["task"]["assignee"]
         == "x"
     )
+    unheard = await client.post(f"/api/tasks/{id}/tell", json={"body": "faster"})
+    assert error(unheard, 400) == "InvalidRequest"
     claimed(board, id)
+    told = answered(await client.post(f"/api/tasks/{id}/tell", json={"body": "faster"}))["message"]
+    assert (told["author"], told["body"], told["seen_ms"]) == (WHO, "faster", None)
     refused = await client.post(f"/api/tasks/{id}/assign", json={"assignee": "y"})
     assert error(refused, 400) == "InvalidRequest"
 

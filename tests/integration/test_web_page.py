@@ -9,6 +9,7 @@ from typing import Final
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
+from holdfast.board.budget import Used
 from holdfast.board.rows import NewTask
 from holdfast.board.store import Store, open_store
 from holdfast.board.transitions import Move
@@ -237,6 +238,7 @@ def test_a_live_run_is_followed_and_what_it_used_is_shown(
 ) -> None:
     task, run = claimed(board, made(board, "long").id)
     board.heartbeat(run.ref, note="41 of 120 tests")
+    board.use(run.ref, Used(tokens=12_000, cost=530_000, turns=7))
     said = ["first words\n", "first words\nmore words\n"]
     state: dict[str, object] = {"live": True, "run": run.id}
 
@@ -244,13 +246,7 @@ def test_a_live_run_is_followed_and_what_it_used_is_shown(
         content = said[0] if len(said) == 1 else said.pop(0)
         route.fulfill(json=state | {"content": content, "mark": content, "size": len(content)})
 
-    def detail(route: Route) -> None:
-        answer = route.fetch().json()
-        answer["runs"][0] |= {"tokens": 12000, "cost": 530_000, "turns": 7}
-        route.fulfill(json=answer)
-
     page.route(f"**/api/tasks/{task.id}/output*", output)
-    page.route(f"**/api/tasks/{task.id}", detail)
     opened(page, served)
     expect(page.locator(f"{column('running')} .card")).to_contain_text("41 of 120 tests")
     page.locator(".card").click()
@@ -259,6 +255,21 @@ def test_a_live_run_is_followed_and_what_it_used_is_shown(
     expect(page.locator(".run")).to_contain_text("12,000 tokens · $0.53 · 7 turns")
     state["live"] = False
     expect(page.locator(".live")).to_have_count(0)
+
+
+def test_a_worker_is_told_something_and_a_run_that_looks_stuck_says_so(
+    page: Page, board: Store, served: Dashboard
+) -> None:
+    task, run = claimed(board, made(board, "long").id)
+    opened(page, served)
+    page.locator(".card").click()
+    page.get_by_role("button", name="Tell the worker").click()
+    page.get_by_role("textbox", name="The worker gets it").fill("look here first")
+    page.get_by_role("button", name="Tell", exact=True).click()
+    expect(page.locator("#drawer .comment")).to_contain_text("on its way")
+    assert [message.body for message in board.show(task.id).messages] == ["look here first"]
+    board.set_stuck(run.ref, "the same call 12 times")
+    expect(page.locator(f"{column('running')} .card")).to_contain_text("looks stuck: the same call")
 
 
 def test_what_was_missed_while_the_stream_was_down_is_made_up_for(

@@ -139,6 +139,9 @@ async def _verb(here: Dashboard, request: Request) -> ASGIApp:
     if verb == "comment":
         said = verbs.read(data, verbs.Say)
         return await here.answer(lambda store: {"comment": store.comment(id, said.body, who=here.who)})
+    if verb == "tell":
+        told = verbs.read(data, verbs.Say)
+        return await here.answer(lambda store: {"message": store.tell(id, told.body, who=here.who)})
     if verb == "assign":
         named = verbs.read(data, verbs.Assign)
         return await here.answer(lambda store: {"task": store.assign(id, named.assignee, who=here.who)})

@@ -82,7 +82,7 @@ def card(task: Task, why: str, run: Run | None) -> Card:
         case Status.DONE:
             line = task.result or ""
         case Status.RUNNING:
-            line = run.note if run else ""
+            line = "" if run is None else f"looks stuck: {run.stuck}" if run.stuck else run.note
         case Status.FAILED | Status.CANCELLED | Status.ARCHIVED:
             line = task.reason
         case _:

@@ -92,6 +92,8 @@ def test_a_card_says_what_matters_in_its_column(task: Task, line: str) -> None:
 def test_a_running_card_says_what_its_worker_says_and_when() -> None:
     shown = card(changed(status=Status.RUNNING), "is running", RUN)
     assert (shown.line, shown.beat_ms) == ("reading", 7)
+    stuck = card(changed(status=Status.RUNNING), "is running", msgspec.structs.replace(RUN, stuck="no news"))
+    assert stuck.line == "looks stuck: no news"
     assert card(changed(status=Status.RUNNING), "is running", None).line == ""
 
 

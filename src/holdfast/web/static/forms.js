@@ -51,6 +51,9 @@ export function actions(task, moves) {
     const report = () => run(task.id, "retry", { report_only: true });
     buttons.splice(1, 0, el("button", { type: "button", "data-move": "report", onclick: report }, "Ask for the report only"));
   }
+  if (task.status === "running") {
+    buttons.unshift(el("button", { type: "button", class: "primary", "data-move": "tell", onclick: () => tell(task) }, "Tell the worker"));
+  }
   if (task.status !== "running" && !["done", "cancelled", "archived"].includes(task.status)) {
     buttons.push(el("button", { type: "button", "data-move": "assign", onclick: () => assign(task) }, "Assign"));
   }
@@ -76,6 +79,11 @@ function ask(task, move, label) {
     if (values.result === "") delete values.result;
     return run(task.id, move, values);
   }, danger);
+}
+
+function tell(task) {
+  const field = { name: "body", label: "The worker gets it with the answer to what it says next", long: true };
+  return dialog("Tell the worker", task.title, [field], "Tell", (values) => run(task.id, "tell", values));
 }
 
 function assign(task) {
