@@ -6,6 +6,7 @@ this host holds and nobody attends to are attended to, whether their workers wer
 
 import asyncio
 import contextlib
+import functools
 import logging
 import time
 from collections import deque
@@ -81,16 +82,16 @@ class Dispatcher:
         """Until there is nothing to do any more, or for ever; cancelled, it leaves the workers alone."""
         async with asyncio.TaskGroup() as group:
             aside = [
-                group.create_task(work())
+                group.create_task(_persistently(work))
                 for work in (
                     self._carry_post,
                     self._sweep,
                     self._reread,
                     self._say_how_it_stands,
                     self._notifier.serve,
+                    functools.partial(watch, self._house, self._plan.liveness, self._attended),
                 )
             ]
-            aside.append(group.create_task(watch(self._house, self._plan.liveness, self._attended)))
             for run in await self._owed():
                 self._attend(group, run)
             while True:
@@ -260,6 +261,16 @@ class Dispatcher:
                     pass  # the store does not answer; what is in the outbox stays there
                 except Exception:
                     log.exception("an outbox could not be read", extra={"run_id": attendance.run.id})
+
+
+async def _persistently(work: Callable[[], Awaitable[None]]) -> None:
+    """What goes on beside the runs; whatever goes wrong there, they are attended to."""
+    while True:
+        try:
+            await work()
+        except Exception:
+            log.exception("something beside the runs failed")
+        await asyncio.sleep(AGAIN_S)
 
 
 def _beat(store: Store, run: Run, lease_ms: int) -> bool:

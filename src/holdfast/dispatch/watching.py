@@ -31,8 +31,6 @@ async def watch(house: House, limits: Limits, attended: Mapping[str, Attendance]
                     await _look(house, watches[run.id], run, attended[run.id])
         except (HoldfastError, TimeoutError) as exc:
             log.debug("runs are looked at later", extra={"missing": type(exc).__name__})
-        except Exception:
-            log.exception("runs could not be looked at")
 
 
 async def _look(house: House, watch: Watch, run: Run, attendance: Attendance) -> None:
