@@ -8,9 +8,9 @@ import msgspec
 
 from holdfast.board import transitions
 from holdfast.board.database import Transaction, row_of
-from holdfast.board.rows import Task
+from holdfast.board.rows import Run, RunRef, Task
 from holdfast.board.transitions import Actor, Move, Status
-from holdfast.errors import Conflict, NotFound
+from holdfast.errors import Conflict, NotFound, StaleRun
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -37,6 +37,22 @@ def locked(tx: Transaction, task_id: str) -> Task:
     if row is None:
         raise NotFound(f"there is no task {task_id}", remedy="holdfast task list")
     return row_of(Task, row)
+
+
+def referred(tx: Transaction, ref: RunRef) -> Run:
+    """The run that is meant, whether it holds its task or not.
+
+    Raises:
+        NotFound: there is none.
+        StaleRun: it is not of this generation.
+    """
+    row = tx.one("run_get", id=ref.run)
+    if row is None:
+        raise NotFound(f"there is no run {ref.run}")
+    run = row_of(Run, row)
+    if run.generation != ref.generation:
+        raise StaleRun(f"{ref.run} is not generation {ref.generation}")
+    return run
 
 
 def moved(tx: Transaction, task: Task, move: Move, by: Actor, **changes: object) -> Task:

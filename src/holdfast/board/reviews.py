@@ -13,7 +13,7 @@ from holdfast.board import ledger, tasks, transitions
 from holdfast.board.database import Transaction, row_of
 from holdfast.board.rows import MAX_PATH, Comment, Event, JsonObject, Run, RunRef, Task, bounded
 from holdfast.board.transitions import Actor, Move, Status
-from holdfast.errors import IllegalTransition, InvalidRequest, NotFound, StaleRun, UsageError
+from holdfast.errors import IllegalTransition, InvalidRequest, UsageError
 
 CHECKS: Final = "checks"  # what a task in review waits for before a person is asked; and who then speaks
 MAX_REMARKS: Final = 100  # of one review; a worker is told all of them
@@ -116,7 +116,7 @@ def gated(task: Task, move: Move, changes: JsonObject) -> tuple[Move, JsonObject
 
 def due(tx: Transaction, ref: RunRef) -> list[str] | None:
     """The commands that decide about what this run left; None when there is nothing to decide."""
-    run = _run(tx, ref)
+    run = ledger.referred(tx, ref)
     task = row_of(Task, tx.row("task_get", id=run.task_id))
     return list(task.checks) if _is_due(task, run) else None
 
@@ -127,7 +127,7 @@ def checked(tx: Transaction, ref: RunRef, results: Sequence[Check]) -> Task:
     Completed work whose checks all pass is done. Where one fails, changes are asked for, unless all attempts
     are spent: then a person decides, as they do about work that a worker wanted to be looked at.
     """
-    run = _run(tx, ref)
+    run = ledger.referred(tx, ref)
     task = ledger.locked(tx, run.task_id)
     if not _is_due(task, run) or [one.command for one in results] != task.checks:
         return task
@@ -190,16 +190,6 @@ def _reviewed(tx: Transaction, task: Task, said: Sequence[Comment], *, who: str,
 def _is_due(task: Task, run: Run) -> bool:
     waits = task.status is Status.REVIEW and task.waiting_for == CHECKS
     return waits and task.generation == run.generation
-
-
-def _run(tx: Transaction, ref: RunRef) -> Run:
-    row = tx.one("run_get", id=ref.run)
-    if row is None:
-        raise NotFound(f"there is no run {ref.run}")
-    run = row_of(Run, row)
-    if run.generation != ref.generation:
-        raise StaleRun(f"{ref.run} is not generation {ref.generation}")
-    return run
 
 
 def _words(check: Check) -> str:

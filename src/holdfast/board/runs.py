@@ -26,7 +26,7 @@ from holdfast.board.rows import (
     metadata_text,
 )
 from holdfast.board.transitions import Actor, Move
-from holdfast.errors import Conflict, InvalidRequest, NotFound, StaleRun, UsageError
+from holdfast.errors import Conflict, InvalidRequest, StaleRun, UsageError
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -124,7 +124,7 @@ def show(tx: Transaction, ref: RunRef, task_id: str | None) -> Detail:
         StaleRun: the run does not hold its task.
         InvalidRequest: the task is none of these.
     """
-    run = _known(tx, ref)
+    run = ledger.referred(tx, ref)
     mine = lists.task(tx, run.task_id)
     if not _holds(mine, run, ref):
         raise _stale(run)
@@ -140,8 +140,8 @@ def set_run(
     tx: Transaction, ref: RunRef, *, workspace: str | None, session: str | None, metadata: JsonObject | None
 ) -> Run:
     """What the dispatcher finds out about a run, also after its end: usage comes late."""
-    ledger.locked(tx, _known(tx, ref).task_id)
-    run = _known(tx, ref)
+    ledger.locked(tx, ledger.referred(tx, ref).task_id)
+    run = ledger.referred(tx, ref)
     row = tx.row(
         "run_set",
         id=run.id,
@@ -163,8 +163,8 @@ def answer(tx: Transaction, ref: RunRef, envelope: str, report: Report) -> Answe
     The same envelope again gets the first answer. Any other after it is refused, and that is written down.
     """
     question = ledger.fingerprint(report.move, report.summary, report.metadata, report.changes)
-    task = ledger.locked(tx, _known(tx, ref).task_id)
-    run = _known(tx, ref)
+    task = ledger.locked(tx, ledger.referred(tx, ref).task_id)
+    run = ledger.referred(tx, ref)
     if _answered(tx, run, envelope):
         return _first(tx, run, envelope, question)
     if not _holds(task, run, ref):
@@ -227,7 +227,7 @@ def expire(tx: Transaction, slug: str, *, jitter: float) -> list[Task]:
     for row in tx.all("runs_expired", board=slug, now=tx.now_ms, most=LOST_AT_ONCE):
         ref = RunRef(str(row["id"]), int(str(row["generation"])))
         task = ledger.locked(tx, str(row["task_id"]))
-        run = _known(tx, ref)
+        run = ledger.referred(tx, ref)
         if _holds(task, run, ref) and run.lease_until_ms <= tx.now_ms:
             ended.append(
                 fail(tx, ref, Failure.INFRA, error="its lease ran out", jitter=jitter, outcome="lost")
@@ -235,20 +235,10 @@ def expire(tx: Transaction, slug: str, *, jitter: float) -> list[Task]:
     return ended
 
 
-def _known(tx: Transaction, ref: RunRef) -> Run:
-    row = tx.one("run_get", id=ref.run)
-    if row is None:
-        raise NotFound(f"there is no run {ref.run}")
-    run = row_of(Run, row)
-    if run.generation != ref.generation:
-        raise StaleRun(f"{ref.run} is not generation {ref.generation}")
-    return run
-
-
 def _holding(tx: Transaction, ref: RunRef) -> tuple[Task, Run]:
     """The run and the task it holds, locked."""
-    task = ledger.locked(tx, _known(tx, ref).task_id)
-    run = _known(tx, ref)
+    task = ledger.locked(tx, ledger.referred(tx, ref).task_id)
+    run = ledger.referred(tx, ref)
     if not _holds(task, run, ref):
         raise _stale(run)
     return task, run
@@ -263,7 +253,7 @@ def _said(
     act: Callable[[Task, Run], S],
 ) -> S:
     """What a run that holds its task says, done once for an envelope; the first answer is given for ever."""
-    run = _known(tx, ref)
+    run = ledger.referred(tx, ref)
     if _answered(tx, run, envelope):
         return ledger.given(tx, _scope(run), envelope, question, kind)
     task, run = _holding(tx, ref)

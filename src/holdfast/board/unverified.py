@@ -5,10 +5,10 @@ from typing import Final
 
 import msgspec
 
-from holdfast.board import lists
+from holdfast.board import ledger, lists
 from holdfast.board.database import Transaction
 from holdfast.board.rows import Event, Run, RunRef
-from holdfast.errors import NotFound, StaleRun
+from holdfast.errors import NotFound
 
 CARDS: Final = "created_cards"  # in a run's metadata, as the tools of workers call them
 FILES: Final = "artifacts"
@@ -32,9 +32,7 @@ def named(run: Run, what: str) -> list[str]:
 
 def record(tx: Transaction, ref: RunRef, files: Sequence[str]) -> Unverified:
     """Check the tasks it named, and write down what is not so, once; `files` are those that are missing."""
-    run = lists.run(tx, ref.run)
-    if run.generation != ref.generation:
-        raise StaleRun(f"{ref.run} is not generation {ref.generation}")
+    run = ledger.referred(tx, ref)
     found = Unverified(
         cards=[card[:MAX_WORD] for card in named(run, CARDS) if not _made(tx, run, card)],
         files=[name[:MAX_WORD] for name in files[:MAX_NAMED]],

@@ -8,7 +8,7 @@ from holdfast.board.database import Transaction, row_of
 from holdfast.board.retry import Failure
 from holdfast.board.rows import Run, RunRef, Task, bounded
 from holdfast.board.transitions import Actor, Move
-from holdfast.errors import NotFound, StaleRun
+from holdfast.errors import StaleRun
 
 
 def use(tx: Transaction, ref: RunRef, used: Used) -> Run:
@@ -17,8 +17,8 @@ def use(tx: Transaction, ref: RunRef, used: Used) -> Run:
     Raises:
         StaleRun: it is not of this generation.
     """
-    ledger.locked(tx, _known(tx, ref).task_id)
-    run = _known(tx, ref)
+    ledger.locked(tx, ledger.referred(tx, ref).task_id)
+    run = ledger.referred(tx, ref)
     after = budget.of_run(run).at_least(used)
     if after == budget.of_run(run):
         return run
@@ -32,8 +32,8 @@ def stop(tx: Transaction, ref: RunRef, words: str, *, error: str = "") -> Task:
     Raises:
         StaleRun: the run does not hold its task any more.
     """
-    task = ledger.locked(tx, _known(tx, ref).task_id)
-    run = _known(tx, ref)
+    task = ledger.locked(tx, ledger.referred(tx, ref).task_id)
+    run = ledger.referred(tx, ref)
     if task.run_id != run.id or run.outcome is not None:
         raise StaleRun(f"{run.id} does not hold {task.id} any more: {run.outcome or 'superseded'}")
     reason = f"budget spent: {words}"
@@ -54,13 +54,3 @@ def spent(tx: Transaction, found: Iterable[Task]) -> dict[str, str]:
             if (words := budget.spent(used, bound)) is not None:
                 said[task.id] = words
     return said
-
-
-def _known(tx: Transaction, ref: RunRef) -> Run:
-    row = tx.one("run_get", id=ref.run)
-    if row is None:
-        raise NotFound(f"there is no run {ref.run}")
-    run = row_of(Run, row)
-    if run.generation != ref.generation:
-        raise StaleRun(f"{ref.run} is not generation {ref.generation}")
-    return run
