@@ -83,7 +83,7 @@ def _month(name: str) -> int:
 
 _DATE: Final = (
     r"(?P<month>(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6})\.? "
-    r"(?P<day>\d{1,2})(?:st|nd|rd|th)?(?:,? (?P<year>\d{4}))?,? (?:at )?"
+    r"(?P<day>\d{1,2})(?:st|[nr]d|th)?(?:,? (?P<year>\d{4}))?,? (?:at )?"
 )
 # In order, from what programs write to what people read.
 _ROWS: Final[tuple[tuple[str, Callable[[Found, datetime, Zones], datetime | None]], ...]] = (
