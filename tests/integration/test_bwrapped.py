@@ -379,9 +379,12 @@ async def test_no_variable_is_in_any_list_of_processes_nor_read_by_bubblewrap_it
         id_ = await runs.start("sleep", mark, env=env)
         await seen_running(mark)
         assert descendants_named(secret) == []
+        # The dynamic linker of every process that got the variables writes a file named after its number.
+        async with asyncio.timeout(WAIT_S):
+            while not debug.with_suffix(".2").exists():
+                await asyncio.sleep(0.01)
         runs.launcher.signal(id_, signal.SIGKILL)
         assert await runs.end() == 137
-    # The dynamic linker of every process that got the variables wrote a file named after its number.
     assert {path.suffix for path in mine.workspace.glob("debug.*")} == {".1", ".2"}
 
 
