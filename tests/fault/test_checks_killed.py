@@ -31,6 +31,13 @@ def workspace(yard: Yard, task: Task) -> Path:
     return yard.home / "board" / task.id
 
 
+def let_go(yard: Yard, task: Task, code: str) -> None:
+    """The check ends with this code, which it never sees half written."""
+    place = workspace(yard, task)
+    (place / "going").write_text(code, "utf-8")
+    (place / "going").rename(place / "go")
+
+
 @pytest.mark.parametrize(("code", "status"), [("0", Status.DONE), ("1", Status.READY)])
 async def test_a_killed_dispatcher_is_followed_by_one_that_waits_for_the_same_check(
     yard: Yard, code: str, status: Status
@@ -39,7 +46,7 @@ async def test_a_killed_dispatcher_is_followed_by_one_that_waits_for_the_same_ch
     async with dispatcher(yard):
         await yard.when(lambda: starts(yard, task))
     assert yard.store.task(task.id).status is Status.REVIEW
-    (workspace(yard, task) / "go").write_text(code, "utf-8")
+    let_go(yard, task, code)
     async with dispatcher(yard, "--drain") as second:
         assert await second.left() == 0
     assert yard.store.task(task.id).status is status
@@ -55,7 +62,7 @@ async def test_a_check_whose_end_nobody_saw_is_run_again(yard: Yard) -> None:
     await end_listener(background.supervisor_socket(yard.home), signal.SIGKILL)
     await end_exec_server(yard.home)
     await yard.gone(task)
-    (workspace(yard, task) / "go").write_text("0", "utf-8")
+    let_go(yard, task, "0")
     assert yard.store.task(task.id).status is Status.REVIEW
     async with dispatcher(yard, "--drain") as second:
         assert await second.left() == 0
