@@ -129,7 +129,7 @@ async def test_setup_comes_before_the_worker_and_teardown_after_it_in_the_same_s
     assert yard.store.task(task.id).status is Status.DONE  # whatever a teardown says
     [run] = yard.store.runs(task.id)
     assert yard.store.file(task.id, run.id, "setup").startswith(b"setup me none\n")
-    assert yard.store.file(task.id, run.id, "setup").endswith(b"denied\n")
+    assert b"denied\n" in yard.store.file(task.id, run.id, "setup")
     assert yard.store.file(task.id, run.id, "teardown") == b"setup me none\nwork s\n"
     assert (yard.home / "board" / task.id / "log").read_text("utf-8") == "setup me none\nwork s\ntorn\n"
     await yard.gone(task)
