@@ -634,3 +634,29 @@ def test_of_two_who_make_a_key_at_once_both_get_the_same(
     monkeypatch.setattr(key, "_make", raced)
     first = key.load(tmp_path)
     assert key.load(tmp_path) == first
+
+
+async def test_it_ends_while_somebody_is_being_answered_and_what_was_said_counts(
+    store: Store, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sock = tmp_path / "s"
+    task, grant = started(store, tmp_path / "ws", sock)
+    begun, go = threading.Event(), threading.Event()
+
+    def slowly(broker: Broker, letter: Envelope) -> Answer:
+        begun.set()
+        go.wait(WAIT_S)
+        return carry_out(broker, letter)
+
+    carry_out = Broker.carry_out
+    monkeypatch.setattr(Broker, "carry_out", slowly)
+    async with asyncio.timeout(WAIT_S):
+        async with serving(address, sock):
+            sending = asyncio.create_task(
+                asyncio.to_thread(Sender(grant).send, "complete", SAID, channel="socket")
+            )
+            sending.add_done_callback(lambda _: go.set())  # the service has hung up
+            await asyncio.to_thread(begun.wait, WAIT_S)
+        with pytest.raises(Unreachable):
+            await sending
+    assert store.task(task.id).status is Status.DONE

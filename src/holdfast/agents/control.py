@@ -202,7 +202,7 @@ class Client:
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         raw = msgspec.Raw(_encode({} if params is None else params))
         try:
-            if self._task.done():
+            if self._task.done() or self._writer.is_closing():
                 raise ConnectionLost("the supervisor is gone")
             self._writer.write(_encode(Call(number, method, raw)) + b"\n")
             async with asyncio.timeout(timeout_s):

@@ -98,12 +98,9 @@ class Service:
                 async with asyncio.timeout(IDLE_S):
                     line = await reader.readuntil(b"\n")
             except asyncio.LimitOverrunError:
-                writer.write(_line(envelope.refusal("", RemoteProtocolError("the line is too long"))))
-                await writer.drain()
+                await _say(writer, envelope.refusal("", RemoteProtocolError("the line is too long")))
                 return
-            writer.write(_line(await self._answer(line)))
-            async with asyncio.timeout(IDLE_S):
-                await writer.drain()
+            await _say(writer, await self._answer(line))
 
     async def _answer(self, line: bytes) -> Answer:
         try:
@@ -116,8 +113,13 @@ class Service:
         return await loop.run_in_executor(self._thread, self._broker.carry_out, letter)
 
 
-def _line(answer: Answer) -> bytes:
-    return msgspec.json.encode(answer) + b"\n"
+async def _say(writer: asyncio.StreamWriter, answer: Answer) -> None:
+    """Raises OSError or TimeoutError when nobody takes it."""
+    if writer.is_closing():  # meanwhile, by them or by us; not every loop says so with an OSError
+        raise ConnectionAbortedError
+    writer.write(msgspec.json.encode(answer) + b"\n")
+    async with asyncio.timeout(IDLE_S):
+        await writer.drain()
 
 
 def _is_ours(writer: asyncio.StreamWriter) -> bool:
