@@ -12,7 +12,7 @@ import click
 from holdfast.commands.boarding import Verb, with_store
 from holdfast.commands.homeoption import home_option
 from holdfast.commands.task_lines import run_line, run_said, used_words
-from holdfast.errors import NotFound, Unreachable
+from holdfast.errors import NotFound
 
 if TYPE_CHECKING:
     from holdfast.board.rows import Run
@@ -63,12 +63,15 @@ def runs(store: "Store", id: str) -> dict[str, object]:
 @with_store()
 def log(store: "Store", id: str, run: str | None, home: Path) -> dict[str, object]:
     """Print what a run said: what is kept of it, or while it runs here the end of its worker's log."""
+    import asyncio
     import base64
 
-    chosen = _chosen(store, id, run)
-    if _is_kept(store, chosen, OUTPUT):
-        return {"run": chosen.id, "live": False, "data": store.file(id, chosen.id, OUTPUT)}
-    said = _asked(home, chosen, "logs", {"max_bytes": MAX_LIVE})
+    from holdfast.dispatch import peek
+
+    chosen = peek.chosen(store, id, run)
+    if (kept := peek.kept(store, chosen, OUTPUT)) is not None:
+        return {"run": chosen.id, "live": False, "data": kept}
+    said = asyncio.run(peek.asked(home, chosen, "logs", {"max_bytes": MAX_LIVE}))
     if said is None:
         raise _nothing(chosen, "output")
     return {"run": chosen.id, "live": True, "data": base64.b64decode(said["data"])}
@@ -80,10 +83,12 @@ def log(store: "Store", id: str, run: str | None, home: Path) -> dict[str, objec
 @with_store()
 def diff(store: "Store", id: str, run: str | None) -> dict[str, object]:
     """Print what a run changed in its workspace."""
-    chosen = _chosen(store, id, run)
-    if not _is_kept(store, chosen, DIFF):
+    from holdfast.dispatch import peek
+
+    chosen = peek.chosen(store, id, run)
+    if (kept := peek.kept(store, chosen, DIFF)) is None:
         raise _nothing(chosen, "diff")
-    return {"run": chosen.id, "data": store.file(id, chosen.id, DIFF)}
+    return {"run": chosen.id, "data": kept}
 
 
 @click.command(cls=Verb)
@@ -93,9 +98,14 @@ def diff(store: "Store", id: str, run: str | None) -> dict[str, object]:
 @with_store()
 def policy(store: "Store", id: str, run: str | None, home: Path) -> dict[str, object]:
     """Say what the worker of a run is, or was, confined by, and what that refused."""
-    chosen = _chosen(store, id, run)
-    live = not _is_kept(store, chosen, END)
-    report = _asked(home, chosen, "status", {}) if live else _ended(store.file(id, chosen.id, END))
+    import asyncio
+
+    from holdfast.dispatch import peek
+
+    chosen = peek.chosen(store, id, run)
+    end = peek.kept(store, chosen, END)
+    live = end is None
+    report = asyncio.run(peek.asked(home, chosen, "status", {})) if end is None else _ended(end)
     if report is None:
         raise _nothing(chosen, "record of its worker")
     told = {name: report[name] for name in POLICY if name in report}
@@ -115,7 +125,9 @@ def file(store: "Store", id: str, name: str | None, run: str | None) -> dict[str
     """Print an attachment of a task; without NAME, which there are."""
     if name is not None:
         return {"name": name, "data": store.file(store.task(id).id, run, name)}
-    found = store.attachments(id) if run is None else store.kept(_chosen(store, id, run).id)
+    from holdfast.dispatch import peek
+
+    found = store.attachments(id) if run is None else store.kept(peek.chosen(store, id, run).id)
     return {
         "files": found,
         "text": [f"{each.name}  {each.size} bytes  by {each.author}" for each in found],
@@ -123,55 +135,11 @@ def file(store: "Store", id: str, name: str | None, run: str | None) -> dict[str
     }
 
 
-def _chosen(store: "Store", id: str, run: str | None) -> "Run":
-    if run is not None:
-        chosen = store.run(run)
-        if chosen.task_id != id:
-            raise NotFound(f"{run} is no run of {id}", remedy=f"holdfast task runs {id}")
-        return chosen
-    found = store.runs(id)
-    if not found:
-        raise NotFound(f"{id} has not run yet", remedy=f"holdfast task why {id}")
-    return found[-1]
-
-
-def _is_kept(store: "Store", run: "Run", name: str) -> bool:
-    return any(file.name == name for file in store.kept(run.id))
-
-
 def _nothing(run: "Run", what: str) -> NotFound:
     if run.outcome is not None:
         return NotFound(f"no {what} is kept of {run.id}, which is {run.outcome}")
     where = f" in {run.workspace}" if run.workspace else ""
     return NotFound(f"no {what} is kept of {run.id} yet: it runs on {run.host or 'an unnamed host'}{where}")
-
-
-def _asked(home: Path, run: "Run", method: str, params: dict[str, object]) -> dict[str, Any] | None:
-    """What the supervisor of this home says about the worker of a live run; None when it knows none."""
-    if run.outcome is not None:
-        return None
-    import asyncio
-
-    from holdfast.agents.background import supervisor_socket
-    from holdfast.agents.control import Client
-    from holdfast.agents.sdk import Workers
-
-    async def ask() -> dict[str, Any] | None:
-        try:
-            client = await Client.connect(supervisor_socket(home))
-        except Unreachable:
-            return None
-        try:
-            answer: dict[str, Any] = await Workers(client, home).call(
-                method, {"worker": run.id.replace("_", "-"), **params}
-            )
-            return answer
-        except NotFound:
-            return None
-        finally:
-            await client.aclose()
-
-    return asyncio.run(ask())
 
 
 def _ended(data: bytes) -> dict[str, Any] | None:

@@ -3,16 +3,13 @@
 import base64
 import hashlib
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from holdfast.agents.background import supervisor_socket
-from holdfast.agents.control import Client
-from holdfast.agents.sdk import Workers
 from holdfast.board.rows import JsonObject, Run
 from holdfast.board.store import Store
+from holdfast.dispatch import peek
 from holdfast.dispatch.desk import Desk
-from holdfast.errors import NotFound, Unreachable
-from holdfast.web import looking
+from holdfast.errors import NotFound
 
 DIFF: Final = "diff.patch"
 OUTPUT: Final = "output"
@@ -28,13 +25,14 @@ async def output(desk: Desk, home: Path, id: str, run: str | None, mark: str) ->
     """
 
     def look(store: Store) -> tuple[Run, bytes | None]:
-        found = looking.chosen(store, id, run)
-        return found, looking.kept(store, found, OUTPUT)
+        found = peek.chosen(store, id, run)
+        return found, peek.kept(store, found, OUTPUT)
 
     found, data = await desk.ask(look)
     live = data is None
     if data is None:
-        data = await _said(home, found)
+        said = await peek.asked(home, found, "logs", {"max_bytes": MAX_LIVE})
+        data = None if said is None else base64.b64decode(said["data"])
     if data is None:
         raise NotFound(f"no output of {found.id} is kept, and none of a worker is here")
     now = hashlib.sha256(data).hexdigest()[:16]
@@ -48,28 +46,10 @@ async def diff(desk: Desk, id: str, run: str | None) -> JsonObject:
     """The beginning of what a run changed. Raises NotFound."""
 
     def look(store: Store) -> tuple[Run, bytes | None]:
-        found = looking.chosen(store, id, run)
-        return found, looking.kept(store, found, DIFF)
+        found = peek.chosen(store, id, run)
+        return found, peek.kept(store, found, DIFF)
 
     found, data = await desk.ask(look)
     if data is None:
         raise NotFound(f"no diff is kept of {found.id}")
     return {"run": found.id, "size": len(data), "content": data[:MAX_SHOWN].decode("utf-8", "replace")}
-
-
-async def _said(home: Path, run: Run) -> bytes | None:
-    """From the supervisor of this home, which is not started for that; None when it knows no such worker."""
-    if run.outcome is not None:
-        return None
-    try:
-        client = await Client.connect(supervisor_socket(home))
-    except Unreachable:
-        return None
-    try:
-        asked = {"worker": run.id.replace("_", "-"), "max_bytes": MAX_LIVE}
-        answer: dict[str, Any] = await Workers(client, home).call("logs", asked)
-        return base64.b64decode(answer["data"])
-    except NotFound:
-        return None
-    finally:
-        await client.aclose()

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from holdfast.board import transitions
-from holdfast.board.rows import Board, JsonObject, Run, Task
+from holdfast.board.rows import Board, JsonObject, Task
 from holdfast.board.store import Store
 from holdfast.board.transitions import Actor
 from holdfast.errors import NotFound
@@ -67,25 +67,6 @@ def detail(store: Store, id: str) -> JsonObject:
         "moves": sorted(transitions.moves(shown.task.status, Actor.PERSON) & verbs.MOVES.keys()),
         "now_ms": store.now_ms(),
     }
-
-
-def chosen(store: Store, id: str, run: str | None) -> Run:
-    """A run of the task, the newest unless it is named. Raises NotFound."""
-    found = {one.id: one for one in store.runs(id)}
-    if not found:
-        raise NotFound(f"{id} has not run yet", remedy=f"holdfast task why {id}")
-    if run is None:
-        return list(found.values())[-1]
-    if run not in found:
-        raise NotFound(f"{run[:40]} is no recent run of {id}")
-    return found[run]
-
-
-def kept(store: Store, run: Run, name: str) -> bytes | None:
-    """A file of a run, if it is kept."""
-    if all(file.name != name for file in store.kept(run.id)):
-        return None
-    return store.file(run.task_id, run.id, name)
 
 
 def _cards(store: Store, board: str, found: list[Task]) -> list[Card]:

@@ -360,7 +360,7 @@ SYMPTOMS: dict[int, tuple[str, list[str]]] = {
             "WARNING: The directory '/root/.cache/pip' or its parent directory is not owned or is not"
             " writable by"
             " the current user.",
-            "pyenv: cannot rehash: /root/.pyenv/shims isn't writable",
+            "pyenv: cannot rehash: /home/dev/.pyenv/shims isn't writable",
         ],
     ),
     59: (
