@@ -5,6 +5,25 @@ from collections.abc import Generator
 
 import pytest
 
+from tests.support import patience
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Measure once, before any worker starts; pytest's own bound on a test waits as long as the test may."""
+    if patience.VARIABLE not in os.environ:
+        os.environ[patience.VARIABLE] = f"{patience.measure():.2f}"
+    config.option.timeout = float(config.getini("timeout")) * float(os.environ[patience.VARIABLE])
+
+
+def pytest_report_header() -> str:
+    return f"patience: {os.environ[patience.VARIABLE]}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if (mark := item.get_closest_marker("timeout")) is not None:
+            item.add_marker(pytest.mark.timeout(patience.patient(mark.args[0])), append=False)
+
 
 @pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:

@@ -12,10 +12,11 @@ from holdfast.errors import InvalidRequest
 from tests.support.agent_clis import CLIS, requires_cli
 from tests.support.arena import PROMPT, Arena
 from tests.support.model import CONTENT, MADE
+from tests.support.patience import patient
 
-LIMIT_S: Final = 60.0
-TAKEN_S: Final = 30.0  # from a prompt to the decision it leads to
-HEEDED_S: Final = 10.0  # for a key to have its effect …
+LIMIT_S: Final = patient(60.0)
+TAKEN_S: Final = patient(30.0)  # from a prompt to the decision it leads to
+HEEDED_S: Final = patient(10.0)  # for a key to have its effect …
 MAX_PRESSES: Final = 3  # … since a dialog that has only just come up may not heed it
 MAX_DIALOGS: Final = 8  # before its first prompt
 QUICK: Final = {"codex", "claude"}

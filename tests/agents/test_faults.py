@@ -21,8 +21,9 @@ from tests.agents.cases import EXPECTED, FAULTS, QUICK, Expected, Fault
 from tests.support.agent_clis import CLIS, requires_cli
 from tests.support.arena import Arena, Bench
 from tests.support.model import CONTENT, MADE
+from tests.support.patience import patient
 
-LIMIT_S: Final = 100.0  # opencode alone takes 20 s to start on a machine with much to do
+LIMIT_S: Final = patient(100.0)  # opencode alone takes 20 s to start on a machine with much to do
 ENDED: Final = {state.value for state in State if state.ended}
 
 

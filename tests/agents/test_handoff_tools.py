@@ -10,8 +10,9 @@ from tests.support.agent_clis import CLIS, requires_cli
 from tests.support.arena import Arena
 from tests.support.assigned import assigned
 from tests.support.model import CONTENT, REPORT
+from tests.support.patience import patient
 
-LIMIT_S: Final = 100.0
+LIMIT_S: Final = patient(100.0)
 QUICK: Final = {"codex", "claude"}
 
 pytestmark = pytest.mark.timeout(180)

@@ -21,8 +21,9 @@ from tests.support.agent_clis import link_clis, requires_cli
 from tests.support.arena import KEY, MODEL, PLACE, PROMPT, Bench, end_exec_server, end_listener
 from tests.support.model import CONTENT, MADE, scripted_model
 from tests.support.pane import shows, tmux_server
+from tests.support.patience import patient
 
-LIMIT_S: Final = 200
+LIMIT_S: Final = patient(200)
 
 
 @pytest.fixture
@@ -86,7 +87,9 @@ async def test_the_denied_path_is_named_and_what_is_suggested_helps(place: Path)
 def _diff(work: Path) -> list[str]:
     """What there is to review: the lines that came in, of the one file that was made."""
     git = ["git", "-C", str(work)]
-    subprocess.run([*git, "add", "--intent-to-add", "."], check=True, timeout=30)
-    said = subprocess.run([*git, "diff"], check=True, timeout=30, capture_output=True, text=True).stdout
+    subprocess.run([*git, "add", "--intent-to-add", "."], check=True, timeout=patient(30))
+    said = subprocess.run(
+        [*git, "diff"], check=True, timeout=patient(30), capture_output=True, text=True
+    ).stdout
     assert [line for line in said.splitlines() if line.startswith("+++")] == [f"+++ b/{MADE}"]
     return [line for line in said.splitlines() if line.startswith("+") and not line.startswith("+++")]

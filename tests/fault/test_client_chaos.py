@@ -20,6 +20,7 @@ import pytest
 from holdfast import Closed, ConnectionLost, Environment, Exited, Output, Process
 from tests.support.chaos import Chaos, chaos
 from tests.support.codex import requires_codex
+from tests.support.patience import patient
 from tests.support.servers import ServerProcess, codex_server, holdfast_server
 
 T = TypeVar("T")
@@ -28,7 +29,7 @@ STORIES: Final = 10  # at a time
 OUR_RUNS: Final = 3  # on each transport
 OUR_CUTS: Final = 9  # of a story: 2 transports x 3 runs x 10 stories x 9 cuts are 540
 THEIR_CUTS: Final = 6  # the reference answers forty times as slowly
-STORY_S: Final = 50.0
+STORY_S: Final = patient(50.0)
 CUT_EVERY_BYTES: Final = (1500, 6000)  # from a little more than the handshake of a resumed session on
 
 # At most 900 blocks of 1000 bytes: less than a server keeps, so that nothing may be lost however long a link

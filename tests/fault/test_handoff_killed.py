@@ -26,6 +26,7 @@ from holdfast.handoff.sender import Channel
 from tests.support.boards import ROOT
 from tests.support.handoff import grant_of
 from tests.support.handoff_sender import Sending
+from tests.support.patience import patient
 
 REPORTS: Final = 1000
 TIMES: Final = (1, 1, 1, 2, 3, 4, 5)  # that each is sent; what is sent once is what can be lost
@@ -34,7 +35,7 @@ WORKSPACES: Final = 8
 CHANNELS: Final[tuple[Channel | Literal["mcp"], ...]] = ("auto", "socket", "outbox", "outbox", "mcp")
 KILLS: Final = int(os.environ.get("HOLDFAST_TEST_KILLS", "4")) * 4
 SEED: Final = 20261116
-WAIT_S: Final = 120.0  # for anything, on a machine that does much else
+WAIT_S: Final = patient(120.0)  # for anything, on a machine that does much else
 
 
 def claimed(store: Store) -> list[Run]:

@@ -22,8 +22,11 @@ from holdfast.agents.book import Book
 from holdfast.agents.sdk import Worker, Workers
 from tests.support.arena import end_exec_server, end_listener
 from tests.support.dying_supervisor import POINTS
+from tests.support.patience import patient
 
-WITHIN_S: Final = 20.0  # a supervisor, an exec server and a sandbox are started, on a machine with much to do
+WITHIN_S: Final = patient(
+    20.0
+)  # a supervisor, an exec server and a sandbox are started, on a machine with much to do
 # Not below /tmp, where the exec server puts what is its own and every sandbox may write.
 PLACE: Final = "/var/tmp"
 SLEEP: Final = "until [ -e go ]; do sleep 0.05; done"

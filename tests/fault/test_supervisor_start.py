@@ -18,8 +18,9 @@ from holdfast.agents.preflight import preflight
 from holdfast.agents.supervisor import Supervisor
 from holdfast.errors import ConnectionLost, UsageError
 from tests.support.arena import PLACE, end_exec_server
+from tests.support.patience import patient
 
-WITHIN_S: Final = 20.0
+WITHIN_S: Final = patient(20.0)
 
 
 class Start:

@@ -24,6 +24,7 @@ from holdfast.sandbox.select import Way
 from holdfast.server.launch import Command, Confinement, Exit, Launcher, SetupFailed
 from tests.support import confinement
 from tests.support.confinement import Outcome
+from tests.support.patience import patient
 from tests.support.peer import descendants_named, seen_running
 
 pytestmark = [
@@ -34,7 +35,7 @@ pytestmark = [
 
 ORDINARY: Final = 12345
 REAL: Final = shutil.which("bwrap") or ""
-WAIT_S: Final = 10.0
+WAIT_S: Final = patient(10.0)
 
 
 class Scene:

@@ -13,6 +13,7 @@ from holdfast.board.transitions import Status
 from holdfast.dispatch import hostload, pressure
 from holdfast.dispatch.pressure import Facts, Limits, Memory
 from tests.support.dispatch import Yard, yard_fixture
+from tests.support.patience import patient
 
 __all__ = ["yard_fixture"]
 
@@ -101,7 +102,7 @@ def foreseen(yard: Yard, *words: str) -> "subprocess.CompletedProcess[str]":
         env={"PATH": os.environ["PATH"], "HOME": str(yard.user)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patient(60),
         check=False,
     )
 

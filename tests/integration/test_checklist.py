@@ -21,6 +21,7 @@ from holdfast.server.connection import Connection
 from holdfast.server.executor import Clocks, Executor
 from holdfast.wire import rpc
 from tests.support.httpd import Script, httpd, reply
+from tests.support.patience import patient
 from tests.support.peer import ENV, WAIT_S, Peer, Refused, connected, ready, serving
 
 STRANGER: Final = 54_321  # a user id that is neither ours nor root's
@@ -171,7 +172,9 @@ async def test_nothing_is_lost_while_the_peer_lags_and_goes_on_talking(
 def test_a_line_at_the_size_limit_is_taken_on_stdio(ending: bytes) -> None:
     head, tail = b'{"id":2,"method":"environment/status","padding":"', b'"}'
     message = head + b"x" * (LARGEST_BYTES - len(head) - len(tail)) + tail
-    done = subprocess.run(STDIO, input=HELLO + message + ending, capture_output=True, timeout=30, check=True)
+    done = subprocess.run(
+        STDIO, input=HELLO + message + ending, capture_output=True, timeout=patient(30), check=True
+    )
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [answer["id"] for answer in answers] == [1, 2]
     assert answers[1]["result"] == {"status": "ready"}

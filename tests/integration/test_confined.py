@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.server import launch
+from tests.support.patience import patient
 from tests.support.peer import Peer, Refused, descendants_named, ready, serving
 
 ROOT_READ = {"path": {"type": "special", "value": {"kind": "root"}}, "access": "read"}
@@ -172,7 +173,7 @@ async def test_terminate_ends_everything_inside_also_what_detached_itself(place:
         await peer.output_has("p", b"up")
         assert await peer.call("process/terminate", {"processId": "p"}) == {"running": True}
         await peer.closed("p")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(patient(5)):
             while descendants_named(mark):
                 await asyncio.sleep(0.01)
 

@@ -15,6 +15,7 @@ from holdfast.errors import Conflict, UsageError
 from tests.support.board_command import Board
 from tests.support.dispatch import Yard, yard_fixture
 from tests.support.dispatch import dispatcher as dispatcher_process
+from tests.support.patience import patient
 
 __all__ = ["yard_fixture"]
 
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.timeout(120)
 async def told(yard: Yard, met: str) -> Told:
     """What the dispatcher says once a member is neither empty nor zero."""
     found: Told | None = None
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(patient(20)):
         while found is None or not getattr(found, met):
             await asyncio.sleep(0.05)
             _, found = statusfile.read(yard.home)

@@ -21,6 +21,7 @@ from holdfast.doctor.stubprovider import playing
 from holdfast.errors import OperationFailed
 from tests.support import assertion
 from tests.support.assertion import TIMEOUT_S, Bench
+from tests.support.patience import patient
 
 MODES = ("confined", "read-only", "workspace-write", "network", "full-access")
 
@@ -281,7 +282,7 @@ def test_the_stub_answers_on_loopback_and_only_who_knows_its_token() -> None:
         host = stub.url.removeprefix("http://").removesuffix("/v1")
 
         def post(token: str, path: str = "/v1/responses", body: bytes = b'{"input": []}') -> int:
-            link = http.client.HTTPConnection(host, timeout=10)
+            link = http.client.HTTPConnection(host, timeout=patient(10))
             try:
                 link.request("POST", path, body, {"authorization": f"Bearer {token}"})
                 return link.getresponse().status

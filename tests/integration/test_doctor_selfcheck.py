@@ -16,6 +16,7 @@ from typing import Any, Final
 import pytest
 
 from holdfast.doctor.selfcheck import PARALLEL
+from tests.support.patience import patient
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
@@ -23,7 +24,7 @@ pytestmark = [
     pytest.mark.timeout(250),
 ]
 
-WAIT_S: Final = 100.0  # a few seconds, on a busy machine many
+WAIT_S: Final = patient(100.0)  # a few seconds, on a busy machine many
 FEW: Final = ("--only", "create-outside", "--only", "secret-read", "--only", "use-reading")
 
 # A bubblewrap that mounts everything writable, as a bad package or a clever friend might.

@@ -10,10 +10,11 @@ from typing import Final, NamedTuple
 
 import pytest
 
+from tests.support.patience import patient
 from tests.support.servers import holdfast_server
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-RUN_S: Final = 50.0
+RUN_S: Final = patient(50.0)
 STDIO: Final = f"program = {sys.executable!r}\nargs = ['-m', 'holdfast', 'serve', '--listen', 'stdio']"
 EXAMPLES: Final = sorted((ROOT / "examples").glob("*.py"))
 PAGES: Final = sorted((ROOT / "docs" / "howto").glob("*.md"))

@@ -26,13 +26,14 @@ from holdfast.client.policy import Policy
 from tests.support.arena import end_exec_server, end_listener
 from tests.support.exec_command import ORDINARY
 from tests.support.exec_command import place as place_of
+from tests.support.patience import patient
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="strace is Linux's"),
     pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed"),
 ]
 
-WAIT_S: Final = 30.0
+WAIT_S: Final = patient(30.0)
 LOOK_S: Final = 0.02
 _CONNECT: Final = "import socket; socket.socket().connect(('192.0.2.1', 443))"
 _UNTIL_GO: Final = "mkdir ready; until test -e go; do sleep 0.05; done"

@@ -8,6 +8,7 @@ from websockets.exceptions import ConnectionClosed
 
 from holdfast.server.executor import Clocks
 from holdfast.wire.methods import METHODS
+from tests.support.patience import patient
 from tests.support.peer import Peer, Refused, connected, ready, serving
 
 SLEEPER = {"argv": ["/bin/sleep", "60"], "cwd": "file:///tmp", "env": {}, "tty": False}
@@ -155,7 +156,7 @@ async def test_resume_does_not_wait_for_a_long_poll_of_the_dropped_connection() 
 
 async def _resume(peer: Peer, session: str) -> None:
     """As a client does: again while the server has not noticed the loss."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(patient(5)):
         while True:
             try:
                 await peer.initialize(resume=session)
@@ -168,7 +169,7 @@ async def test_an_expired_session_is_unknown() -> None:
     async with serving(clocks=Clocks(detached_s=0.05)) as (url, executor):
         async with ready(url) as peer:
             session = peer.session_id
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(patient(5)):
             while len(executor.sessions):
                 await asyncio.sleep(0.01)
         async with connected(url) as again:

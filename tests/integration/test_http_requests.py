@@ -21,6 +21,7 @@ from holdfast.server.http import HttpRequests, Pump
 from holdfast.server.httprules import MAX_BUFFERED_BYTES
 from holdfast.wire.http import BodyDelta, HttpHeader, HttpHeaderResult, HttpRequestParams
 from tests.support.httpd import httpd, reply
+from tests.support.patience import patient
 
 DELTA_ERROR = "error decoding response body"
 
@@ -61,7 +62,7 @@ def params(url: str, **more: object) -> HttpRequestParams:
 async def connected(environ: Mapping[str, str] | None = None) -> AsyncIterator[Client]:
     client = Client(environ or {})
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(patient(10)):
             yield client
     finally:
         await client.requests.aclose()
@@ -497,7 +498,7 @@ async def test_closing_hangs_up_on_a_stream_whose_pump_never_ran() -> None:
     async with httpd({"/": slow}) as server:
         async with connected() as client:
             await client.stream(server.url())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(patient(5)):
             await slow.hung_up.wait()
 
 

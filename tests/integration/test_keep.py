@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.server import executor as executors
 from holdfast.server.executor import Clocks, Executor
+from tests.support.patience import patient
 from tests.support.peer import WAIT_S, Peer, connected, ready, serving
 
 LONG = 3600.0
@@ -81,7 +82,7 @@ def test_where_keeping_makes_no_sense_it_is_refused(arguments: tuple[str, ...], 
         [sys.executable, "-m", "holdfast", "serve", *arguments],
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=30,
+        timeout=patient(30),
         check=False,
     )
     assert done.returncode == code

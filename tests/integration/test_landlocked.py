@@ -21,6 +21,7 @@ from holdfast.sandbox.select import Backend, Choice
 from tests.support import confinement
 from tests.support.confinement import Outcome
 from tests.support.exec_command import ORDINARY, Place, gone, place
+from tests.support.patience import patient
 from tests.support.peer import Peer, Refused, descendants_named, ready, seen_running, serving
 
 pytestmark = [
@@ -287,7 +288,7 @@ async def test_what_leaves_the_session_ends_with_the_command_and_not_only_with_t
 
 async def ended(name: str) -> None:
     """Wait until nothing of that name runs."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(patient(10)):
         while [pid for pid in descendants_named(name) if not _is_zombie(pid)]:
             await asyncio.sleep(0.01)
 

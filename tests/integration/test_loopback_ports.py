@@ -113,7 +113,7 @@ async def test_the_service_answers_at_its_own_address(network: str) -> None:
     import urllib.request
     get = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
     for address in ("127.0.0.1", "[::1]", "localhost"):
-        print(get(f"http://{address}:{sys.argv[1]}/page", timeout=5).read())
+        print(get(f"http://{address}:{sys.argv[1]}/page", timeout=patient(5)).read())
     """
     allowed = managed()
     allowed["sandbox"] = LIMITED | {"permissions": {**LIMITED["permissions"], "network": network}}  # type: ignore[dict-item]

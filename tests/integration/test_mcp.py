@@ -19,9 +19,10 @@ from holdfast.board.store import open_store
 from holdfast.board.transitions import Status
 from tests.support.arena import end_exec_server, end_listener
 from tests.support.assigned import Assigned, assigned
+from tests.support.patience import patient
 
 COMMAND: Final = (sys.executable, "-m", "holdfast")
-WAIT_S: Final = 60.0  # the machine may be busy, and the SDK takes its time to import
+WAIT_S: Final = patient(60.0)  # the machine may be busy, and the SDK takes its time to import
 
 pytestmark = pytest.mark.timeout(180)
 

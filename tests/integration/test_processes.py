@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.sandbox.select import Trial, Way
 from holdfast.server.executor import Clocks
+from tests.support.patience import patient
 from tests.support.peer import Refused, connected, descendants_named, ready, seen_running, serving
 
 
@@ -154,7 +155,7 @@ async def test_an_id_in_use_is_refused_until_the_closed_process_is_forgotten() -
         await peer.start("p", "true")
         await peer.closed("p")
         peer.events.clear()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(patient(5)):
             while True:
                 try:
                     await peer.call("process/read", {"processId": "p"})
@@ -272,7 +273,7 @@ async def test_terminate_on_a_terminal_ends_background_jobs_of_an_interactive_sh
         await seen_running(mark)
         await peer.call("process/terminate", {"processId": "p"})
         await peer.closed("p")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(patient(5)):
             while descendants_named(mark):
                 await asyncio.sleep(0.01)
 
@@ -389,7 +390,7 @@ async def test_a_dropped_connection_loses_no_output_and_repeats_none() -> None:
             await peer.output_has("p", b"one\n")
             session = peer.session_id
         async with connected(url) as again:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(patient(5)):
                 while True:
                     try:
                         await again.initialize(resume=session)

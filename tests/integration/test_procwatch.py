@@ -14,6 +14,7 @@ import pytest
 from holdfast.agents import procwatch
 from tests.support import watched
 from tests.support.exec_command import ORDINARY, place
+from tests.support.patience import patient
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's"),
@@ -33,7 +34,7 @@ def seen_by(uid: int) -> dict[str, watched.Seen]:
             env=made.env(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            timeout=170,
+            timeout=patient(170),
             check=True,
         )
     return msgspec.convert(json.loads(done.stdout), dict[str, watched.Seen])

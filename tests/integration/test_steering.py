@@ -24,6 +24,7 @@ from tests.support.board_command import Board
 from tests.support.boards import SettableClock, claimed, made
 from tests.support.dispatch import Yard, yard_fixture
 from tests.support.handoff import KEY, WAIT_S, asked, grant_of, serving, started
+from tests.support.patience import patient
 
 __all__ = ["yard_fixture"]
 
@@ -224,7 +225,9 @@ async def test_a_person_tells_and_the_worker_reads_it_from_the_command_line(
 
 async def asked_process(command: list[str], cwd: Path) -> "subprocess.CompletedProcess[str]":
     return await asyncio.to_thread(
-        lambda: subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+        lambda: subprocess.run(
+            command, cwd=cwd, capture_output=True, text=True, timeout=patient(60), check=False
+        )
     )
 
 

@@ -11,6 +11,7 @@ from holdfast.server import watch
 from holdfast.server.watch import MAX_MISSING, MissingWatch
 from holdfast.wire.files import WatchMissingParams
 from holdfast.wire.paths import PathUri
+from tests.support.patience import patient
 
 QUEUE_LIMIT = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
 
@@ -257,7 +258,7 @@ async def test_lost_events_fire(client: Client, tmp_path: Path) -> None:
         os.mkdir(name := tmp_path / str(number % 2))
         os.rmdir(name)
     (tmp_path / "absent").mkdir()  # finds the queue full
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(patient(5)):
         while not client.told:
             await settle()
     assert client.told == [1]

@@ -15,6 +15,7 @@ from holdfast.board.store import Store, open_store
 from holdfast.board.transitions import Move
 from tests.support.board_command import Board
 from tests.support.boards import claimed, made
+from tests.support.patience import patient
 from tests.support.web import Dashboard, started
 
 MANY: Final = 50_000
@@ -26,7 +27,7 @@ SCROLLED: Final = """([where, far]) => {
     const cards = [...list.querySelectorAll(".card")];
     return cards.some((card) => Number(card.getAttribute("aria-posinset")) > far);
 }"""
-WAIT_MS: Final = 20_000
+WAIT_MS: Final = patient(20_000)
 HOSTILE: Final = "<script>window.owned = 1</script><img src=x onerror='window.owned = 2'>"
 
 pytestmark = pytest.mark.timeout(180)

@@ -15,6 +15,7 @@ from holdfast.client.policy import Policy
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError
 from tests.support.codex import requires_codex
 from tests.support.httpd import httpd, reply
+from tests.support.patience import patient
 from tests.support.servers import codex_server, holdfast_server
 
 PROFILE = """
@@ -128,14 +129,17 @@ async def test_a_watch_fires_when_a_missing_file_appears(env: Environment, tmp_p
         await env.files.watch(tmp_path / "there")
     watch = await env.files.watch(tmp_path / "absent")
     (tmp_path / "absent").touch()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(patient(10)):
         await watch.changed()
 
 
 async def test_http_is_buffered_and_streamed(env: Environment) -> None:
     body = hashlib.shake_128(b"seed").digest(3 * 1024 * 1024)
     moved = reply(302, b"", ("Location", "/big"))
-    async with httpd({"/big": reply(200, body, ("X-A", "1")), "/moved": moved}) as web, asyncio.timeout(30):
+    async with (
+        httpd({"/big": reply(200, body, ("X-A", "1")), "/moved": moved}) as web,
+        asyncio.timeout(patient(30)),
+    ):
         response = await env.http.request("POST", web.url("/x"), headers={"X-B": "2"}, content=b"body")
         assert (response.status, response.body) == (200, b"ok")
         assert (web.received[0].method, web.received[0].body) == ("POST", b"body")
@@ -162,7 +166,7 @@ async def test_a_body_that_breaks_off_is_an_error_after_what_came(env: Environme
 
     async with httpd({"/": short}) as web, env.http.stream("GET", web.url("/")) as response:
         body = aiter(response)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(patient(10)):
             assert await anext(body) == b"first"
             with pytest.raises(OperationFailed):
                 await anext(body)

@@ -16,10 +16,11 @@ import pytest
 import holdfast
 from tests.interop.client_cases import CASES, gone
 from tests.support.codex import requires_codex
+from tests.support.patience import patient
 from tests.support.peer import seen_running
 from tests.support.servers import codex_server, holdfast_server
 
-CASE_S: Final = 40.0  # the slowest takes a second on a machine with nothing else to do
+CASE_S: Final = patient(40.0)  # the slowest takes a second on a machine with nothing else to do
 DIFFERENCES: Final = {
     "client-report": "usage and enforcement are additions of ours",
     "client-end-of-input": "the reference cannot close a pipe; the client refuses rather than waits for ever",

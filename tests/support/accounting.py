@@ -22,10 +22,11 @@ from typing import Any, Final, NamedTuple
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
+from tests.support.patience import patient
 from tests.support.peer import MAX_BYTES, Peer, Refused
 
 RESUME_S: Final = 3.5  # inside of the shortest time a session waits in these tests
-FINISH_S: Final = 30.0  # for what one session runs, on a loaded machine
+FINISH_S: Final = patient(30.0)  # for what one session runs, on a loaded machine
 MAX_VALUES: Final = 262_144
 MAX_DEPTH: Final = 127
 _BARE: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"|[^\[\]{}"]+', re.DOTALL)

@@ -25,11 +25,12 @@ from holdfast.agents.supervisor import Supervisor
 from holdfast.agents.worker import Worker
 from tests.support.agent_clis import link_clis
 from tests.support.model import Model, scripted_model
+from tests.support.patience import patient
 
 MODEL: Final = "scripted-model"
 KEY: Final = "scripted-key-0123456789"
 PROMPT: Final = "Do what the script says."
-GONE_S: Final = 10.0
+GONE_S: Final = patient(10.0)
 PLACE: Final = "/var/tmp"  # see above
 
 
@@ -47,7 +48,7 @@ class Bench:
         for path, text in _SETTINGS.items():
             (self.home / path).parent.mkdir()
             (self.home / path).write_text(text, "utf-8")
-        subprocess.run(["git", "init", "-q", str(self.work)], check=True, timeout=30)
+        subprocess.run(["git", "init", "-q", str(self.work)], check=True, timeout=patient(30))
 
 
 class Arena:

@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from tests.support.patience import patient
+
 # Without /tmp: what Codex mounts there for a moment, it takes away from every other Codex on the machine.
 GOOD: Final = (
     'sandbox_mode = "workspace-write"\n'
     'approval_policy = "never"\n'
     "sandbox_workspace_write.exclude_slash_tmp = true\n"
 )
-TIMEOUT_S: Final = 120  # several programs start one after the other, on a loaded machine
+TIMEOUT_S: Final = patient(120)  # several programs start one after the other, on a loaded machine
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from holdfast.dispatch.house import SOCKET
 from tests.support import proc
 from tests.support.board_aftermath import all_tasks, complaints, nudge, wrong
 from tests.support.dispatch import PLACE, Yard
+from tests.support.patience import patient
 from tests.support.proc import Pid
 
 ORPHAN_S: Final = 10.0
@@ -37,9 +38,11 @@ FEWEST, MOST = 6, 10  # tasks that are not done, while killing goes on
 MOMENT_S: Final = 4.0  # after that it is killed at whatever moment that is
 LOOK_S: Final = 0.01  # between looks for the moment
 NUDGE_S: Final = 0.3  # between changes that nobody but time would make
-VICTIM_S: Final = 20.0  # for a victim that is not there at the moment: another was killed just before
+VICTIM_S: Final = patient(
+    20.0
+)  # for a victim that is not there at the moment: another was killed just before
 LATER_S: Final = 0.25  # how long after the moment, at most
-SETTLE_S: Final = 240.0  # for the rest of the work once killing is over
+SETTLE_S: Final = patient(240.0)  # for the rest of the work once killing is over
 MAX_EVENTS: Final = 500
 
 # An exec server takes all workers with it, so that it is killed less often than others.

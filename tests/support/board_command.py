@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 from typing import Final
 
-WAIT_S: Final = 60
+from tests.support.patience import patient
+
+WAIT_S: Final = patient(60)
 
 
 class Board:

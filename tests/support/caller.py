@@ -10,6 +10,7 @@ import msgspec
 from holdfast.errors import HoldfastError
 from holdfast.wire.paths import PathUri
 from holdfast.wire.rpc import JsonValue
+from tests.support.patience import patient
 
 Answer: TypeAlias = Callable[[dict[str, Any]], Any]
 
@@ -69,7 +70,7 @@ class FakeCaller:
 
     async def called(self, method: str, times: int = 1) -> None:
         """Wait until the method was called so often."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(patient(5)):
             while self.methods().count(method) < times:
                 self._news.clear()
                 await self._news.wait()

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
+from tests.support.patience import patient
+
 Target: TypeAlias = tuple[str, int] | Path  # host and port, or a unix socket
 End: TypeAlias = Literal["reset", "close", "half"]
 
@@ -28,7 +30,7 @@ READ_BYTES: Final = 64 * 1024
 MAX_PIECES: Final = 64  # of one read, then the rest at once: a long stream must not take for ever
 MAX_PIECE_BYTES: Final = 16
 MAX_CONNECTIONS: Final = 128  # at a time; more means that somebody does not close theirs
-DIAL_S: Final = 10.0
+DIAL_S: Final = patient(10.0)
 LAST_BYTES_S: Final = 1.0  # a reader that does not read is cut off all the same
 HALF_OPEN_S: Final = 0.3  # how long the other direction of a half closed connection goes on
 NO_LINGER: Final = struct.pack("ii", 1, 0)  # close() becomes a reset

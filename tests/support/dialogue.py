@@ -16,7 +16,9 @@ from typing import Any, Final, TypeAlias
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-ANSWER_LIMIT_S: Final = 10.0
+from tests.support.patience import patient
+
+ANSWER_LIMIT_S: Final = patient(10.0)
 MAX_BYTES: Final = 64 * 1024 * 1024  # the protocol's limit for one message
 VOLATILE: Final = ("sessionId", "environmentInfo", "createdAtMs", "modifiedAtMs", "message", "warnings")
 

@@ -24,6 +24,7 @@ from holdfast.board.transitions import Status
 from holdfast.dispatch.dispatcher import Plan
 from holdfast.dispatch.opening import serve
 from tests.support.arena import GONE_S, end_exec_server, end_listener
+from tests.support.patience import patient
 
 
 def a_task(*, body: str = "", **more: object) -> Task:
@@ -99,8 +100,10 @@ def a_detail(
     )
 
 
-WITHIN_S: Final = 20.0  # a supervisor, an exec server and a sandbox are started, on a machine with much to do
-OVER_S: Final = 60.0  # a run with all that, to its end
+WITHIN_S: Final = patient(
+    20.0
+)  # a supervisor, an exec server and a sandbox are started, on a machine with much to do
+OVER_S: Final = patient(60.0)  # a run with all that, to its end
 # Not below /tmp, which no worker of the board can see.
 PLACE: Final = "/var/tmp"
 
@@ -207,7 +210,7 @@ class Yard:
             (place / name).write_text(text, "utf-8")
         who = ["-c", "user.name=t", "-c", "user.email=t@example.invalid"]
         for words in (["init", "-q"], ["add", "."], [*who, "commit", "-q", "-m", "first"]):
-            subprocess.run(["git", "-C", str(place), *words], check=True, timeout=30)
+            subprocess.run(["git", "-C", str(place), *words], check=True, timeout=patient(30))
         return place
 
     async def when(self, met: Callable[[], object]) -> None:

@@ -21,10 +21,11 @@ from holdfast.sandbox.landlock import FAKE_ABI
 from holdfast.sandbox.select import Way
 from holdfast.server.launch import Launcher
 from tests.support import confinement
+from tests.support.patience import patient
 
 REPOSITORY: Final = Path(__file__).parents[2]
 ORDINARY: Final = 12345
-SUITE_S: Final = 300.0
+SUITE_S: Final = patient(300.0)
 
 
 @dataclass(frozen=True, slots=True)

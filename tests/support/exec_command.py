@@ -18,7 +18,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
-WAIT_S: Final = 20.0  # no single step takes this long, also on a loaded machine
+from tests.support.patience import patient
+
+WAIT_S: Final = patient(20.0)  # no single step takes this long, also on a loaded machine
 ORDINARY: Final = 12345
 
 # An ordinary user may not be able to reach the interpreter, in root's home for example. In a mount

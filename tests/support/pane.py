@@ -7,7 +7,9 @@ import subprocess
 from collections.abc import AsyncIterator
 from typing import Final
 
-WAIT_S: Final = 30.0
+from tests.support.patience import patient
+
+WAIT_S: Final = patient(30.0)
 
 
 @contextlib.asynccontextmanager
@@ -23,7 +25,7 @@ async def tmux_server() -> AsyncIterator[str]:
 async def tmux(socket: str, *words: str) -> str:
     argv = ["tmux", "-L", socket, *words]
     done = await asyncio.to_thread(
-        subprocess.run, argv, capture_output=True, text=True, timeout=10, check=False
+        subprocess.run, argv, capture_output=True, text=True, timeout=patient(10), check=False
     )
     return str(done.stdout)
 

@@ -15,7 +15,9 @@ from typing import Final
 
 import psycopg
 
-WAIT_S: Final = 60.0  # to start or to stop, on a loaded machine
+from tests.support.patience import patient
+
+WAIT_S: Final = patient(60.0)  # to start or to stop, on a loaded machine
 _SETTINGS: Final = ("listen_addresses=", "fsync=off", "full_page_writes=off", "max_connections=50", "jit=off")
 
 

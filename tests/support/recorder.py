@@ -20,6 +20,8 @@ from websockets.asyncio.server import ServerConnection, serve
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 from websockets.http11 import Request, Response
 
+from tests.support.patience import patient
+
 Message: TypeAlias = dict[str, Any]
 Side: TypeAlias = Literal["client", "server"]
 Fault: TypeAlias = Callable[["Entry"], Message | None]
@@ -27,7 +29,7 @@ Fault: TypeAlias = Callable[["Entry"], Message | None]
 
 MAX_BYTES: Final = 64 * 1024 * 1024  # the protocol's limit for one message
 MAX_CHUNK_BYTES: Final = 1024 * 1024  # the client gives a process up over an event that is larger
-WAIT_LIMIT_S: Final = 15.0
+WAIT_LIMIT_S: Final = patient(15.0)
 _EVENTS: Final = ("process/output", "process/exited", "process/closed")
 
 

@@ -12,8 +12,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from pathlib import Path
 from typing import Final
 
-START_LIMIT_S: Final = 20.0  # a cold start on a loaded machine
-STOP_LIMIT_S: Final = 5.0  # after SIGTERM, then SIGKILL
+from tests.support.patience import patient
+
+START_LIMIT_S: Final = patient(20.0)  # a cold start on a loaded machine
+STOP_LIMIT_S: Final = patient(5.0)  # after SIGTERM, then SIGKILL
 ANY_PORT: Final = "ws://127.0.0.1:0"
 
 

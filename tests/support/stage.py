@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Final
 
 from tests.support.codex import CodexClient
+from tests.support.patience import patient
 from tests.support.provider import Provider, Script, scripted
 from tests.support.recorder import Fault, Recorder, broken_rules, recording
 from tests.support.servers import ServerProcess
 
-EVENT_LIMIT_S: Final = 10.0
+EVENT_LIMIT_S: Final = patient(10.0)
 
 
 class Stage:

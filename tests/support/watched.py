@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from holdfast.agents import procwatch
+from tests.support.patience import patient
 
-WAIT_S: Final = 60.0  # for all programs to reach the state they are started for
+WAIT_S: Final = patient(60.0)  # for all programs to reach the state they are started for
 MORE_LOOKS: Final = 5  # at what must not happen
 
 _PY: Final = (sys.executable, "-I", "-c")

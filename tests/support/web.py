@@ -15,8 +15,9 @@ from urllib.parse import urlsplit
 import httpx2
 
 from holdfast.web.server import Options, serve
+from tests.support.patience import patient
 
-WAIT_S: Final = 30
+WAIT_S: Final = patient(30)
 WHO: Final = "anna"
 
 

@@ -70,7 +70,7 @@ def test_who_is_not_root_does_not_try_roots_way() -> None:
     assert Way.AS_ROOT not in ANY.ways(root=False)
 
 
-@pytest.mark.parametrize("backend", set(Backend) - {Backend.NONE})
+@pytest.mark.parametrize("backend", sorted(set(Backend) - {Backend.NONE}))
 def test_a_backend_asked_for_by_name_is_the_only_one_tried(backend: Backend) -> None:
     ways = Choice(backend).ways(root=True)
     assert ways
