@@ -42,7 +42,7 @@ PURE_STDLIB = {
 }
 PURE_THIRD_PARTY = {"msgspec", "pybase64"}
 LAYERS = [  # lower may not import higher; names on one line may not import each other
-    {"errors", "home", "log", "tracing"},
+    {"errors", "home", "log", "nofollow", "tracing"},
     {"wire", "sandbox"},
     {"server", "outcome", "profile", "streams", "agentconfig", "board"},
     {"client"},

@@ -8,7 +8,6 @@ it was never started.
 import asyncio
 import contextlib
 import logging
-import os
 import time
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -29,6 +28,7 @@ from holdfast.client.environment import Environment
 from holdfast.client.process import Process
 from holdfast.client.recovery import State
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, SessionAttached, Unreachable
+from holdfast.nofollow import write_below
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +144,8 @@ class Supervisor:
     async def _start(self, worker: Worker, ready: Ready) -> None:
         record = worker.record
         for path, text in ready.files.items():
-            _write(Path(path), text)
+            names = Path(path).relative_to(ready.state).parts
+            write_below(ready.state, names, text.encode())
         environment = await background.exec_server(self.book.home, Environment.open)
         self._environments[record.id] = environment
         record.session_id = environment.session_id
@@ -302,10 +303,3 @@ async def _unexplained(record: Record, process: Process) -> None:
     else:
         with contextlib.suppress(HoldfastError):
             await process.signal("SIGCONT")
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(fd, "w", encoding="utf-8") as file:
-        file.write(text)

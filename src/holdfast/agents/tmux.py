@@ -23,7 +23,8 @@ async def show(home: Path, worker: str, *, socket: str | None = None) -> str:
         NotFound: tmux is not installed.
         OperationFailed: it refuses.
     """
-    view = [sys.executable, "-m", "holdfast", "worker", "attach", worker, "--home", str(home)]
+    # -P: the pane starts in a directory that the worker owns, and nothing there is to be imported.
+    view = [sys.executable, "-P", "-m", "holdfast", "worker", "attach", worker, "--home", str(home)]
     return await _tmux(
         socket,
         *("new-session", "-d", "-P", "-F", "#{pane_id}", "-s", session_name(worker), "-x", "120", "-y", "40"),

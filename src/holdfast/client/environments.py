@@ -35,7 +35,7 @@ from holdfast.client.target import CommandTarget, Target, parse_target
 from holdfast.errors import ConnectionLost, HoldfastError, SessionLost, UsageError
 
 FILE: Final = "environments.toml"
-_HERE: Final = (sys.executable, "-m", "holdfast", "serve", "--listen", "stdio")
+_HERE: Final = (sys.executable, "-P", "-m", "holdfast", "serve", "--listen", "stdio")
 
 
 class Condition(enum.StrEnum):

@@ -9,7 +9,6 @@ The record is written first: whoever is killed in between finds out from it what
 import contextlib
 import fcntl
 import os
-import secrets
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -22,6 +21,7 @@ import msgspec
 from holdfast.board.rows import Task, WorkspaceKind
 from holdfast.dispatch import copies
 from holdfast.errors import NotFound, OperationFailed, UsageError
+from holdfast.nofollow import write_below
 
 GIT_S: Final = 120.0  # a checkout of a large repository on a busy disk
 TURN_S: Final = 0.02  # between attempts to be alone with a repository
@@ -97,17 +97,7 @@ def put(workspace: Path, data: bytes, *names: str) -> None:
         OperationFailed: it cannot be written.
     """
     try:
-        with contextlib.ExitStack() as opened:
-            above = _descend(opened, str(workspace), None)
-            for name in (".holdfast", *names[:-1]):
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(name, 0o700, dir_fd=above)
-                above = _descend(opened, name, above)
-            hidden = f".{secrets.token_hex(8)}"
-            fd = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=above)
-            with open(fd, "wb") as file:
-                file.write(data)
-            os.rename(hidden, names[-1], src_dir_fd=above, dst_dir_fd=above)
+        write_below(workspace, (".holdfast", *names), data)
     except OSError as exc:
         raise OperationFailed(f"cannot write {names[-1]} into {workspace}: {exc.strerror}") from None
 
@@ -121,12 +111,6 @@ def absent(workspace: Path, names: Sequence[str]) -> list[str]:
         return Path(path).is_relative_to(top) and os.path.lexists(path)
 
     return [name for name in names if "\0" in name or not there(name)]
-
-
-def _descend(opened: contextlib.ExitStack, name: str, above: int | None) -> int:
-    fd = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=above)
-    opened.callback(os.close, fd)
-    return fd
 
 
 def _directory(home: Path, name: str) -> Path:
