@@ -8,8 +8,6 @@ import asyncio
 import contextlib
 import functools
 import logging
-import time
-from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
@@ -22,7 +20,8 @@ from holdfast.dispatch.cleanup import SWEEP_S, sweep
 from holdfast.dispatch.house import House
 from holdfast.dispatch.liveness import Limits
 from holdfast.dispatch.notify import Notifier, command
-from holdfast.dispatch.pressure import MAX_HERE, YOUNG_S
+from holdfast.dispatch.pressure import MAX_HERE
+from holdfast.dispatch.rounds import TICK_S, Rounds, Starts, hold_up
 from holdfast.dispatch.run import Attendance, marks
 from holdfast.dispatch.watching import watch
 from holdfast.errors import HoldfastError, NotFound, StaleRun, StartupError, UsageError
@@ -31,11 +30,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-TICK_S: Final = 1.0  # between rounds when nothing is heard: clocks pass without an event
 POST_S: Final = 0.2  # between looks into outboxes
 TELL_S: Final = 2.0  # between two times that it says how it stands
 AGAIN_S: Final = 1.0  # before a run is attended to again whose attendance failed
-BEATS: Final = 4  # heartbeats in one lease: three may be lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +67,8 @@ class Dispatcher:
         self._again = again
         self._attended: dict[str, Attendance] = {}
         self._places: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        self._claiming = not plan.drain
-        self._looked = False
-        self._beat_at = self._expired_at = 0.0
-        self._begun: deque[float] = deque(maxlen=MAX_HERE)
+        self._rounds = Rounds(lease_s=plan.lease_ms / 1000, claiming=not plan.drain, once=plan.once)
+        self._starts = Starts()
         self._held: str | None = None
         program = command(house.home, plan.notify)
         self._notifier = Notifier(house.home, house.desk, plan.boards, program, house.environ)
@@ -98,11 +93,11 @@ class Dispatcher:
                 self._house.desk.news.clear()
                 try:
                     await self._round(group)
-                    self._house.standing.rounded(time.time())
+                    self._house.standing.rounded(self._house.wall_clock())
                 except HoldfastError as exc:  # workers go on, and so do we when it is back
-                    self._house.standing.erred(f"{type(exc).__name__}: {exc}", time.time())
+                    self._house.standing.erred(f"{type(exc).__name__}: {exc}", self._house.wall_clock())
                     log.warning("the board does not answer", extra={"missing": type(exc).__name__})
-                if self._looked and not self._claiming and not self._attended:
+                if self._rounds.is_over(self._attended):
                     break
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(TICK_S):
@@ -114,28 +109,22 @@ class Dispatcher:
         await self._tell()
 
     async def _round(self, group: asyncio.TaskGroup) -> None:
-        ask, plan = self._house.desk.ask, self._plan
-        held = {run.id: run for run in await ask(lambda store: store.held(self._house.host))}
-        for run in held.values():
+        ask, plan, now = self._house.desk.ask, self._plan, self._house.clock()
+        held = await ask(lambda store: store.held(self._house.host))
+        todo = self._rounds.plan(held, self._attended, now)
+        for run in todo.drive:
             self._attend(group, run)
-        for id, attendance in self._attended.items():
-            if id not in held:
-                attendance.over.set()
-        now = time.monotonic()
-        if now - self._beat_at > plan.lease_ms / 1000 / BEATS:
-            for run in held.values():
-                if await ask(lambda store, run=run: _beat(store, run, plan.lease_ms)):  # type: ignore[misc]
-                    self._house.standing.renewed()
-            self._beat_at = now
-        if now - self._expired_at > TICK_S:
-            for board in plan.boards:
+        for id in todo.over:
+            self._attended[id].over.set()
+        for run in todo.renew:
+            if await ask(lambda store, run=run: _beat(store, run, plan.lease_ms)):  # type: ignore[misc]
+                self._house.standing.renewed()
+        for board in plan.boards:
+            if todo.expire:
                 await ask(lambda store, board=board: store.expire(board))  # type: ignore[misc]
-            self._expired_at = now
-        if self._claiming:
-            for board in plan.boards:
+            if todo.claim:
                 await self._claim(group, board)
-            self._claiming = not plan.once
-        self._looked = True
+        self._rounds.finish(todo, now)
 
     async def _claim(self, group: asyncio.TaskGroup, board: str) -> None:
         house, plan = self._house, self._plan
@@ -150,17 +139,16 @@ class Dispatcher:
             won = await house.desk.ask(claim)
             if won is None:
                 return
-            self._begun.append(time.monotonic())
+            self._starts.add(house.clock())
             house.standing.claimed()
             self._attend(group, won[1])
         await house.desk.ask(lambda store: store.offer(board, house.host, profiles, held=reason))
 
     def _holdup(self) -> str | None:
         """Why this host starts nothing now. It is said aloud when it begins and when it is over."""
-        running, since = len(self._attended), time.monotonic() - YOUNG_S
-        young = min(running, sum(at > since for at in self._begun))
-        full = running >= self._plan.most
-        reason = f"{self._plan.most} runs at once are the most" if full else self._plan.held(running, young)
+        running = len(self._attended)
+        young = self._starts.young(running, self._house.clock())
+        reason, full = hold_up(running, young, most=self._plan.most, held=self._plan.held)
         if reason != self._held and not full:
             words = "workers are started again" if reason is None else "no worker is started now"
             log.warning(words, extra={"missing": reason} if reason else {})
@@ -196,7 +184,7 @@ class Dispatcher:
                 return await work()
             except (HoldfastError, TimeoutError) as exc:
                 log.warning("a run is attended to again", extra={"run_id": run.id, "missing": str(exc)[:200]})
-                self._house.standing.erred(f"{run.id}: {exc}", time.time())
+                self._house.standing.erred(f"{run.id}: {exc}", self._house.wall_clock())
             except Exception:
                 log.exception("a run could not be attended to", extra={"run_id": run.id})
             await asyncio.sleep(AGAIN_S)
@@ -244,7 +232,9 @@ class Dispatcher:
             await asyncio.sleep(TELL_S)
 
     async def _tell(self) -> None:
-        told = self._house.standing.told(time.time(), runs=self._attended, launchers=self._house.launchers)
+        told = self._house.standing.told(
+            self._house.wall_clock(), runs=self._attended, launchers=self._house.launchers
+        )
         try:
             await asyncio.to_thread(statusfile.write, self._house.home, told)
         except OSError as exc:

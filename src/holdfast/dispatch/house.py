@@ -1,7 +1,8 @@
 """What all runs of one dispatcher share: where things are, who is asked, and what a worker may touch."""
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -41,6 +42,8 @@ class House:
     key: bytes = field(repr=False)
     environ: Mapping[str, str] = field(repr=False)
     standing: Standing
+    clock: Callable[[], float] = time.monotonic
+    wall_clock: Callable[[], float] = time.time
 
     def grant(self, run: Run, launcher: Launcher, workspace: Path) -> Grant:
         """The capability of a run. Without a network most kernels refuse the socket too: it is not named."""

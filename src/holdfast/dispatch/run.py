@@ -1,17 +1,12 @@
-"""One run from its claim to its end. Whoever is killed here is followed by another who begins from the top.
+"""One run from its claim to its end: what each step of `runsteps` does.
 
-the mark        HOME/board/runs/RUN: from here on somebody owes this run its end
-the workspace   made outside the sandbox, with the capability in it
-the worker      started under the run's name, or found by it
-its end         its own, or ours when the board says that the run is over
-what is left    outbox read, files kept, and then the board is told
-the mark        removed
+Whoever is killed here is followed by another who begins from the top. The mark HOME/board/runs/RUN says that
+somebody owes this run its end; it is written before the worker is started, and removed last.
 """
 
 import asyncio
 import contextlib
 import logging
-import time
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +26,7 @@ from holdfast.dispatch import (
     places,
     prompts,
     requested,
+    runsteps,
     sessions,
     workspace,
 )
@@ -40,6 +36,7 @@ from holdfast.dispatch.launchers import BRIEF, Launcher
 from holdfast.dispatch.manifest import Changes, Manifest
 from holdfast.dispatch.outcome import Complete, End, Fail, Outcome, Stop, Work
 from holdfast.dispatch.purse import Purse
+from holdfast.dispatch.runsteps import Event, Step
 from holdfast.dispatch.workspace import Workspace
 from holdfast.errors import NotFound, OperationFailed, StaleRun, UsageError
 from holdfast.handoff import outbox
@@ -49,15 +46,12 @@ from holdfast.handoff.verbs import VERBS
 
 log = logging.getLogger(__name__)
 
-ANSWERED_S: Final = 5.0  # for a worker to end by itself once it has answered
 GRACE_S: Final = 2.0  # between asking it to end and ending it
 MAX_OUTPUT: Final = 1 << 20  # bytes of what it said that are kept; the end of it
 MAX_SUMMARY: Final = 2_000  # bytes of it that stand for a summary
 MAX_HEAD: Final = 64 * 1024  # bytes of its beginning
 LAST_LOOKS: Final = 20  # at an outbox that is full: 256 envelopes each
-# Outcomes that the worker itself brought about; any other end of a run is somebody else's.
 BY_EXIT: Final = "board:exit"  # of an answer by exit code: a name that no worker can use
-ANSWERED: Final = frozenset({"completed", "blocked", "waiting", "review_requested"})
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -84,7 +78,7 @@ class Attendance:
         self.place: Path | None = None
         self._worker = worker_of(run.id)
         self._refused = ""
-        self._claimed_at = time.monotonic()
+        self._claimed_at = house.clock()
         self._purse = Purse(house, run, self._session)
 
     async def attend(self) -> None:
@@ -96,18 +90,39 @@ class Attendance:
         house = self.house
         detail = await house.desk.ask(lambda store: store.show(self.run.task_id))
         launcher = house.launchers.get(self.run.profile)
-        self.place = workspace.known(house.home, detail.task).path
-        report = await house.fleet.find(self._worker)
-        if report is None and not self.over.is_set():
-            report = await self._begun(detail, launcher)
-        if report is not None:
-            await self._followed()
-            report = await house.fleet.stop(self._worker, grace_s=0.0)
-            await self._finish(report, detail, launcher, workspace.known(house.home, detail.task))
-        await checks.attend(house, self.run, detail.task, self.place)
-        if launcher is not None and launcher.teardown and self.place.is_dir():
-            await errands.tear_down(house, self.run, detail.task, launcher, self.place)
-        self._unmark()
+        place = self.place = workspace.known(house.home, detail.task).path
+        step = Step.FIND
+        while step is not Step.END:
+            match step:
+                case Step.FIND:
+                    event = await self._find()
+                case Step.BEGIN:
+                    event = await self._begin(detail, launcher)
+                case Step.FOLLOW:
+                    event = await self._follow()
+                case Step.KEEP:
+                    event = await self._keep(detail, launcher)
+                case Step.CHECK:
+                    event = await self._check(detail, place)
+                case Step.TEAR_DOWN:
+                    event = await self._tear_down(detail, launcher, place)
+                case Step.FORGET:
+                    event = self._forget()
+            step = runsteps.after(step, event)
+
+    async def _find(self) -> Event:
+        if await self.house.fleet.find(self._worker) is not None:
+            return Event.FOUND
+        return Event.OVER if self.over.is_set() else Event.MISSING
+
+    async def _check(self, detail: Detail, place: Path) -> Event:
+        await checks.attend(self.house, self.run, detail.task, place)
+        return Event.DONE
+
+    async def _tear_down(self, detail: Detail, launcher: Launcher | None, place: Path) -> Event:
+        if launcher is not None and launcher.teardown and await asyncio.to_thread(place.is_dir):
+            await errands.tear_down(self.house, self.run, detail.task, launcher, place)
+        return Event.DONE
 
     def ingest(self, store: Store) -> int:
         """Carry out what waits in its outbox, in the thread of the store."""
@@ -126,28 +141,28 @@ class Attendance:
 
     # --- the start
 
-    async def _begun(self, detail: Detail, launcher: Launcher | None) -> Report | None:
-        """The worker, or None when there is to be none; then the board has been told."""
+    async def _begin(self, detail: Detail, launcher: Launcher | None) -> Event:
+        """The worker is started, or the board has been told why not."""
         try:
             if launcher is None:
                 raise OperationFailed(f"nobody here starts workers for {self.run.profile}")
             if detail.task.report_only and not launcher.can_be_asked:
                 await self._tell(Fail(Failure.HANDOFF, "a script cannot be asked for its report"))
-                return None
+                return Event.REFUSED
             wish = await self._prepared(detail, launcher)
         except (UsageError, NotFound, OperationFailed) as exc:
             failure = Failure.INFRA if isinstance(exc, OperationFailed) else Failure.TASK
             await self._tell(Fail(failure, f"it could not be prepared: {exc}"))
-            return None
+            return Event.REFUSED
         if self.over.is_set():
-            return None
+            return Event.REFUSED
         try:
-            report = await self.house.fleet.start(wish)
+            await self.house.fleet.start(wish)
         except (UsageError, NotFound) as exc:  # nothing was started; after any other error that is not known
             await self._tell(Fail(Failure.TASK, f"it could not be started: {exc}"))
-            return None
-        self.house.standing.started(time.monotonic() - self._claimed_at)
-        return report
+            return Event.REFUSED
+        self.house.standing.started(self.house.clock() - self._claimed_at)
+        return Event.STARTED
 
     async def _prepared(self, detail: Detail, launcher: Launcher) -> Wish:
         task, run, house = detail.task, self.run, self.house
@@ -234,12 +249,13 @@ class Attendance:
         hidden.write_bytes(msgspec.json.encode(mark))
         hidden.rename(place)
 
-    def _unmark(self) -> None:
+    def _forget(self) -> Event:
         (marks(self.house.home) / self.run.id).unlink(missing_ok=True)
+        return Event.DONE
 
     # --- the end
 
-    async def _followed(self) -> None:
+    async def _follow(self) -> Event:
         """Until its leader has ended, by itself or because the run is over or has spent its budget."""
         loop = asyncio.get_running_loop()
         ended = loop.create_task(self.house.fleet.ended(self._worker, self._purse.take))
@@ -248,8 +264,7 @@ class Attendance:
             await asyncio.wait([ended, over, spent], return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
                 run = await self.house.desk.ask(lambda store: store.run(self.run.id))
-                if run.outcome in ANSWERED:
-                    await asyncio.wait([ended], timeout=ANSWERED_S)
+                await asyncio.wait([ended], timeout=runsteps.farewell_s(run.outcome))
             if not ended.done():
                 await self.house.fleet.stop(self._worker, grace_s=GRACE_S)
             await ended
@@ -257,11 +272,12 @@ class Attendance:
             for task in (ended, over, spent):
                 task.cancel()
             await asyncio.gather(ended, over, spent, return_exceptions=True)
+        return Event.DONE
 
-    async def _finish(
-        self, report: Report, detail: Detail, launcher: Launcher | None, space: Workspace
-    ) -> None:
-        house = self.house
+    async def _keep(self, detail: Detail, launcher: Launcher | None) -> Event:
+        """End what its leader left behind, keep what it made and said, and tell the board how it ended."""
+        house, space = self.house, workspace.known(self.house.home, detail.task)
+        report = await house.fleet.stop(self._worker, grace_s=0.0)
         for _ in range(LAST_LOOKS):
             if not await house.desk.ask(self.ingest):
                 break
@@ -290,6 +306,7 @@ class Attendance:
         await house.desk.ask(lambda store: store.set_run(run.ref, session=session or None, metadata=usage))
         if judged is not None:
             await self._tell(judged)
+        return Event.DONE
 
     def _session(self) -> str:
         """As its CLI called it, if it did."""

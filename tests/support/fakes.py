@@ -1,0 +1,185 @@
+"""A dispatcher's surroundings without a process: a store in memory, a supervisor that only pretends."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from holdfast.agents.launching import Wish
+from holdfast.agents.sdk import ENDED
+from holdfast.board.rows import NewTask, Task
+from holdfast.board.store import Store, open_store
+from holdfast.dispatch.dispatcher import Dispatcher, Plan
+from holdfast.dispatch.house import House
+from holdfast.dispatch.installed import Installed
+from holdfast.dispatch.standing import Standing
+
+T = TypeVar("T")
+Report = dict[str, Any]
+
+HOST: Final = "here"
+EPOCH_MS: Final = 1_700_000_000_000
+
+
+class FakeDesk:
+    """As `Desk`, on a store in memory. `fail` is raised by the next questions instead of an answer."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.news = asyncio.Event()
+        self.fail: list[Exception] = []
+
+    async def ask(self, question: Callable[[Store], T]) -> T:
+        await asyncio.sleep(0)
+        if self.fail:
+            raise self.fail.pop(0)
+        return question(self.store)
+
+
+@dataclass
+class Act:
+    """What a worker does: after so many seconds, this, and then it ends so. Without seconds it goes on."""
+
+    seconds: float | None = 1.0
+    exit_code: int = 0
+    said: bytes = b""
+    does: Callable[[Wish], None] = lambda _wish: None
+    state: str = "completed"
+    failure: str | None = None
+
+
+@dataclass
+class FakeWorker:
+    wish: Wish
+    act: Act
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    stopped: bool = False
+
+    def report(self) -> Report:
+        over = self.ended.is_set()
+        failed = self.act.state if self.act.failure or self.act.exit_code == 0 else "failed"
+        return {
+            "id": self.wish.id,
+            "state": ("failed" if self.stopped else failed) if over else "running",
+            "failure": self.act.failure,
+            "about": "",
+            "exitCode": self.act.exit_code if over and not self.stopped else None,
+            "denials": [],
+            "usage": None,
+            "calls": None,
+            "forSeconds": 0.0,
+        }
+
+
+class FakeFleet:
+    """As `Fleet`. `cast` says what each worker will do; `started` and `stopped` are their names in order."""
+
+    def __init__(self, cast: Callable[[Wish], Act]) -> None:
+        self.cast = cast
+        self.workers: dict[str, FakeWorker] = {}
+        self.started: list[str] = []
+        self.stopped: list[str] = []
+        self.fail: list[Exception] = []  # of the next starts
+        self._playing: set[asyncio.Task[None]] = set()
+
+    def running(self) -> list[str]:
+        return [name for name, worker in self.workers.items() if not worker.ended.is_set()]
+
+    async def find(self, worker: str) -> Report | None:
+        found = self.workers.get(worker)
+        return None if found is None else found.report()
+
+    async def start(self, wish: Wish) -> Report:
+        if self.fail:
+            raise self.fail.pop(0)
+        name = wish.id or ""
+        made = self.workers[name] = FakeWorker(wish, self.cast(wish))
+        self.started.append(name)
+        task = asyncio.get_running_loop().create_task(self._play(made))
+        self._playing.add(task)
+        task.add_done_callback(self._playing.discard)
+        return made.report()
+
+    async def _play(self, worker: FakeWorker) -> None:
+        if worker.act.seconds is None:
+            return
+        await asyncio.sleep(worker.act.seconds)
+        if not worker.ended.is_set():
+            worker.act.does(worker.wish)
+            worker.ended.set()
+
+    async def ended(self, worker: str, seen: Callable[[Report], Awaitable[None]] | None = None) -> Report:
+        found = self.workers[worker]
+        if seen is not None:
+            await seen(found.report())
+        await found.ended.wait()
+        return found.report()
+
+    async def stop(self, worker: str, *, grace_s: float) -> Report:
+        found = self.workers[worker]
+        if found.report()["state"] not in ENDED:
+            self.stopped.append(worker)
+            found.stopped = True
+            found.ended.set()
+        return found.report()
+
+    async def output(self, worker: str, most: int) -> bytes:
+        return self.workers[worker].act.said[-most:]
+
+
+class Scene:
+    """A board `b`, a dispatcher for it, and workers that do as `cast` says; on a loop that jumps."""
+
+    def __init__(self, home: Path, cast: Callable[[Wish], Act] = lambda _wish: Act()) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.home = home
+        self.begun = self.loop.time()
+        self.store = open_store(":memory:", clock=self.now_ms)
+        self.store.create_board("b")
+        self.desk, self.fleet = FakeDesk(self.store), FakeFleet(cast)
+        environ = {"PATH": "/usr/bin:/bin", "HOME": str(home)}
+        self.told: list[tuple[str, str]] = []
+        self.house = House(
+            home,
+            ":memory:",
+            HOST,
+            self.desk,  # type: ignore[arg-type]  # stands in for it
+            self.fleet,  # type: ignore[arg-type]  # likewise
+            Installed(home, environ),
+            ("holdfast",),
+            b"k" * 32,
+            environ,
+            Standing(HOST, 1, ("b",), 0.0),
+            clock=self.loop.time,
+            wall_clock=self.loop.time,
+        )
+
+    def now_ms(self) -> int:
+        return EPOCH_MS + round((self.loop.time() - self.begun) * 1000)
+
+    def create(self, body: str = "true", **wishes: Any) -> Task:
+        task = self.store.create(
+            "b", NewTask(**{"title": "do it", "body": body, "assignee": "script", **wishes})
+        )
+        self.desk.news.set()
+        return task
+
+    def task(self, task: Task) -> Task:
+        return self.store.task(task.id)
+
+    async def dispatch(self, **wishes: Any) -> None:
+        """To its end."""
+        dispatcher = Dispatcher(
+            self.house,
+            Plan(("b",), **wishes),
+            lambda kind, run: self.told.append((kind, run.task_id)),
+            asyncio.Event(),
+        )
+        await dispatcher.serve()
+
+    async def until(self, met: Callable[[], object], within_s: float = 3600.0) -> None:
+        """In the time of the loop."""
+        async with asyncio.timeout(within_s):
+            while not met():
+                await asyncio.sleep(0.05)
