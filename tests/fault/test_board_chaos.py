@@ -11,9 +11,9 @@ from typing import Final
 import pytest
 
 from tests.support.board_chaos import MOMENTS, VICTIMS, Rampage
-from tests.support.dispatch import Yard, yard_fixture
+from tests.support.dispatch import Yard, fresh_yard_fixture
 
-__all__ = ["yard_fixture"]
+__all__ = ["fresh_yard_fixture"]
 
 KILLS: Final = int(os.environ.get("HOLDFAST_TEST_KILLS", "25"))
 SEED: Final = 9  # each victim is among the first 25

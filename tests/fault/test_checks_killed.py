@@ -10,9 +10,9 @@ from holdfast.agents import background
 from holdfast.board.rows import Task
 from holdfast.board.transitions import Status
 from tests.support.arena import end_exec_server, end_listener
-from tests.support.dispatch import Yard, dispatcher, yard_fixture
+from tests.support.dispatch import Yard, dispatcher, fresh_yard_fixture
 
-__all__ = ["yard_fixture"]
+__all__ = ["fresh_yard_fixture"]
 
 CHECK: Final = "echo started >> starts; until [ -e go ]; do sleep 0.05; done; exit $(cat go)"
 

@@ -15,9 +15,9 @@ from holdfast.dispatch.opening import host_name
 from holdfast.errors import StaleRun
 from holdfast.handoff.sender import Sender
 from tests.support.arena import end_exec_server, end_listener
-from tests.support.dispatch import Yard, dispatcher, yard_fixture
+from tests.support.dispatch import Yard, dispatcher, fresh_yard_fixture
 
-__all__ = ["yard_fixture"]
+__all__ = ["fresh_yard_fixture"]
 
 WORK: Final = "echo started >> starts; until [ -e go ]; do sleep 0.05; done; echo done"
 

@@ -11,10 +11,10 @@ import pytest
 
 from holdfast.board.rows import Task
 from holdfast.board.transitions import Status
-from tests.support.dispatch import Yard, yard_fixture
+from tests.support.dispatch import Yard, fresh_yard_fixture
 from tests.support.dying_dispatcher import ALL_DONE
 
-__all__ = ["yard_fixture"]
+__all__ = ["fresh_yard_fixture"]
 
 STRIDES: Final = 4  # tests among which the steps are dealt out
 MOST: Final = 80  # there are fewer

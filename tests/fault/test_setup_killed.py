@@ -3,9 +3,9 @@
 import pytest
 
 from holdfast.board.transitions import Status
-from tests.support.dispatch import Yard, dispatcher, yard_fixture
+from tests.support.dispatch import Yard, dispatcher, fresh_yard_fixture
 
-__all__ = ["yard_fixture"]
+__all__ = ["fresh_yard_fixture"]
 
 
 @pytest.fixture

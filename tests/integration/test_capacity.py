@@ -12,10 +12,10 @@ import pytest
 from holdfast.board.transitions import Status
 from holdfast.dispatch import hostload, pressure
 from holdfast.dispatch.pressure import Facts, Limits, Memory
-from tests.support.dispatch import Yard, yard_fixture
+from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.patience import patient
 
-__all__ = ["yard_fixture"]
+__all__ = ["home_fixture", "yard_fixture"]
 
 MIB = 1 << 20
 

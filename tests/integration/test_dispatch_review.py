@@ -13,9 +13,9 @@ from holdfast.board.reviews import CHECKS, Remark, Review
 from holdfast.board.rows import Task
 from holdfast.board.transitions import Move, Status
 from holdfast.dispatch import checks
-from tests.support.dispatch import Yard, yard_fixture
+from tests.support.dispatch import Yard, home_fixture, yard_fixture
 
-__all__ = ["yard_fixture"]
+__all__ = ["home_fixture", "yard_fixture"]
 
 
 def saying(verb: str, **args: object) -> str:

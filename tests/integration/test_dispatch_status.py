@@ -13,11 +13,11 @@ from holdfast.dispatch.installed import Installed
 from holdfast.dispatch.standing import Standing, Told
 from holdfast.errors import Conflict, UsageError
 from tests.support.board_command import Board
-from tests.support.dispatch import Yard, yard_fixture
+from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.dispatch import dispatcher as dispatcher_process
 from tests.support.patience import patient
 
-__all__ = ["yard_fixture"]
+__all__ = ["home_fixture", "yard_fixture"]
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -11,9 +11,9 @@ import pytest
 from holdfast.board.transitions import Move, Status
 from holdfast.dispatch import copies
 from holdfast.errors import OperationFailed
-from tests.support.dispatch import Yard, yard_fixture
+from tests.support.dispatch import Yard, home_fixture, yard_fixture
 
-__all__ = ["yard_fixture"]
+__all__ = ["home_fixture", "yard_fixture"]
 
 
 # --- files copied by rule

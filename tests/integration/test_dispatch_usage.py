@@ -12,9 +12,9 @@ from holdfast.agents.catalog import CATALOG
 from holdfast.board.transitions import Move, Status
 from holdfast.dispatch import fleet
 from holdfast.dispatch.transcript import MAX_ENTRIES, MAX_TAIL, tokens
-from tests.support.dispatch import Yard, yard_fixture
+from tests.support.dispatch import Yard, home_fixture, yard_fixture
 
-__all__ = ["yard_fixture"]
+__all__ = ["home_fixture", "yard_fixture"]
 
 FOR_EVER: Final = "sleep 1000 & setsid sleep 1000 & trap '' TERM; while :; do sleep 0.1; done"
 

@@ -13,9 +13,9 @@ from holdfast.dispatch.liveness import Limits
 from holdfast.errors import StaleRun
 from tests.support.board_command import Board
 from tests.support.boards import claimed, made
-from tests.support.dispatch import Yard, yard_fixture
+from tests.support.dispatch import Yard, home_fixture, yard_fixture
 
-__all__ = ["yard_fixture"]
+__all__ = ["home_fixture", "yard_fixture"]
 
 pytestmark = pytest.mark.timeout(180)
 

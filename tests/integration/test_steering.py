@@ -22,11 +22,11 @@ from holdfast.handoff.broker import Broker
 from holdfast.handoff.sender import Sender
 from tests.support.board_command import Board
 from tests.support.boards import SettableClock, claimed, made
-from tests.support.dispatch import Yard, yard_fixture
+from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.handoff import KEY, WAIT_S, asked, grant_of, serving, started
 from tests.support.patience import patient
 
-__all__ = ["yard_fixture"]
+__all__ = ["home_fixture", "yard_fixture"]
 
 pytestmark = pytest.mark.timeout(180)
 

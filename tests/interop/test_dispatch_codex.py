@@ -10,10 +10,10 @@ import pytest
 from holdfast.board.reviews import Remark, Review
 from holdfast.board.transitions import Move, Status
 from tests.support.codex import requires_codex
-from tests.support.dispatch import Yard, yard_fixture
+from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.provider import Item, Provider, command, scripted, turns
 
-__all__ = ["yard_fixture"]
+__all__ = ["home_fixture", "yard_fixture"]
 
 YIELD_MS: Final = 30_000  # for a command that starts an interpreter on a busy machine
 NOTHING: Final[list[Item]] = []  # the model has nothing more to do

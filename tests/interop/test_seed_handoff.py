@@ -21,10 +21,10 @@ from holdfast.board.transitions import Status
 from tests.support.arena import PLACE
 from tests.support.assigned import Assigned, assigned
 from tests.support.codex import CodexClient, requires_codex
-from tests.support.dispatch import Yard, yard_fixture
+from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.provider import Item, Provider, call, command, scripted, turns
 
-__all__ = ["yard_fixture"]
+__all__ = ["home_fixture", "yard_fixture"]
 
 YIELD_MS: Final = 30_000  # for a command that starts an interpreter on a busy machine
 SUMMARY: Final = "made what was asked for"

@@ -9,13 +9,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from holdfast.agents import background
+from holdfast.agents.sdk import ENDED, Workers
 from holdfast.board import runs
 from holdfast.board.database import Transaction
 from holdfast.board.rows import Comment, Detail, NewTask, ParentResult, Run, Task
@@ -106,6 +107,7 @@ WITHIN_S: Final = patient(
 OVER_S: Final = patient(60.0)  # a run with all that, to its end
 # Not below /tmp, which no worker of the board can see.
 PLACE: Final = "/var/tmp"
+DAEMONS_OWN: Final = frozenset({".sock", ".lock", ".log"})  # files in a home that its daemons hold on to
 
 
 def processes_in(folder: Path) -> list[int]:
@@ -119,15 +121,18 @@ def processes_in(folder: Path) -> list[int]:
 
 
 class Yard:
-    """A board with a home for its dispatcher, and a person's home."""
+    """A board with a home for its dispatcher, and a person's home.
 
-    def __init__(self, folder: Path) -> None:
+    `home` may be one whose supervisor and exec server are there already; it is as new otherwise.
+    """
+
+    def __init__(self, folder: Path, home: Path | None = None) -> None:
         self.folder = folder
-        self.home, self.user, self.address = folder / "h", folder / "user", str(folder / "board.db")
+        self.home, self.user, self.address = home or folder / "h", folder / "user", str(folder / "board.db")
         self.bin = folder / "bin"
         self.environ: dict[str, str] = {}  # what the dispatcher has besides
         for made in (self.home, self.user, self.bin):
-            made.mkdir(mode=0o700)
+            made.mkdir(mode=0o700, exist_ok=True)
         self.store = open_store(self.address)
         self.store.create_board("b")
 
@@ -219,10 +224,23 @@ class Yard:
                 await asyncio.sleep(0.02)
 
     async def aclose(self) -> None:
+        """Nothing of it is left but the two daemons of its home, without workers."""
         self.store.close()
-        await end_listener(background.supervisor_socket(self.home), signal.SIGTERM)
-        await end_exec_server(self.home)
+        if background.supervisor_socket(self.home).exists():
+            async with Workers.connect(self.home) as workers:
+                for report in await workers.call("list"):
+                    if report["state"] not in ENDED:
+                        await workers.call("stop", {"worker": report["id"], "grace_s": 0.0}, timeout_s=None)
+        shutil.rmtree(self.home / "board", ignore_errors=True)
+        for path in self.home.iterdir():
+            if path.is_file() and path.suffix not in DAEMONS_OWN:
+                path.unlink()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+async def end_daemons(home: Path) -> None:
+    await end_listener(background.supervisor_socket(home), signal.SIGTERM)
+    await end_exec_server(home)
 
 
 class Process:
@@ -262,10 +280,35 @@ async def dispatcher(yard: Yard, *words: str, home: Path | None = None) -> Async
         await process.end()
 
 
+def _folder() -> Path:
+    return Path(tempfile.mkdtemp(prefix="yard-", dir=PLACE))
+
+
+@pytest.fixture(scope="module", name="home_with_daemons")
+def home_fixture() -> Iterator[Path]:
+    """One supervisor and one exec server for all tests of a module; they do not harm them."""
+    folder = _folder()
+    yield folder
+    asyncio.run(end_daemons(folder))
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 @pytest.fixture(name="yard")
-async def yard_fixture() -> AsyncIterator[Yard]:
-    made = Yard(Path(tempfile.mkdtemp(prefix="yard-", dir=PLACE)))
+async def yard_fixture(home_with_daemons: Path) -> AsyncIterator[Yard]:
+    made = Yard(_folder(), home_with_daemons)
     try:
         yield made
     finally:
         await made.aclose()
+
+
+@pytest.fixture(name="yard")
+async def fresh_yard_fixture() -> AsyncIterator[Yard]:
+    """With daemons of its own, to be killed."""
+    made = Yard(_folder())
+    try:
+        yield made
+    finally:
+        made.store.close()
+        await end_daemons(made.home)
+        shutil.rmtree(made.folder, ignore_errors=True)
