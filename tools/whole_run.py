@@ -3,7 +3,7 @@
 python -m tools.whole_run [--place FOLDER] [--busy N] [--times N]
 
 FOLDER is where clones are made [default: a new folder in the home directory, mode 0700]; each is removed when
-its run is over. With --busy N processes that never rest keep the machine busy meanwhile. Each run adds a line to
+its run is over. With --busy N processes that never rest keep the machine busy. Each run adds a line to
 docs/records/whole-runs.md: a run that fails is written down like any other, with what failed.
 """
 
