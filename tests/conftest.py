@@ -1,4 +1,4 @@
-"""Rules for every test: both event loops, and no silent gaps where nobody looks."""
+"""Rules for every test: one patience, an event loop, and no silent gaps where nobody looks."""
 
 import os
 from collections.abc import Generator
@@ -6,6 +6,9 @@ from collections.abc import Generator
 import pytest
 
 from tests.support import patience
+from tests.support.tiers import asyncio_first
+
+__all__ = ["asyncio_first"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -23,11 +26,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if (mark := item.get_closest_marker("timeout")) is not None:
             item.add_marker(pytest.mark.timeout(patience.patient(mark.args[0])), append=False)
-
-
-@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
-    return "asyncio", {"use_uvloop": request.param}
 
 
 @pytest.hookimpl(wrapper=True)
