@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 RUN    := $(VENV)/bin
 
-.PHONY: help run test check lint types unit agents chaos bench bench-board docs pins clean
+.PHONY: help run test check lint types unit deep agents chaos bench bench-board docs pins clean
 help:                             ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 13
 
@@ -20,6 +20,10 @@ types: $(VENV)/test
 	$(RUN)/mypy src tests tools bench examples
 unit: $(VENV)/test
 	$(RUN)/pytest tests/unit tests/property -q -n auto
+
+deep: $(VENV)/test tools-for-tests  ## what `make test` tries once, again and more often; with agents and chaos; writes docs/records/
+	$(RUN)/pytest -n auto -m deep --record-deep docs/records/deep.json; result=$$?; $(RUN)/python -m tools.records deep; exit $$result
+	$(MAKE) agents chaos
 
 agents: $(VENV)/test tools-for-tests  ## every fault with every agent CLI, in some 20 minutes; writes docs/reference/agents.md
 	HOLDFAST_RECORD_AGENTS=tests/agents/results.json $(RUN)/pytest tests/agents -n 0 -m "matrix or not matrix"

@@ -2,19 +2,27 @@
 
 import os
 from collections.abc import Generator
+from pathlib import Path
 
 import pytest
 
 from tests.support import patience
+from tests.support.deep_record import DeepRecord
 from tests.support.tiers import asyncio_first
 
 __all__ = ["asyncio_first"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record-deep", type=Path, help="write down there what this run of the deep tests did")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Measure once, before any worker starts; pytest's own bound on a test waits as long as the test may."""
     if patience.VARIABLE not in os.environ:
         os.environ[patience.VARIABLE] = f"{patience.measure():.2f}"
+    if (file := config.getoption("--record-deep")) is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(DeepRecord(file))
     config.option.timeout = float(config.getini("timeout")) * float(os.environ[patience.VARIABLE])
 
 
