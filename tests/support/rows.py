@@ -1,6 +1,6 @@
 """A table of cases as one test.
 
-    @rows(("text", "wanted"), [("a", 1), ("b", 2)])
+    @every_row(("text", "wanted"), [("a", 1), ("b", 2)])
     def test_it_is_read(text: str, wanted: int) -> None: ...
 
 is written like `pytest.mark.parametrize` and is one test: every row is tried, and each that fails is reported
@@ -28,7 +28,7 @@ class Row(NamedTuple):
     values: Mapping[str, object]
 
 
-def rows(
+def every_row(
     names: str | Sequence[str], table: Iterable[Any], *, ids: Name | Iterable[object] | None = None
 ) -> Callable[[Test], Test]:
     """Every row of the table is tried by one test. Two of these above each other try every combination.
@@ -85,11 +85,11 @@ def _both(inner: Row, outer: Row) -> Row:
 
 def _over(tries: Test, found: Sequence[Row], known_as: Test) -> Test:
     """A test with the other arguments of `tries`, which it calls with each row."""
-    every_row: Any
+    whole_table: Any
     if inspect.iscoroutinefunction(tries):
 
         @functools.wraps(known_as)
-        async def every_row(subtests: pytest.Subtests, **given: object) -> None:
+        async def whole_table(subtests: pytest.Subtests, **given: object) -> None:
             __tracebackhide__ = True
             skipped: list[str] = []
             for row in found:
@@ -99,7 +99,7 @@ def _over(tries: Test, found: Sequence[Row], known_as: Test) -> Test:
     else:
 
         @functools.wraps(known_as)
-        def every_row(subtests: pytest.Subtests, **given: object) -> None:
+        def whole_table(subtests: pytest.Subtests, **given: object) -> None:
             __tracebackhide__ = True
             skipped: list[str] = []
             for row in found:
@@ -113,9 +113,9 @@ def _over(tries: Test, found: Sequence[Row], known_as: Test) -> Test:
         if each.name not in found[0].values
     ]
     own = inspect.Parameter("subtests", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    every_row.__signature__ = inspect.Signature([own, *others])
-    every_row.rows, every_row.tries = found, tries
-    return every_row  # type: ignore[no-any-return]  # a function whose signature was made here
+    whole_table.__signature__ = inspect.Signature([own, *others])
+    whole_table.rows, whole_table.tries = found, tries
+    return whole_table  # type: ignore[no-any-return]  # a function whose signature was made here
 
 
 @contextlib.contextmanager

@@ -4,36 +4,36 @@ from enum import Enum
 
 import pytest
 
-from tests.support.rows import read, rows
+from tests.support.rows import every_row, read
 
 pytest_plugins = ["pytester"]
 
 MODULE = """
 import pytest
-from tests.support.rows import rows
+from tests.support.rows import every_row
 
 @pytest.fixture
 def ten():
     return 10
 
-@rows("n", [1, 2, 3, 4])
+@every_row("n", [1, 2, 3, 4])
 def test_even(n, ten):
     assert (n + ten) % 2 == 0
 
-@rows(("a", "b"), [(1, 1), pytest.param(1, 2, id="unlike")])
+@every_row(("a", "b"), [(1, 1), pytest.param(1, 2, id="unlike")])
 def test_alike(a, b):
     assert a == b
 
-@rows("a", ["x", "y"])
-@rows("b", [1, 2])
+@every_row("a", ["x", "y"])
+@every_row("b", [1, 2])
 def test_pairs(a, b):
     assert (a, b) != ("y", 2)
 
-@rows("n", range(3))
+@every_row("n", range(3))
 def test_all_well(n):
     assert n < 3
 
-@rows("n", [1, 2])
+@every_row("n", [1, 2])
 def test_skipped(n):
     if n == 2:
         pytest.skip("not here")
@@ -69,10 +69,10 @@ def test_a_row_is_called_by_what_is_in_it() -> None:
 
 def test_a_table_that_would_try_nothing_or_not_all_is_refused() -> None:
     with pytest.raises(ValueError, match="0 rows"):
-        rows("a", [])
+        every_row("a", [])
     with pytest.raises(ValueError, match="zip"):
-        rows("a, b", [(1, 2), (1,)])
+        every_row("a, b", [(1, 2), (1,)])
     with pytest.raises(ValueError, match="ids"):
-        rows("a", [1, 2], ids=["one"])
+        every_row("a", [1, 2], ids=["one"])
     with pytest.raises(ValueError, match="mark"):
-        rows("a", [pytest.param(1, marks=pytest.mark.xfail)])
+        every_row("a", [pytest.param(1, marks=pytest.mark.xfail)])
