@@ -22,7 +22,7 @@ unit: $(VENV)/test
 	$(RUN)/pytest tests/unit tests/property -q -n auto
 
 deep: $(VENV)/test tools-for-tests  ## what `make test` tries once, again and more often; with agents and chaos; writes docs/records/
-	$(RUN)/pytest -n auto -m deep --record-deep docs/records/deep.json; result=$$?; $(RUN)/python -m tools.records deep; exit $$result
+	$(RUN)/pytest -n auto -m deep --hypothesis-profile=deep --record-deep docs/records/deep.json; result=$$?; $(RUN)/python -m tools.records deep; exit $$result
 	$(MAKE) agents chaos
 
 agents: $(VENV)/test tools-for-tests  ## every fault with every agent CLI, in some 20 minutes; writes docs/reference/agents.md

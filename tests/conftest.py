@@ -3,14 +3,24 @@
 import os
 from collections.abc import Generator
 from pathlib import Path
+from typing import Final
 
 import pytest
+from hypothesis import settings
 
 from tests.support import patience
 from tests.support.deep_record import DeepRecord
-from tests.support.tiers import asyncio_first
+from tests.support.tiers import DEEP, asyncio_first
 
 __all__ = ["asyncio_first"]
+
+PROPERTIES: Final = Path(__file__).parent / "property"
+
+
+# Every run tries the same examples; a deep one tries more, and others each time.
+settings.register_profile("quick", parent=settings(), max_examples=25, derandomize=True, database=None)
+settings.register_profile("deep", parent=settings(), max_examples=300, derandomize=False, database=None)
+settings.load_profile("quick")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,7 +40,12 @@ def pytest_report_header() -> str:
     return f"patience: {os.environ[patience.VARIABLE]}"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(tryfirst=True)  # marks are read afterwards
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--hypothesis-profile") == "deep":
+        for item in items:
+            if item.path.is_relative_to(PROPERTIES):
+                item.add_marker(DEEP)
     for item in items:
         if (mark := item.get_closest_marker("timeout")) is not None:
             item.add_marker(pytest.mark.timeout(patience.patient(mark.args[0])), append=False)
