@@ -40,12 +40,17 @@ def pytest_report_header() -> str:
     return f"patience: {os.environ[patience.VARIABLE]}"
 
 
-@pytest.hookimpl(tryfirst=True)  # marks are read afterwards
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None, None, None]:
+    """Marks are read and the order is shuffled between; then what may take minutes comes first."""
     if config.getoption("--hypothesis-profile") == "deep":
         for item in items:
             if item.path.is_relative_to(PROPERTIES):
                 item.add_marker(DEEP)
+    yield
+    items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
     for item in items:
         if (mark := item.get_closest_marker("timeout")) is not None:
             item.add_marker(pytest.mark.timeout(patience.patient(mark.args[0])), append=False)
