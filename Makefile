@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 RUN    := $(VENV)/bin
 
-.PHONY: help run test check lint types unit agents chaos bench bench-board docs pins clean
+.PHONY: help run test check lint types unit deep agents chaos bench bench-board docs pins clean
 help:                             ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 13
 
@@ -11,7 +11,7 @@ run: $(VENV)/run                  ## install and start everything, with three ta
 	@exec $(RUN)/holdfast up --demo
 
 test: $(VENV)/test tools-for-tests  ## install what the tests need and run all of them
-	$(RUN)/pytest -n auto
+	$(RUN)/pytest -n auto --dist worksteal
 
 check: lint types unit            ## before every commit: under a minute
 lint: $(VENV)/test
@@ -19,7 +19,11 @@ lint: $(VENV)/test
 types: $(VENV)/test
 	$(RUN)/mypy src tests tools bench examples
 unit: $(VENV)/test
-	$(RUN)/pytest tests/unit tests/property -q -n auto
+	$(RUN)/pytest tests/unit tests/property -q -n auto --dist worksteal
+
+deep: $(VENV)/test tools-for-tests  ## what `make test` tries once, again and more often; with agents and chaos; writes docs/records/
+	$(RUN)/pytest -n auto --dist worksteal -m deep --hypothesis-profile=deep --record-deep docs/records/deep.json; result=$$?; $(RUN)/python -m tools.records deep; exit $$result
+	$(MAKE) agents chaos
 
 agents: $(VENV)/test tools-for-tests  ## every fault with every agent CLI, in some 20 minutes; writes docs/reference/agents.md
 	HOLDFAST_RECORD_AGENTS=tests/agents/results.json $(RUN)/pytest tests/agents -n 0 -m "matrix or not matrix"

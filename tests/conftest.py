@@ -1,17 +1,38 @@
-"""Rules for every test: both event loops, and no silent gaps where nobody looks."""
+"""Rules for every test: one patience, an event loop, and no silent gaps where nobody looks."""
 
 import os
 from collections.abc import Generator
+from pathlib import Path
+from typing import Final
 
 import pytest
+from hypothesis import settings
 
 from tests.support import patience
+from tests.support.deep_record import DeepRecord
+from tests.support.tiers import DEEP, asyncio_first
+
+__all__ = ["asyncio_first"]
+
+PROPERTIES: Final = Path(__file__).parent / "property"
+
+
+# Every run tries the same examples; a deep one tries more, and others each time.
+settings.register_profile("quick", parent=settings(), max_examples=25, derandomize=True, database=None)
+settings.register_profile("deep", parent=settings(), max_examples=300, derandomize=False, database=None)
+settings.load_profile("quick")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record-deep", type=Path, help="write down there what this run of the deep tests did")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Measure once, before any worker starts; pytest's own bound on a test waits as long as the test may."""
     if patience.VARIABLE not in os.environ:
         os.environ[patience.VARIABLE] = f"{patience.measure():.2f}"
+    if (file := config.getoption("--record-deep")) is not None and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(DeepRecord(file))
     config.option.timeout = float(config.getini("timeout")) * float(os.environ[patience.VARIABLE])
 
 
@@ -19,15 +40,20 @@ def pytest_report_header() -> str:
     return f"patience: {os.environ[patience.VARIABLE]}"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Generator[None, None, None]:
+    """Marks are read and the order is shuffled between; then what may take minutes comes first."""
+    if config.getoption("--hypothesis-profile") == "deep":
+        for item in items:
+            if item.path.is_relative_to(PROPERTIES):
+                item.add_marker(DEEP)
+    yield
+    items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
     for item in items:
         if (mark := item.get_closest_marker("timeout")) is not None:
             item.add_marker(pytest.mark.timeout(patience.patient(mark.args[0])), append=False)
-
-
-@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
-def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
-    return "asyncio", {"use_uvloop": request.param}
 
 
 @pytest.hookimpl(wrapper=True)

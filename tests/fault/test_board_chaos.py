@@ -4,7 +4,7 @@ Hundreds of them: python -m tests.support.board_chaos --kills 300 --seed 1 (`mak
 """
 
 import json
-import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -12,18 +12,22 @@ import pytest
 
 from tests.support.board_chaos import MOMENTS, VICTIMS, Rampage
 from tests.support.dispatch import Yard, fresh_yard_fixture
+from tests.support.tiers import sizes
 
 __all__ = ["fresh_yard_fixture"]
 
-KILLS: Final = int(os.environ.get("HOLDFAST_TEST_KILLS", "25"))
-SEED: Final = 9  # each victim is among the first 25
+SEED: Final = 153  # each victim is among the first five, each at another moment
 RECORDED: Final = Path(__file__).parent / "board_chaos.json"
 
 
 @pytest.mark.timeout(600)  # it ends when all is done; a machine with much to do takes its time
-async def test_whatever_is_killed_no_task_is_lost_none_done_twice_and_nothing_is_left(yard: Yard) -> None:
+@sizes("kills", quick=5, deep=50)
+async def test_whatever_is_killed_no_task_is_lost_none_done_twice_and_nothing_is_left(
+    yard: Yard, kills: int, record_property: Callable[[str, object], None]
+) -> None:
     rampage = Rampage(yard, SEED)
-    await rampage.rage(KILLS)
+    await rampage.rage(kills)
+    record_property("kills", rampage.kills.total())
     assert rampage.wrong == []
     assert {victim for victim, _ in rampage.kills} == VICTIMS.keys()
 

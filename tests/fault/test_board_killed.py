@@ -1,9 +1,9 @@
 """Writers killed at any moment: nothing they were told is lost, and the file stays whole."""
 
-import os
 import random
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,9 +11,9 @@ import pytest
 from holdfast.board.store import Store, open_store
 from holdfast.board.transitions import Status
 from tests.support.boards import Crowd
+from tests.support.tiers import sizes
 
 WRITERS = 6
-ROUNDS = int(os.environ.get("HOLDFAST_TEST_KILLS", "4"))
 LINES_BEFORE_A_KILL = 40  # of all writers together: each round gets somewhere, then everybody dies
 
 
@@ -58,13 +58,17 @@ def check(store: Store, acknowledged: list[str]) -> None:
 
 
 @pytest.mark.timeout(300)
-def test_nothing_acknowledged_is_lost_when_writers_are_killed(tmp_path: Path) -> None:
+@sizes("rounds", quick=1, deep=40)
+def test_nothing_acknowledged_is_lost_when_writers_are_killed(
+    tmp_path: Path, rounds: int, record_property: Callable[[str, object], None]
+) -> None:
     address = str(tmp_path / "board.db")
     with open_store(address) as store:
         store.create_board("b")
     acknowledged: list[str] = []
-    for seed in range(ROUNDS):
+    for seed in range(rounds):
         acknowledged += killed_round(address, seed)
         with open_store(address) as store:
             check(store, acknowledged)
-    assert len(acknowledged) >= ROUNDS * WRITERS
+    assert len(acknowledged) >= rounds * WRITERS
+    record_property("kills", rounds * WRITERS)

@@ -1,4 +1,4 @@
-"""Links that are cut, delayed, split and half closed, hundreds of times: no process notices.
+"""Links that are cut, delayed, split and half closed, hundreds of times in `make deep`: no process notices.
 
 Every story runs two processes on one session through a proxy of its own. One says numbered blocks, whether
 somebody listens or not, and keeps a copy on disk to compare with. The other answers every line it is told
@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import pytest
@@ -22,13 +22,22 @@ from tests.support.chaos import Chaos, chaos
 from tests.support.codex import requires_codex
 from tests.support.patience import patient
 from tests.support.servers import ServerProcess, codex_server, holdfast_server
+from tests.support.tiers import DEEP, sizes
 
 T = TypeVar("T")
 
-STORIES: Final = 10  # at a time
-OUR_RUNS: Final = 3  # on each transport
-OUR_CUTS: Final = 9  # of a story: 2 transports x 3 runs x 10 stories x 9 cuts are 540
-THEIR_CUTS: Final = 6  # the reference answers forty times as slowly
+
+class Size(NamedTuple):
+    """Of a run: stories at a time, and how often the link of each is cut."""
+
+    stories: int
+    cuts: int
+
+
+FEW: Final = Size(stories=2, cuts=6)
+MANY: Final = Size(stories=10, cuts=9)
+MANY_ON_THE_REFERENCE: Final = Size(stories=10, cuts=6)  # it answers forty times as slowly
+DEEP_RUNS: Final = 3  # on each transport: 2 transports x 3 runs x 10 stories x 9 cuts are 540
 STORY_S: Final = patient(50.0)
 CUT_EVERY_BYTES: Final = (1500, 6000)  # from a little more than the handshake of a resumed session on
 
@@ -49,24 +58,35 @@ async def ours(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         yield server
 
 
-@pytest.mark.parametrize("run", range(OUR_RUNS))
+@pytest.mark.parametrize(
+    ("run", "size"),
+    [
+        pytest.param(0, FEW, id="quick"),
+        *(pytest.param(run, MANY, id=f"deep {run}", marks=DEEP) for run in range(DEEP_RUNS)),
+    ],
+)
 async def test_nothing_is_lost_or_doubled_however_often_the_link_is_cut(
-    run: int, ours: ServerProcess, tmp_path: Path
+    run: int, size: Size, ours: ServerProcess, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    await tell_stories(ours.url, tmp_path, run, OUR_CUTS)
+    await tell_stories(ours.url, tmp_path, run, size)
+    record_property("cuts", size.stories * size.cuts)
 
 
-async def test_nothing_is_lost_or_doubled_on_the_reference_either(tmp_path: Path) -> None:
+@sizes("size", quick=FEW, deep=MANY_ON_THE_REFERENCE)
+async def test_nothing_is_lost_or_doubled_on_the_reference_either(
+    size: Size, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     async with codex_server(requires_codex(), tmp_path / "home") as theirs:
-        await tell_stories(theirs.url, tmp_path, OUR_RUNS, THEIR_CUTS)
+        await tell_stories(theirs.url, tmp_path, DEEP_RUNS, size)
+    record_property("cuts", size.stories * size.cuts)
 
 
-async def tell_stories(url: str, folder: Path, run: int, cuts: int) -> None:
+async def tell_stories(url: str, folder: Path, run: int, size: Size) -> None:
     async with asyncio.TaskGroup() as stories:
-        for number in range(STORIES):
-            seed = run * STORIES + number
+        for number in range(size.stories):
+            seed = run * MANY.stories + number
             (folder / str(seed)).mkdir()
-            stories.create_task(tell(url, folder / str(seed), seed, cuts))
+            stories.create_task(tell(url, folder / str(seed), seed, size.cuts))
 
 
 async def tell(url: str, folder: Path, seed: int, cuts: int) -> None:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Final
 
 import pytest
@@ -13,10 +14,12 @@ from holdfast.board.rows import Task
 from holdfast.board.transitions import Status
 from tests.support.dispatch import Yard, fresh_yard_fixture
 from tests.support.dying_dispatcher import ALL_DONE
+from tests.support.tiers import DEEP
 
 __all__ = ["fresh_yard_fixture"]
 
-STRIDES: Final = 4  # tests among which the steps are dealt out
+STRIDES: Final = 8  # tests among which the steps are dealt out; one of them is for every day
+FEWEST: Final = 3  # steps of each
 MOST: Final = 80  # there are fewer
 # It tells which run it is, and lets an exit code speak for it.
 WORK: Final = 'grep -o \'"run":"[^"]*"\' .holdfast/run.json >> starts; echo done'
@@ -47,8 +50,12 @@ async def assert_done_once(yard: Yard, task: Task, step: int) -> None:
     assert list((yard.home / "board" / "runs").iterdir()) == [], step
 
 
-@pytest.mark.parametrize("first", range(1, STRIDES + 1))
-async def test_a_run_survives_its_dispatcher_at_every_step(yard: Yard, first: int) -> None:
+@pytest.mark.parametrize(
+    "first", [pytest.param(first, marks=DEEP if first > 1 else ()) for first in range(1, STRIDES + 1)]
+)
+async def test_a_run_survives_its_dispatcher_at_every_step(
+    yard: Yard, first: int, record_property: Callable[[str, object], None]
+) -> None:
     died = 0
     for step in range(first, MOST, STRIDES):
         task = yard.create(WORK)
@@ -62,4 +69,5 @@ async def test_a_run_survives_its_dispatcher_at_every_step(yard: Yard, first: in
         died += 1
     else:
         raise AssertionError(f"there are {MOST} steps and more")
-    assert died >= 5
+    assert died >= FEWEST
+    record_property("kills", died)

@@ -1,6 +1,6 @@
-"""Thousands of odd byte streams against the listeners: each is answered or ended, and good clients stay.
+"""Odd byte streams against the listeners: each is answered or ended, and good clients stay.
 
-HOLDFAST_FUZZ_SEED=n tries other streams; a failure names the seed and the stream.
+Thousands in `make deep`. HOLDFAST_FUZZ_SEED=n tries other streams; a failure names the seed and the stream.
 """
 
 import asyncio
@@ -21,13 +21,12 @@ from tests.support.accounting import Due, due, settled
 from tests.support.mutator import Mutator, chosen_seed
 from tests.support.peer import WAIT_S, ready, serving
 from tests.support.servers import holdfast_server
+from tests.support.tiers import sizes
 
-STREAMS: Final = 6000  # damaged at random
-RESETS: Final = 500  # by clients that do not even wait to be accepted
-LAWFUL: Final = 300  # odd, but to be served
-LINES: Final = 400  # newline-framed
+Record: TypeAlias = Callable[[str, object], None]
+
 AT_ONCE: Final = 16
-GOOD_EVERY: Final = 250  # streams between two visits of a good client
+GOOD_EVERY: Final = 100  # streams between two visits of a good client
 LOOK_EVERY: Final = 25  # streams between two looks into the log
 CLOSE_S: Final = 8.0  # shorter than the server's limit for a handshake: nothing may wait for that one
 MAX_FRAME: Final = 16 * 1024 * 1024
@@ -183,7 +182,11 @@ def _clean(log: str) -> bool:
 
 
 @pytest.mark.timeout(180)
-async def test_no_stream_of_bytes_hangs_or_hurts_the_server(tmp_path: Path) -> None:
+@sizes("streams", quick=400, deep=6000)
+async def test_no_stream_of_bytes_hangs_or_hurts_the_server(
+    tmp_path: Path, streams: int, record_property: Record
+) -> None:
+    """Damaged at random, and before that some by clients that do not even wait to be accepted."""
     number = chosen_seed()
     dice = random.Random(number)  # noqa: S311 - repeatable is the point
     lawful = [
@@ -214,8 +217,9 @@ async def test_no_stream_of_bytes_hangs_or_hurts_the_server(tmp_path: Path) -> N
 
         async with ready(server.url):
             before = _open_files(server.pid)
-        await _many(functools.partial(_hit_and_run, dial, lawful[0]) for _ in range(RESETS))
-        await _many(functools.partial(one, count) for count in range(STREAMS))
+        await _many(functools.partial(_hit_and_run, dial, lawful[0]) for _ in range(streams // 12))
+        await _many(functools.partial(one, count) for count in range(streams))
+        record_property("streams", streams)
         async with ready(server.url) as peer:
             await peer.start("p", "echo still here")
             await peer.closed("p")
@@ -265,11 +269,13 @@ async def test_nothing_sent_after_a_fatal_message_is_carried_out(tmp_path: Path)
         assert {entry.name for entry in tmp_path.iterdir()} == {"before", "later"}
 
 
-async def test_odd_but_lawful_frames_are_all_served() -> None:
+@sizes("streams", quick=30, deep=300)
+async def test_odd_but_lawful_frames_are_all_served(streams: int, record_property: Record) -> None:
     number = chosen_seed()
     dice = random.Random(number)  # noqa: S311 - repeatable is the point
     async with serving() as (url, _):
-        for _ in range(LAWFUL):
+        record_property("streams", streams)
+        for _ in range(streams):
             stream, pings = bytearray(UPGRADE + GREETING), []
             ids = [*range(2, 12), "the end"]
             for id_ in ids:
@@ -291,13 +297,15 @@ async def test_odd_but_lawful_frames_are_all_served() -> None:
             assert [data for code, data in told if code == PONG] == pings, number
 
 
-async def test_every_line_gets_what_it_is_due(tmp_path: Path) -> None:
+@sizes("streams", quick=40, deep=400)
+async def test_every_line_gets_what_it_is_due(tmp_path: Path, streams: int, record_property: Record) -> None:
     number = chosen_seed()
     dice = random.Random(number)  # noqa: S311 - repeatable is the point
     mutants = iter(Mutator(number, [INITIALIZE, INITIALIZED, STATUS]))
     last = b'{"id":"the end","method":"environment/status"}'
     async with serving(listen=f"unix://{tmp_path}/socket") as (url, _):
-        for _ in range(LINES):
+        record_property("streams", streams)
+        for _ in range(streams):
             damaged = b"\n".join(itertools.islice(mutants, 12)).replace(b"the end", b"")
             stream = INITIALIZE + b"\r\n \n" + INITIALIZED + b"\n" + damaged + b"\n" + last + b"\n"
             owed: list[int | str | None] = []

@@ -1,6 +1,6 @@
-"""A hundred thousand damaged messages: each gets what the protocol promises it, and nothing is left.
+"""Damaged messages: each gets what the protocol promises it, and nothing is left.
 
-HOLDFAST_FUZZ_SEED=n tries another hundred thousand; a failure names the seed and the message.
+A hundred thousand in `make deep`. HOLDFAST_FUZZ_SEED=n tries others; a failure names seed and message.
 """
 
 import asyncio
@@ -40,11 +40,10 @@ from tests.support.mutator import (
     known_values,
 )
 from tests.support.patience import patient
+from tests.support.tiers import DEEP, sizes
 
-MESSAGES: Final = 100_000
 BURST: Final = 40  # delivered at once, as one read from a socket would
 BURSTS: Final = 8  # on one connection
-EXAMPLES: Final = 120  # of hypothesis per loop, each a conversation of up to 24 messages
 ANSWER_S: Final = patient(15.0)  # for a whole burst, on a loaded machine
 LONG_POLL_S: Final = 0.01  # in place of a day
 MAX_FILE_BYTES: Final = 1024 * 1024  # a block written at a wild offset must not fill the disk
@@ -307,8 +306,14 @@ def test_the_corpus_has_a_message_of_every_method(tmp_path: Path) -> None:
     assert {message["method"] for message in messages if "params" in message} >= METHODS.keys()
 
 
-@pytest.mark.timeout(300)
-async def test_every_mutated_message_gets_what_it_is_due(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.timeout(600)
+@sizes("messages", quick=3_000, deep=100_000)
+async def test_every_mutated_message_gets_what_it_is_due(
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    messages: int,
+    record_property: Callable[[str, object], None],
+) -> None:
     number = chosen_seed()
     dice = random.Random(number)  # noqa: S311 - repeatable is the point
     before = Census.of(os.getpid())
@@ -322,7 +327,7 @@ async def test_every_mutated_message_gets_what_it_is_due(root: Path, monkeypatch
         )
         async with _bench(root, f"HOLDFAST_FUZZ_SEED={number}") as bench:
             middle: tuple[int, Census] | None = None
-            while bench.sent < MESSAGES:
+            while bench.sent < messages:
                 bursts = [list(itertools.islice(mutants, BURST)) for _ in range(BURSTS)]
                 if dice.random() < 0.03:
                     bursts[0].insert(5, TOO_MANY)
@@ -334,8 +339,9 @@ async def test_every_mutated_message_gets_what_it_is_due(root: Path, monkeypatch
                     resumable=dice.random() < 0.5,
                     choppy=dice.random() < 0.2,
                 )
-                if middle is None and bench.sent > MESSAGES // 3:
+                if middle is None and bench.sent > messages // 3:
                     middle = objects(), Census.of(os.getpid())
+            record_property("messages", bench.sent)
             assert middle is not None
             assert objects() - middle[0] < MORE_OBJECTS
             after = Census.of(os.getpid())
@@ -345,10 +351,22 @@ async def test_every_mutated_message_gets_what_it_is_due(root: Path, monkeypatch
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@sizes("examples", quick=6, deep=120)
+@pytest.mark.parametrize(
+    "new_loop",
+    [
+        pytest.param(uvloop.new_event_loop, id="uvloop"),
+        pytest.param(asyncio.new_event_loop, id="asyncio", marks=DEEP),
+    ],
+)
 def test_every_conversation_hypothesis_thinks_of_gets_what_it_is_due(
-    new_loop: Callable[[], asyncio.AbstractEventLoop], root: Path, monkeypatch: pytest.MonkeyPatch
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    examples: int,
+    record_property: Callable[[str, object], None],
 ) -> None:
+    """Each example is a conversation of up to 24 messages."""
     number = chosen_seed()
     with _harmless(monkeypatch) as port, asyncio.Runner(loop_factory=new_loop) as runner:
         fence = Fence(root, port)
@@ -359,7 +377,7 @@ def test_every_conversation_hypothesis_thinks_of_gets_what_it_is_due(
 
         @seed(number)
         @settings(
-            max_examples=EXAMPLES,
+            max_examples=examples,
             deadline=None,
             database=None,
             phases=[Phase.generate, Phase.shrink],
@@ -371,4 +389,5 @@ def test_every_conversation_hypothesis_thinks_of_gets_what_it_is_due(
             runner.run(bench.converse([burst], slots=slots, handshake=True, resumable=False, choppy=choppy))
 
         converse()
+        record_property("conversations", examples)
         runner.run(opened.__aexit__(None, None, None))

@@ -27,23 +27,22 @@ from tests.support.boards import ROOT
 from tests.support.handoff import grant_of
 from tests.support.handoff_sender import Sending
 from tests.support.patience import patient
+from tests.support.tiers import sizes
 
-REPORTS: Final = 1000
 TIMES: Final = (1, 1, 1, 2, 3, 4, 5)  # that each is sent; what is sent once is what can be lost
 SENDERS: Final = 4
 WORKSPACES: Final = 8
 CHANNELS: Final[tuple[Channel | Literal["mcp"], ...]] = ("auto", "socket", "outbox", "outbox", "mcp")
-KILLS: Final = int(os.environ.get("HOLDFAST_TEST_KILLS", "4")) * 4
 SEED: Final = 20261116
 WAIT_S: Final = patient(120.0)  # for anything, on a machine that does much else
 
 
-def claimed(store: Store) -> list[Run]:
+def claimed(store: Store, reports: int) -> list[Run]:
     """All runs at once, in one change: making them is not what is tested."""
 
     def change(tx: Transaction) -> list[Run]:
         found = []
-        for number in range(REPORTS):
+        for number in range(reports):
             task = tasks.add(tx, "b", NewTask(title=f"task {number}"), who="person")
             won = claims.claim(
                 tx, "b", worker="w", host="h", lease_ms=3_600_000, assignees=None, task=task.id
@@ -112,13 +111,17 @@ def answers(workspaces: list[Path]) -> list[Answer]:
 
 
 @pytest.mark.timeout(600)
-def test_a_thousand_repeated_reports_count_once_each_while_the_service_is_killed(tmp_path: Path) -> None:
+@sizes("size", quick=(100, 4), deep=(2000, 100))
+def test_repeated_reports_count_once_each_while_the_service_is_killed(
+    tmp_path: Path, size: tuple[int, int], record_property: Callable[[str, object], None]
+) -> None:
+    reports, kills = size
     dice = random.Random(SEED)  # noqa: S311 - a failure can be repeated
     address, socket = str(tmp_path / "board.db"), tmp_path / "s"
     workspaces = [tmp_path / f"ws{number}" for number in range(WORKSPACES)]
     with open_store(address) as store:
         store.create_board("b")
-        found = claimed(store)
+        found = claimed(store, reports)
         before = store.stats("b").board.last_seq
     for workspace in workspaces:
         workspace.mkdir()
@@ -141,8 +144,8 @@ def test_a_thousand_repeated_reports_count_once_each_while_the_service_is_killed
             senders.append(started.enter_context(child("tests.support.handoff_sender", str(file))))
         listeners = started.enter_context(ThreadPoolExecutor(SENDERS))
         spoken = [listeners.submit(sender.communicate, timeout=WAIT_S) for sender in senders]
-        while (so_far := reported()) < REPORTS:
-            enough = min(so_far + dice.randint(1, 2 * REPORTS // KILLS), REPORTS)
+        while (so_far := reported()) < reports:
+            enough = min(so_far + dice.randint(1, 2 * reports // kills), reports)
             with service(address, socket, workspaces):
                 until(reported_at_least(enough))
             killed += 1
@@ -154,14 +157,15 @@ def test_a_thousand_repeated_reports_count_once_each_while_the_service_is_killed
         assert [sender.returncode for sender in senders] == [0] * SENDERS
     assert said.keys() == {"answered", "accepted"}  # no repeat was refused
     assert said.total() == sum(map(len, planned))
-    assert killed >= KILLS // 2
+    assert killed >= kills // 2
+    record_property("kills", killed)
     assert [answer.error for answer in answers(workspaces) if answer.error] == []
     with open_store(address) as store:
         done = [store.task(run.task_id) for run in found]
         assert {task.status for task in done} == {Status.DONE}
         ended = [run for task in done for run in store.runs(task.id)]
-        assert len(ended) == REPORTS
+        assert len(ended) == reports
         assert {run.outcome for run in ended} == {"completed"}
         assert all(run.summary == f"work of {run.id}" for run in ended)
-        assert store.stats("b").board.last_seq == before + REPORTS  # one event each
+        assert store.stats("b").board.last_seq == before + reports  # one event each
         assert store.faults() == []

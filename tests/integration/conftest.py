@@ -9,6 +9,9 @@ from holdfast.board.store import Store, open_store
 from tests.support import postgres
 from tests.support.board_command import Board
 from tests.support.boards import SettableClock
+from tests.support.tiers import uvloop_first
+
+__all__ = ["uvloop_first"]  # most of these tests have the exec server in their own loop
 
 
 @pytest.fixture(scope="session")

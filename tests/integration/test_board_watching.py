@@ -20,6 +20,9 @@ from holdfast.board.transitions import Move
 from tests.support.arena import end_exec_server, end_listener
 from tests.support.board_command import WAIT_S, Board
 from tests.support.boards import claimed, made
+from tests.support.tiers import asyncio_first
+
+__all__ = ["asyncio_first"]
 
 pytestmark = pytest.mark.timeout(300)  # many processes, each of which starts an interpreter
 

@@ -14,8 +14,9 @@ from holdfast.dispatch import hostload, pressure
 from holdfast.dispatch.pressure import Facts, Limits, Memory
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.patience import patient
+from tests.support.tiers import asyncio_first
 
-__all__ = ["home_fixture", "yard_fixture"]
+__all__ = ["asyncio_first", "home_fixture", "yard_fixture"]
 
 MIB = 1 << 20
 

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.chaos import Chaos, End, Target, chaos
+from tests.support.tiers import asyncio_first
+
+__all__ = ["asyncio_first"]
 
 WAIT_S = 10.0
 ENDS: list[End] = ["reset", "close", "half"]

@@ -30,6 +30,9 @@ from holdfast.wire.files import WriteFileParams
 from holdfast.wire.paths import PathUri
 from tests.support.peer import WAIT_S, descendants_named, fresh_mark, seen_running, serving
 from tests.support.recorder import Entry, Message, recording
+from tests.support.tiers import asyncio_first
+
+__all__ = ["asyncio_first"]
 
 TOKEN = "correct horse battery"
 SERVE = [sys.executable, "-m", "holdfast", "serve", "--listen", "stdio"]

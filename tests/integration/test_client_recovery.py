@@ -18,6 +18,9 @@ from holdfast.server.connection import Connection
 from holdfast.server.stdin import MAX_PENDING
 from tests.support.peer import WAIT_S, descendants_named, fresh_mark, seen_running, serving
 from tests.support.recorder import Entry, Message, Recorder, recording
+from tests.support.tiers import asyncio_first
+
+__all__ = ["asyncio_first"]
 
 GATE = "while [ ! -e gate ]; do sleep 0.02; done"
 

@@ -14,8 +14,9 @@ import pytest
 from holdfast.board.transitions import Move, Status
 from holdfast.dispatch import dispatcher, workspace
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
+from tests.support.tiers import asyncio_first
 
-__all__ = ["home_fixture", "yard_fixture"]
+__all__ = ["asyncio_first", "home_fixture", "yard_fixture"]
 
 # A worker with children, one of them in a session of its own, that all would run for long.
 TREE: Final = "sleep 1000 & setsid sleep 1000 & trap '' TERM; while :; do sleep 0.1; done"

@@ -14,8 +14,9 @@ from holdfast.board.rows import Task
 from holdfast.board.transitions import Move, Status
 from holdfast.dispatch import checks
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
+from tests.support.tiers import asyncio_first
 
-__all__ = ["home_fixture", "yard_fixture"]
+__all__ = ["asyncio_first", "home_fixture", "yard_fixture"]
 
 
 def saying(verb: str, **args: object) -> str:

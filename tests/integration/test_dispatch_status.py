@@ -16,8 +16,9 @@ from tests.support.board_command import Board
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.dispatch import dispatcher as dispatcher_process
 from tests.support.patience import patient
+from tests.support.tiers import asyncio_first
 
-__all__ = ["home_fixture", "yard_fixture"]
+__all__ = ["asyncio_first", "home_fixture", "yard_fixture"]
 
 pytestmark = pytest.mark.timeout(120)
 

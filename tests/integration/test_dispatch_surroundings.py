@@ -12,8 +12,9 @@ from holdfast.board.transitions import Move, Status
 from holdfast.dispatch import copies
 from holdfast.errors import OperationFailed
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
+from tests.support.tiers import asyncio_first
 
-__all__ = ["home_fixture", "yard_fixture"]
+__all__ = ["asyncio_first", "home_fixture", "yard_fixture"]
 
 
 # --- files copied by rule

@@ -13,8 +13,9 @@ from holdfast.board.transitions import Move, Status
 from holdfast.dispatch import fleet
 from holdfast.dispatch.transcript import MAX_ENTRIES, MAX_TAIL, tokens
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
+from tests.support.tiers import asyncio_first
 
-__all__ = ["home_fixture", "yard_fixture"]
+__all__ = ["asyncio_first", "home_fixture", "yard_fixture"]
 
 FOR_EVER: Final = "sleep 1000 & setsid sleep 1000 & trap '' TERM; while :; do sleep 0.1; done"
 

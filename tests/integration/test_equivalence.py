@@ -16,6 +16,9 @@ from holdfast.agents import background
 from holdfast.agents.book import Book
 from holdfast.agents.sdk import Worker, Workers
 from tests.support.arena import end_exec_server, end_listener
+from tests.support.tiers import asyncio_first
+
+__all__ = ["asyncio_first"]
 
 WITHIN_S: Final = (
     60.0  # a supervisor, an exec server, a sandbox and four probes, on a machine with much to do

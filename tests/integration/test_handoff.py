@@ -25,6 +25,9 @@ from holdfast.handoff.verbs import VERBS
 from holdfast.server import peers
 from tests.support.boards import SettableClock, claimed, made
 from tests.support.handoff import KEY, WAIT_S, asked, grant_of, serving, started
+from tests.support.tiers import asyncio_first
+
+__all__ = ["asyncio_first"]
 
 SAID: JsonObject = {"summary": "done", "metadata": {"files": 3}}
 

@@ -10,6 +10,9 @@ from holdfast.server.executor import Clocks
 from holdfast.wire.methods import METHODS
 from tests.support.patience import patient
 from tests.support.peer import Peer, Refused, connected, ready, serving
+from tests.support.tiers import both_loops
+
+__all__ = ["both_loops"]
 
 SLEEPER = {"argv": ["/bin/sleep", "60"], "cwd": "file:///tmp", "env": {}, "tty": False}
 

@@ -14,8 +14,9 @@ from holdfast.errors import StaleRun
 from tests.support.board_command import Board
 from tests.support.boards import claimed, made
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
+from tests.support.tiers import asyncio_first
 
-__all__ = ["home_fixture", "yard_fixture"]
+__all__ = ["asyncio_first", "home_fixture", "yard_fixture"]
 
 pytestmark = pytest.mark.timeout(180)
 

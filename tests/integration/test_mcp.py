@@ -20,6 +20,9 @@ from holdfast.board.transitions import Status
 from tests.support.arena import end_exec_server, end_listener
 from tests.support.assigned import Assigned, assigned
 from tests.support.patience import patient
+from tests.support.tiers import asyncio_first
+
+__all__ = ["asyncio_first"]
 
 COMMAND: Final = (sys.executable, "-m", "holdfast")
 WAIT_S: Final = patient(60.0)  # the machine may be busy, and the SDK takes its time to import

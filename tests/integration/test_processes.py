@@ -13,6 +13,9 @@ from holdfast.sandbox.select import Trial, Way
 from holdfast.server.executor import Clocks
 from tests.support.patience import patient
 from tests.support.peer import Refused, connected, descendants_named, ready, seen_running, serving
+from tests.support.tiers import both_loops
+
+__all__ = ["both_loops"]
 
 
 async def test_a_short_command_answers_first_and_then_tells_its_events_in_order() -> None:

@@ -25,8 +25,9 @@ from tests.support.boards import SettableClock, claimed, made
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.handoff import KEY, WAIT_S, asked, grant_of, serving, started
 from tests.support.patience import patient
+from tests.support.tiers import asyncio_first
 
-__all__ = ["home_fixture", "yard_fixture"]
+__all__ = ["asyncio_first", "home_fixture", "yard_fixture"]
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -17,6 +17,9 @@ from websockets.exceptions import InvalidStatus
 from holdfast.server.auth import load
 from tests.support.patience import patient
 from tests.support.peer import Refused, connected, ready, serving
+from tests.support.tiers import both_loops
+
+__all__ = ["both_loops"]
 
 TOKEN = "correct horse battery"
 

@@ -233,5 +233,5 @@ class BoardMachine(RuleBasedStateMachine):
         assert self.store.faults() == []
 
 
-BoardMachine.TestCase.settings = settings(deadline=None, max_examples=40, stateful_step_count=30)
+BoardMachine.TestCase.settings = settings(deadline=None, stateful_step_count=30)
 TestBoard = BoardMachine.TestCase

@@ -78,7 +78,7 @@ SOURCES = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None)
 @given(SOURCES)
 def test_nothing_is_lost_unsaid_and_a_second_import_changes_nothing(source: Source) -> None:
     given_rows = {name: len(getattr(source, name)) for name in COUNTED if name in Source._fields}

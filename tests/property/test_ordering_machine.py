@@ -251,7 +251,7 @@ TestOrdering.settings = settings(deadline=None)
 @given(
     says_denied=st.booleans(), first=LONG_STEPS, missed=STEPS, live=STEPS, arrives=st.integers(0, 2**11 - 1)
 )
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None)
 def test_one_page_after_any_beginning(
     says_denied: bool, first: Steps, missed: Steps, live: Steps, arrives: int
 ) -> None:

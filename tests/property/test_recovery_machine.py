@@ -126,4 +126,4 @@ class RecoveryMachine(RuleBasedStateMachine):
 
 
 TestRecoveryMachine = RecoveryMachine.TestCase
-TestRecoveryMachine.settings = settings(deadline=None, max_examples=150)
+TestRecoveryMachine.settings = settings(deadline=None)

@@ -129,7 +129,7 @@ def test_answers_hold_nothing_of_the_workers_but_numbers(data: bytes) -> None:
 
 
 @given(st.sampled_from([b"\x1b]", b"\x1bP", b"\x1b[", b"\x1b_", b"\x1b"]), st.binary(min_size=1, max_size=9))
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None)
 def test_what_is_kept_for_later_is_bounded(start: bytes, filling: bytes) -> None:
     splitter = Splitter()
     for part in pieces(start + filling * 20_000, list(range(0, 180_000, 4096))):

@@ -3,12 +3,11 @@
 import json
 from pathlib import Path
 
-import pytest
-
+from tests.support.rows import every_row
 from tools.get_agents import LOCKS, PINS, STAMP, installed
 
 
-@pytest.mark.parametrize("name", PINS)
+@every_row("name", PINS)
 def test_the_lock_holds_the_version_of_the_table_with_its_digest(name: str) -> None:
     pin = PINS[name]
     packages = json.loads((LOCKS / f"{name}.json").read_text("utf-8"))["packages"]
@@ -17,7 +16,7 @@ def test_the_lock_holds_the_version_of_the_table_with_its_digest(name: str) -> N
     assert all("integrity" in package for place, package in packages.items() if place)
 
 
-@pytest.mark.parametrize("name", PINS)
+@every_row("name", PINS)
 def test_the_lock_names_no_address(name: str) -> None:
     assert "://" not in (LOCKS / f"{name}.json").read_text("utf-8")
 

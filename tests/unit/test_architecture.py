@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.rows import every_row
+
 TESTS = Path(__file__).parent
 SRC = TESTS.parents[1] / "src" / "holdfast"
 MODULES = sorted(path.relative_to(SRC) for path in SRC.rglob("*.py"))
@@ -108,14 +110,14 @@ def test_the_rules_have_something_to_check() -> None:
     assert "holdfast.wire.rpc" in imports(Path("server/connection.py"))
 
 
-@pytest.mark.parametrize("module", MODULES, ids=str)
+@every_row("module", MODULES, ids=str)
 def test_imports_are_absolute(module: Path) -> None:
     assert not [
         node.lineno for node in ast.walk(tree(module)) if isinstance(node, ast.ImportFrom) and node.level
     ]
 
 
-@pytest.mark.parametrize("module", MODULES, ids=str)
+@every_row("module", MODULES, ids=str)
 def test_imports_point_downwards(module: Path) -> None:
     here = module.parts[0].removesuffix(".py")
     if here == "__init__":
@@ -125,12 +127,12 @@ def test_imports_point_downwards(module: Path) -> None:
         assert there == here or RANK[there] < RANK[here], f"{here} must not import {name}"
 
 
-@pytest.mark.parametrize("module", [m for m in MODULES if m.parts[0] == "client"], ids=str)
+@every_row("module", [m for m in MODULES if m.parts[0] == "client"], ids=str)
 def test_the_client_meets_the_server_only_in_the_messages(module: Path) -> None:
     assert not [name for name in imports(module) if name.startswith("holdfast.server")]
 
 
-@pytest.mark.parametrize("module", PURE, ids=str)
+@every_row("module", PURE, ids=str)
 def test_a_module_that_says_it_is_pure_is_pure(module: Path) -> None:
     for name in imports(module):
         if is_ours(name):
@@ -140,7 +142,7 @@ def test_a_module_that_says_it_is_pure_is_pure(module: Path) -> None:
             assert name in allowed or name.split(".")[0] in allowed, f"imports {name}"
 
 
-@pytest.mark.parametrize("module", PURE, ids=str)
+@every_row("module", PURE, ids=str)
 def test_a_pure_module_asks_the_interpreter_only_for_its_platform(module: Path) -> None:
     attributes = [node for node in ast.walk(tree(module)) if isinstance(node, ast.Attribute)]
     used = {node.attr for node in attributes if isinstance(node.value, ast.Name) and node.value.id == "sys"}
@@ -148,7 +150,7 @@ def test_a_pure_module_asks_the_interpreter_only_for_its_platform(module: Path) 
     assert not [n for n in ast.walk(tree(module)) if isinstance(n, ast.ImportFrom) and n.module == "sys"]
 
 
-@pytest.mark.parametrize("module", [module for module in PURE if decides(module)], ids=str)
+@every_row("module", [module for module in PURE if decides(module)], ids=str)
 def test_a_pure_module_that_decides_has_its_own_unit_tests(module: Path) -> None:
     assert (TESTS / module.parent / f"test_{module.name}").is_file()
 
@@ -174,17 +176,17 @@ def test_the_launcher_needs_nothing_but_the_standard_library_and_its_own_kind(pr
     assert {"orders.py", "kernel.py", "notifyfilter.py"} <= seen
 
 
-@pytest.mark.parametrize("module", MODULES, ids=str)
+@every_row("module", MODULES, ids=str)
 def test_a_module_is_small(module: Path) -> None:
     assert len((SRC / module).read_text("utf-8").splitlines()) < MAX_LINES
 
 
-@pytest.mark.parametrize("module", MODULES, ids=str)
+@every_row("module", MODULES, ids=str)
 def test_a_module_is_named_after_what_it_is(module: Path) -> None:
     assert not SHAPELESS_NAMES & {part.removesuffix(".py") for part in module.parts}
 
 
-@pytest.mark.parametrize("module", [m for m in MODULES if m.name == "__init__.py"], ids=str)
+@every_row("module", [m for m in MODULES if m.name == "__init__.py"], ids=str)
 def test_a_package_does_nothing_when_imported(module: Path) -> None:
     doing = (ast.Expr, ast.Assign, ast.AnnAssign, ast.Import, ast.ImportFrom)
     lazily = [node for node in tree(module).body if not isinstance(node, doing)]

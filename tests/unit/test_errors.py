@@ -35,11 +35,12 @@ from holdfast.errors import (
     from_os_error,
     from_rpc_error,
 )
+from tests.support.rows import every_row
 
 CLASSES = [cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, HoldfastError)]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("cls", "code"),
     [
         (UsageError, -32602),
@@ -67,7 +68,7 @@ def test_the_protocol_knows_each_error_by_its_code(cls: type[HoldfastError], cod
     assert face(cls("x")).rpc == code
 
 
-@pytest.mark.parametrize("cls", [cls for cls in CLASSES if cls is not HoldfastError])
+@every_row("cls", [cls for cls in CLASSES if cls is not HoldfastError])
 def test_every_class_has_a_face_of_its_own(cls: type[HoldfastError]) -> None:
     shown = FACES[cls]
     assert face(cls("x")) == shown
@@ -96,7 +97,7 @@ def test_an_error_carries_its_remedy() -> None:
     assert SandboxUnavailable("no").remedy is None
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("number", "cls"),
     [
         (errno.ENOENT, NotFound),
@@ -125,7 +126,7 @@ def test_an_os_error_without_a_number_is_a_failed_operation() -> None:
     assert type(from_os_error(OSError("odd"))) is OperationFailed
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("code", "text", "cls"),
     [
         (-32600, "unknown process id p9", InvalidRequest),

@@ -3,12 +3,11 @@
 import ast
 from pathlib import Path
 
-import pytest
-
 import holdfast
+from tests.support.rows import every_row
 
 
-@pytest.mark.parametrize("name", sorted(set(dir(holdfast)) - set(vars(holdfast))))
+@every_row("name", sorted(set(dir(holdfast)) - set(vars(holdfast))))
 def test_every_name_offered_is_there(name: str) -> None:
     assert getattr(holdfast, name).__name__ == name
 

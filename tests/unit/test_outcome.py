@@ -2,12 +2,11 @@
 
 import json
 
-import pytest
-
 from holdfast.errors import OperationFailed, SandboxUnavailable, UsageError
 from holdfast.outcome import Ending, Explained, Failure, PathAnswer, Planned, failed
 from holdfast.sandbox.policy import Decision
 from holdfast.wire.processes import DenialReport, EnforcementReport, Usage
+from tests.support.rows import every_row
 
 HELD = EnforcementReport("namespaces", weakened=["no second layer"])
 WRITE = DenialReport(
@@ -33,7 +32,7 @@ def test_a_denial_is_told_with_its_rule_and_its_flag() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("denial", "line"),
     [
         (DenialReport("filesystem", None, None, None, None, None, 0.9, "x"), "denied access to a file"),

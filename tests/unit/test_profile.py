@@ -7,13 +7,14 @@ import pytest
 from holdfast.errors import UsageError
 from holdfast.profile import escaped, is_pattern, policy_of
 from holdfast.sandbox.policy import Access, At, Glob, Network, Place, Policy, Rule, Special, Target
+from tests.support.rows import every_row
 
 
 def decode(text: str) -> Policy:
     return policy_of(tomllib.loads(text), source="p.toml", home="/home/me")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("key", "target"),
     [
         (":root", Special(Place.ROOT)),
@@ -56,7 +57,7 @@ def test_nothing_is_allowed_by_an_empty_table() -> None:
     assert decode("[filesystem]").rules == ()
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "key"),
     [
         ('newtork = "on"\n[filesystem]', "newtork"),

@@ -14,6 +14,7 @@ from holdfast.errors import FACES
 from holdfast.sandbox.guarantee import BACKENDS, Row
 from holdfast.sandbox.guarantees import GUARANTEES
 from holdfast.wire.methods import METHODS
+from tests.support.rows import every_row
 from tests.unit.doctor.test_rules import CODEX, HEALTHY
 from tools import doctor_pages, reference
 
@@ -46,7 +47,7 @@ def test_every_command_and_option_is_there(pages: dict[str, str]) -> None:
             assert option in pages["cli.md"]
 
 
-@pytest.mark.parametrize("name", METHODS)
+@every_row("name", METHODS)
 def test_every_method_and_parameter_is_there(name: str, pages: dict[str, str]) -> None:
     text = pages["methods.md"]
     assert f"[`{name}`]" in text
@@ -55,14 +56,14 @@ def test_every_method_and_parameter_is_there(name: str, pages: dict[str, str]) -
         assert f"| `{member}` |" in section
 
 
-@pytest.mark.parametrize("cls", FACES)
+@every_row("cls", FACES)
 def test_every_error_is_there_with_its_codes(cls: type, pages: dict[str, str]) -> None:
     [row] = [line for line in pages["errors.md"].splitlines() if line.startswith(f"| `{cls.__name__}` |")]
     rpc, exit_status, http = FACES[cls]
     assert f"| {rpc} | {exit_status} | {http} |" in row
 
 
-@pytest.mark.parametrize("row", GUARANTEES, ids=lambda row: row.id)
+@every_row("row", GUARANTEES, ids=lambda row: row.id)
 def test_every_guarantee_is_there_with_every_backend(row: Row, pages: dict[str, str]) -> None:
     section = pages["sandbox.md"].split(f"\n### {row.id}\n")[1].split("\n### ")[0]
     for backend in BACKENDS:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import pytest
+
+from tests.support.rows import every_row
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 STATUSES: Final = {"tested", "client", "sandbox", "windows", "differs"}
@@ -75,7 +76,7 @@ def recorded_differences() -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("requirement", REQUIREMENTS, ids=lambda requirement: requirement.id)
+@every_row("requirement", REQUIREMENTS, ids=lambda requirement: requirement.id)
 def test_an_entry_is_complete(requirement: Requirement) -> None:
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", requirement.id)
     assert requirement.group
@@ -87,7 +88,7 @@ def test_an_entry_is_complete(requirement: Requirement) -> None:
         assert requirement.tests, "who says so?"
 
 
-@pytest.mark.parametrize("requirement", REQUIREMENTS, ids=lambda requirement: requirement.id)
+@every_row("requirement", REQUIREMENTS, ids=lambda requirement: requirement.id)
 def test_the_tests_of_an_entry_exist(requirement: Requirement) -> None:
     assert len(requirement.tests) == len(set(requirement.tests))
     for test in requirement.tests:

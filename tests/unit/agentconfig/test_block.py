@@ -9,6 +9,7 @@ from holdfast.agentconfig.block import Applied, apply, remove
 from holdfast.agentconfig.conflict import ConflictKind, ReservedName
 from holdfast.agentconfig.document import Unparsable
 from holdfast.agentconfig.settings import Key, Setting, Settings, Value, settings
+from tests.support.rows import every_row
 
 MODE = ("sandbox_mode",)
 NETWORK = ("sandbox_workspace_write", "network_access")
@@ -86,7 +87,7 @@ def test_each_concern_has_its_own_block() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text",
     [
         "\ufeff",
@@ -175,7 +176,7 @@ def test_a_table_of_the_user_keeps_its_header_and_takes_our_keys_inside(header: 
     }
 
 
-@pytest.mark.parametrize("end", ["", "\n", "\r\n", " # c", "\n\n"])
+@every_row("end", ["", "\n", "\r\n", " # c", "\n\n"])
 def test_a_header_may_end_the_file(end: str) -> None:
     done = applied(f"a = 1\n[sandbox_workspace_write]{end}", WORKSPACE)
     assert done.text.endswith("\n") == end.endswith("\n")
@@ -232,7 +233,7 @@ def test_a_mode_of_the_user_goes_when_we_speak_of_profiles() -> None:
     assert kinds(done) == {ConflictKind.RIVAL}
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("theirs", "ours", "decided"),
     [
         ('default_permissions = ":read-only"', wish(sandbox_mode="workspace-write"), "read-only"),
@@ -250,7 +251,7 @@ def test_strictness_is_compared_across_vocabularies(theirs: str, ours: Settings,
     assert done.settings.items[0].value == decided
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text",
     [
         "[permissions.holdfast]\n",
@@ -290,7 +291,7 @@ def test_another_profile_of_the_user_is_kept() -> None:
     assert done.conflicts == ()
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("theirs", "root"),
     [
         ('[projects."/a.b c"]', "/a.b c"),
@@ -358,7 +359,7 @@ def test_another_approval_stays_where_we_have_no_wish() -> None:
     assert applied('approval_policy = "on-request"\n', WORKSPACE).conflicts == ()
 
 
-@pytest.mark.parametrize("text", ["a = ", "[x\n", 'a = "', "a = 1\rb = 2", "[[features]]\n"])
+@every_row("text", ["a = ", "[x\n", 'a = "', "a = 1\rb = 2", "[[features]]\n"])
 def test_a_file_that_does_not_parse_is_not_edited(text: str) -> None:
     with pytest.raises(Unparsable) as refusal:
         apply(text, wish(features__memories=False), config_dir="/c")

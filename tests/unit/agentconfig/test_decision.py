@@ -2,13 +2,12 @@
 
 import json
 
-import pytest
-
 from holdfast.agentconfig.decision import Decision, Mode, Severity, Version, Wish, parse_version
 from holdfast.agentconfig.settings import Setting, settings
+from tests.support.rows import every_row
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "version"),
     [
         ("codex-cli 0.166.0\n", (0, 166, 0)),

@@ -3,6 +3,7 @@
 import pytest
 
 from holdfast.agentconfig.document import MAX_DEPTH, Kind, Shape, Unparsable, scan
+from tests.support.rows import every_row
 
 ODD = (
     '\ufeffa = 1\r\n# c\r\n\r\n[ "x" . y ] # z\r\nb = """\n[k]\n""" # e\r\n'
@@ -30,7 +31,7 @@ def test_the_items_are_what_the_lines_mean() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("written", "path"),
     [
         ("a", ("a",)),
@@ -49,7 +50,7 @@ def test_a_key_is_decoded_in_any_spelling(written: str, path: tuple[str, ...]) -
     assert scan(f"[{written}]").items[0].path == path
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("written", "plain"),
     [
         ("true", True),
@@ -98,7 +99,7 @@ def test_an_inline_table_may_span_lines_and_end_with_a_comma() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "line", "column"),
     [
         ("a = 1\nb =", 2, 4),
@@ -138,7 +139,7 @@ def test_what_is_not_toml_is_refused_with_its_place(text: str, line: int, column
     assert refusal.value.remedy
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "newline"),
     [("", "\n"), ("a=1", "\n"), ("a=1\nb=2\r\n", "\n"), ("a=1\r\nb=2\n", "\r\n"), ("\n\r\n", "\n")],
 )

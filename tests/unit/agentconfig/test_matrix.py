@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
 from holdfast.agentconfig.decision import (
     Admin,
     Agent,
@@ -18,6 +16,7 @@ from holdfast.agentconfig.decision import (
     Writes,
 )
 from holdfast.agentconfig.matrix import ENCLOSED, FULL_ALLOWED, MATRIX, Row, decide, inside
+from tests.support.rows import every_row
 
 NEW: Version = (0, 166, 0)
 CONTAINER, VM = Boundary.CONTAINER, Boundary.VM
@@ -115,7 +114,7 @@ CASES: list[tuple[str, Facts, Wish]] = [
 ]
 
 
-@pytest.mark.parametrize(("row", "facts", "wish"), CASES)
+@every_row(("row", "facts", "wish"), CASES)
 def test_the_first_row_that_matches_decides(row: str, facts: Facts, wish: Wish) -> None:
     assert decide(facts, wish).row == row
 
@@ -126,7 +125,7 @@ def test_every_row_has_a_case_and_a_name_of_its_own() -> None:
     assert {case[0] for case in CASES} == set(names)
 
 
-@pytest.mark.parametrize("row", MATRIX, ids=lambda row: row.id)
+@every_row("row", MATRIX, ids=lambda row: row.id)
 def test_what_is_refused_has_a_remedy_and_full_access_a_boundary(row: Row) -> None:
     assert (row.mode is Mode.NONE) == (row.severity is Severity.REFUSED)
     assert row.remedies or row.severity is Severity.OK
@@ -178,7 +177,7 @@ def test_codex_guards_its_own_directory_below_a_root() -> None:
     assert decide(linux(home="/home/u/.codex"), Wish(workspace="/home/u")).row == "workspace"
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("path", "root", "expected"),
     [
         ("/a/b", "/a", True),

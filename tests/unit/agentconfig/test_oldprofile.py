@@ -4,9 +4,10 @@ import pytest
 
 from holdfast.agentconfig.document import scan
 from holdfast.agentconfig.oldprofile import extract
+from tests.support.rows import every_row
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "offered"),
     [
         ('[profiles.x]\nmodel = "a" # c\n[tui]\nb = 1\n', 'model = "a"\n'),

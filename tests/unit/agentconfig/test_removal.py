@@ -6,6 +6,7 @@ from holdfast.agentconfig import render
 from holdfast.agentconfig.conflict import ConflictKind
 from holdfast.agentconfig.document import Unparsable
 from holdfast.agentconfig.removal import splice, strip
+from tests.support.rows import every_row
 
 BODY = ['sandbox_mode = "read-only"', "sandbox_workspace_write.network_access = true"]
 BLOCK = render.block("sandbox", BODY, "\n")
@@ -25,7 +26,7 @@ def test_edits_are_applied_in_order_of_place() -> None:
     assert splice("abcdef", [(4, 5, "X"), (1, 2, ""), (0, 0, "^"), (6, 6, "$")]) == "^acdXf$"
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "left"),
     [
         (BLOCK, ""),
@@ -82,7 +83,7 @@ def test_of_two_begins_the_first_loses_only_the_lines_that_only_we_write() -> No
     assert kinds(text) == [ConflictKind.UNPAIRED]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("below", "left"),
     [
         ("".join(LINES), ""),
@@ -109,7 +110,7 @@ def test_an_end_of_another_name_closes_nothing() -> None:
     assert kinds(text) == [ConflictKind.UNPAIRED, ConflictKind.UNPAIRED]
 
 
-@pytest.mark.parametrize(
+@every_row(
     "line", ["a = 1\n", "a = 1", " a = '''\n\n# x\n''' # c\r\n", "[x]\n", "[[x]] # c\n", "a = { b = 1,\n}\n"]
 )
 def test_what_was_taken_out_comes_back(line: str) -> None:
@@ -118,7 +119,7 @@ def test_what_was_taken_out_comes_back(line: str) -> None:
     assert kinds(text) == []
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("live", "out"),
     [
         ("a = 2\n", "a = 1\n"),
@@ -157,7 +158,7 @@ def test_a_second_element_of_an_array_of_tables_comes_back() -> None:
     assert strip("[[x]]\n" + record("[[x]]\n")).text == "[[x]]\n[[x]]\n"
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text",
     [
         "# holdfast v1 took out 2 lines: why\n#: a = [\n",

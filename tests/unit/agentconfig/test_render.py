@@ -6,11 +6,12 @@ import pytest
 
 from holdfast.agentconfig import render
 from holdfast.agentconfig.settings import Value
+from tests.support.rows import every_row
 
 HOSTILE = 'a"\\\b\t\n\f\r\x00\x1b\x7fé🔑]#='
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("value", "text"),
     [
         (True, "true"),

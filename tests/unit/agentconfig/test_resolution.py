@@ -6,6 +6,7 @@ from holdfast.agentconfig.conflict import ConflictKind
 from holdfast.agentconfig.document import Unparsable, scan
 from holdfast.agentconfig.resolution import Resolution, absolute, resolve
 from holdfast.agentconfig.settings import Setting, Value, settings
+from tests.support.rows import every_row
 
 
 def reconciled(text: str, *items: tuple[tuple[str, ...], Value], keep_stricter: bool = True) -> Resolution:
@@ -13,7 +14,7 @@ def reconciled(text: str, *items: tuple[tuple[str, ...], Value], keep_stricter: 
     return resolve(scan(text), wish, config_dir="/base", keep_stricter=keep_stricter)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("path", "base", "full"),
     [
         ("/x/../y", "/base", "/x/../y"),

@@ -4,6 +4,7 @@ import pytest
 
 from holdfast.agentconfig.settings import BLOCKS, Setting, Settings, Value, block_of, is_owned, settings
 from holdfast.errors import UsageError
+from tests.support.rows import every_row
 
 MODE = Setting(("sandbox_mode",), "workspace-write")
 NETWORK = Setting(("sandbox_workspace_write", "network_access"), True)
@@ -12,7 +13,7 @@ MEMORIES = Setting(("features", "memories"), False)
 INHERIT = Setting(("shell_environment_policy", "inherit"), "core")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("key", "block"),
     [
         (("sandbox_mode",), "sandbox"),
@@ -32,7 +33,7 @@ def test_an_owned_key_has_its_block(key: tuple[str, ...], block: str) -> None:
     assert block_of(key) == block
 
 
-@pytest.mark.parametrize(
+@every_row(
     "key",
     [
         (),

@@ -2,12 +2,11 @@
 
 import tomllib
 
-import pytest
-
 from holdfast.agentconfig.block import apply, remove
 from holdfast.agentconfig.conflict import ConflictKind
 from holdfast.agentconfig.settings import Setting, settings
 from holdfast.agentconfig.shapes import Migrated, migrate
+from tests.support.rows import every_row
 
 TABLE = "[sandbox_workspace_write]\nnetwork_access = true\n"
 TIGHT = 'sandbox_mode = "workspace-write"\n' + TABLE
@@ -54,7 +53,7 @@ SHAPES = {
 HARMLESS = {"start script, full access", "start script, both after each other", "daemon, table appended"}
 
 
-@pytest.mark.parametrize("text", SHAPES.values(), ids=SHAPES)
+@every_row("text", SHAPES.values(), ids=SHAPES)
 def test_every_shape_converges_in_one_pass(text: str) -> None:
     done = apply(text, WISH, config_dir="/c")
     assert tomllib.loads(done.text.removeprefix("\ufeff")) == {
@@ -71,7 +70,7 @@ def test_every_shape_converges_in_one_pass(text: str) -> None:
 DAMAGE = [name for name in SHAPES if "ours" not in name and name not in HARMLESS]
 
 
-@pytest.mark.parametrize("name", DAMAGE)
+@every_row("name", DAMAGE)
 def test_damage_is_reported_and_only_it_is_removed(name: str) -> None:
     done = migrate(SHAPES[name])
     assert done.text.removeprefix("\ufeff").rstrip("\n") == USER.rstrip("\n")
@@ -79,7 +78,7 @@ def test_damage_is_reported_and_only_it_is_removed(name: str) -> None:
     assert done.foreign == ()
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "part"),
     [
         (NETWORK_ON, NETWORK_ON),
@@ -105,7 +104,7 @@ def test_a_shape_that_did_no_damage_stays_but_is_nobodys_wish(text: str, part: s
     assert remove(done.text).text == text
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text",
     [
         "",

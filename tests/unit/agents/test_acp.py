@@ -23,6 +23,7 @@ from holdfast.agents.evidence import (
     Working,
 )
 from holdfast.errors import InvalidRequest, UsageError
+from tests.support.rows import every_row
 
 ERRAND = Errand("/w", "do it")
 OPTIONS: list[dict[str, str]] = [
@@ -92,7 +93,7 @@ MODELS = {"currentModelId": "a", "availableModels": [{"modelId": "a"}, {"modelId
 CONFIG = [{"id": "model", "currentValue": "a", "options": [{"value": "a"}, {"value": "m"}]}]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("offered", "model", "method"),
     [
         ({"models": MODELS}, "m", "session/set_model"),
@@ -128,7 +129,7 @@ def test_a_request_is_a_question_with_its_options() -> None:
     assert len(long.question) == MAX_QUESTION
 
 
-@pytest.mark.parametrize("number", [None, True, 1.5, [1], "x" * MAX_ID])
+@every_row("number", [None, True, 1.5, [1], "x" * MAX_ID])
 def test_a_request_that_cannot_be_answered_is_no_question(number: object) -> None:
     claims, said, _ = play(asks(number))
     assert [type(claim) for claim in claims] == [Drift]
@@ -177,7 +178,7 @@ def test_only_what_is_offered_is_chosen_and_nothing_permanent_unless_named() -> 
             choose(permanent, None, deny=deny)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("event", "claims"),
     [
         (update("agent_message_chunk", content={"type": "text", "text": "x"}), [Progress(Work.STREAMING)]),
@@ -243,7 +244,7 @@ def test_a_turn_ends_with_what_it_cost() -> None:
     assert result == Result(True, usage=Usage(18, 6))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("reason", "failure"),
     [
         ("max_tokens", Failure.CONTEXT),
@@ -262,7 +263,7 @@ def test_any_other_end_of_a_turn_is_no_success(reason: str, failure: Failure | N
     assert (Drift(f"stop reason {reason}".strip()) in claims) is (reason in ("odd", ""))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("step", "error", "failure", "http"),
     [
         (
@@ -290,7 +291,7 @@ def test_an_error_is_the_end_with_its_cause(
     assert (result.ok, result.failure, result.http, said, last) == (False, failure, http, [], True)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("events", "errand", "failure"),
     [
         ([{"id": "holdfast-initialize", "result": {"protocolVersion": 2}}], ERRAND, Failure.CONFIGURATION),

@@ -3,8 +3,6 @@
 import json
 from dataclasses import replace
 
-import pytest
-
 from holdfast.agents.agent import (
     CANNOT_START,
     Agent,
@@ -22,6 +20,7 @@ from holdfast.agents.agent import (
     state_paths,
 )
 from holdfast.agents.verdict import ExitRules
+from tests.support.rows import every_row
 
 DATABASE = StatePath("{home}/.x/x.db*", "x's database", CANNOT_START, "X_HOME", "x.db*")
 HOME = StatePath("{home}/.x", "x's home", CANNOT_START, "X_HOME")
@@ -138,7 +137,7 @@ def test_settings_of_a_provider_and_of_an_mcp_server_share_a_file() -> None:
     assert json.loads(text) == {"url": "u", "model": "m", "deep": {}, "servers": SERVER}
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("path", "kept"),
     [
         ("/h/.x/x.db", DATABASE),
@@ -169,7 +168,7 @@ def test_a_relocation_is_said_as_it_is_set() -> None:
     assert relocation_of(X, TEMPORARY, state="/s") == ""
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("version", "known"),
     [
         ("1.2.0", True),

@@ -1,14 +1,13 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from holdfast.agents.acp import AcpEvents
 from holdfast.agents.calls import MAX_WHAT, WINDOW, Calls
 from holdfast.agents.catalog import CATALOG
 from holdfast.agents.parsers import parser_of
 from holdfast.agents.parsers_codex import CodexEvents
 from holdfast.agents.parsers_json import JsonEvents
+from tests.support.rows import every_row
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -34,7 +33,7 @@ def test_what_was_done_long_ago_is_new_again() -> None:
     assert (calls.fresh, calls.recent, calls.different) == (WINDOW + 2, WINDOW, WINDOW)
 
 
-@pytest.mark.parametrize("agent", ["codex", "claude", "opencode", "gemini", "qwen"])
+@every_row("agent", ["codex", "claude", "opencode", "gemini", "qwen"])
 def test_every_cli_tells_which_tool_it_calls(agent: str) -> None:
     parser = parser_of(CATALOG[agent])
     assert isinstance(parser, JsonEvents)

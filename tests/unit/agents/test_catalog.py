@@ -11,6 +11,7 @@ from holdfast.agents.agent import Agent, Channel, PromptBy, launch, relocation_o
 from holdfast.agents.catalog import BORROWED, CATALOG, MARKERS, without_outer_agent
 from holdfast.agents.evidence import Idle, Want, Wants, Working
 from holdfast.agents.keys import KEYS
+from tests.support.rows import every_row
 
 AGENTS = list(CATALOG.values())
 each = pytest.mark.parametrize("agent", AGENTS, ids=lambda agent: agent.name)
@@ -38,7 +39,7 @@ def test_the_clis_that_boards_run_can_be_given_an_mcp_server() -> None:
     assert {agent.name for agent in AGENTS if agent.mcp is not None} == GIVEN
 
 
-@pytest.mark.parametrize("name", sorted(GIVEN))
+@every_row("name", sorted(GIVEN))
 def test_an_mcp_server_is_given_in_words_that_the_cli_can_read(name: str) -> None:
     agent = CATALOG[name]
     start = launch(agent, state="/s", prompt="p", mcp=SERVER)
@@ -126,7 +127,7 @@ SCREENS = [  # the bottoms of real screens
 ]
 
 
-@pytest.mark.parametrize(("name", "want", "screen"), SCREENS)
+@every_row(("name", "want", "screen"), SCREENS)
 def test_a_screen_that_wants_something_is_recognised(name: str, want: Want, screen: str) -> None:
     wanted = [sign.want for sign in CATALOG[name].wants if sign.pattern.search(screen)]
     assert wanted[0] is want

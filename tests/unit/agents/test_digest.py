@@ -1,7 +1,5 @@
 """Which reports stand: precedence, freshness, decay."""
 
-import pytest
-
 from holdfast.agents.digest import FILE_S, Digest, began
 from holdfast.agents.evidence import (
     Claim,
@@ -21,6 +19,7 @@ from holdfast.agents.evidence import (
 )
 from holdfast.agents.evidence import Failure as F
 from tests.support.evidence import Row, refused, story
+from tests.support.rows import every_row
 
 ASKS = Wants(Want.DECISION)
 WORKS = Working(Work.THINKING)
@@ -97,7 +96,7 @@ STANDING: dict[str, tuple[list[Row], list[Source]]] = {
 }
 
 
-@pytest.mark.parametrize("name", STANDING)
+@every_row("name", STANDING)
 def test_what_stands(name: str) -> None:
     rows, expected = STANDING[name]
     assert standing(*rows) == expected
@@ -139,7 +138,7 @@ TAKES_PART: list[tuple[Source, Claim, bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("source", "claim", "expected"), TAKES_PART)
+@every_row(("source", "claim", "expected"), TAKES_PART)
 def test_what_shows_that_it_takes_part(source: Source, claim: Claim, expected: bool) -> None:
     assert began(story((0.0, source, claim))) is expected
 

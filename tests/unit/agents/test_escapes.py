@@ -8,6 +8,7 @@ from holdfast.agents import escapes
 from holdfast.agents.escapes import Bar, Event, Notice, Phase, Reader, Report, Titled, claim
 from holdfast.agents.evidence import MAX_SEEN, Claim, Idle, Want, Wants, Work, Working
 from holdfast.agents.queries import Query
+from tests.support.rows import every_row
 
 ST = b"\x1b\\"
 
@@ -23,7 +24,7 @@ def encoded(text: str) -> bytes:
 # --- program status
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("data", "report"),
     [
         (b"state=idle:app=codex", Report(Phase.IDLE, app="codex")),
@@ -38,12 +39,12 @@ def encoded(text: str) -> bytes:
         (b"state=working:progress=101:msg=%%%", Report(Phase.WORKING)),
     ],
 )
-@pytest.mark.parametrize("end", [ST, b"\x07"], ids=["ST", "BEL"])
+@every_row("end", [ST, b"\x07"], ids=["ST", "BEL"])
 def test_a_program_status_is_read(data: bytes, report: Report, end: bytes) -> None:
     assert events(b"\x1b]7501;" + data + end) == [report]
 
 
-@pytest.mark.parametrize("data", [b"", b"state=sleeping", b"state", b"state=Idle", b"\xff=\xff", b"idle"])
+@every_row("data", [b"", b"state=sleeping", b"state", b"state=Idle", b"\xff=\xff", b"idle"])
 def test_a_status_that_is_none_says_nothing(data: bytes) -> None:
     assert events(b"\x1b]7501;" + data + ST) == []
 
@@ -62,7 +63,7 @@ def test_the_rival_status_is_read_as_well(data: bytes, phase: Phase, kind: str) 
     assert events(b"\x1b]26;NotStatus=error" + ST) == []
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("report", "expected"),
     [
         (Report(Phase.IDLE), Idle()),
@@ -162,7 +163,7 @@ def test_a_string_that_never_ends_is_given_up_and_costs_no_memory() -> None:
     assert (seen.events, seen.forward) == ([Titled("after")], b"text\x1b]2;after\x07")
 
 
-@pytest.mark.parametrize(
+@every_row(
     "broken",
     [
         b"\x1b]2;lost\x18",

@@ -1,9 +1,8 @@
-import pytest
-
 from holdfast.agents.evidence import Source, State, Usage
+from tests.support.rows import every_row
 
 
-@pytest.mark.parametrize("state", State)
+@every_row("state", State)
 def test_three_states_are_ends(state: State) -> None:
     assert state.ended == (state in {State.FAILED, State.COMPLETED, State.LOST})
 

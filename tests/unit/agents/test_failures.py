@@ -1,12 +1,11 @@
 """Which failure a status, a message and a line mean, and that talk about errors means none."""
 
-import pytest
-
 from holdfast.agents.evidence import Failure, Trouble
 from holdfast.agents.failures import MAX_MESSAGE, of_line, of_message, of_status
+from tests.support.rows import every_row
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("http", "message", "failure"),
     [
         (400, "", Failure.CONFIGURATION),
@@ -35,7 +34,7 @@ def test_a_status_has_a_meaning_unless_the_message_knows_better(
     assert of_message(message, http) == (None if failure is None else Trouble(failure, http))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("message", "failure", "http"),
     [
         ("unexpected status 401 Unauthorized: Incorrect API key provided., url: u", Failure.AUTH, 401),
@@ -77,7 +76,7 @@ def test_the_texts_of_the_real_clis_are_known(message: str, failure: Failure, ht
     assert of_message(message) == Trouble(failure, http)
 
 
-@pytest.mark.parametrize(
+@every_row(
     "message",
     [
         "it took 15290ms",
@@ -103,7 +102,7 @@ def test_what_lies_far_behind_the_beginning_is_not_read() -> None:
     assert of_message("x " * MAX_MESSAGE + "rate limit") is None
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("line", "failure"),
     [
         (
@@ -139,7 +138,7 @@ def test_a_line_that_begins_like_an_error_is_read(line: str, failure: Failure) -
     assert trouble.failure is failure
 
 
-@pytest.mark.parametrize(
+@every_row(
     "line",
     [
         "I fixed the 401 error by sending the API key.",

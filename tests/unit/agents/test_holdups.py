@@ -26,6 +26,7 @@ from holdfast.agents.evidence import (
 )
 from holdfast.agents.evidence import Failure as F
 from tests.support.evidence import Row, refused, story
+from tests.support.rows import every_row
 
 PATH = "/home/u/.x/lock"
 LOOP: list[Row] = [(at, Source.DENIAL, refused(PATH)) for at in (1, 2, 3)]
@@ -81,7 +82,7 @@ def test_a_refused_connection_is_the_network() -> None:
     assert status.detail == Obstacle.SANDBOX_NETWORK
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("source", "claim"),
     [
         (Source.PROTOCOL, Progress(Work.TOOL)),
@@ -193,7 +194,7 @@ def test_an_obstacle_is_over_with_any_progress() -> None:
     assert holdups.obstructed(Digest(after, 3.0, 0.0)) is None
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("rows", "expected"),
     [
         ([(1, Source.ESCAPE, Working(Work.TOOL)), (2, Source.SYSCALL, Wants(Want.STDIN_EOF))], True),

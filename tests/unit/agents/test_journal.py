@@ -4,6 +4,7 @@ import pytest
 
 from holdfast.agents import evidence as e
 from holdfast.agents import journal
+from tests.support.rows import every_row
 
 CLAIMS: list[e.Claim] = [
     e.Ready(),
@@ -27,7 +28,7 @@ CLAIMS: list[e.Claim] = [
 ]
 
 
-@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: type(claim).__name__)
+@every_row("claim", CLAIMS, ids=lambda claim: type(claim).__name__)
 def test_every_claim_comes_back_as_it_was(claim: e.Claim) -> None:
     entry = journal.Entry(e.Evidence(e.Source.PROTOCOL, 17.25, claim, "seen"), 9)
     line = journal.encode(entry)

@@ -30,6 +30,7 @@ from holdfast.agents.keys import (
 )
 from holdfast.agents.signs import read_screen
 from holdfast.errors import InvalidRequest, UsageError
+from tests.support.rows import every_row
 from tests.unit.agents.test_signs import Record
 
 
@@ -55,18 +56,14 @@ TEXT_WANTS = [Want.PROMPT, Want.QUESTION]
 # --- where text may be typed
 
 
-@pytest.mark.parametrize("want", TEXT_WANTS)
-@pytest.mark.parametrize(
-    "source", [Source.PROTOCOL, Source.ESCAPE, Source.SYSCALL, Source.TITLE, Source.SCREEN]
-)
+@every_row("want", TEXT_WANTS)
+@every_row("source", [Source.PROTOCOL, Source.ESCAPE, Source.SYSCALL, Source.TITLE, Source.SCREEN])
 def test_text_is_typed_where_the_worker_is_known_to_wait_for_it(want: Want, source: Source) -> None:
     refuse_text(waiting(want, source), screen=None, password=False)
     refuse_text(waiting(want, source), screen=on_screen(Wants(Want.PROMPT)), password=False)
 
 
-@pytest.mark.parametrize(
-    "status", [*OTHERS, *ENDED, *(waiting(w) for w in Want if w not in TEXT_WANTS)], ids=str
-)
+@every_row("status", [*OTHERS, *ENDED, *(waiting(w) for w in Want if w not in TEXT_WANTS)], ids=str)
 def test_text_is_typed_nowhere_else(status: Status) -> None:
     with pytest.raises(InvalidRequest) as refused:
         refuse_text(status, screen=None, password=False)
@@ -102,9 +99,7 @@ def test_nothing_is_typed_at_a_password_prompt_whatever_the_status_says() -> Non
 # --- where keys may be pressed
 
 
-@pytest.mark.parametrize(
-    "want", [Want.DECISION, Want.TRUST, Want.LOGIN, Want.PAGER, Want.EDITOR, *TEXT_WANTS]
-)
+@every_row("want", [Want.DECISION, Want.TRUST, Want.LOGIN, Want.PAGER, Want.EDITOR, *TEXT_WANTS])
 def test_keys_answer_a_dialog_that_is_known(want: Want) -> None:
     refuse_key("enter", waiting(want), screen=None, password=False)
 
@@ -155,7 +150,7 @@ def test_text_is_one_paste_where_the_program_knows_pastes() -> None:
     assert pasted("do this", bracketed=False, canonical=False) == b"do this"
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text", ["a\x1b[201~rm", "a\rb", "a\x03", "a\x7f", "a\x9b", "a\x00", "a\x0bb", "a\x85b", "", " \n"]
 )
 def test_a_text_cannot_leave_its_paste_or_press_keys(text: str) -> None:

@@ -7,13 +7,12 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 from holdfast.agents.catalog import CATALOG
 from holdfast.agents.evidence import Drift, Evidence, Failure, Result, Retrying, Trouble
 from holdfast.agents.parsers import NAMES, parser_of, text_parser_of
 from holdfast.agents.parsers_text import TextLines
 from holdfast.agents.wording import in_words
+from tests.support.rows import every_row
 
 RECORDED = Path(__file__).parent / "recorded"
 RECORDINGS = sorted(RECORDED.glob("*/*.jsonl"))
@@ -42,13 +41,13 @@ def evidence_of(agent: str, case: str) -> list[Evidence]:
     return [evidence for _, found in seen for evidence in found]
 
 
-@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+@every_row("path", RECORDINGS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_recorded_line_means_what_it_meant(path: Path) -> None:
     for line, found in replayed(path.parent.name, lines_of(path)):
         assert tuple(map(in_words, found)) == line.claims, line.text
 
 
-@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+@every_row("path", RECORDINGS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_recording_holds_nothing_unknown_and_nothing_private(path: Path) -> None:
     agent = path.parent.name
     header = json.loads(path.read_text("utf-8").splitlines()[0])
@@ -87,7 +86,7 @@ SILENT = {
 }
 
 
-@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+@every_row("path", RECORDINGS, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_a_fault_is_named_by_what_the_cli_says(path: Path) -> None:
     agent, case = path.parent.name, path.stem
     said = {
@@ -98,7 +97,7 @@ def test_a_fault_is_named_by_what_the_cli_says(path: Path) -> None:
     assert said == (set() if (agent, case) in SILENT else FAILURES.get(case, set()))
 
 
-@pytest.mark.parametrize("agent", ["codex", "opencode", "claude", "gemini", "qwen"])
+@every_row("agent", ["codex", "opencode", "claude", "gemini", "qwen"])
 def test_success_ends_with_a_result_that_counts_tokens(agent: str) -> None:
     for case in ("success", "tool"):
         last = evidence_of(agent, case)[-1].claim

@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from holdfast.agents.evidence import (
     Claim,
     Drift,
@@ -22,6 +20,7 @@ from holdfast.agents.evidence import (
     Working,
 )
 from holdfast.agents.parsers_claude import ClaudeEvents
+from tests.support.rows import every_row
 
 THINKING = Working(Work.THINKING)
 
@@ -43,7 +42,7 @@ def text(words: str) -> dict[str, object]:
     return {"type": "text", "text": words}
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("event", "claims"),
     [
         (system("init"), [Ready(), THINKING]),
@@ -105,7 +104,7 @@ def test_a_request_can_be_answered_by_its_id() -> None:
     assert [option.kind for option in claim.options] == ["allow_once", "reject_once"]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("fields", "ok", "failure"),
     [
         ({"subtype": "success", "is_error": False}, True, None),

@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from holdfast.agents.catalog import CATALOG
 from holdfast.agents.evidence import (
     Claim,
@@ -20,6 +18,7 @@ from holdfast.agents.evidence import (
     Working,
 )
 from holdfast.agents.parsers_codex import CodexEvents
+from tests.support.rows import every_row
 
 THINKING = Working(Work.THINKING)
 
@@ -33,7 +32,7 @@ def item(kind: str, state: str = "completed", **more: object) -> dict[str, objec
     return {"type": f"item.{state}", "item": {"type": kind, **more}}
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("event", "claims"),
     [
         ({"type": "thread.started"}, [Ready()]),

@@ -17,6 +17,7 @@ from holdfast.agents.evidence import (
     Working,
 )
 from holdfast.agents.parsers_gemini import GeminiEvents
+from tests.support.rows import every_row
 
 CUT: dict[str, object] = {
     "type": "error",
@@ -34,7 +35,7 @@ def fed(*events: dict[str, object]) -> list[Claim]:
     return [item.claim for event in events for item in parser.feed(json.dumps(event), 1.0)]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("event", "claims"),
     [
         ({"type": "init"}, [Ready()]),

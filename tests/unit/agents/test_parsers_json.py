@@ -18,6 +18,7 @@ from holdfast.agents.parsers_json import (
     number_at,
     text_at,
 )
+from tests.support.rows import every_row
 
 
 class Stream(JsonEvents):
@@ -36,7 +37,7 @@ def test_an_event_is_protocol_evidence_and_shows_its_line_without_keys() -> None
     assert "secret-word" not in item.seen
 
 
-@pytest.mark.parametrize("line", ["nonsense", "{", "\ud800", "[1]", '"x"', "[" * 100_000])
+@every_row("line", ["nonsense", "{", "\ud800", "[1]", '"x"', "[" * 100_000])
 def test_what_is_no_event_is_counted_and_never_stops_the_reading(line: str) -> None:
     stream = Stream()
     assert [item.claim for item in stream.feed(line, 0.0)] == [Drift("not JSON")]

@@ -20,6 +20,7 @@ from holdfast.agents.evidence import (
     Working,
 )
 from holdfast.agents.parsers_opencode import OpencodeEvents
+from tests.support.rows import every_row
 
 START: dict[str, object] = {"type": "step_start", "part": {}}
 
@@ -42,7 +43,7 @@ def test_only_the_first_step_is_readiness() -> None:
     assert fed(START, START) == [Ready(), thinking, thinking]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("event", "claims"),
     [
         ({"type": "text"}, [Progress(Work.STREAMING)]),

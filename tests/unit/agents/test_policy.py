@@ -17,6 +17,7 @@ from holdfast.agents.evidence import Failure as F
 from holdfast.agents.policy import End, decide
 from holdfast.agents.status import STORM_REQUESTS, Limits, classify
 from tests.support.evidence import Row, story
+from tests.support.rows import every_row
 
 
 def act(rows: list[Row], now: float, limits: Limits = Limits()) -> End | None:  # noqa: B008 - a value
@@ -28,7 +29,7 @@ def tries(*attempts: tuple[F | None, int | None]) -> list[Row]:
     return [(1.0 + n, Source.PROTOCOL, Retrying(n, 10, *cause)) for n, cause in enumerate(attempts, 1)]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("cause", "expected"),
     [
         ((F.AUTH, 401), F.AUTH),

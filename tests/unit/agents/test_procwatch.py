@@ -1,9 +1,8 @@
 """What follows from a look at the processes of a worker; the looks themselves are in tests/integration."""
 
-import pytest
-
 from holdfast.agents.evidence import Claim, Obstacle, Obstructed, Unread, Want, Wants, Work, Working
 from holdfast.agents.procwatch import MAX_PROCESSES, Look, Process, Terminal, Waiter, evidence
+from tests.support.rows import every_row
 
 RAW, LINES, SECRET = Terminal(False, False, 0), Terminal(True, True, 0), Terminal(True, False, 0)
 
@@ -21,7 +20,7 @@ def look(
 CLI, SHELL, BWRAP = process("codex"), process("bash"), process("bwrap", 9)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("seen", "full_screen", "claims"),
     [
         (Look(), True, []),

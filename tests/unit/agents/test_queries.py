@@ -1,7 +1,6 @@
-import pytest
-
 from holdfast.agents.escapes import Reader
 from holdfast.agents.queries import MAX_ANSWERS, Query, View, answers
+from tests.support.rows import every_row
 
 VIEW = View(row=3, column=7, rows=40, columns=120, modes=frozenset((25, 2004)))
 
@@ -11,7 +10,7 @@ def reply(data: bytes) -> bytes:
     return answers((event for event in events if isinstance(event, Query)), VIEW)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("asked", "answered"),
     [
         (b"\x1b[6n", b"\x1b[3;7R"),
@@ -41,7 +40,7 @@ def test_a_question_gets_its_answer(asked: bytes, answered: bytes) -> None:
     assert reply(asked) == answered
 
 
-@pytest.mark.parametrize(
+@every_row(
     "asked",
     [
         b"\x1b[?u",  # kitty's keyboard: silence means no
@@ -62,7 +61,7 @@ def test_a_question_without_an_answer_is_a_question_all_the_same(asked: bytes) -
     assert [type(event) for event in seen.events] == [Query]
 
 
-@pytest.mark.parametrize(
+@every_row(
     "told",
     [
         *(

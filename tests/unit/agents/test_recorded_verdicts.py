@@ -6,12 +6,11 @@ A run that still went on when the recording was stopped is judged at that moment
 import json
 from pathlib import Path
 
-import pytest
-
 from holdfast.agents.catalog import CATALOG
 from holdfast.agents.evidence import Evidence, Exited, Source, Status
 from holdfast.agents.parsers import parser_of, text_parser_of
 from holdfast.agents.status import Limits, classify
+from tests.support.rows import every_row
 
 RECORDED = Path(__file__).parent / "recorded"
 CASES = sorted(f"{path.parent.name}/{path.stem}" for path in RECORDED.glob("*/*.jsonl"))
@@ -97,6 +96,6 @@ EXPECTED = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@every_row("case", CASES)
 def test_a_recorded_run_is_told_for_what_it_was(case: str) -> None:
     assert told(judged(case)) == EXPECTED[case]

@@ -1,15 +1,14 @@
 """No key leaves, nothing a terminal would obey stays, and ordinary words survive."""
 
-import pytest
-
 from holdfast.agents.evidence import MAX_SEEN
 from holdfast.agents.redaction import redact, shown
 from holdfast.doctor.redaction import HIDDEN
+from tests.support.rows import every_row
 
 KEY = "mock-key-12345678"
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text",
     [
         "sk-ant-REDACTED",
@@ -45,7 +44,7 @@ def test_a_secret_that_could_be_a_word_is_left() -> None:
     assert redact("x marks it", ["x", ""]) == "x marks it"
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text",
     [
         "input_tokens: 100",

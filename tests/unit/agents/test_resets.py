@@ -1,8 +1,7 @@
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 
-import pytest
-
 from holdfast.agents.resets import MAX_AHEAD, MAX_LOOKED, announced, due
+from tests.support.rows import every_row
 
 SAID = datetime(2026, 11, 16, 11, 19, 27, tzinfo=UTC)
 EAST = timezone(timedelta(hours=2))
@@ -22,7 +21,7 @@ def hours(hours: float = 0, minutes: float = 0, seconds: float = 0) -> timedelta
     return timedelta(hours=hours, minutes=minutes, seconds=seconds)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("line", "span"),
     [
         # codex 0.166.0; the minute that it names is not over before its end
@@ -53,7 +52,7 @@ def test_what_clis_and_providers_announce(line: str, span: timedelta) -> None:
     assert left(line) == span
 
 
-@pytest.mark.parametrize(
+@every_row(
     "line",
     [
         "Rate limit reached for 'mock-model'.",

@@ -1,6 +1,5 @@
-import pytest
-
 from holdfast.agents.screen import MAX_PENDING, Screen
+from tests.support.rows import every_row
 
 
 def shown(data: bytes, *, rows: int = 4, columns: int = 20) -> list[str]:
@@ -9,7 +8,7 @@ def shown(data: bytes, *, rows: int = 4, columns: int = 20) -> list[str]:
     return list(screen.look(1.0).lines)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("data", "lines"),
     [
         (b"one\r\ntwo", ["one", "two", "", ""]),
@@ -36,7 +35,7 @@ def test_it_shows_what_a_terminal_shows(data: bytes, lines: list[str]) -> None:
     assert shown(data) == lines
 
 
-@pytest.mark.parametrize(
+@every_row(
     "noise",
     [
         b"\x1b[>4;2m",  # private colours, at which the library would lose the rest

@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-import pytest
-
 from holdfast.agents.evidence import Claim, Evidence, Idle, Progress, Source, Want, Wants, Work, Working
 from holdfast.agents.signs import (
     BOTTOM_LINES,
@@ -17,6 +15,7 @@ from holdfast.agents.signs import (
     read_stability,
     read_title,
 )
+from tests.support.rows import every_row
 
 SCREENS: Final = Path(__file__).parent / "screens"
 
@@ -104,7 +103,7 @@ def meaning(evidence: Evidence | None) -> tuple[type[Claim], Want | Work]:
             raise AssertionError(other)
 
 
-@pytest.mark.parametrize("name", RECORDED)
+@every_row("name", RECORDED)
 def test_a_recorded_screen_says_what_the_program_was_doing(name: str) -> None:
     cli, state = name.split("-")
     found = read_screen(recorded(name)[1], RECORDS[cli], 7.0)
@@ -113,7 +112,7 @@ def test_a_recorded_screen_says_what_the_program_was_doing(name: str) -> None:
     assert (found.source, found.at) == (Source.SCREEN, 7.0)
 
 
-@pytest.mark.parametrize("name", RECORDED)
+@every_row("name", RECORDED)
 def test_a_recorded_dialog_is_never_taken_for_a_prompt_by_a_cli_that_nobody_knows(name: str) -> None:
     found = read_screen(recorded(name)[1], Record(ready=(re.compile(""),)), 7.0)
     assert found is not None
@@ -122,7 +121,7 @@ def test_a_recorded_dialog_is_never_taken_for_a_prompt_by_a_cli_that_nobody_know
     assert meaning(found) == (Wants, Want.DECISION if is_dialog else Want.PROMPT)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("name", "claim"),
     [
         ("codex-thinking", WORKING),

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import pytest
-
 from holdfast.agents.evidence import (
     Answered,
     Exited,
@@ -45,6 +43,7 @@ from holdfast.agents.status import (
 )
 from holdfast.agents.verdict import ExitRules
 from tests.support.evidence import Row, refused, story
+from tests.support.rows import every_row
 
 LOCK = "/home/u/.gemini/projects.json.lock"
 DB = "/home/u/.local/share/opencode/opencode.db"
@@ -275,7 +274,7 @@ REAL = {
 }
 
 
-@pytest.mark.parametrize("name", REAL)
+@every_row("name", REAL)
 def test_what_real_ones_do(name: str) -> None:
     told = REAL[name]
     status = look(told.rows, told.now, start_s=told.start_s)
@@ -558,7 +557,7 @@ RULE_BY_RULE = {
 }
 
 
-@pytest.mark.parametrize("name", RULE_BY_RULE)
+@every_row("name", RULE_BY_RULE)
 def test_rule_by_rule(name: str) -> None:
     told = RULE_BY_RULE[name]
     status = look(told.rows, told.now, start_s=told.start_s)

@@ -6,6 +6,7 @@ from holdfast.agents.evidence import Denied
 from holdfast.agents.strace import MAX_UNFINISHED, Strace, command_line, split, tells
 from holdfast.sandbox.policy import Bound, Network, Where, bind
 from holdfast.sandbox.presets import workspace_write
+from tests.support.rows import every_row
 
 WS = "/home/me/ws"
 THERE = {"/", "/etc", "/etc/passwd", "/home", "/home/me", WS}
@@ -233,7 +234,7 @@ def test_reading_that_the_host_refuses_is_marked(reader: Strace) -> None:
     assert not only(reader, '7 openat(AT_FDCWD</x>, "/home/me/secret", O_RDONLY) = -1 EACCES (x)').host
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("syscall", "access", "errno", "asked", "told"),
     [
         ("mkdir", "create", "EROFS", "/etc/d", True),

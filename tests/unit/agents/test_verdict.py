@@ -27,6 +27,7 @@ from holdfast.agents.evidence import (
 from holdfast.agents.evidence import Failure as F
 from holdfast.agents.verdict import RULES, ExitRules, denial_words, http_failure, verdict
 from tests.support.evidence import Row, refused, story
+from tests.support.rows import every_row
 
 TRUSTED = ExitRules()
 ZERO_SAYS_LITTLE = ExitRules(zero_means_success=False)
@@ -156,7 +157,7 @@ LOOK_LIKE_SUCCESS = {
 }
 
 
-@pytest.mark.parametrize("name", LOOK_LIKE_SUCCESS)
+@every_row("name", LOOK_LIKE_SUCCESS)
 def test_an_ending_that_looks_like_success_is_not_taken_for_it(name: str) -> None:
     ending = LOOK_LIKE_SUCCESS[name]
     check(ending)
@@ -333,7 +334,7 @@ IN_ORDER = {
 }
 
 
-@pytest.mark.parametrize("name", IN_ORDER)
+@every_row("name", IN_ORDER)
 def test_the_rules_in_their_order(name: str) -> None:
     check(IN_ORDER[name])
 
@@ -410,7 +411,7 @@ def test_the_words_of_a_denial_hold_what_is_known() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("status", "failure"),
     [
         (0, None),

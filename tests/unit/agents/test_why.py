@@ -1,5 +1,3 @@
-import pytest
-
 from holdfast.agents.evidence import (
     Answered,
     Claim,
@@ -31,6 +29,7 @@ from holdfast.agents.evidence import Failure as F
 from holdfast.agents.status import NAMES, Limits, classify
 from holdfast.agents.why import RULES, age, claim_words, headline, why
 from tests.support.evidence import Row, refused, story
+from tests.support.rows import every_row
 
 
 def test_every_rule_is_explained_and_no_other() -> None:
@@ -82,7 +81,7 @@ def test_flags_are_in_the_headline() -> None:
     assert headline(status, 3) == "completed (unverified, with-denials) for 2 s"
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("seconds", "words"),
     [
         (-1, "0 s"),
@@ -126,6 +125,6 @@ CLAIMS: list[tuple[Claim, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("claim", "words"), CLAIMS)
+@every_row(("claim", "words"), CLAIMS)
 def test_every_claim_has_words(claim: Claim, words: str) -> None:
     assert claim_words(claim) == words

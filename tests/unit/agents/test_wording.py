@@ -1,7 +1,5 @@
 """Evidence in one line."""
 
-import pytest
-
 from holdfast.agents.evidence import (
     Claim,
     Evidence,
@@ -15,9 +13,10 @@ from holdfast.agents.evidence import (
     Wants,
 )
 from holdfast.agents.wording import in_words
+from tests.support.rows import every_row
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("claim", "words"),
     [
         (Ready(), "protocol Ready"),

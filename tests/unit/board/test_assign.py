@@ -17,6 +17,7 @@ from holdfast.board.assign import (
 )
 from holdfast.board.rows import Board, Task
 from holdfast.board.transitions import Status
+from tests.support.rows import every_row
 
 NOW = 1_700_000_000_000
 BOTH = {"h1": frozenset({"coder"}), "h2": frozenset({"coder", "writer"})}
@@ -128,7 +129,7 @@ def test_a_task_that_nobody_accepts_says_so() -> None:
     assert "no worker accepts it" in decide(task("a", assignee="painter")).waiting["a"]
 
 
-@pytest.mark.parametrize("status", sorted(set(Status) - {Status.READY}))
+@every_row("status", sorted(set(Status) - {Status.READY}))
 def test_whatever_is_not_ready_waits_with_a_reason(status: Status) -> None:
     found = decide(task("a", status, wake_ms=NOW + 1, question="blue or red?"))
     assert found.claims == ()

@@ -6,9 +6,10 @@ from holdfast.board import budget
 from holdfast.board.budget import Budget, Used
 from holdfast.board.rows import MAX_COST, MAX_TOKENS
 from tests.support.dispatch import a_run, a_task
+from tests.support.rows import every_row
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("usage", "used"),
     [
         (None, Used()),
@@ -33,7 +34,7 @@ def test_what_was_used_never_becomes_less() -> None:
     assert Used(5, 1, 9).at_least(Used(3, 2)) == Used(5, 2, 9)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("used", "bound", "words"),
     [
         (Used(99, 99), Budget(), None),
@@ -48,7 +49,7 @@ def test_a_budget_is_spent_when_nothing_is_left_of_it(used: Used, bound: Budget,
     assert budget.spent(used, bound) == words
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("usd", "cost"),
     [
         (2.5, 2_500_000),

@@ -6,6 +6,7 @@ from holdfast.board import hermes
 from holdfast.board.hermesrow import Known, Plan, Row, Source
 from holdfast.board.transitions import ENDS, Status
 from holdfast.errors import InvalidRequest
+from tests.support.rows import every_row
 
 NOW = 1_800_000_000_000
 
@@ -37,7 +38,7 @@ def statuses(plan: Plan) -> dict[str, object]:
     return {str(row["title"]): row["status"] for row in plan.tasks}
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("status", "events", "expected"),
     [
         ("triage", [], Status.TRIAGE),

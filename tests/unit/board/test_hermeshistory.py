@@ -3,10 +3,10 @@
 from collections import defaultdict
 
 import msgspec
-import pytest
 
 from holdfast.board import hermeshistory
 from holdfast.board.hermesrow import Plan, Row
+from tests.support.rows import every_row
 
 NEW: dict[str, Row] = {"t_1": {"id": "t_1"}}
 NOW = 1_800_000_000_000
@@ -22,7 +22,7 @@ def made(*rows: Row, events: list[Row] | None = None) -> tuple[Plan, dict[int, s
     return plan, hermeshistory.runs(plan, list(rows), NEW, {}, "b", of_tasks, NOW)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("columns", "expected"),
     [
         ({"outcome": "completed"}, ("completed", None)),

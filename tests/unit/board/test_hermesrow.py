@@ -2,14 +2,13 @@
 
 import json
 
-import pytest
-
 from holdfast.board import hermesrow
 from holdfast.board.hermesrow import epoch_ms, integer, json_object, text
 from holdfast.board.rows import MAX_METADATA, MAX_TEXT, MAX_TITLE, WorkspaceKind
+from tests.support.rows import every_row
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("value", "expected"),
     [
         (1_700_000_000, 1_700_000_000_000),
@@ -63,7 +62,7 @@ def test_the_rest_of_a_row_is_what_it_says_elsewhere() -> None:
     assert hermesrow.rest(row, {"id"}) == {"tenant": "acme", "long": "x" * hermesrow.MAX_REST}
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("kind", "path", "expected"),
     [
         ("scratch", "/tmp/somewhere", (WorkspaceKind.SCRATCH, "")),

@@ -1,13 +1,12 @@
 """Numbers about a board, from its newest events."""
 
-import pytest
-
 from holdfast.board import metrics
 from holdfast.board.budget import Used
 from holdfast.board.database import SQL
 from holdfast.board.metrics import Profile, Recent, Runs
 from holdfast.board.rows import Event
 from holdfast.board.transitions import TABLE, Move, Status
+from tests.support.rows import every_row
 
 
 def event(task: str, kind: str, at_ms: int, **payload: object) -> Event:
@@ -21,7 +20,7 @@ def runs(**members: object) -> Runs:
     return Runs(**{**values, "tokens": 0, "cost": 0, "turns": 0, **members})  # type: ignore[arg-type]  # a test that errs here fails here
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("events", "waits"),
     [
         ([], []),

@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.board.retry import FIRST_DELAY_MS, MAX_DELAY_MS, Failure, Verdict, delay_ms, verdict
 from holdfast.board.transitions import Move
+from tests.support.rows import every_row
 
 NOW = 1_000_000
 
@@ -14,9 +15,7 @@ def ask(failure: Failure, attempts: int = 1, *, resets_ms: int | None = None, ji
     return verdict(failure, attempts=attempts, max_attempts=3, now_ms=NOW, jitter=jitter, resets_ms=resets_ms)
 
 
-@pytest.mark.parametrize(
-    "failures", [*itertools.product([Failure.QUOTA, Failure.INFRA, Failure.TASK], repeat=5)]
-)
+@every_row("failures", [*itertools.product([Failure.QUOTA, Failure.INFRA, Failure.TASK], repeat=5)])
 def test_no_mixture_of_failures_is_tried_more_often_than_allowed(failures: tuple[Failure, ...]) -> None:
     runs = 0
     for failure in failures:

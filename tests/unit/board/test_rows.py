@@ -21,10 +21,11 @@ from holdfast.board.rows import (
     metadata_text,
 )
 from holdfast.errors import UsageError
+from tests.support.rows import every_row
 from tests.unit.board.test_assign import task
 
 
-@pytest.mark.parametrize(
+@every_row(
     "wishes",
     [
         {"title": ""},
@@ -74,7 +75,7 @@ def test_an_edit_changes_what_it_names_within_the_bounds() -> None:
             change.applied(before)
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a\0", "a\n", "x" * (MAX_NAME + 1)])
+@every_row("name", ["", ".", "..", "a/b", "a\0", "a\n", "x" * (MAX_NAME + 1)])
 def test_a_file_has_one_plain_name(name: str) -> None:
     assert file_name("a b.patch") == "a b.patch"
     with pytest.raises(UsageError):

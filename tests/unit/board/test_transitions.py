@@ -18,16 +18,17 @@ from holdfast.board.transitions import (
     settled,
 )
 from holdfast.errors import IllegalTransition
+from tests.support.rows import every_row
 
 
-@pytest.mark.parametrize(("status", "move"), sorted(set(itertools.product(Status, Move)) - set(TABLE)))
+@every_row(("status", "move"), sorted(set(itertools.product(Status, Move)) - set(TABLE)))
 def test_a_move_that_is_not_in_the_table_is_refused_to_everybody(status: Status, move: Move) -> None:
     for actor in Actor:
         with pytest.raises(IllegalTransition):
             apply(status, move, actor)
 
 
-@pytest.mark.parametrize(("status", "move"), sorted(TABLE))
+@every_row(("status", "move"), sorted(TABLE))
 def test_a_move_is_for_those_who_may_make_it(status: Status, move: Move) -> None:
     for actor in Actor:
         if actor in WHO[move] and (actor is not Actor.WORKER or status is Status.RUNNING):
@@ -43,7 +44,7 @@ def test_every_move_has_somebody_who_may_make_it() -> None:
     assert all(WHO.values())
 
 
-@pytest.mark.parametrize("status", sorted(set(Status) - {Status.CANCELLED, Status.ARCHIVED}))
+@every_row("status", sorted(set(Status) - {Status.CANCELLED, Status.ARCHIVED}))
 def test_every_task_that_nobody_gave_up_can_still_get_done(status: Status) -> None:
     reached = {status}
     for _ in Status:
@@ -80,7 +81,7 @@ def test_only_the_clock_or_a_person_moves_on_what_waits_for_the_clock() -> None:
         assert moves(status, Actor.SYSTEM) - {Move.BLOCK} == {Move.WAKE}
 
 
-@pytest.mark.parametrize("status", Status)
+@every_row("status", Status)
 def test_free_tasks_are_ready_or_wait_for_their_parents(status: Status) -> None:
     if status in (Status.READY, Status.TODO):
         assert settled(status, 0) is Status.READY

@@ -4,6 +4,7 @@ import pytest
 
 from holdfast.client.backlog import FULL_BYTES, KEPT_BYTES, ROOM_BYTES, Backlog, Ends, Reader
 from holdfast.client.ordering import Closed, Event, Exited, Output
+from tests.support.rows import every_row
 
 HALF = KEPT_BYTES // 2
 
@@ -162,8 +163,8 @@ def test_the_ends_hold_everything_that_fits(size: int) -> None:
     assert ends.read() == (data, 0)
 
 
-@pytest.mark.parametrize("size", [1, 7, 5000, 200_000])
-@pytest.mark.parametrize("limit", [0, 1, 2, 1001, 10_000])
+@every_row("size", [1, 7, 5000, 200_000])
+@every_row("limit", [0, 1, 2, 1001, 10_000])
 def test_the_ends_are_head_and_tail_of_what_does_not_fit(size: int, limit: int) -> None:
     ends = Ends(limit)
     data = bytes(range(251)) * 100

@@ -6,9 +6,10 @@ import pytest
 
 from holdfast.client.copying import ATTEMPTS, Errand, Tally, errand, joined, split_there
 from holdfast.errors import ConnectionLost, NotFound, OperationFailed, UsageError
+from tests.support.rows import every_row
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("source", "destination", "environment", "wanted"),
     [
         ("file", "box:dir/x", None, Errand("box", "file", "dir/x", True)),
@@ -26,7 +27,7 @@ def test_the_side_with_a_name_is_the_other_machine(
     assert errand(source, destination, environment) == wanted
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("source", "destination", "environment"),
     [
         ("a", "b", None),

@@ -12,18 +12,19 @@ from holdfast.client.environmentfile import (
 )
 from holdfast.errors import UsageError
 from tests.support.environment_files import ADDRESS, REFUSED, TAKEN, TOKEN, at, child
+from tests.support.rows import every_row
 
 
 def read(text: str) -> Listed:
     return from_toml(text, source="environments.toml", folder="/home/me/.codex")
 
 
-@pytest.mark.parametrize("text", TAKEN.values(), ids=list(TAKEN))
+@every_row("text", TAKEN.values(), ids=list(TAKEN))
 def test_what_the_reference_takes_is_taken(text: str) -> None:
     read(text)
 
 
-@pytest.mark.parametrize("text", REFUSED.values(), ids=list(REFUSED))
+@every_row("text", REFUSED.values(), ids=list(REFUSED))
 def test_what_the_reference_refuses_is_refused_with_the_name_of_the_file_and_without_secrets(
     text: str,
 ) -> None:
@@ -40,7 +41,7 @@ def test_entries_keep_their_order() -> None:
     assert [entry.id for entry in read(at(id_="z") + child(id_="a") + at(id_="m")).entries] == ["z", "a", "m"]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "include_local", "default"),
     [
         (at(), True, "local"),
@@ -108,7 +109,7 @@ def test_a_registry_is_refused_unless_its_variables_are_blank() -> None:
     assert "hidden" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@every_row(
     "url", ["ws://192.0.2.1", "ws://0.0.0.0:1", "ws://localhost.:1", "ws://[::ffff:127.0.0.1]:1", "no"]
 )
 def test_a_token_does_not_travel_in_the_open(url: str) -> None:

@@ -7,6 +7,7 @@ import pytest
 from holdfast.client import frames
 from holdfast.client.frames import BINARY, BUFFER_BYTES, CLOSE, CONTINUATION, PING, PONG, TEXT, FrameReader
 from holdfast.errors import RemoteProtocolError
+from tests.support.rows import every_row
 
 FIN = 0x80
 
@@ -36,7 +37,7 @@ def feed(reader: FrameReader, data: bytes, step: int = 1 << 30) -> list[tuple[in
 MESSAGES = [b"", b"a", b"b" * 125, b"c" * 126, b"d" * 65535, b"e" * 65536, b"f"]
 
 
-@pytest.mark.parametrize("step", [1, 2, 3, 1000, 1 << 30])
+@every_row("step", [1, 2, 3, 1000, 1 << 30])
 def test_messages_of_every_length_come_out_however_they_are_cut(step: int) -> None:
     data = b"".join(map(frame, MESSAGES))
     assert feed(FrameReader(), data, step) == [(TEXT, message) for message in MESSAGES]
@@ -74,7 +75,7 @@ def test_a_close_frame_is_reported() -> None:
     assert feed(FrameReader(), frame(b"\x03\xe8", CLOSE)) == [(CLOSE, b"\x03\xe8")]
 
 
-@pytest.mark.parametrize(
+@every_row(
     "data",
     [
         b"\xc1\x00",  # compressed, which was not agreed on

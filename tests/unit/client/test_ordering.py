@@ -18,6 +18,7 @@ from holdfast.client.ordering import (
     last_before,
 )
 from holdfast.wire.processes import DenialReport, Usage
+from tests.support.rows import every_row
 
 USAGE = Usage(user_ms=1, system_ms=2, peak_rss_bytes=3)
 DENIAL = DenialReport("filesystem", "/x", None, "write", None, None, 1.0, "EROFS")
@@ -74,7 +75,7 @@ def test_events_in_order_are_published_as_they_come() -> None:
     assert (ordering.last_published, ordering.closed) == (5, True)
 
 
-@pytest.mark.parametrize("arrival", list(permutations(STREAM)))
+@every_row("arrival", list(permutations(STREAM)))
 def test_any_order_of_arrival_gives_the_same_stream(arrival: tuple[Event, ...]) -> None:
     ordering = Ordering()
     published: list[Event] = []
@@ -235,8 +236,8 @@ def test_an_exit_that_is_not_numbered_yet_comes_later() -> None:
     assert ordering.push(Exited(3, 0, False)) == [Exited(3, 0, False)]
 
 
-@pytest.mark.parametrize("said", [None, False, True])
-@pytest.mark.parametrize("denied", [False, True])
+@every_row("said", [None, False, True])
+@every_row("denied", [False, True])
 def test_a_waiting_exit_learns_the_denial_of_the_page(said: bool | None, denied: bool) -> None:
     ordering = fed(Exited(2, 1, said, denial=DENIAL))
     published = ordering.catch_up(replace(page(1, next_seq=3, code=1, denied=denied), usage=USAGE))
@@ -276,7 +277,7 @@ def test_a_page_is_not_bound_by_the_room_for_early_events() -> None:
     assert len(ordering.catch_up(page(*seqs, next_seq=seqs.stop))) == len(seqs)
 
 
-@pytest.mark.parametrize(
+@every_row(
     "answer",
     [
         pytest.param(page(3, next_seq=4), id="output gone"),
@@ -301,7 +302,7 @@ def test_a_page_that_leaves_a_hole_or_contradicts_itself_loses_the_stream(answer
     assert_over(ordering)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("waiting", "answer"),
     [
         pytest.param(output(3), page(1, next_seq=4, code=0, closed=True), id="output where the page closes"),
@@ -328,7 +329,7 @@ def test_a_close_that_waits_and_the_close_of_the_page_are_one() -> None:
     assert ordering.catch_up(page(2, next_seq=5, code=0, closed=True)) == expected
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("outputs", "next_seq", "exited", "closed", "last"),
     [
         ((7, 8), 9, False, False, 6),

@@ -12,6 +12,7 @@ from holdfast.sandbox.policy import Access, At, Glob, Kind, Network, Place, Rule
 from holdfast.sandbox.policy import Policy as Wish
 from holdfast.wire.paths import PathUri
 from holdfast.wire.permissions import Disabled, External, Managed, SandboxContext, Unrestricted
+from tests.support.rows import every_row
 
 TOML = """
 network = "on"
@@ -72,7 +73,7 @@ def test_policies_that_say_the_same_are_equal_and_hash_alike() -> None:
     assert len({one, two, Policy.read_only()}) == 2
 
 
-@pytest.mark.parametrize("path", ["srv/out", "~/x", "file:///srv", "/a\0b", ".env", ""])
+@every_row("path", ["srv/out", "~/x", "file:///srv", "/a\0b", ".env", ""])
 def test_a_path_must_be_absolute_and_plain(path: str) -> None:
     policy = Policy.read_only()
     for use in (policy.allow_read, policy.allow_write, policy.deny, Policy.workspace_write):
@@ -117,7 +118,7 @@ def test_a_profile_is_read_from_text_or_from_a_file(tmp_path: Path) -> None:
     assert Policy.from_toml(TOML, home="/home/me").root is None
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text", [TOML, "policy.toml", "=", "[filesystem]\n'/x' = 'all'", "[files]", "filesystem = 1", "x = 1"]
 )
 def test_a_profile_that_is_wrong_or_needs_a_home_is_refused(text: str) -> None:
@@ -178,7 +179,7 @@ def test_policies_without_rules_travel_without_entries() -> None:
     assert external.context("/").permissions == External("enabled")
 
 
-@pytest.mark.parametrize("place", Place)
+@every_row("place", Place)
 def test_every_place_travels_by_its_name(place: Place) -> None:
     sent = wire(Policy(Wish((Rule(Special(place), Access.READ),), Network.OFF)).context("/"))
     assert isinstance(sent, dict)

@@ -13,6 +13,7 @@ from holdfast.client.posix import (
     put_script,
 )
 from holdfast.errors import RemoteProtocolError
+from tests.support.rows import every_row
 
 
 def test_a_list_says_what_everything_is() -> None:
@@ -37,7 +38,7 @@ def test_a_root_that_is_a_file_is_its_own_list() -> None:
     assert list_command("./run")[-1] == "./run"
 
 
-@pytest.mark.parametrize(
+@every_row(
     "output",
     [b"f./a", b"\0", b"z./a\0", b"f/etc/passwd\0", b"f./../a\0", b"f./a/../../b\0", b"f.//a\0", b"f./a/\0"],
 )
@@ -52,7 +53,7 @@ def test_a_way_leads_down() -> None:
         checked_way("a/..")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("bits", "mode", "created", "change"),
     [
         (0o100644, Mode(), 0o666, ""),

@@ -9,6 +9,7 @@ from holdfast.client.ordering import Closed, Exited, Output, Page
 from holdfast.client.pushed import Pushed, convert_pushed, decode_page, decode_pushed
 from holdfast.errors import RemoteProtocolError
 from holdfast.wire.processes import DenialReport, Usage
+from tests.support.rows import every_row
 
 DATA = bytes(range(256))
 USAGE = {"userMs": 1, "systemMs": 2, "peakRssBytes": 3}
@@ -53,14 +54,14 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("message", "event"), CASES)
+@every_row(("message", "event"), CASES)
 def test_an_event_is_read_from_the_usual_spelling(message: dict[str, object], event: object) -> None:
     data = json.dumps(message, separators=(",", ":")).encode()
     assert decode_pushed(data) == Pushed("p1", event)  # type: ignore[arg-type]  # the table mixes events
     assert decode_pushed(memoryview(data)) == decode_pushed(data)
 
 
-@pytest.mark.parametrize(("message", "event"), CASES)
+@every_row(("message", "event"), CASES)
 def test_an_unusual_spelling_is_left_to_the_parser_and_means_the_same(
     message: dict[str, object], event: object
 ) -> None:
@@ -83,7 +84,7 @@ def test_a_process_id_may_be_any_text() -> None:
     assert decode_pushed(data) == Pushed('ä"\\', Output(1, "pty", b"a"))
 
 
-@pytest.mark.parametrize(
+@every_row(
     "data",
     [
         b'{"method":"process/output","params":{"processId":"p1","seq":1,"stream":"stdout","chunk":"*"}}',

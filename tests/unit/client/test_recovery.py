@@ -24,6 +24,7 @@ from holdfast.errors import (
     TokenRefused,
     Unreachable,
 )
+from tests.support.rows import every_row
 
 NOW = 100.0  # long after the first link was made
 
@@ -174,7 +175,7 @@ def test_chance_shortens_a_delay_by_up_to_half() -> None:
     assert next(delays(lambda: 0.999999)) > FIRST_DELAY_S / 2
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("error", "retry"),
     [
         (ConnectionLost("x"), True),

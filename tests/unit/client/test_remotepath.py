@@ -6,9 +6,10 @@ import pytest
 
 from holdfast.client.remotepath import RemotePath, to_native, to_uri
 from holdfast.errors import RemoteProtocolError, UsageError
+from tests.support.rows import every_row
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("path", "uri"),
     [
         ("/srv/a b", "file:///srv/a%20b"),
@@ -27,7 +28,7 @@ def test_a_native_path_has_a_uri(path: RemotePath, uri: str) -> None:
     assert to_uri(path).uri == uri
 
 
-@pytest.mark.parametrize(
+@every_row(
     "path",
     [
         "",
@@ -54,7 +55,7 @@ def test_the_remedy_for_a_uri_is_the_path_it_stands_for() -> None:
     assert "/srv/a b" in (caught.value.remedy or "")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("uri", "path"),
     [
         ("file:///srv/a%20b", "/srv/a b"),
@@ -69,7 +70,7 @@ def test_a_uri_is_shown_as_its_machine_spells_it(uri: str, path: str) -> None:
     assert to_native(uri) == path
 
 
-@pytest.mark.parametrize("uri", ["", "/srv/x", "http://x/", "file:///a%00b", "file:///%00/bad/path/XABcAA"])
+@every_row("uri", ["", "/srv/x", "http://x/", "file:///a%00b", "file:///%00/bad/path/XABcAA"])
 def test_what_a_server_may_not_call_a_path(uri: str) -> None:
     with pytest.raises(RemoteProtocolError):
         to_native(uri)

@@ -4,9 +4,10 @@ import pytest
 
 from holdfast.client.target import CommandTarget, UnixTarget, WebSocketTarget, parse_target
 from holdfast.errors import UsageError
+from tests.support.rows import every_row
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("address", "host", "port", "secure"),
     [
         ("ws://127.0.0.1:8765", "127.0.0.1", 8765, False),
@@ -34,7 +35,7 @@ def test_only_what_listens_can_be_resumed() -> None:
     assert not parse_target(["serve"]).resumable
 
 
-@pytest.mark.parametrize(
+@every_row(
     "address",
     [
         "",
@@ -67,7 +68,7 @@ def test_a_secret_in_an_address_is_refused_and_not_repeated(address: str) -> Non
     assert "s3cret" not in f"{caught.value} {caught.value.remedy}"
 
 
-@pytest.mark.parametrize("token", ["", " s3cret", "s3cret\n", "s3cret\r\nX: y", "gehe\u00efm-s3cret"])
+@every_row("token", ["", " s3cret", "s3cret\n", "s3cret\r\nX: y", "gehe\u00efm-s3cret"])
 def test_a_token_that_no_header_can_carry_is_refused_and_not_repeated(token: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_target("ws://h:1", token)

@@ -1,11 +1,10 @@
 """The line that shows how far a copy is."""
 
-import pytest
-
 from holdfast.commands.meter import REDRAW_S, Meter, amount
+from tests.support.rows import every_row
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("size", "text"),
     [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1024**2 * 1.5, "1.5 MiB"), (1024**5, "1024.0 TiB")],
 )

@@ -4,6 +4,7 @@ from holdfast.agents.catalog import CATALOG
 from holdfast.board.budget import Budget
 from holdfast.dispatch.launchers import BUILTIN, Launcher, credentials, decode, known
 from holdfast.errors import UsageError
+from tests.support.rows import every_row
 
 
 def test_every_agent_of_the_catalogue_has_a_launcher() -> None:
@@ -62,7 +63,7 @@ def test_sessions_of_a_known_agent_are_found_whatever_its_launcher_is_called() -
     assert BUILTIN["aider"].resumed("x") is None
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text",
     [
         "[x",
@@ -101,7 +102,7 @@ def test_a_launcher_needs_an_agent_or_a_command() -> None:
         Launcher(name="x")
 
 
-@pytest.mark.parametrize("pattern", ["", "/etc/passwd", "a//b", "../x", "a/../b", ".git/config", "./x", "x/"])
+@every_row("pattern", ["", "/etc/passwd", "a//b", "../x", "a/../b", ".git/config", "./x", "x/"])
 def test_what_is_copied_lies_in_the_repository(pattern: str) -> None:
     assert Launcher(name="x", agent="claude", copy=(".env*", "conf/*.local")).copy
     with pytest.raises(UsageError):

@@ -17,6 +17,7 @@ from holdfast.dispatch.liveness import (
     Watch,
     span,
 )
+from tests.support.rows import every_row
 
 LIMITS = Limits()
 BUSY = Calls(fresh=1, in_a_row=1, last="make", recent=1, different=1)
@@ -32,7 +33,7 @@ def after(seconds: float, look: Look, *, first: Look = AT_REST) -> str:
     return watch.look(replace(look, at=seconds))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("look", "seconds", "words"),
     [
         (
@@ -53,7 +54,7 @@ def test_a_worker_looks_stuck_with_a_reason_in_words(look: Look, seconds: float,
     assert words in after(seconds, look)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("look", "seconds"),
     [
         (replace(AT_REST, calls=LOOPING), LOOP_S - 1),

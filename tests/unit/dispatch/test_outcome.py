@@ -3,6 +3,7 @@ import pytest
 from holdfast.agents import evidence
 from holdfast.board.retry import Failure
 from holdfast.dispatch.outcome import MAX_REASON, Complete, End, Fail, Stop, Work, bounded, judge
+from tests.support.rows import every_row
 
 COMPLETED = End("completed", None, "", 0)
 CRASHED = End("failed", "crash", "exit code 3, and no word about the cause", 3)
@@ -54,8 +55,8 @@ def test_no_report_and_no_work_is_a_failure_of_the_task() -> None:
     assert outcome.failure is Failure.TASK
 
 
-@pytest.mark.parametrize("end", [COMPLETED, CRASHED, LOST])
-@pytest.mark.parametrize("success", ["report", "exit"])
+@every_row("end", [COMPLETED, CRASHED, LOST])
+@every_row("success", ["report", "exit"])
 def test_a_report_that_was_refused_is_a_failed_handoff_however_it_ended(end: End, success: str) -> None:
     outcome = judge(end, Work(changed=1, refused="not JSON"), success)  # type: ignore[arg-type]  # one of two
     assert isinstance(outcome, Fail)
@@ -84,7 +85,7 @@ def test_a_run_for_the_report_alone_that_meets_a_quota_is_tried_again() -> None:
         assert outcome.failure is failure
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("failure", "told"),
     [
         ("quota", Failure.QUOTA),

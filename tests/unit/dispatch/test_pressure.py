@@ -21,6 +21,7 @@ from holdfast.dispatch.pressure import (
     quota,
     stall,
 )
+from tests.support.rows import every_row
 
 IDLE = Facts(cpus=4.0, memory=Memory(16 * GIB, 8 * GIB), load=0.5, stall=0.0)
 LIMITS = Limits(min_free=GIB, max_load=4.0)
@@ -70,7 +71,7 @@ def test_words_do_not_change_with_what_is_measured() -> None:
     assert len(words) == 2
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("facts", "most"),
     [
         (IDLE, 16),
@@ -98,7 +99,7 @@ def test_memory_of_the_machine() -> None:
     assert machine_memory("") is None
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("bound", "used", "stat", "found"),
     [
         ("1000\n", "700\n", "anon 500\ninactive_file 200\nactive_file 9\n", Memory(1000, 500)),
@@ -119,7 +120,7 @@ def test_the_tightest_bound_decides() -> None:
     assert least([None]) is None
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "cpus"),
     [("150000 100000\n", 1.5), ("max 100000\n", None), ("-1 100000", None), ("0 0", None), ("", None)],
 )

@@ -9,6 +9,7 @@ from holdfast.board.rows import Comment, Detail, Event
 from holdfast.dispatch import requested
 from holdfast.dispatch.requested import answer, changes, diff_line
 from tests.support.dispatch import a_detail, a_run
+from tests.support.rows import every_row
 
 DIFF: Final = """diff --git a/src/a.py b/src/a.py
 --- a/src/a.py
@@ -32,7 +33,7 @@ new file mode 100644
 """
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("path", "line", "text"),
     [
         ("src/a.py", 1, " one"),
@@ -108,8 +109,6 @@ def test_whoever_sends_a_task_back_to_work_is_heard(detail: Detail) -> None:
     assert answer(detail) == "# What anna said when sending it back to work\n\nso"
 
 
-@pytest.mark.parametrize(
-    "detail", [after(), after(None), after("old", None), after("so", kind="edited"), a_detail()]
-)
+@every_row("detail", [after(), after(None), after("old", None), after("so", kind="edited"), a_detail()])
 def test_without_an_answer_nothing_is_said(detail: Detail) -> None:
     assert answer(detail) == ""

@@ -1,18 +1,18 @@
 """A run goes on with the session of the run before it, as long as that can work."""
 
 import msgspec
-import pytest
 
 from holdfast.board.rows import Run
 from holdfast.dispatch.sessions import RESUMES, Session, before
 from tests.support.dispatch import a_run
+from tests.support.rows import every_row
 
 
 def run(generation: int, session: str = "", **more: object) -> Run:
     return msgspec.structs.replace(a_run(generation=generation), session=session, **more)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("earlier", "session"),
     [
         ([], None),

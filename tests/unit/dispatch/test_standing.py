@@ -1,11 +1,10 @@
 """What a dispatcher says of itself is what happened."""
 
-import pytest
-
 from holdfast.dispatch.standing import MAX_ERROR, MAX_STARTS, Standing, quantile
+from tests.support.rows import every_row
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("values", "share", "found"),
     [
         ([], 0.5, None),

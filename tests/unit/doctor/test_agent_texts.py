@@ -13,6 +13,7 @@ from holdfast.doctor.explanation import TABLE, explain
 from holdfast.doctor.launch_table import LAUNCH_ROWS
 from holdfast.doctor.run_table import RUN_ROWS
 from holdfast.sandbox.needles import needles
+from tests.support.rows import every_row
 from tests.unit.sandbox.test_fingerprints import ALL, ONLY_BY_ERRNO
 
 HOME = "/home/me/.codex"
@@ -566,7 +567,7 @@ def test_every_symptom_has_its_row() -> None:
     assert {id_ for id_, _ in SYMPTOMS.values()} <= {row.id for row in TABLE}
 
 
-@pytest.mark.parametrize(("expected", "text"), TEXTS)
+@every_row(("expected", "text"), TEXTS)
 def test_a_text_is_explained_by_its_row_alone(expected: str, text: str) -> None:
     [found] = explain(text)
     assert found.id == expected
@@ -574,13 +575,13 @@ def test_a_text_is_explained_by_its_row_alone(expected: str, text: str) -> None:
     assert [found.id for found in explain(f"start\r\n\x1b[31m{text}\x1b[0m\nend\n")] == [expected]
 
 
-@pytest.mark.parametrize(("expected", "text"), ALL)
+@every_row(("expected", "text"), ALL)
 def test_the_rows_of_agents_take_no_text_of_the_sandbox(expected: str, text: str) -> None:
     [found] = explain(text)
     assert found.id == expected or found.id in FINER[expected]
 
 
-@pytest.mark.parametrize("row", ROWS.values(), ids=lambda row: row.id)
+@every_row("row", ROWS.values(), ids=lambda row: row.id)
 def test_every_pattern_has_a_real_text(row: object) -> None:
     known = next(each for each in TABLE if each.id == getattr(row, "id", None))
     texts = [text.replace(',"', ',\n"') for id_, text in TEXTS if id_ == known.id]
@@ -617,7 +618,7 @@ def test_an_agent_that_ran_commands_did_not_lack_the_means() -> None:
     assert explain('{"type":"item.completed","item":{"type":"command_execution"}}\n' + said) == []
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text",
     [
         "",

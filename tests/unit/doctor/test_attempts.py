@@ -9,6 +9,7 @@ import pytest
 from holdfast.doctor import inside
 from holdfast.doctor.attempt import CONTAINED, DONE, FAILED, SKIPPED, UNRESOLVED
 from holdfast.doctor.attempts import ATTEMPTS, ESCAPES, EVERYDAY, Attempt, Guarantee
+from tests.support.rows import every_row
 
 every_attempt = pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda attempt: attempt.id)
 
@@ -25,7 +26,7 @@ def test_no_two_attempts_have_the_same_id_or_do_the_same() -> None:
     assert [script for script, count in scripts.items() if count > 1] == []
 
 
-@pytest.mark.parametrize("guarantee", Guarantee)
+@every_row("guarantee", Guarantee)
 def test_every_guarantee_is_tried(guarantee: Guarantee) -> None:
     assert [one for one in ATTEMPTS if one.guarantee is guarantee]
 

@@ -8,6 +8,7 @@ import pytest
 from holdfast.doctor import claims
 from holdfast.doctor.claims import EXPECTATIONS, Claim, Judged, Kind, Role, Tried, Verdict, Word
 from holdfast.errors import UsageError
+from tests.support.rows import every_row
 
 WORKS, READ_ONLY, FORBIDDEN, MISSING = (
     Tried(True),
@@ -26,7 +27,7 @@ WRITES, NO_WRITE = Claim(Kind.WRITES, True, "/x"), Claim(Kind.WRITES, False, "/x
 REACHES, NO_REACH = Claim(Kind.REACHES, True, "tcp://h:1"), Claim(Kind.REACHES, False, "tcp://h:1")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("claim", "inside", "plain", "word"),
     [
         (WRITES, WORKS, WORKS, Word.YES),
@@ -79,7 +80,7 @@ def word(name: str, wanted: Word = Word.YES) -> Judged:
     return Judged("c", "r", wanted, Word(name), "")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("found", "verdict", "code"),
     [
         ((), Verdict.UNKNOWN, 2),
@@ -112,7 +113,7 @@ def test_a_command_line_becomes_claims() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@every_row(
     "url", ["", "a.example", "ftp://a.example/", "tcp://a.example", "http://", "tcp://h:99999", "http://[x/"]
 )
 def test_an_address_that_cannot_be_tried_is_refused(url: str) -> None:
@@ -153,7 +154,7 @@ def test_the_answer_is_found_among_other_output() -> None:
     assert found.facts == {"uid": 1}
 
 
-@pytest.mark.parametrize(
+@every_row(
     "output",
     [
         "",

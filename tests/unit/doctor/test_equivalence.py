@@ -23,6 +23,7 @@ from holdfast.doctor.equivalence import (
     lines,
     of_status,
 )
+from tests.support.rows import every_row
 
 SURROUNDINGS: dict[str, dict[str, Value]] = {
     "files": {"/home": ("read", "create")},
@@ -70,7 +71,7 @@ def test_the_same_surroundings_do_not_excuse_another_ending() -> None:
     assert (found.host_equivalent, found.behaved_alike, found.exit_code) == (Answer.YES, Answer.NO, 1)
 
 
-@pytest.mark.parametrize("group", GROUPS[1:])
+@every_row("group", GROUPS[1:])
 def test_a_group_that_nobody_could_see_leaves_the_answer_open(group: str) -> None:
     part = {name: fields for name, fields in SURROUNDINGS.items() if name != group}
     found = compare(seen(), Observation(part, seen().ran))
@@ -91,7 +92,7 @@ def test_surroundings_can_be_compared_without_running_anything() -> None:
 # --- the surroundings
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("host", "worker", "verdict", "texts"),
     [
         ("a", "a", Verdict.SAME, ("a", "a")),
@@ -157,7 +158,7 @@ def test_harmless_values_are_shown() -> None:
     assert (row.host, row.worker) == ("/bin", "/sbin")
 
 
-@pytest.mark.parametrize("name", ["HTTP_PROXY", "DATABASE_URL", "SSH_AUTH_SOCK", "AWS_PROFILE", "LCX"])
+@every_row("name", ["HTTP_PROXY", "DATABASE_URL", "SSH_AUTH_SOCK", "AWS_PROFILE", "LCX"])
 def test_what_may_hold_a_password_is_not_harmless(name: str) -> None:
     assert not is_harmless(name)
     assert is_harmless("LC_ALL")

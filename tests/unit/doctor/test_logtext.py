@@ -5,6 +5,7 @@ import json
 import pytest
 
 from holdfast.doctor.logtext import MAX_LINE_CHARS, MAX_OPEN_CHARS, LogText
+from tests.support.rows import every_row
 
 TEXT = "one\nzwei Größen\nthree\n"
 
@@ -15,8 +16,8 @@ def lines(data: bytes, size: int = 1 << 30) -> list[str]:
     return out + text.feed(b"", final=True)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le with a mark"])
+@every_row("size", [1, 2, 3, 7, 1000])
+@every_row("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le with a mark"])
 def test_every_encoding_gives_the_same_lines(encoding: str, size: int) -> None:
     data = b"\xff\xfe" + TEXT.encode("utf-16-le") if "mark" in encoding else TEXT.encode(encoding)
     assert lines(data, size) == ["one", "zwei Größen", "three", ""]

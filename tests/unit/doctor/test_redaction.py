@@ -1,11 +1,10 @@
 """What opens doors goes; what explains the failure stays."""
 
-import pytest
-
 from holdfast.doctor.redaction import HIDDEN, redacted
+from tests.support.rows import every_row
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("line", "secret"),
     [
         ("Incorrect API key provided: sk-proj-abcDEF123456_-x", "abcDEF123456"),
@@ -32,7 +31,7 @@ def test_a_secret_is_hidden_and_its_name_is_not(line: str, secret: str) -> None:
     assert told[:4] == line[:4]
 
 
-@pytest.mark.parametrize(
+@every_row(
     "line",
     [
         "bwrap: setting up uid map: Permission denied",

@@ -9,6 +9,7 @@ from holdfast.doctor.machine import Disk, Facts, Installed, Place
 from holdfast.doctor.rules import Finding, Severity, exit_code, findings
 from holdfast.sandbox.hostfacts import AppArmor, Bwrap, Fact, HostFacts
 from holdfast.sandbox.select import Trial, Way
+from tests.support.rows import every_row
 
 HOST = HostFacts(
     facts=(Fact("user namespace", works=True),),
@@ -80,7 +81,7 @@ def test_an_errno_that_bubblewrap_did_not_tell_is_not_invented() -> None:
     assert (one.fingerprint, one.severity) == ("userns.eperm", Severity.NOTE)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("word", "others", "facts", "cause"),
     [
         ("proc", {}, (Fact("fresh proc", False, "proc", errno.EPERM),), "proc.masked"),
@@ -136,7 +137,7 @@ def test_what_came_out_weaker_is_said_of_the_one_that_is_used() -> None:
     assert "sandbox.weakened.landlock" not in ids
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("change", "id_", "severity"),
     [
         ({"disks": (Disk("/", 500 << 20, None),)}, "disk.low", Severity.DEGRADED),

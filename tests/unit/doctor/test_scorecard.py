@@ -5,6 +5,7 @@ import pytest
 from holdfast.doctor.attempts import ATTEMPTS
 from holdfast.doctor.scorecard import LINES, Column, State, Tried, cell, chosen, exit_code, lines, report
 from holdfast.errors import UsageError
+from tests.support.rows import every_row
 
 LINE = next(line for line in LINES if line.id == "write-outside")
 UNSHOWN = next(line for line in LINES if line.id == "resources")
@@ -31,7 +32,7 @@ def skipped(id_: str = ONE) -> Tried:
     return Tried(id_, "skipped", f"{id_}: node is not installed")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("tried", "state", "reason"),
     [
         ((held(),), State.HELD, ""),
@@ -56,7 +57,7 @@ def test_what_could_not_run_or_has_no_attempt_says_so() -> None:
     assert cell(UNSHOWN, column(held())).state is State.UNTRIED
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("columns", "code"),
     [
         ([column(held())], 0),

@@ -8,11 +8,12 @@ import pytest
 from holdfast.doctor import inside
 from holdfast.doctor.attempt import UNWRITABLE, Attempt, Guarantee
 from holdfast.doctor.selfcheck import Outcome, Result, Verdict, told
+from tests.support.rows import every_row
 
 ATTEMPT = Attempt("x", Guarantee.OUTSIDE, "try x", "pass", UNWRITABLE)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("outcome", "verdict"),
     [
         ("EROFS", Verdict.HELD),

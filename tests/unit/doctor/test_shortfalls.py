@@ -6,6 +6,7 @@ from holdfast.doctor.attempts import ATTEMPTS, Guarantee
 from holdfast.doctor.shortfalls import ALONE, Shortfall, declared, shortfalls
 from holdfast.sandbox import rights
 from holdfast.sandbox.select import Way
+from tests.support.rows import every_row
 
 EVERY_WORD = ("landlock", "proc", "loopback")
 
@@ -41,7 +42,7 @@ def test_namespaces_on_the_newest_kernel_have_no_excuse(way: Way) -> None:
         assert not declared(attempt.id, way, privileged=False, abi=rights.NEWEST_KNOWN_ABI)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("attempt", "way", "abi", "weakened", "excused"),
     [
         ("pipe-of-host", Way.USER_NAMESPACE, 0, (), True),

@@ -5,6 +5,7 @@ from holdfast.errors import FACES, HoldfastError, RemoteProtocolError, StaleRun,
 from holdfast.handoff import envelope
 from holdfast.handoff.envelope import MAX_ENVELOPE, Envelope, Grant, Problem
 from holdfast.handoff.verbs import MAX_DATA
+from tests.support.rows import every_row
 
 KEY = b"k" * 32
 TOKEN = envelope.mint(KEY, "b", "t_1", "r_1", 3)
@@ -53,7 +54,7 @@ def test_a_sealed_envelope_is_known_by_its_token_also_after_the_journey() -> Non
     assert not envelope.check(letter, envelope.mint(KEY, "b", "t_1", "r_1", 4))
 
 
-@pytest.mark.parametrize(
+@every_row(
     "change",
     [
         {"id": "e-2"},
@@ -79,7 +80,7 @@ def test_the_token_is_in_no_envelope_and_in_no_description_of_a_grant() -> None:
     assert TOKEN not in str(grant())
 
 
-@pytest.mark.parametrize("id", ["", "a/b", "..", "x" * 65, "a.json", "a\n"])
+@every_row("id", ["", "a/b", "..", "x" * 65, "a.json", "a\n"])
 def test_an_id_is_the_name_of_a_file_and_nothing_else(id: str) -> None:
     with pytest.raises(UsageError):
         envelope.seal(grant(), "show", {}, id=id)
@@ -101,7 +102,7 @@ def test_an_envelope_too_large_is_neither_sent_nor_read() -> None:
         envelope.decode(msgspec.json.encode(letter))
 
 
-@pytest.mark.parametrize(
+@every_row(
     "data",
     [b"", b"{}", b"[]", b"null", b"\xff", b"[" * 10_000, b'{"v":1,"id":"e","run":"r"}'],
     ids=["empty", "no members", "array", "null", "no text", "deep", "half"],
@@ -116,7 +117,7 @@ def test_an_envelope_of_another_version_is_refused() -> None:
         envelope.decode(msgspec.json.encode(msgspec.structs.replace(sealed(), v=2)))
 
 
-@pytest.mark.parametrize("cls", FACES, ids=lambda cls: cls.__name__)
+@every_row("cls", FACES, ids=lambda cls: cls.__name__)
 def test_every_error_comes_back_as_what_it_was(cls: type[HoldfastError]) -> None:
     answer = envelope.refusal("e", cls("no", remedy="yes"))
     assert answer.error is not None

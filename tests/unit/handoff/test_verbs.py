@@ -5,6 +5,7 @@ from holdfast.board.rows import MAX_TEXT, MAX_TITLE, NewTask
 from holdfast.errors import MethodNotFound, UsageError
 from holdfast.handoff import verbs
 from holdfast.handoff.verbs import MAX_DATA, MAX_OPTIONS, VERBS
+from tests.support.rows import every_row
 
 GOOD: dict[str, dict[str, object]] = {
     "show": {"task": "t_1"},
@@ -52,14 +53,14 @@ def test_every_verb_has_an_example_here() -> None:
     assert GOOD.keys() == VERBS.keys()
 
 
-@pytest.mark.parametrize("verb", GOOD)
+@every_row("verb", GOOD)
 def test_arguments_are_the_same_from_values_and_from_bytes(verb: str) -> None:
     args = verbs.convert(verb, GOOD[verb])
     assert type(args) is VERBS[verb].args
     assert verbs.decode(verb, msgspec.json.encode(GOOD[verb])) == args
 
 
-@pytest.mark.parametrize(("verb", "args"), BAD)
+@every_row(("verb", "args"), BAD)
 def test_what_is_out_of_bounds_or_misspelled_is_refused(verb: str, args: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         verbs.convert(verb, args)

@@ -8,6 +8,7 @@ from holdfast.errors import ConnectionLost, UsageError
 from holdfast.handoff import verbs
 from holdfast.handoff.envelope import ID, Grant
 from holdfast.mcp.reports import REPORTS, letter, told
+from tests.support.rows import every_row
 
 GRANT = Grant(board="b", task="t_1", run="r_1", generation=1, token="x", socket="", outbox="/o", command=[])
 CALLS: dict[str, dict[str, Any]] = {
@@ -25,7 +26,7 @@ def test_the_tools_of_a_worker_are_those_that_prompts_know() -> None:
     assert {report.tool.name for report in REPORTS} == set(CALLS)
 
 
-@pytest.mark.parametrize("name", CALLS)
+@every_row("name", CALLS)
 def test_a_call_is_arguments_that_the_verb_takes(name: str) -> None:
     sent = letter(name, CALLS[name], GRANT)
     verbs.convert(sent.verb, sent.args)
@@ -127,7 +128,7 @@ TASK = {"id": "t_7", "status": "done", "title": "T", "body": "B"}
 ABOUT = {"task_id": "t_1", "run_id": "r_1"}
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("name", "result", "answer"),
     [
         ("kanban_complete", {"task": TASK}, {**ABOUT, "status": "done"}),

@@ -12,6 +12,7 @@ from holdfast.mcp.boardtools import BOARD_TOOLS
 from holdfast.mcp.reports import REPORTS
 from holdfast.mcp.toolbox import MAX_ANSWER, Parameters, Tool
 from holdfast.mcp.workertools import WORKER_TOOLS
+from tests.support.rows import every_row
 
 ALL = [*(report.tool for report in REPORTS), *(tool for tool, _ in (*BOARD_TOOLS, *WORKER_TOOLS))]
 
@@ -29,7 +30,7 @@ class Takes(Parameters, kw_only=True):
 TOOL = Tool("t", "A tool.", Takes)
 
 
-@pytest.mark.parametrize("tool", ALL, ids=lambda tool: f"{tool.takes.__name__}-{tool.name}")
+@every_row("tool", ALL, ids=lambda tool: f"{tool.takes.__name__}-{tool.name}")
 def test_every_tool_has_a_plain_object_schema_and_words(tool: Tool) -> None:
     schema = toolbox.schema(tool.takes)
     assert schema["type"] == "object"
@@ -70,7 +71,7 @@ def test_what_is_not_known_is_told_and_not_refused() -> None:
     assert toolbox.answer({"a": 1}, []) == {"ok": True, "a": 1}
 
 
-@pytest.mark.parametrize(
+@every_row(
     "given",
     [
         {},

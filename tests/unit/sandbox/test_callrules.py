@@ -2,13 +2,12 @@
 
 import errno
 
-import pytest
-
 from holdfast.sandbox.callrules import ALONE
 from holdfast.sandbox.seccomp import ABSENT, ALLOW, ARCHITECTURES, REFUSE, Sockets, program
 from tests.support.bpf import verdict
+from tests.support.rows import every_row
 
-every_machine = pytest.mark.parametrize("machine", sorted(ARCHITECTURES))
+every_machine = every_row("machine", sorted(ARCHITECTURES))
 UNSUPPORTED = 0x50000 | errno.EOPNOTSUPP
 JUNK = 0xDEADBEEF << 32
 MINUS_ONE = (1 << 64) - 1
@@ -26,7 +25,7 @@ SETXATTR, FILE_SETATTR, IOCTL = (188, 5), (469, 469), (16, 29)
 
 
 @every_machine
-@pytest.mark.parametrize(
+@every_row(
     ("numbers", "args", "expected"),
     [
         (SHMGET, (0, 1), REFUSE),
@@ -74,13 +73,13 @@ def test_chmod_has_a_number_only_on_old_machines() -> None:
 
 
 @every_machine
-@pytest.mark.parametrize("numbers", [SHMGET, KILL, PRLIMIT, SETXATTR, FCHMOD])
+@every_row("numbers", [SHMGET, KILL, PRLIMIT, SETXATTR, FCHMOD])
 def test_with_namespaces_none_of_it_is_refused(machine: str, numbers: tuple[int, int]) -> None:
     assert ask(machine, numbers, MINUS_ONE, 0o6000, alone=False) == ALLOW
 
 
 @every_machine
-@pytest.mark.parametrize("sockets", Sockets)
+@every_row("sockets", Sockets)
 def test_what_no_rule_names_is_the_same_as_with_namespaces(machine: str, sockets: Sockets) -> None:
     named = {rule.number(machine) for rule in ALONE}
     plain, alone = program(machine, sockets), program(machine, sockets, alone=True)

@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.sandbox.denials import Denial, Evidence, classify, sandbox_denied
 from holdfast.sandbox.policy import Access, At, Network, Place, Policy, Rule, Special, Where, bind
+from tests.support.rows import every_row
 
 RULES = (
     Rule(Special(Place.ROOT), Access.READ),
@@ -124,7 +125,7 @@ FILES: list[tuple[str, str, str, str | None]] = [
 ]
 
 
-@pytest.mark.parametrize(("output", "path", "access", "grant"), FILES)
+@every_row(("output", "path", "access", "grant"), FILES)
 def test_a_refused_file_is_named_with_its_rule_and_grant(
     output: str, path: str, access: str, grant: str | None
 ) -> None:
@@ -155,7 +156,7 @@ HOSTS = [
 ]
 
 
-@pytest.mark.parametrize(("output", "host"), HOSTS)
+@every_row(("output", "host"), HOSTS)
 def test_a_host_out_of_reach_is_a_denial_only_if_the_network_is_off(output: str, host: str | None) -> None:
     denial = seen(output)
     assert denial is not None
@@ -187,7 +188,7 @@ SYSCALLS = [
 ]
 
 
-@pytest.mark.parametrize(("output", "code", "rule"), SYSCALLS)
+@every_row(("output", "code", "rule"), SYSCALLS)
 def test_a_refused_system_call_has_no_grant(output: str, code: int, rule: str) -> None:
     denial = seen(output, exit_code=code)
     assert denial is not None
@@ -230,7 +231,7 @@ ORDINARY = [
 ]
 
 
-@pytest.mark.parametrize(("output", "code"), ORDINARY)
+@every_row(("output", "code"), ORDINARY)
 def test_an_ordinary_failure_is_not_blamed_on_the_sandbox(output: str, code: int) -> None:
     assert seen(output, exit_code=code) is None
 
@@ -253,7 +254,7 @@ def test_a_refusal_that_names_nothing_is_believed_only_a_little(output: str, con
     assert seen(output) == Denial("filesystem", None, None, None, None, None, confidence, output)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("backend", "output", "confidence"),
     [
         ("landlock", "touch: cannot touch '/ro/n': Permission denied", 0.9),
@@ -298,7 +299,7 @@ def test_the_grant_is_for_something_that_exists(existing: tuple[str, ...], grant
     assert denial.grant == grant
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("output", "told"),
     [
         ("touch: cannot touch 'new': Permission denied", True),
@@ -388,7 +389,7 @@ def test_an_unknown_stage_is_still_a_setup_failure() -> None:
     assert denial == Denial("setup", None, None, None, None, None, 1.0, "warp failed with errno 5")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("code", "output", "denied"),
     [
         (0, "permission denied", False),

@@ -8,6 +8,7 @@ import pytest
 from holdfast.sandbox.fingerprint_table import BY_ERRNO
 from holdfast.sandbox.fingerprints import MAX_LINE, MAX_MATCHES, MAX_TEXT, TABLE, by_errno, match
 from holdfast.sandbox.needles import needles
+from tests.support.rows import every_row
 
 SETUP = [
     (
@@ -485,13 +486,13 @@ ONLY_BY_ERRNO = {
 }
 
 
-@pytest.mark.parametrize(("expected", "text"), ALL)
+@every_row(("expected", "text"), ALL)
 def test_a_text_is_owned_by_its_row_alone(expected: str, text: str) -> None:
     assert [found.fingerprint.id for found in match(text)] == [expected]
     assert [found.fingerprint.id for found in match(f"start\n\x1b[31m{text}\x1b[0m\r\nend\n")] == [expected]
 
 
-@pytest.mark.parametrize("fingerprint", TABLE, ids=lambda fingerprint: fingerprint.id)
+@every_row("fingerprint", TABLE, ids=lambda fingerprint: fingerprint.id)
 def test_every_pattern_has_a_real_text(fingerprint: object) -> None:
     row = next(row for row in TABLE if row is fingerprint)
     assert bool(row.patterns) != (row.id in ONLY_BY_ERRNO)
@@ -508,13 +509,13 @@ def test_nearly_every_pattern_is_spared_where_its_words_are_missing() -> None:
     assert sum(not needles(pattern) for pattern in patterns) < len(patterns) / 20
 
 
-@pytest.mark.parametrize(("_id", "text", "paths"), FILES)
-def test_the_refused_path_is_read_from_the_text(_id: str, text: str, paths: tuple[str, ...]) -> None:
+@every_row(("name", "text", "paths"), FILES)
+def test_the_refused_path_is_read_from_the_text(name: str, text: str, paths: tuple[str, ...]) -> None:
     assert [found.paths for found in match(text)] == [paths]
 
 
-@pytest.mark.parametrize(("_id", "text", "host"), HOSTS)
-def test_the_unreachable_host_is_read_from_the_text(_id: str, text: str, host: str | None) -> None:
+@every_row(("name", "text", "host"), HOSTS)
+def test_the_unreachable_host_is_read_from_the_text(name: str, text: str, host: str | None) -> None:
     assert [found.host for found in match(text)] == [host]
 
 
@@ -533,7 +534,7 @@ def test_a_chain_of_causes_names_the_path_some_lines_above() -> None:
     assert (found.line, found.paths) == ("Read-only file system (os error 30)", ("/ro/c",))
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text",
     [
         "git@host.example: Permission denied (publickey).",
@@ -557,7 +558,7 @@ def test_ordinary_words_fit_no_row(text: str) -> None:
     assert match(text) == []
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("stage", "code", "expected"),
     [
         ("userns", errno.ENOSPC, "userns.enospc"),
@@ -624,7 +625,7 @@ HOSTILE += ["'/a' to ", "Caused by:\n `", "AccessDeniedException: ", "bwrap: Can
 
 
 @pytest.mark.timeout(20)  # each takes a tenth of a second; a quadratic pattern takes minutes
-@pytest.mark.parametrize("piece", HOSTILE)
+@every_row("piece", HOSTILE)
 def test_a_hostile_text_costs_little(piece: str) -> None:
     line = (piece * MAX_LINE)[: MAX_LINE - 40] + ": permission denied\n"
     assert len(match(line * (MAX_TEXT // len(line) + 1))) <= MAX_MATCHES

@@ -18,6 +18,7 @@ from holdfast.sandbox.foresight import (
 )
 from holdfast.sandbox.notifyfilter import O_CREAT, O_EXCL, Aim
 from holdfast.sandbox.plan import Base, Plan, Step, StepKind
+from tests.support.rows import every_row
 
 VIEW = Scene(hidden=("/ws/secret",), fixed=("/ws", "/ws/.git", "/ws/secret"))
 ALONE = Scene(mounts=False, rules=(("/", False), ("/ws", True), ("/ws/.git", False)), closed=("/ws",))
@@ -31,7 +32,7 @@ OPEN, WRITE, CHANGE, CREATE, REMOVE, BIND = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("aim", "flags", "at", "expected"),
     [
         (OPEN, 0, THERE, "EROFS"),
@@ -61,8 +62,8 @@ def test_on_a_read_only_mount_what_gets_that_far_is_refused(
     assert predict(aim, flags, at, VIEW) == expected
 
 
-@pytest.mark.parametrize("aim", [OPEN, WRITE, CHANGE, CREATE, REMOVE, BIND])
-@pytest.mark.parametrize("exists", [True, False])
+@every_row("aim", [OPEN, WRITE, CHANGE, CREATE, REMOVE, BIND])
+@every_row("exists", [True, False])
 def test_on_a_writable_mount_nothing_is_refused(aim: Aim, exists: bool) -> None:
     assert predict(aim, O_CREAT, Terrain("/ws/f", exists=exists), VIEW) is None
 
@@ -86,7 +87,7 @@ def test_a_mount_point_is_not_removed_and_its_mount_is_not_asked() -> None:
 INSIDE, NEW_INSIDE = Terrain("/ws/a"), Terrain("/ws/b", exists=False)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("source", "target", "expected"),
     [
         (INSIDE, NEW_INSIDE, None),
@@ -107,7 +108,7 @@ def test_a_move_fails_at_one_of_its_paths(
     assert (None if found is None else (found[0].path, *found[1:])) == expected
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("aim", "at", "expected"),
     [
         (OPEN, Terrain("/ws/sub/f"), None),
@@ -139,7 +140,7 @@ def six(host: str, port: int) -> bytes:
 OFF, ON = Scene(network_off=True), Scene()
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("data", "host", "refused"),
     [
         (four("192.0.2.1", 443), "192.0.2.1:443", True),
@@ -160,7 +161,7 @@ def test_without_a_network_only_this_machine_is_reached(data: bytes, host: str, 
     assert predict_connect(address, ON) is None
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("data", "expected"),
     [
         (b"", Address()),

@@ -4,6 +4,7 @@ import pytest
 
 from holdfast.errors import UsageError
 from holdfast.sandbox.globs import MAX_ALTERNATIVES, MAX_PATTERN_CHARS, Pattern, bind_pattern
+from tests.support.rows import every_row
 
 
 def only(pattern: str, cwd: str = "/w") -> Pattern:
@@ -15,7 +16,7 @@ def matches(pattern: str, path: str) -> bool:
     return any(bound.matches(path) for bound in bind_pattern(pattern, "/w", ("/w",)))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("pattern", "matching", "other"),
     [
         ("/w/*.env", ["/w/a.env", "/w/.env"], ["/w/d/a.env", "/w/a.envy", "/x/a.env", "/w"]),
@@ -88,7 +89,7 @@ def test_the_depth_of_a_match_is_known_without_crossing_stars(pattern: str, dept
     assert only(pattern).max_depth == depth
 
 
-@pytest.mark.parametrize(
+@every_row(
     "pattern",
     [
         "",

@@ -16,6 +16,7 @@ from holdfast.sandbox.hostfacts import (
     fact_of,
     host_facts,
 )
+from tests.support.rows import every_row
 
 RESTRICT = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
 STATUS = "Name:\tx\nCapEff:\t0000000000200080\nNoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t1\n"
@@ -45,7 +46,7 @@ def test_capabilities_have_their_names() -> None:
     assert capabilities(1 << 40 | 1 << 60) == ("checkpoint_restore", "cap_60")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("readings", "variable", "expected"),
     [
         ({}, "", None),

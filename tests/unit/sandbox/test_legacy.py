@@ -14,12 +14,13 @@ from holdfast.sandbox.legacy import (
 )
 from holdfast.sandbox.policy import Access, At, Kind, Network, Place, Policy, Rule, Special, Where
 from holdfast.sandbox.presets import full_access, read_only, workspace_write
+from tests.support.rows import every_row
 
 WHERE = Where("/w", ("/w",), tmpdir="/t")
 ROOT = Special(Place.ROOT)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("legacy", "policy"),
     [
         (DangerFullAccess(), full_access()),
@@ -42,7 +43,7 @@ def test_an_older_policy_goes_there_and_back(legacy: LegacyPolicy, policy: Polic
     assert from_policy(policy, WHERE) == legacy
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("policy", "legacy"),
     [
         (Policy(None, Network.ON), DangerFullAccess()),

@@ -4,6 +4,7 @@ import pytest
 
 from holdfast.sandbox.losses import MAX_NAMED, losses
 from holdfast.sandbox.plan import Base, Plan, Step, StepKind
+from tests.support.rows import every_row
 
 WS = Step(StepKind.WRITABLE, "/ws")
 GIT = Step(StepKind.READ_ONLY, "/ws/.git")
@@ -24,9 +25,7 @@ def test_with_a_new_kernel_nothing_is_missing() -> None:
     assert losses(made(WS, GIT, KEY, VAULT), abi=6, degraded=False).missing == ()
 
 
-@pytest.mark.parametrize(
-    ("abi", "truncation", "signals"), [(1, 1, 1), (2, 1, 1), (3, 0, 1), (5, 0, 1), (6, 0, 0)]
-)
+@every_row(("abi", "truncation", "signals"), [(1, 1, 1), (2, 1, 1), (3, 0, 1), (5, 0, 1), (6, 0, 0)])
 def test_an_old_kernel_misses_truncation_and_signals(abi: int, truncation: bool, signals: bool) -> None:
     found = losses(made(WS), abi=abi, degraded=False)
     assert says(found.missing, "truncation") == truncation

@@ -2,14 +2,14 @@
 
 import re
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.sandbox.needles import needles
+from tests.support.rows import every_row
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("pattern", "words"),
     [
         (r"Permission denied", {"permission denied"}),

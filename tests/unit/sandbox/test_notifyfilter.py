@@ -5,11 +5,12 @@ import pytest
 from holdfast.sandbox.notifyfilter import FILES, NETWORK, NOTIFY, Aim, Call, program, watched
 from holdfast.sandbox.seccomp import ALLOW, ARCHITECTURES, KILL, REFUSE
 from tests.support.bpf import verdict
+from tests.support.rows import every_row
 
 MACHINES = sorted(ARCHITECTURES)
 JUNK = 0xDEADBEEF << 32  # in the upper half, which the kernel does not read
 
-every_machine = pytest.mark.parametrize("machine", MACHINES)
+every_machine = every_row("machine", MACHINES)
 
 
 def ask(machine: str, number: int, *args: int, network: bool = True) -> int:
@@ -23,7 +24,7 @@ def named(machine: str, name: str) -> int:
 
 
 @every_machine
-@pytest.mark.parametrize(
+@every_row(
     ("flags", "told"),
     [
         (os.O_RDONLY, False),
@@ -72,7 +73,7 @@ def test_a_datagram_is_told_of_if_it_has_an_address(machine: str) -> None:
 
 
 @every_machine
-@pytest.mark.parametrize(
+@every_row(
     ("operation", "flags", "told"),
     [(1, 8, True), (1, 8 | 32, True), (1, 0, False), (0, 8, False), (2, 8, False)],
 )
@@ -98,7 +99,7 @@ def test_an_unknown_architecture_has_no_filter() -> None:
         program("riscv64", network=True)
 
 
-@pytest.mark.parametrize("call", [*FILES, *NETWORK], ids=lambda call: call.name)
+@every_row("call", [*FILES, *NETWORK], ids=lambda call: call.name)
 def test_every_aim_has_the_path_that_it_is_about(call: Call) -> None:
     assert len(call.places) == (0 if call.aims == (Aim.LISTEN,) else len(call.aims))
 

@@ -27,6 +27,7 @@ from holdfast.sandbox.policy import (
     bind,
 )
 from holdfast.sandbox.presets import full_access, read_only, workspace_write
+from tests.support.rows import every_row
 
 READ, WRITE, DENY = Access.READ, Access.WRITE, Access.DENY
 WHERE = Where("/w", ("/w",))
@@ -185,7 +186,7 @@ def test_a_temporary_directory_that_is_not_set_does_not_prevent_comparing() -> N
     assert common_policy(workspace_write(), read_only(), WHERE).rules
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("policy", "spelling"),
     [
         (Policy(rules(("/a", READ)), Network.OFF, Kind.DISABLED, 3), full_access()),

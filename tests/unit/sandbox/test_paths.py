@@ -4,9 +4,10 @@ import pytest
 
 from holdfast.errors import UsageError
 from holdfast.sandbox.paths import absolute, depth, join, name, parent, within
+from tests.support.rows import every_row
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("path", "folded"),
     [
         ("/", "/"),
@@ -23,7 +24,7 @@ def test_a_path_is_folded(path: str, folded: str) -> None:
     assert absolute(path, "/w") == folded
 
 
-@pytest.mark.parametrize(("path", "cwd"), [("", "/w"), ("a", ""), ("a", "w"), ("/a\0", "/w"), ("a", "/w\0")])
+@every_row(("path", "cwd"), [("", "/w"), ("a", ""), ("a", "w"), ("/a\0", "/w"), ("a", "/w\0")])
 def test_what_has_no_place_is_refused(path: str, cwd: str) -> None:
     with pytest.raises(UsageError):
         absolute(path, cwd)
@@ -33,7 +34,7 @@ def test_paths_are_measured_in_components() -> None:
     assert [depth(path) for path in ("/", "/a", "/a/b")] == [0, 1, 2]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("path", "top", "inside"),
     [
         ("/a", "/", True),

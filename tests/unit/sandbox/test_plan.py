@@ -3,6 +3,7 @@
 import pytest
 
 from holdfast.sandbox.plan import Base, Link, Plan, Step, StepKind, decode, encode
+from tests.support.rows import every_row
 
 PLAN = Plan(
     Base.EMPTY,
@@ -61,7 +62,7 @@ def test_a_path_with_a_nul_is_refused() -> None:
         encode(Plan(Base.HOST, (Step(StepKind.PIN, "/a\0"),), network_off=False, cwd="/"))
 
 
-@pytest.mark.parametrize(
+@every_row(
     "data",
     [
         b"",

@@ -24,6 +24,7 @@ from holdfast.sandbox.policy import (
 )
 from holdfast.sandbox.presets import full_access, read_only, workspace_write
 from holdfast.sandbox.seen import Crossing, Found, GitDir, Match, Seen, Sight
+from tests.support.rows import every_row
 
 READ, WRITE, DENY = Access.READ, Access.WRITE, Access.DENY
 ROOT, WORKSPACE, MINIMAL = (Special(place) for place in (Place.ROOT, Place.PROJECT_ROOTS, Place.MINIMAL))
@@ -230,7 +231,7 @@ def test_the_directories_behind_a_git_file_are_protected_where_they_are_writable
     )
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("rule", "tree"),
     [
         (("/w/link", DENY), {"/w/link": "/etc/x", "/etc/x": FILE}),

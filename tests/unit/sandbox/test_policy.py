@@ -21,6 +21,7 @@ from holdfast.sandbox.policy import (
     WritableRoot,
     bind,
 )
+from tests.support.rows import every_row
 
 READ, WRITE, DENY = Access.READ, Access.WRITE, Access.DENY
 WHERE = Where("/w", ("/w",))
@@ -67,7 +68,7 @@ def test_without_rules_nothing_is_allowed() -> None:
     assert not nothing.full_read
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("place", "where", "paths"),
     [
         (Place.ROOT, WHERE, {"/"}),
@@ -91,7 +92,7 @@ def test_a_place_below_each_workspace_root(below: str, path: str) -> None:
     assert bound((Special(Place.PROJECT_ROOTS, below), READ)).rules[0].path == path
 
 
-@pytest.mark.parametrize(
+@every_row(
     "rule",
     [
         Rule(At("relative"), READ),
@@ -112,7 +113,7 @@ def test_a_place_that_is_relative_is_refused(where: Where) -> None:
         bind(policy(), where)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("rules", "full_read", "full_write"),
     [
         ([(ROOT, READ)], True, False),
@@ -222,7 +223,7 @@ EXPLAINED = bound(
 )
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("path", "access", "allowed", "why", "grant"),
     [
         ("/w/x", WRITE, True, "inside the workspace root /w, which is writable", None),

@@ -1,9 +1,8 @@
 """The policies that have a name, asked about paths."""
 
-import pytest
-
 from holdfast.sandbox.policy import Access, Network, Where, bind
 from holdfast.sandbox.presets import full_access, read_only, workspace_write
+from tests.support.rows import every_row
 
 WHERE = Where("/w", ("/w",), tmpdir="/var/tmp/me")
 
@@ -30,8 +29,8 @@ def test_workspace_write_writes_the_workspace_temporary_and_extra_paths() -> Non
     assert [root.path for root in bound.writable_roots()] == ["/cache", "/tmp", "/w", "/var/tmp/me"]
 
 
-@pytest.mark.parametrize("name", [".git", ".agents", ".codex", ".aws"])
-@pytest.mark.parametrize("root", ["/w", "/tmp", "/cache"])
+@every_row("name", [".git", ".agents", ".codex", ".aws"])
+@every_row("root", ["/w", "/tmp", "/cache"])
 def test_workspace_write_protects_the_metadata_of_every_root(root: str, name: str) -> None:
     bound = bind(workspace_write(["/cache"]), WHERE)
     assert not bound.explain(f"{root}/{name}/x", Access.WRITE).allowed

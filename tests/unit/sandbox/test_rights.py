@@ -19,11 +19,12 @@ from holdfast.sandbox.rights import (
     handled,
     scoped,
 )
+from tests.support.rows import every_row
 
 FIRST = (1 << 13) - 1
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("abi", "rights"),
     [
         (0, 0),
@@ -46,9 +47,9 @@ def test_signals_and_abstract_sockets_stay_inside_from_abi_6(abi: int, scopes: i
     assert scoped(abi) == scopes
 
 
-@pytest.mark.parametrize("abi", range(1, NEWEST_KNOWN_ABI + 1))
-@pytest.mark.parametrize("rights", [LIST, READ, DEVICES, WRITE])
-@pytest.mark.parametrize("directory", [True, False])
+@every_row("abi", range(1, NEWEST_KNOWN_ABI + 1))
+@every_row("rights", [LIST, READ, DEVICES, WRITE])
+@every_row("directory", [True, False])
 def test_a_rule_never_names_a_right_that_the_ruleset_does_not_handle(
     abi: int, rights: int, directory: bool
 ) -> None:

@@ -14,6 +14,7 @@ from holdfast.sandbox.policy import Bound, Glob, Kind, Network, Policy, Rule, Wh
 from holdfast.sandbox.presets import full_access, read_only, workspace_write
 from holdfast.sandbox.seatbelt import SANDBOX_EXEC, SeatbeltProfile, command, profile
 from holdfast.sandbox.seen import GitDir, Match, Seen, Sight
+from tests.support.rows import every_row
 from tests.support.sexpr import Shape, read
 from tests.unit.sandbox.test_planner import (
     DENY,
@@ -93,7 +94,7 @@ def golden(made: SeatbeltProfile) -> str:
     return made.text + "".join(f"; {key} = {value}\n" for key, value in made.parameters)
 
 
-@pytest.mark.parametrize("name", CASES)
+@every_row("name", CASES)
 def test_a_profile_is_the_golden_one(name: str) -> None:
     assert golden(CASES[name]()) == (GOLDEN / f"{name}.sb").read_text("utf-8")
 
@@ -102,7 +103,7 @@ def test_there_is_no_golden_file_without_a_profile() -> None:
     assert {path.stem for path in GOLDEN.iterdir()} == set(CASES)
 
 
-@pytest.mark.parametrize("name", CASES)
+@every_row("name", CASES)
 def test_a_profile_refuses_by_default_and_names_every_parameter_once(name: str) -> None:
     wanted = CASES[name]()
     expressions = read(wanted.text)
@@ -209,8 +210,8 @@ def test_preferences_are_for_those_who_may_read_everything() -> None:
     assert "cfprefsd" not in made(read_only().deny("/Users/me/w")).text
 
 
-@pytest.mark.parametrize("network", Network)
-@pytest.mark.parametrize(("ports", "managed"), [((), True), ((0,), False), ((-1, 65536), True)])
+@every_row("network", Network)
+@every_row(("ports", "managed"), [((), True), ((0,), False), ((-1, 65536), True)])
 def test_a_managed_network_without_a_port_is_no_network(
     network: Network, ports: tuple[int, ...], managed: bool
 ) -> None:

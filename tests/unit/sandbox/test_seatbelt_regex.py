@@ -7,6 +7,7 @@ import pytest
 
 from holdfast.sandbox.globs import Pattern, bind_pattern
 from holdfast.sandbox.seatbelt_regex import ancestors, denied, metadata
+from tests.support.rows import every_row
 
 
 def bound(pattern: str) -> Pattern:
@@ -18,7 +19,7 @@ def found(regex: str, path: str) -> bool:
     return re.search(regex.encode(), os.fsencode(path)) is not None
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("pattern", "regex"),
     [
         ("/w/.env", r"^/w/\.env($|/)"),
@@ -37,7 +38,7 @@ def test_a_pattern_is_spelled_for_the_whole_component(pattern: str, regex: str) 
     assert denied(bound(pattern)) == regex
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("pattern", "path"),
     [
         ("/w/?", "/w/a"),
@@ -81,7 +82,7 @@ def test_metadata_is_meant_in_every_case(path: str) -> None:
     assert found(metadata("/w", ".git"), path)
 
 
-@pytest.mark.parametrize("path", ["/w/.gitignore", "/w/a/.git", "/w/xgit", "/v/.git", "/x/w/.git"])
+@every_row("path", ["/w/.gitignore", "/w/a/.git", "/w/xgit", "/v/.git", "/x/w/.git"])
 def test_metadata_is_nothing_else(path: str) -> None:
     assert not found(metadata("/w", ".git"), path)
 

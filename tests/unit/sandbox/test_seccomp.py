@@ -13,6 +13,7 @@ from holdfast.sandbox.seccomp import (
     program,
 )
 from tests.support.bpf import verdict
+from tests.support.rows import every_row
 
 UNIX, INET, INET6, NETLINK, PACKET, ALG, VSOCK = 1, 2, 10, 16, 17, 38, 40
 ROUTE, UEVENT = 0, 15
@@ -21,8 +22,8 @@ TIOCSTI, TIOCLINUX, TIOCGWINSZ = 0x5412, 0x541C, 0x5413
 JUNK = 0xDEADBEEF << 32  # in the upper half, which the kernel does not read
 
 MACHINES = sorted(ARCHITECTURES)
-every_machine = pytest.mark.parametrize("machine", MACHINES)
-every_socket_rule = pytest.mark.parametrize("sockets", Sockets, ids=lambda rule: rule.value)
+every_machine = every_row("machine", MACHINES)
+every_socket_rule = every_row("sockets", Sockets, ids=lambda rule: rule.value)
 
 
 def ask(machine: str, sockets: Sockets, name: str, *args: int) -> int:
@@ -37,7 +38,7 @@ def test_refusals_are_errors_and_not_deaths() -> None:
 
 @every_machine
 @every_socket_rule
-@pytest.mark.parametrize("name", ALWAYS_REFUSED)
+@every_row("name", ALWAYS_REFUSED)
 def test_some_calls_are_always_refused(machine: str, sockets: Sockets, name: str) -> None:
     assert ask(machine, sockets, name) == REFUSE
 
@@ -54,14 +55,14 @@ def test_what_no_rule_names_is_allowed(machine: str, sockets: Sockets) -> None:
 
 @every_machine
 @every_socket_rule
-@pytest.mark.parametrize("arch", [0x40000003, 0x40000028, 0])
+@every_row("arch", [0x40000003, 0x40000028, 0])
 def test_another_architecture_is_killed_whatever_it_calls(machine: str, sockets: Sockets, arch: int) -> None:
     code = program(machine, sockets)
     assert {verdict(code, number, arch=arch) for number in (0, 1, 60, 0x40000000)} == {KILL}
 
 
 @every_socket_rule
-@pytest.mark.parametrize("number", [0x40000000, 0x40000001, 0x40000000 + 521, 0xFFFFFFFF])
+@every_row("number", [0x40000000, 0x40000001, 0x40000000 + 521, 0xFFFFFFFF])
 def test_x32_numbers_are_refused(sockets: Sockets, number: int) -> None:
     code = program("x86_64", sockets)
     assert verdict(code, number, arch=ARCHITECTURES["x86_64"].audit) == REFUSE
@@ -69,8 +70,8 @@ def test_x32_numbers_are_refused(sockets: Sockets, number: int) -> None:
 
 @every_machine
 @every_socket_rule
-@pytest.mark.parametrize("name", ["clone", "unshare"])
-@pytest.mark.parametrize(
+@every_row("name", ["clone", "unshare"])
+@every_row(
     ("flags", "expected"),
     [
         (0, ALLOW),
@@ -96,7 +97,7 @@ def test_clone3_does_not_exist_so_that_libraries_use_clone(machine: str, sockets
 
 @every_machine
 @every_socket_rule
-@pytest.mark.parametrize(
+@every_row(
     ("request_code", "expected"),
     [
         (TIOCSTI, REFUSE),
@@ -123,15 +124,15 @@ ALLOWED_FAMILIES = {
 
 @every_machine
 @every_socket_rule
-@pytest.mark.parametrize("family", [UNIX, INET, INET6, NETLINK, PACKET, ALG, VSOCK])
-@pytest.mark.parametrize("upper", [0, JUNK])
+@every_row("family", [UNIX, INET, INET6, NETLINK, PACKET, ALG, VSOCK])
+@every_row("upper", [0, JUNK])
 def test_sockets_by_family(machine: str, sockets: Sockets, family: int, upper: int) -> None:
     expected = ALLOW if family in ALLOWED_FAMILIES[sockets] else REFUSE
     assert ask(machine, sockets, "socket", upper | family, 1, ROUTE) == expected
 
 
 @every_machine
-@pytest.mark.parametrize("sockets", [Sockets.LOOPBACK, Sockets.LOOPBACK_AND_UNIX])
+@every_row("sockets", [Sockets.LOOPBACK, Sockets.LOOPBACK_AND_UNIX])
 def test_of_netlink_only_routing_is_allowed_without_a_network(machine: str, sockets: Sockets) -> None:
     assert ask(machine, sockets, "socket", NETLINK, 3, ROUTE) == ALLOW
     assert ask(machine, sockets, "socket", NETLINK, 3, UEVENT) == REFUSE
@@ -139,7 +140,7 @@ def test_of_netlink_only_routing_is_allowed_without_a_network(machine: str, sock
 
 @every_machine
 @every_socket_rule
-@pytest.mark.parametrize("family", [UNIX, INET])
+@every_row("family", [UNIX, INET])
 def test_a_unix_socket_pair_is_always_allowed(machine: str, sockets: Sockets, family: int) -> None:
     expected = ALLOW if family == UNIX or sockets is Sockets.ALL else REFUSE
     assert ask(machine, sockets, "socketpair", family, 1, 0) == expected
@@ -147,7 +148,7 @@ def test_a_unix_socket_pair_is_always_allowed(machine: str, sockets: Sockets, fa
 
 @every_machine
 @every_socket_rule
-@pytest.mark.parametrize("kind", [2, 3, 2 | 0o2000000], ids=["datagram", "raw", "with-a-flag"])
+@every_row("kind", [2, 3, 2 | 0o2000000], ids=["datagram", "raw", "with-a-flag"])
 def test_a_pair_that_can_send_elsewhere_is_a_unix_socket_like_any_other(
     machine: str, sockets: Sockets, kind: int
 ) -> None:
@@ -155,7 +156,7 @@ def test_a_pair_that_can_send_elsewhere_is_a_unix_socket_like_any_other(
     assert ask(machine, sockets, "socketpair", UNIX, kind, 0) == (ALLOW if unconfined else REFUSE)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("machine", "sockets", "length"),
     [
         ("x86_64", Sockets.ALL, 61),

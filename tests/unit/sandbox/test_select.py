@@ -21,6 +21,7 @@ from holdfast.sandbox.select import (
     declare,
     select,
 )
+from tests.support.rows import every_row
 
 WORKS = Trial()
 REFUSED = Trial("userns", errno.EPERM)
@@ -98,10 +99,8 @@ def test_what_came_out_weaker_is_said_in_words() -> None:
     assert chosen.weakened == (WEAKNESSES["landlock"], "something-new")
 
 
-@pytest.mark.parametrize(
-    "trials", [UNABLE, UNABLE | {Way.AS_ROOT: Trial("mountns", errno.EPERM)}], ids=["user", "root"]
-)
-@pytest.mark.parametrize("needs", combinations(MET), ids=lambda needs: "+".join(sorted(needs)))
+@every_row("trials", [UNABLE, UNABLE | {Way.AS_ROOT: Trial("mountns", errno.EPERM)}], ids=["user", "root"])
+@every_row("needs", combinations(MET), ids=lambda needs: "+".join(sorted(needs)))
 def test_a_host_that_refuses_runs_nothing_and_says_what_to_change(
     needs: frozenset[Need], trials: dict[Way, Trial]
 ) -> None:

@@ -4,9 +4,10 @@ import pytest
 
 from holdfast.errors import StartupError
 from holdfast.server.address import DEFAULT, Address, Stdio, UnixAddress, WebSocketAddress, parse
+from tests.support.rows import every_row
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "address"),
     [
         (DEFAULT, WebSocketAddress("127.0.0.1", 0)),
@@ -31,7 +32,7 @@ def test_an_ipv4_address_may_be_written_as_ipv6() -> None:
     assert not address.loopback
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text",
     [
         "ws://",
@@ -63,7 +64,7 @@ def test_a_websocket_needs_a_literal_address_and_a_port(text: str) -> None:
     assert str(caught.value) == f"invalid websocket --listen URL `{text}`; expected `ws://IP:PORT`"
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text",
     [
         "",
@@ -86,7 +87,7 @@ def test_a_unix_socket_needs_an_absolute_path(text: str) -> None:
         parse(text)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("host", "loopback"),
     [
         ("127.0.0.1", True),

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.errors import PeerRefused, StartupError
 from holdfast.server.auth import CapabilityToken, SignedToken, load
+from tests.support.rows import every_row
 
 KEY = b"k" * 32
 NOW = 1_800_000_000.0
@@ -28,10 +29,8 @@ def jwt(
     return "Bearer " + signed + "." + encode(hmac.digest(key, signed.encode(), digest))
 
 
-@pytest.mark.parametrize(
-    "header", ["Bearer s3cret", "bearer s3cret", "BEARER  s3cret", "Bearer s3cret "], ids=repr
-)
-@pytest.mark.parametrize(
+@every_row("header", ["Bearer s3cret", "bearer s3cret", "BEARER  s3cret", "Bearer s3cret "], ids=repr)
+@every_row(
     "token",
     [
         CapabilityToken.from_text("s3cret"),
@@ -43,7 +42,7 @@ def test_the_capability_opens_the_door(token: CapabilityToken, header: str) -> N
     token.check(header, NOW)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("header", "text"),
     [
         (None, "missing websocket bearer token"),
@@ -77,7 +76,7 @@ def test_a_signed_token_is_good_for_its_time_and_the_skew(claims: dict[str, obje
     SignedToken(KEY).check(jwt(claims), NOW)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("claims", "text"),
     [
         ({"exp": NOW - 31}, "expired websocket jwt"),
@@ -119,7 +118,7 @@ def test_a_token_nested_too_deep_to_read_is_refused() -> None:
 GOOD = jwt({"exp": NOW + 60})
 
 
-@pytest.mark.parametrize(
+@every_row(
     "header",
     [
         jwt({"exp": NOW + 60}, key=b"z" * 32),
@@ -143,7 +142,7 @@ def test_a_token_we_did_not_sign_is_refused(header: str) -> None:
     assert str(caught.value) == "invalid websocket jwt"
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("claims", "text"),
     [
         ({"iss": "me", "aud": "you"}, None),
@@ -191,7 +190,7 @@ def test_what_the_flags_describe_is_loaded() -> None:
         signed.check(jwt({"exp": NOW - 1, "iss": "i", "aud": "a"}), NOW)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("mode", "flags", "named"),
     [
         (None, {"token_file_text": "t"}, "--ws-auth"),

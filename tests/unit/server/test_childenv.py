@@ -1,9 +1,8 @@
 from typing import Literal
 
-import pytest
-
 from holdfast.server.childenv import final_env, matches, narrowed
 from holdfast.wire.processes import EnvPolicy
+from tests.support.rows import every_row
 
 SERVER = {"PATH": "/bin", "Home": "/root", "LANG": "C", "API_KEY": "k", "my_token": "t", "EDITOR": "vi"}
 
@@ -24,7 +23,7 @@ def test_without_a_policy_the_child_sees_exactly_the_request() -> None:
     assert final_env({}, None, SERVER) == {}
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("wish", "expected"),
     [
         (policy("all"), SERVER),
@@ -49,7 +48,7 @@ def test_the_request_wins_over_the_policy_and_is_not_filtered_by_it() -> None:
     assert final_env({"LANG": "mine", "MY_KEY": "1"}, wish, SERVER) == {"LANG": "mine", "MY_KEY": "1"}
 
 
-@pytest.mark.parametrize(
+@every_row(
     "name",
     [
         "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
@@ -76,7 +75,7 @@ def test_narrowing_ignores_where_the_environment_comes_from() -> None:
     assert narrowed({"A": "1", "A_KEY": "2"}, policy("none", ignore_default_excludes=False)) == {"A": "1"}
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("pattern", "name", "expected"),
     [
         ("PATH", "path", True),

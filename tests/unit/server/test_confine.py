@@ -51,6 +51,7 @@ from holdfast.wire.permissions import (
     Unrestricted,
 )
 from holdfast.wire.processes import ManagedNetwork, StartParams
+from tests.support.rows import every_row
 
 SRV = PathUri.parse("file:///srv")
 FOREIGN = PathUri.parse("file:///C:/x")
@@ -88,7 +89,7 @@ def test_each_profile_is_a_policy(profile: PermissionProfile, policy: Policy) ->
     assert policy_of(context(profile)) == policy
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("path", "target"),
     [
         (LiteralPath(SRV), At("/srv")),
@@ -178,7 +179,7 @@ def test_ports_are_managed_only_where_that_is_enforced() -> None:
     assert managed_ports(nothing) == ()
 
 
-@pytest.mark.parametrize(
+@every_row(
     "more",
     [
         {"enforce_managed_network": True},

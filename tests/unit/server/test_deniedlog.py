@@ -5,6 +5,7 @@ from holdfast.sandbox.policy import Network, Where, bind
 from holdfast.sandbox.presets import workspace_write
 from holdfast.server import deniedlog
 from holdfast.server.deniedlog import DeniedLog, Rules, Seen
+from tests.support.rows import every_row
 
 BOUND = bind(workspace_write().with_network(Network.OFF), Where("/home/me/ws", ("/home/me/ws",)))
 THERE = {
@@ -25,7 +26,7 @@ def why(**changes: object) -> tuple[str | None, str | None]:
     return RULES.why(structs.replace(SEEN, **changes))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("path", "access", "grant"),
     [
         ("/home/me/f", "write", "--allow-write /home/me/f"),

@@ -5,6 +5,7 @@ from itertools import product
 import pytest
 
 from holdfast.server.eventlog import MAX_BYTES, MAX_CHUNKS, Chunk, EventLog, Page
+from tests.support.rows import every_row
 
 
 def log_of(*sizes: int, max_bytes: int = MAX_BYTES, max_chunks: int = MAX_CHUNKS) -> EventLog:
@@ -71,12 +72,12 @@ def test_a_process_exits_once_and_closes_only_after_that() -> None:
     assert (log.exit_code, log.exited, log.closed) == (0, True, False)
 
 
-@pytest.mark.parametrize("after", range(5))
+@every_row("after", range(5))
 def test_only_output_after_the_cursor_is_returned(after: int) -> None:
     assert seqs(log_of(1, 1, 1).read(after, None)) == list(range(after + 1, 4))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("max_bytes", "expected"),
     [
         (None, [1, 2, 3]),
@@ -101,7 +102,7 @@ def test_an_empty_chunk_after_a_spent_budget_waits_for_the_next_read() -> None:
     assert seqs(log_of(1, 0, 2).read(0, 2)) == [1, 2]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("after", "max_bytes", "next_seq"),
     [
         (0, None, 5),  # no budget: the next unassigned number, exit and close included
@@ -166,7 +167,7 @@ def test_nobody_waits_for_a_closed_process(after: int) -> None:
     assert log.ready(after)
 
 
-@pytest.mark.parametrize(("after", "max_bytes", "ended"), [*product(range(6), [None, 0, 2], [0, 1, 2])])
+@every_row(("after", "max_bytes", "ended"), [*product(range(6), [None, 0, 2], [0, 1, 2])])
 def test_ready_is_the_return_condition_of_a_read(after: int, max_bytes: int | None, ended: int) -> None:
     log = log_of(1, 1)
     if ended > 0:

@@ -12,6 +12,7 @@ from holdfast.server.executorconfig import Table, find_codex_home, implied_requi
 from holdfast.server.executorconfig import wanted as tree_of
 from holdfast.wire.environment import ConfigLayer, EnvironmentConfig, EnvironmentConfigReadParams, LayerStack
 from holdfast.wire.paths import PathUri
+from tests.support.rows import every_row
 
 TRUSTED = 'trust_level = "trusted"\n'
 UNTRUSTED = 'trust_level = "untrusted"\n'
@@ -123,7 +124,7 @@ def test_a_host_without_configuration_has_no_layers(host: Host) -> None:
     assert (found.config, found.requirements) == (LayerStack([], 0), LayerStack([], 0))
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("keys", "selected"),
     [
         (["b", "a"], {"a": 1, "b": {"c": {"d": 1}, "e": [1]}}),
@@ -397,7 +398,7 @@ def test_a_worktree_the_repository_does_not_know_is_not_trusted(
 GRANULAR: dict[str, object] = {"sandbox_approval": True, "rules": False, "mcp_elicitations": True}
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("managed", "demands"),
     [
         ({}, {}),
@@ -424,7 +425,7 @@ def test_managed_configuration_implies_requirements(managed: Table, demands: Tab
     assert implied_requirements(managed) == demands
 
 
-@pytest.mark.parametrize(
+@every_row(
     "managed",
     [
         {"approval_policy": "bogus"},

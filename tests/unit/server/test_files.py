@@ -24,6 +24,7 @@ from holdfast.wire.files import (
 )
 from holdfast.wire.paths import PathUri
 from holdfast.wire.structs import Empty
+from tests.support.rows import every_row
 
 
 def uri(path: Path) -> PathUri:
@@ -322,7 +323,7 @@ def test_the_root_is_never_emptied(monkeypatch: pytest.MonkeyPatch) -> None:
 FOREIGN = PathUri.parse("file:///C:/x")
 
 
-@pytest.mark.parametrize(
+@every_row(
     "call",
     [
         lambda: files.read_file(LinkAwareParams(FOREIGN)),

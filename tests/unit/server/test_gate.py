@@ -5,25 +5,26 @@ import pytest
 from holdfast.errors import InvalidRequest
 from holdfast.server.connection import Stage, gate
 from holdfast.wire.methods import METHODS, Method
+from tests.support.rows import every_row
 
 OTHERS = [method for name, method in METHODS.items() if name != "initialize"]
 
 
-@pytest.mark.parametrize("method", OTHERS, ids=lambda method: method.name)
+@every_row("method", OTHERS, ids=lambda method: method.name)
 def test_nothing_but_initialize_comes_first(method: Method) -> None:
     with pytest.raises(InvalidRequest) as caught:
         gate(Stage.NEW, method)
     assert str(caught.value) == f"client must call initialize before using {method.family} methods"
 
 
-@pytest.mark.parametrize("method", OTHERS, ids=lambda method: method.name)
+@every_row("method", OTHERS, ids=lambda method: method.name)
 def test_nothing_comes_before_the_client_says_initialized(method: Method) -> None:
     with pytest.raises(InvalidRequest) as caught:
         gate(Stage.INITIALIZED, method)
     assert str(caught.value) == f"client must send initialized before using {method.family} methods"
 
 
-@pytest.mark.parametrize("method", OTHERS, ids=lambda method: method.name)
+@every_row("method", OTHERS, ids=lambda method: method.name)
 def test_everything_is_open_once_the_handshake_is_complete(method: Method) -> None:
     gate(Stage.READY, method)
 

@@ -7,6 +7,7 @@ import pytest
 
 from holdfast.errors import PeerRefused, RemoteProtocolError
 from holdfast.server.httphead import Answer, Head, answer, parse_head
+from tests.support.rows import every_row
 
 NO_HEADERS: dict[str, str] = {}
 UPGRADE = {"connection": "Upgrade", "upgrade": "websocket"}
@@ -47,7 +48,7 @@ def test_a_request_head_is_parsed(data: bytes, head: Head) -> None:
     assert parse_head(data) == head
 
 
-@pytest.mark.parametrize(
+@every_row(
     "data",
     [
         b"",
@@ -77,7 +78,7 @@ def test_the_first_of_repeated_headers_counts() -> None:
     assert (head.get("a"), head.get("b")) == ("1", None)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("connection", "wanted"),
     [
         (None, False),
@@ -94,7 +95,7 @@ def test_the_connection_header_asks_for_the_upgrade(connection: str | None, want
     assert Head("GET", "/", headers).wants_upgrade() is wanted
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("method", "path", "origin"),
     [
         *itertools.product(
@@ -116,8 +117,8 @@ def test_probes_are_answered_without_a_token(path: str) -> None:
     assert ask("GET", path, UPGRADE, token="t") == Answer(200)
 
 
-@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "DELETE"])
-@pytest.mark.parametrize("path", ["/x", "/readyz/", "//", "/metrics", "/Readyz"])
+@every_row("method", ["GET", "HEAD", "POST", "DELETE"])
+@every_row("path", ["/x", "/readyz/", "//", "/metrics", "/Readyz"])
 def test_other_paths_do_not_exist(method: str, path: str) -> None:
     assert ask(method, path, UPGRADE) == Answer(404)
 
@@ -186,6 +187,6 @@ def test_an_answer_is_written_whole(reply: Answer, data: bytes) -> None:
     assert reply.encode() == data
 
 
-@pytest.mark.parametrize("status", [200, 400, 401, 403, 404, 405, 500])
+@every_row("status", [200, 400, 401, 403, 404, 405, 500])
 def test_every_status_has_its_reason(status: int) -> None:
     assert Answer(status).encode().startswith(b"HTTP/1.1 %d " % status)

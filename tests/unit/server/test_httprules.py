@@ -7,6 +7,7 @@ from holdfast.server import httprules
 from holdfast.server.httprules import Header, Hop, Proxies
 from holdfast.wire.http import HttpHeader, HttpHeaderResult
 from holdfast.wire.rpc import MAX_MESSAGE_BYTES
+from tests.support.rows import every_row
 
 
 @pytest.mark.parametrize("name", ["GET", "get", "Foo-bar!"])
@@ -20,7 +21,7 @@ def test_what_is_no_token_is_no_method(name: str) -> None:
         httprules.method(name)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("given", "url", "authorization"),
     [
         ("http://host/a?b#secret", "http://host/a?b", None),
@@ -40,7 +41,7 @@ def test_a_url_loses_its_fragment_and_its_credentials(
     assert (target.url, target.authorization) == (url, authorization)
 
 
-@pytest.mark.parametrize(
+@every_row(
     "url",
     [
         "",
@@ -73,7 +74,7 @@ def test_headers_keep_order_repeats_and_spelling() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("name", "value"), [("a b", "1"), ("", "1"), ("é", "1"), ("a", "1\r\nb: 2"), ("a", "\x7f"), ("a", "\0")]
 )
 def test_a_header_that_would_break_the_request_is_refused(name: str, value: str) -> None:
@@ -95,7 +96,7 @@ def test_a_variable_is_appended_to_the_value() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("variable", "text"),
     [
         ("UNSET", "http/request header H requires executor environment variable UNSET"),
@@ -112,7 +113,7 @@ def test_a_variable_that_may_not_be_used_is_named(variable: str, text: str) -> N
     assert str(caught.value) == text
 
 
-@pytest.mark.parametrize("variable", sorted(httprules.PROTECTED_VARIABLES))
+@every_row("variable", sorted(httprules.PROTECTED_VARIABLES))
 def test_a_protected_variable_is_refused_even_if_unset(variable: str) -> None:
     with pytest.raises(UsageError, match="cannot use"):
         httprules.headers([HttpHeader("H", "", variable.lower())], {}, body_bytes=0)
@@ -145,7 +146,7 @@ def test_a_chunked_body_has_no_length() -> None:
     assert b"content-length" not in dict(sent)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("status", "method", "followed_by"),
     [
         *((status, method, method) for status in (307, 308) for method in ("GET", "HEAD", "POST", "PUT")),
@@ -199,7 +200,7 @@ def test_the_largest_buffered_body_fits_one_message() -> None:
     assert 48_000_000 < httprules.MAX_BUFFERED_BYTES * 4 / 3 + 512 * 1024 < MAX_MESSAGE_BYTES
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("environ", "http", "https"),
     [
         ({}, None, None),
@@ -217,7 +218,7 @@ def test_the_environment_names_the_proxy(
     assert (proxies.choose("http", "h"), proxies.choose("https", "h")) == (http, https)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("no_proxy", "host", "direct"),
     [
         ("*", "any", True),

@@ -3,6 +3,7 @@
 import pytest
 
 from holdfast.server.mounts import LOCAL, Mounts, types_in
+from tests.support.rows import every_row
 
 LINE = "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - {} /dev/root rw,errors=continue\n"
 
@@ -12,7 +13,7 @@ def test_the_type_follows_the_separator_after_any_number_of_optional_fields() ->
     assert types_in(LINE.format("ext3") + bare) == {"ext3", "tmpfs"}
 
 
-@pytest.mark.parametrize("kind", ["nfs4", "cifs", "fuse.sshfs", "9p", "autofs", "ceph", "virtiofs"])
+@every_row("kind", ["nfs4", "cifs", "fuse.sshfs", "9p", "autofs", "ceph", "virtiofs"])
 def test_what_waits_for_somebody_else_is_not_local(kind: str) -> None:
     assert not types_in(LINE.format(kind)) <= LOCAL
 

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from holdfast.server.peers import allowed, find_uid, reported_uid
+from tests.support.rows import every_row
 
 HEADING = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
 
@@ -45,7 +46,7 @@ def test_the_owner_of_the_peers_socket_is_found(
     assert find_uid(HEADING + ours + theirs, local, peer) == 1000
 
 
-@pytest.mark.parametrize(
+@every_row(
     "table",
     [
         HEADING,
@@ -61,7 +62,7 @@ def test_another_socket_is_not_the_peer(table: str) -> None:
     assert find_uid(table, ("127.0.0.1", 8080), ("127.0.0.1", 50000)) is None
 
 
-@pytest.mark.parametrize(("state", "inode"), [("04", 0), ("05", 0), ("06", 0), ("01", 0), ("08", 77)])
+@every_row(("state", "inode"), [("04", 0), ("05", 0), ("06", 0), ("01", 0), ("08", 77)])
 def test_a_socket_nobody_holds_open_says_nothing_although_root_is_printed(state: str, inode: int) -> None:
     table = HEADING + line(V4 + CLIENT, V4 + SERVER, uid=0, state=state, inode=inode)
     assert find_uid(table, ("127.0.0.1", 8080), ("127.0.0.1", 50000)) is None
@@ -91,7 +92,7 @@ def test_the_answer_about_the_peer_is_believed() -> None:
     assert reported_uid(over_ipv6, ("::1", 8080), ("::1", 50000)) == 1000
 
 
-@pytest.mark.parametrize(
+@every_row(
     "wrong",
     [
         answer(source="7f000002"),
@@ -109,7 +110,7 @@ def test_an_answer_about_something_else_is_not(wrong: bytes) -> None:
     assert reported_uid(wrong, ("127.0.0.1", 8080), ("127.0.0.1", 50000)) is None
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("uid", "own", "expected"), [(5, 5, True), (0, 5, True), (6, 5, False), (5, 0, False), (None, 0, False)]
 )
 def test_only_the_same_user_and_root_may(uid: int | None, own: int, expected: bool) -> None:

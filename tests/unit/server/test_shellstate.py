@@ -6,6 +6,7 @@ from holdfast.server import shellstate
 from holdfast.server.shellstate import Dump, Snapshot
 from holdfast.wire.environment import ShellInfo
 from holdfast.wire.processes import EnvPolicy, ShellSnapshotRequest
+from tests.support.rows import every_row
 
 LOGIN = ["/bin/bash", "-lc", "script"]
 EMPTY = Dump(umask="022", options="", aliases="", functions="", extra="", exports={})
@@ -22,7 +23,7 @@ def printed(nonce: str, *sections: str) -> bytes:
 # --- which commands
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("argv", "expected"),
     [
         (LOGIN, True),
@@ -79,7 +80,7 @@ def test_a_complete_answer_is_read_between_the_marks() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@every_row(
     "answer",
     [
         b"",

@@ -1,9 +1,8 @@
 """YAML as people write it, and as attackers do."""
 
-import pytest
-
 from holdfast.server.skills import MAX_YAML_CHARS, Front, Metadata, front_matter, metadata
 from holdfast.wire.discovery import SkillDependencies, SkillPolicy, ToolDependency
+from tests.support.rows import every_row
 
 
 def front(head: str) -> Front | None:
@@ -22,7 +21,7 @@ def test_all_fields_are_read_and_their_white_space_is_folded() -> None:
     assert front(head) == Front("a b", "one two", "s t")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("head", "name"),
     [
         ("description: d", "folder"),
@@ -47,7 +46,7 @@ def test_a_name_keeps_its_spelling_or_is_that_of_the_folder(head: str, name: str
     assert (found.name, found.short_description) == (name, None)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("value", "description"),
     [
         ("Use when: asked", "Use when: asked"),
@@ -63,7 +62,7 @@ def test_a_value_that_only_people_would_read_is_quoted_for_them(value: str, desc
     assert front(f"name: n\ndescription: {value}") == Front("n", description, None)
 
 
-@pytest.mark.parametrize(
+@every_row(
     "head",
     [
         "",
@@ -92,7 +91,7 @@ def test_unusable_front_matter_is_none(head: str) -> None:
     assert front(head) is None
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "usable"),
     [
         ("---\r\nname: n\r\ndescription: d\r\n---\r\n", True),
@@ -125,7 +124,7 @@ dependencies:
     assert metadata(text) == Metadata(SkillDependencies(tools), None)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "policy"),
     [
         ("policy: {}", SkillPolicy(None, [])),
@@ -144,7 +143,7 @@ def test_a_policy_is_read(text: str, policy: SkillPolicy | None) -> None:
     assert metadata(text) == Metadata(None, policy)
 
 
-@pytest.mark.parametrize(
+@every_row(
     "mistake",
     [
         "policy: [",

@@ -10,6 +10,7 @@ from holdfast.server import walk as module
 from holdfast.server.walk import walk
 from holdfast.wire.files import WalkOptions, WalkParams, WalkResult
 from holdfast.wire.paths import PathUri
+from tests.support.rows import every_row
 
 
 def run(
@@ -106,7 +107,7 @@ def test_of_a_huge_directory_only_the_first_names_are_held(
     assert (names(tmp_path, result), result.truncated) == (["000", "001", "002", "003", "004"], True)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("depth", "directories", "entries", "text"),
     [
         (0, 0, 1, "filesystem walk limits must be greater than zero"),

@@ -7,6 +7,7 @@ from holdfast.board.rows import Run, Task
 from holdfast.board.transitions import Status
 from holdfast.errors import UsageError
 from holdfast.web.cards import MAX_CARDS, MAX_LINE, MAX_SEARCH, Wanted, card, matches, wanted
+from tests.support.rows import every_row
 
 TASK = msgspec.convert(
     {
@@ -38,7 +39,7 @@ def test_a_query_becomes_a_filter_and_what_is_empty_or_unknown_does_not_count() 
     assert wanted(query) == Wanted(status=Status.READY, mine=True, limit=7, cursor="1.t")
 
 
-@pytest.mark.parametrize(
+@every_row(
     "query",
     [
         *({"status": "nowhere"}, {"limit": "0"}, {"limit": str(MAX_CARDS + 1)}, {"limit": "many"}),
@@ -50,7 +51,7 @@ def test_a_query_that_makes_no_sense_is_refused(query: dict[str, str]) -> None:
         wanted(query)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("asked", "shown"),
     [
         (Wanted(), True),
@@ -73,7 +74,7 @@ def test_what_somebody_else_is_asked_for_does_not_wait_on_me(name: str, shown: b
     assert matches(changed(waiting_for=name), Wanted(), "anna")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("task", "line"),
     [
         (TASK, "why"),

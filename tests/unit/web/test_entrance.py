@@ -4,13 +4,14 @@ import pytest
 
 from holdfast.errors import PeerRefused, StartupError, TokenRefused
 from holdfast.web.entrance import CONTENT_POLICY, check_host, is_known, is_loopback, refusal
+from tests.support.rows import every_row
 
 TOKEN = "t0ken"
 HERE = ("host", "127.0.0.1:4711")
 KNOWN = ("authorization", f"Bearer {TOKEN}")
 
 
-@pytest.mark.parametrize(
+@every_row(
     "authority",
     ["127.0.0.1", "127.0.0.1:80", "127.8.9.10:1", "localhost", "LocalHost:4711", "[::1]", "[::1]:4711"],
 )
@@ -18,7 +19,7 @@ def test_names_of_this_machine_are_known(authority: str) -> None:
     assert is_loopback(authority)
 
 
-@pytest.mark.parametrize(
+@every_row(
     "authority",
     [
         *(
@@ -47,9 +48,7 @@ def test_a_request_names_its_host_once(headers: list[tuple[str, str]]) -> None:
     assert refused.status == 403
 
 
-@pytest.mark.parametrize(
-    "origin", ["http://example.org", "null", "", "http://127.0.0.1:4712", "https://127.0.0.1:4711"]
-)
+@every_row("origin", ["http://example.org", "null", "", "http://127.0.0.1:4712", "https://127.0.0.1:4711"])
 def test_a_page_of_another_origin_is_refused_even_with_the_token(origin: str) -> None:
     refused = refusal("/api/boards", [HERE, KNOWN, ("origin", origin)], TOKEN)
     assert refused is not None
@@ -60,7 +59,7 @@ def test_the_page_itself_may_say_where_it_is_from() -> None:
     assert refusal("/api/boards", [HERE, KNOWN, ("origin", "http://127.0.0.1:4711")], TOKEN) is None
 
 
-@pytest.mark.parametrize(
+@every_row(
     "headers",
     [
         [],
@@ -89,7 +88,7 @@ def test_a_token_is_known_whole() -> None:
     assert not is_known(None, TOKEN)
 
 
-@pytest.mark.parametrize("host", ["192.0.2.1", "::", "192.168.1.2", "localhost", "example.org"])
+@every_row("host", ["192.0.2.1", "::", "192.168.1.2", "localhost", "example.org"])
 def test_a_listener_beyond_loopback_is_refused(host: str) -> None:
     with pytest.raises(StartupError):
         check_host(host)

@@ -1,11 +1,11 @@
 """Answers as JSON."""
 
 import msgspec
-import pytest
 
 from holdfast.commands import boarding
 from holdfast.errors import Conflict, HoldfastError, IllegalTransition, NotFound, Unreachable, UsageError
 from holdfast.web import replies
+from tests.support.rows import every_row
 
 
 def test_the_schema_is_the_one_of_the_commands() -> None:
@@ -13,7 +13,7 @@ def test_the_schema_is_the_one_of_the_commands() -> None:
     assert msgspec.json.decode(replies.body(a=1)) == {"schemaVersion": replies.SCHEMA, "a": 1}
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("cls", "status"),
     [(UsageError, 400), (NotFound, 404), (Conflict, 409), (IllegalTransition, 409), (Unreachable, 503)],
 )

@@ -9,13 +9,14 @@ from holdfast.board.store import Store
 from holdfast.board.transitions import WHO, Actor, Move
 from holdfast.errors import UsageError
 from holdfast.web import verbs
+from tests.support.rows import every_row
 
 
 def test_every_move_of_a_person_can_be_made() -> None:
     assert set(verbs.MOVES) == {move for move in Move if Actor.PERSON in WHO[move]}
 
 
-@pytest.mark.parametrize("kind", verbs.MOVES.values())
+@every_row("kind", verbs.MOVES.values())
 def test_the_store_knows_every_word(kind: type[verbs.Moving]) -> None:
     known = inspect.signature(Store.move).parameters
     body = {verbs.Block: b'{"question": "q"}', verbs.Schedule: b'{"in_s": 5}'}.get(kind, b"{}")
@@ -28,7 +29,7 @@ def test_a_time_is_on_the_clock_of_the_store() -> None:
         verbs.words(verbs.Schedule(in_s=0), 1000)
 
 
-@pytest.mark.parametrize("body", [b"{", b"[]", b'{"reason": 1}', b'{"other": "x"}', b"\xff"])
+@every_row("body", [b"{", b"[]", b'{"reason": 1}', b'{"other": "x"}', b"\xff"])
 def test_a_body_that_is_wrong_is_refused(body: bytes) -> None:
     with pytest.raises(UsageError):
         verbs.read(body, verbs.Because)

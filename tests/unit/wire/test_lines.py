@@ -5,9 +5,10 @@ import pytest
 from holdfast.errors import RemoteProtocolError
 from holdfast.wire.lines import LineReader
 from holdfast.wire.rpc import MAX_MESSAGE_BYTES
+from tests.support.rows import every_row
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("data", "messages"),
     [
         (b"", []),
@@ -62,7 +63,7 @@ def test_a_line_at_the_limit_is_legal_with_either_ending(data: bytes) -> None:
     assert [m for byte in data for m in bytewise.feed(bytes([byte]))] == expected
 
 
-@pytest.mark.parametrize(
+@every_row(
     "data",
     [b"abcde\n", b"abcde\r\n", b"abcd\r\r\n", b"abcd\rx\n", b"     \n", b"ok\nabcde\n", b"abcde\nok\n"],
 )

@@ -12,6 +12,7 @@ from holdfast.wire.methods import METHODS, Method, decode_params, json_decoder
 from holdfast.wire.paths import PathUri
 from holdfast.wire.processes import ReadParams
 from holdfast.wire.structs import NoParams
+from tests.support.rows import every_row
 
 
 class Flavour(enum.Enum):
@@ -187,7 +188,7 @@ def test_every_method_is_covered_here() -> None:
     assert {*MEMBERS, *PARAMETERLESS} == set(METHODS)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@every_row("name", METHODS)
 def test_the_rows_say_the_family_and_the_lane(name: str) -> None:
     method = METHODS[name]
     by_prefix = {"process/": "exec", "fs/": "filesystem"}
@@ -203,14 +204,14 @@ def test_only_what_the_reference_lacks_is_ours() -> None:
     }
 
 
-@pytest.mark.parametrize("method", MEMBERS)
+@every_row("method", MEMBERS)
 def test_all_members_and_unknown_ones_are_accepted(method: str) -> None:
     params = decoded(method, {**full(method), "someday": {"x": [1]}})
     assert isinstance(params, METHODS[method].params)
     assert params == decoded(method, full(method))
 
 
-@pytest.mark.parametrize(("method", "name", "member"), EACH, ids=EACH_IDS)
+@every_row(("method", "name", "member"), EACH, ids=EACH_IDS)
 def test_a_member_may_be_absent_unless_it_is_required(method: str, name: str, member: Member) -> None:
     params = full(method)
     del params[name]
@@ -220,7 +221,7 @@ def test_a_member_may_be_absent_unless_it_is_required(method: str, name: str, me
         assert isinstance(decoded(method, params), METHODS[method].params)
 
 
-@pytest.mark.parametrize(("method", "name", "member"), EACH, ids=EACH_IDS)
+@every_row(("method", "name", "member"), EACH, ids=EACH_IDS)
 def test_null_stands_for_absent_only_where_there_is_no_default(
     method: str, name: str, member: Member
 ) -> None:
@@ -233,14 +234,14 @@ def test_null_stands_for_absent_only_where_there_is_no_default(
         assert refused(method, params)
 
 
-@pytest.mark.parametrize(("method", "name", "member"), EACH, ids=EACH_IDS)
+@every_row(("method", "name", "member"), EACH, ids=EACH_IDS)
 def test_a_member_of_another_shape_is_refused(method: str, name: str, member: Member) -> None:
     assert refused(method, {**full(method), name: member.bad})
     assert refused(method, {**full(method), name: 1.5})
 
 
-@pytest.mark.parametrize("method", MEMBERS)
-@pytest.mark.parametrize("params", [None, {}, [], "x", 1, True])
+@every_row("method", MEMBERS)
+@every_row("params", [None, {}, [], "x", 1, True])
 def test_parameters_are_an_object(method: str, params: object) -> None:
     assert refused(method, params)
 
@@ -250,13 +251,13 @@ def test_omitted_null_and_empty_are_the_same_where_nothing_is_expected(method: s
     assert decoded(method, None) == decoded(method, {}) == NoParams()
 
 
-@pytest.mark.parametrize("method", PARAMETERLESS)
-@pytest.mark.parametrize("params", [{"x": 1}, [], "", 0, False])
+@every_row("method", PARAMETERLESS)
+@every_row("params", [{"x": 1}, [], "", 0, False])
 def test_anything_else_is_refused_where_nothing_is_expected(method: str, params: object) -> None:
     assert refused(method, params)
 
 
-@pytest.mark.parametrize("text", ["1.0", "1e2", '"1"', "-1", "true", "18446744073709551616", "9" * 400])
+@every_row("text", ["1.0", "1e2", '"1"', "-1", "true", "18446744073709551616", "9" * 400])
 def test_an_integer_is_strict(text: str) -> None:
     assert refused("process/read", rpc.parse(f'{{"processId":"p","afterSeq":{text}}}'.encode()))
 
@@ -267,7 +268,7 @@ def test_an_unsigned_integer_has_64_bits(text: str) -> None:
     assert params == ReadParams("p", after_seq=int(text))
 
 
-@pytest.mark.parametrize("chunk", ["aGk", "aG k=", "aGk=\n", "a-_=", "=", "é"])
+@every_row("chunk", ["aGk", "aG k=", "aGk=\n", "a-_=", "=", "é"])
 def test_base64_is_the_padded_standard_alphabet(chunk: str) -> None:
     assert refused("process/write", {"processId": "p", "chunk": chunk, "writeId": "w"})
 
@@ -282,7 +283,7 @@ def test_a_path_becomes_a_canonical_uri() -> None:
     assert decoded("fs/canonicalize", {"path": "FILE:/a/../b"}).path == PathUri.parse("file:///b")
 
 
-@pytest.mark.parametrize("path", [1, ["file:///a"], "http://x/y", "file:///a?x", "a"])
+@every_row("path", [1, ["file:///a"], "http://x/y", "file:///a?x", "a"])
 def test_a_path_is_a_file_uri(path: object) -> None:
     assert refused("fs/canonicalize", {"path": path})
 

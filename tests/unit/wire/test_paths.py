@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.errors import UsageError
 from holdfast.wire.paths import HOST_OS, Convention, ForeignPath, PathUri, uri_of
+from tests.support.rows import every_row
 
 
 def opaque(raw: bytes) -> str:
@@ -16,7 +17,7 @@ DEVICE = opaque("\\\\.\\COM1".encode("utf-16-le"))
 NOWHERE = opaque(b"a")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "canonical"),
     [
         ("file:///", "file:///"),
@@ -85,7 +86,7 @@ def test_text_has_one_canonical_form_that_parses_to_itself(text: str, canonical:
     assert PathUri.parse(canonical).uri == canonical
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "message"),
     [
         ("/srv", "invalid URI: relative URL without a base"),
@@ -117,7 +118,7 @@ def test_what_is_no_path_uri_is_refused(text: str, message: str) -> None:
     assert str(refusal.value) == message
 
 
-@pytest.mark.parametrize(
+@every_row(
     "tail", ["", "L0M!", "L0M=", "L0N6L", "L0M6/", "L0M6/x", "L0M6Lx", "Y", "_+8", "%59Q", "../path/", "é"]
 )
 def test_a_malformed_opaque_payload_is_refused(tail: str) -> None:
@@ -125,7 +126,7 @@ def test_a_malformed_opaque_payload_is_refused(tail: str) -> None:
         PathUri.parse("file:///%00/bad/path/" + tail)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("uri", "path"),
     [
         ("file:///", "/"),
@@ -147,7 +148,7 @@ def test_a_posix_uri_becomes_a_tidy_path_with_every_byte(uri: str, path: str) ->
     assert PathUri.parse(uri).native() == path
 
 
-@pytest.mark.parametrize(
+@every_row(
     "uri",
     [
         "file:///C:/x",
@@ -171,7 +172,7 @@ def test_the_refusal_names_the_operating_system_it_is_given() -> None:
     assert str(ForeignPath("file:///C:/x", "macos")) == "'file:///C:/x' is invalid on 'macos'"
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("path", "uri"),
     [
         ("/", "file:///"),
@@ -198,7 +199,7 @@ def test_what_is_no_absolute_native_path_is_refused(path: str) -> None:
         uri_of(path)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("uri", "convention"),
     [
         ("file:///", Convention.POSIX),
@@ -218,7 +219,7 @@ def test_the_convention_is_read_off_the_shape(uri: str, convention: Convention |
     assert PathUri.parse(uri).convention is convention
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("left", "right", "equal"),
     [
         ("file:///srv", "file://localhost/srv", True),
@@ -247,7 +248,7 @@ def test_a_path_uri_is_immutable_and_is_no_string() -> None:
     assert not hasattr(path, "__dict__")
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("uri", "basename", "parent"),
     [
         ("file:///", None, None),
@@ -270,7 +271,7 @@ def test_basename_is_decoded_and_parent_stops_at_the_anchor(
     assert (path.basename(), above and above.uri) == (basename, parent)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("base", "path", "joined"),
     [
         ("file:///srv/", "", "file:///srv/"),
@@ -305,7 +306,7 @@ def test_join_reads_the_text_by_the_convention_of_the_base(base: str, path: str,
     assert PathUri.parse(base).join(path).uri == joined
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("base", "path"),
     [
         ("file:///srv", "a\0b"),
@@ -328,7 +329,7 @@ def test_join_refuses_what_it_cannot_place(base: str, path: str) -> None:
         PathUri.parse(base).join(path)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("base", "path", "relative"),
     [
         ("file:///", "file:///srv/a", "srv/a"),

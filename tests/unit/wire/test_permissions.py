@@ -27,6 +27,7 @@ from holdfast.wire.permissions import (
     UnknownPath,
     Unrestricted,
 )
+from tests.support.rows import every_row
 
 ROOT_READ = {"path": {"type": "special", "value": {"kind": "root"}}, "access": "read"}
 PROJECT = PathUri.parse("file:///srv/project")
@@ -55,7 +56,7 @@ def only_entry(entry: object) -> Entry:
             raise AssertionError(other)
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("wire", "profile"),
     [
         ({"type": "disabled"}, Disabled()),
@@ -79,7 +80,7 @@ def test_a_profile_decodes(wire: object, profile: PermissionProfile) -> None:
     assert context(wire).permissions == profile
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("value", "special"),
     [
         ({"kind": "root"}, RootPath()),
@@ -111,7 +112,7 @@ def test_an_entry_may_be_skipped_when_its_path_is_missing(behaviour: str | None)
     assert only_entry({**ROOT_READ, "missing_path_behavior": behaviour}).missing_path_behavior == behaviour
 
 
-@pytest.mark.parametrize(
+@every_row(
     "wire",
     [
         {},
@@ -194,7 +195,7 @@ def test_every_windows_level_is_known(level: str) -> None:
     assert context(windowsSandboxLevel=level).windows_sandbox_level == level
 
 
-@pytest.mark.parametrize(
+@every_row(
     "members",
     [
         {"windowsSandboxLevel": None},

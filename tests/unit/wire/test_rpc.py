@@ -17,9 +17,10 @@ from holdfast.wire.rpc import (
     decode,
     parse,
 )
+from tests.support.rows import every_row
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "message"),
     [
         ('{"id":1,"method":"m"}', Request(1, "m")),
@@ -43,7 +44,7 @@ def test_the_members_decide_the_kind(text: str, message: Message) -> None:
     assert decode(text.encode()) == message
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text",
     [
         "",
@@ -80,16 +81,14 @@ def test_what_fits_no_kind_is_refused(text: str) -> None:
         decode(text.encode())
 
 
-@pytest.mark.parametrize(
-    "text", ["0", "-0", "-7", "9223372036854775807", "-9223372036854775808", '""', '"1"']
-)
+@every_row("text", ["0", "-0", "-7", "9223372036854775807", "-9223372036854775808", '""', '"1"'])
 def test_an_id_is_a_string_or_a_signed_64_bit_integer(text: str) -> None:
     message = decode(f'{{"id":{text},"method":"m"}}'.encode())
     assert isinstance(message, Request)
     assert (type(message.id), message.id) == (type(json.loads(text)), json.loads(text))
 
 
-@pytest.mark.parametrize(
+@every_row(
     "text",
     [
         "null",
@@ -105,13 +104,13 @@ def test_an_id_is_a_string_or_a_signed_64_bit_integer(text: str) -> None:
         "{}",
     ],
 )
-@pytest.mark.parametrize("rest", ['"method":"m"', '"result":1', '"error":{"code":1,"message":"x"}'])
+@every_row("rest", ['"method":"m"', '"result":1', '"error":{"code":1,"message":"x"}'])
 def test_any_other_id_is_refused(text: str, rest: str) -> None:
     with pytest.raises(RemoteProtocolError):
         decode(f'{{"id":{text},{rest}}}'.encode())
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "parent", "state"),
     [
         ("null", None, None),
@@ -127,13 +126,13 @@ def test_a_trace_context_is_kept_whatever_its_text(text: str, parent: str | None
     assert message == Request(1, "m", None, parent, state)
 
 
-@pytest.mark.parametrize("text", ['"x"', "1", "true", "[1]", '{"traceparent":1}', '{"tracestate":[]}'])
+@every_row("text", ['"x"', "1", "true", "[1]", '{"traceparent":1}', '{"tracestate":[]}'])
 def test_a_trace_context_of_another_shape_spoils_the_message(text: str) -> None:
     with pytest.raises(RemoteProtocolError):
         decode(f'{{"id":1,"method":"m","trace":{text}}}'.encode())
 
 
-@pytest.mark.parametrize(
+@every_row(
     "data",
     [
         b"{",
@@ -190,7 +189,7 @@ def test_the_same_key_in_two_objects_is_no_repetition() -> None:
     assert parse(b'[{"x":1},{"x":{"x":2}}]') == [{"x": 1}, {"x": {"x": 2}}]
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("text", "again"),
     [
         ("18446744073709551615", "18446744073709551615"),
@@ -285,7 +284,7 @@ def test_a_message_over_the_limit_of_bytes_is_refused(monkeypatch: pytest.Monkey
         parse(b'"four" ')
 
 
-@pytest.mark.parametrize(
+@every_row(
     ("data", "text"),
     [
         (rpc.request(1, "m"), '{"id":1,"method":"m"}'),

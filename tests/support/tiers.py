@@ -1,0 +1,45 @@
+"""What every run of the tests tries once, and what `make deep` repeats.
+
+A promise is tried once by default. What only tries it again, more often or on the other event loop, is marked
+`deep`, which pyproject.toml leaves out.
+"""
+
+from typing import Any, Final
+
+import pytest
+
+DEEP: Final = pytest.mark.deep
+
+
+def sizes(name: str, *, quick: object, deep: object) -> pytest.MarkDecorator:
+    """The test gets `name` twice: as much as every run can afford, and as much as finds what is rare."""
+    return pytest.mark.parametrize(
+        name, [pytest.param(quick, id="quick"), pytest.param(deep, id="deep", marks=DEEP)]
+    )
+
+
+def _loops(*, first: str) -> list[Any]:
+    order = [first, *({"asyncio", "uvloop"} - {first})]
+    return [pytest.param(name, marks=() if name == first else DEEP) for name in order]
+
+
+def _backend(name: str) -> tuple[str, dict[str, bool]]:
+    return "asyncio", {"use_uvloop": name == "uvloop"}
+
+
+@pytest.fixture(name="anyio_backend", params=_loops(first="asyncio"))
+def asyncio_first(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+    """For code that users run in a loop of their own, and for our commands, which take asyncio's."""
+    return _backend(request.param)
+
+
+@pytest.fixture(name="anyio_backend", params=_loops(first="uvloop"))
+def uvloop_first(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+    """For the exec server, which runs on uvloop where that is installed."""
+    return _backend(request.param)
+
+
+@pytest.fixture(name="anyio_backend", params=["asyncio", "uvloop"])
+def both_loops(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]:
+    """For what leans on the loop itself: sockets, pipes and children differ between the two."""
+    return _backend(request.param)

@@ -1,0 +1,53 @@
+"""The records of test runs are kept within bounds and shown as they are."""
+
+import json
+from typing import Any
+
+from tests.support.deep_record import KEPT, added
+from tools.records import RECORDS, Case, cases, deep_page, suite_page
+
+RUN: dict[str, Any] = {
+    "date": "2026-11-16 12:00",
+    "head": "abc1234",
+    "outcome": "green",
+    "tests": {"passed": 12},
+    "did": {"kills": 300, "messages": 100_000},
+    "seconds": 61,
+}
+JUNIT = """<testsuites><testsuite>
+<testcase classname="tests.unit.test_a" name="test_one[x]" time="0.5"/>
+<testcase classname="tests.fault.test_b" name="test_two[quick]" time="2.25"><failure/></testcase>
+</testsuite></testsuites>"""
+
+
+def test_the_committed_page_shows_the_committed_record() -> None:
+    told = json.loads((RECORDS / "deep.json").read_text("utf-8"))
+    assert (RECORDS / "deep.md").read_text("utf-8") == deep_page(told), "run `python -m tools.records deep`"
+
+
+def test_a_run_is_shown_with_what_it_did() -> None:
+    [line] = [line for line in deep_page({"runs": [RUN]}).splitlines() if "abc1234" in line]
+    assert "| green | 12 passed | 300 kills, 100,000 messages | 61 s |" in line
+
+
+def test_the_newest_run_is_shown_first() -> None:
+    text = deep_page({"runs": [RUN, {**RUN, "head": "def5678"}]})
+    assert text.index("def5678") < text.index("abc1234")
+
+
+def test_the_oldest_run_makes_room() -> None:
+    runs = [{**RUN, "seconds": number} for number in range(KEPT)]
+    kept = added(RUN, runs)["runs"]
+    assert kept == [*runs[1:], RUN]
+
+
+def test_where_the_time_goes_is_read_from_a_junit_file() -> None:
+    found = cases(JUNIT)
+    assert found == [
+        Case("tests.unit.test_a", "test_one[x]", 0.5),
+        Case("tests.fault.test_b", "test_two[quick]", 2.25),
+    ]
+    text = suite_page(found, {"test_two": "it waits for a disk"})
+    assert "2 tests, 3 s" in text
+    assert text.index("| `fault` | 1 | 2.2 |") < text.index("| `unit` | 1 | 0.5 |")
+    assert "| 2.2 | `tests.fault.test_b::test_two[quick]` | it waits for a disk |" in text
