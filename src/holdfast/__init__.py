@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from holdfast.client.ordering import Output as Output
     from holdfast.client.policy import Policy as Policy
     from holdfast.client.process import Process as Process
-    from holdfast.client.process import Result as Result
+    from holdfast.client.result import Result as Result
     from holdfast.errors import ConnectionLost as ConnectionLost
     from holdfast.errors import HoldfastError as HoldfastError
     from holdfast.errors import InvalidRequest as InvalidRequest
@@ -49,7 +49,7 @@ _EXPORTS = {
     "Policy": "client.policy",
     "Process": "client.process",
     "ProtocolMismatch": "errors",
-    "Result": "client.process",
+    "Result": "client.result",
     "SandboxUnavailable": "errors",
     "SessionLost": "errors",
     "TokenRefused": "errors",

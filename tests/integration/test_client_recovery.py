@@ -12,7 +12,9 @@ from websockets.asyncio.server import serve as serve_websocket
 
 import holdfast
 from holdfast import ConnectionLost, Exited, Output, OutputLost, SessionLost
+from holdfast.client import process as process_module
 from holdfast.client import recovery, transport
+from holdfast.client.pushed import Pushed
 from holdfast.client.recovery import State
 from holdfast.server.connection import Connection
 from holdfast.server.stdin import MAX_PENDING
@@ -54,6 +56,18 @@ def unanswered(method: str) -> tuple[Callable[[Entry], Message | None], asyncio.
         return entry.message
 
     return fault, lost
+
+
+def losing(method: str, seq: int) -> tuple[Callable[[Entry], Message | None], asyncio.Event]:
+    """A fault that loses one notification of a command, and says when that has spoken for the first time."""
+    spoke = asyncio.Event()
+
+    def fault(entry: Entry) -> Message | None:
+        if entry.method == "process/output":
+            spoke.set()
+        return None if entry.method == method and entry.params["seq"] == seq else entry.message
+
+    return fault, spoke
 
 
 @contextlib.asynccontextmanager
@@ -158,6 +172,48 @@ async def test_a_start_whose_answer_was_lost_fails_and_its_command_is_ended() ->
         assert (await env.run(["/bin/true"])).code == 0
 
 
+async def test_the_end_of_a_lost_start_does_not_end_what_is_started_under_its_name_later() -> None:
+    """The first start never reached the server; what its clean-up ends is nothing, whoever comes next."""
+    sent = asyncio.Event()
+
+    def fault(entry: Entry) -> Message | None:
+        if entry.method == "process/start" and entry.kind == "request" and not sent.is_set():
+            sent.set()
+            return None
+        return entry.message
+
+    async with proxied(fault) as (env, proxy):
+        starting = asyncio.ensure_future(env.start(["/bin/cat"], stdin=True, process_id="job"))
+        await asyncio.wait_for(sent.wait(), WAIT_S)
+        await offline(env, proxy)
+        with pytest.raises(ConnectionLost):
+            await asyncio.wait_for(starting, WAIT_S)
+        again = asyncio.ensure_future(env.start(["/bin/cat"], stdin=True, process_id="job"))
+        await asyncio.sleep(0)
+        proxy.reachable = True
+        process = await asyncio.wait_for(again, WAIT_S)
+        await proxy.until(lambda: len(proxy.sent("process/terminate", by="server")) == 1)
+        await process.write(b"alive")
+        await process.close_stdin()
+        result = await asyncio.wait_for(process.wait(), WAIT_S)
+        assert (result.code, result.stdout) == (0, b"alive")
+
+
+async def test_a_session_that_was_taken_over_makes_names_that_its_processes_do_not_have() -> None:
+    async with serving() as (url, _):
+        first = await holdfast.Environment.open(url)
+        process = await first.start(["/bin/sleep", "600"])
+        await first.leave()
+        second = await holdfast.Environment.open(url, resume=first.session_id)
+        try:
+            assert (await asyncio.wait_for(second.run(["/bin/echo", "hi"]), WAIT_S)).stdout == b"hi\n"
+            adopted = await second.adopt(process.process_id)
+            await adopted.terminate()
+            await asyncio.wait_for(adopted.wait(), WAIT_S)
+        finally:
+            await second.aclose()
+
+
 async def test_calls_made_while_the_link_is_down_wait_and_a_status_does_not() -> None:
     async with proxied() as (env, proxy):
         await offline(env, proxy)
@@ -206,17 +262,57 @@ async def test_output_beyond_what_the_server_keeps_fails_that_command_and_no_oth
         assert (await quiet.wait()).stdout == b"still here"
 
 
-async def test_a_lost_notification_is_made_up_for_by_the_next_read() -> None:
-    def fault(entry: Entry) -> Message | None:
-        return None if entry.method == "process/output" and entry.params["seq"] == 1 else entry.message
+@pytest.mark.parametrize(("method", "seq"), [("process/output", 1), ("process/exited", 3)])
+async def test_a_lost_notification_is_made_up_for_by_the_next_read(method: str, seq: int) -> None:
+    """The link lives on: nothing but the numbers says that something is missing."""
 
+    fault, spoke = losing(method, seq)
+    async with proxied(fault) as (env, proxy):
+        process = await env.start(sh("echo one; read line; echo two; exec >&- 2>&-; exit 5"), stdin=True)
+        waiting = asyncio.ensure_future(process.wait())
+        await asyncio.wait_for(spoke.wait(), WAIT_S)
+        await process.write(b"\n")
+        result = await asyncio.wait_for(waiting, WAIT_S)
+        assert (result.code, result.stdout) == (5, b"one\ntwo\n")
+        [read] = proxy.sent("process/read", kind="request")
+        assert read.params["afterSeq"] == seq - 1
+        assert proxy.connections == 1
+
+
+async def test_events_that_overtake_each_other_are_put_in_order_without_a_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(process_module, "OVERTAKING_S", 3600.0)
+    fault, spoke = losing("process/output", 1)
     async with proxied(fault) as (env, proxy):
         process = await env.start(sh("echo one; read line; echo two"), stdin=True)
-        waiting = asyncio.ensure_future(process.wait())
+        await asyncio.wait_for(spoke.wait(), WAIT_S)
         await process.write(b"\n")
-        await proxy.until(lambda: len(proxy.sent("process/closed", by="server")) == 1)
-        proxy.cut()
-        assert (await asyncio.wait_for(waiting, WAIT_S)).stdout == b"one\ntwo\n"
+        await until(lambda: process._ordering.missing == 1)
+        await env.status()  # answered after whatever was asked before
+        process.take(Pushed(process.process_id, Output(1, "stdout", b"one\n")))
+        assert (await asyncio.wait_for(process.wait(), WAIT_S)).stdout == b"one\ntwo\n"
+        assert proxy.sent("process/read") == []
+
+
+async def test_a_gap_that_the_server_cannot_fill_fails_that_command_after_one_read() -> None:
+    mark = fresh_mark()
+    lose, spoke = losing("process/output", 1)
+
+    def fault(entry: Entry) -> Message | None:
+        if entry.method == "process/read" and entry.kind == "response":
+            return {**entry.message, "result": {**entry.result, "chunks": [], "nextSeq": 1}}
+        return lose(entry)
+
+    async with proxied(fault) as (env, proxy):
+        process = await env.start(sh(f"echo one; read line; echo two; sleep {mark}"), stdin=True)
+        await asyncio.wait_for(spoke.wait(), WAIT_S)
+        await process.write(b"\n")
+        with pytest.raises(OutputLost):
+            await asyncio.wait_for(process.wait(), WAIT_S)
+        assert len(proxy.sent("process/read", kind="request")) == 1
+        await until(lambda: not descendants_named(mark))
+        assert (await env.run(["/bin/true"])).code == 0
 
 
 async def test_a_message_that_is_none_costs_the_link_and_not_the_session() -> None:

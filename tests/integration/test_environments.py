@@ -236,13 +236,34 @@ async def test_a_name_that_is_not_there_is_an_error_that_names_the_others(tmp_pa
             await environments.get()
 
 
-async def test_one_that_is_put_replaces_and_closes_the_old_one(tmp_path: Path) -> None:
+async def test_whoever_holds_one_keeps_it_when_another_is_put_under_its_name(tmp_path: Path) -> None:
     async with one(tmp_path) as (environments, proxy, where):
         old = await environments.get("box")
+        process = await old.start(["/bin/cat"], stdin=True)
         await environments.put("box", f" {where[1]} ")
-        assert old.state is State.FAILED
         fresh = await environments.get("box")
+        assert fresh.session_id != old.session_id
         assert (await fresh.run(["/bin/true"])).code == 0
+        await process.write(b"still here")
+        await process.close_stdin()
+        assert (await asyncio.wait_for(process.wait(), WAIT_S)).stdout == b"still here"
+        assert (await old.run(["/bin/true"])).code == 0
+        assert proxy.connections == 1
+    assert (old.state, fresh.state) == (State.FAILED, State.FAILED)
+
+
+async def test_one_that_nobody_was_given_is_closed_when_another_is_put(tmp_path: Path) -> None:
+    async with serving() as (url, executor), named(tmp_path, "") as environments:
+        await environments.put("box", url)
+        await until(lambda: condition(environments) is Condition.READY)
+        await environments.put("box", url)
+        await until(lambda: [session.listener is None for session in executor.sessions] == [True, False])
+        await until(lambda: condition(environments) is Condition.READY)
+        assert (await (await environments.get("box")).run(["/bin/true"])).code == 0
+
+
+async def test_what_can_be_put_is_checked_first(tmp_path: Path) -> None:
+    async with one(tmp_path) as (environments, _, where):
         await environments.put("new", where[1])
         assert environments.ids == ("local", "box", "new")
         assert environments.default == "local"
@@ -257,7 +278,6 @@ async def test_one_that_is_put_replaces_and_closes_the_old_one(tmp_path: Path) -
                 await environments.put(name, url)
         with pytest.raises(UsageError):
             await environments.put("x", "ws://192.0.2.1", token="hidden")
-        assert proxy.connections == 1
 
 
 async def test_replacing_ends_an_attempt_and_whoever_waits_is_told(tmp_path: Path) -> None:

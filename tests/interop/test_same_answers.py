@@ -1,10 +1,11 @@
 """The same messages to the Codex CLI's server and to ours: codes and results agree, texts may differ.
 
 Each case runs against both servers in the same freshly made directory. Where we differ on purpose,
-`DIFFERENCES` says why, and the test insists that we still do.
+`DIFFERENCES` says why and what each of the two answers there; the test insists on exactly that.
 """
 
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -16,14 +17,127 @@ from tests.support.dialogue import answers_of
 from tests.support.servers import ServerProcess, codex_server, holdfast_server
 
 CASES: Final = wire_cases.CASES | process_cases.CASES | file_cases.CASES
+REFUSED: Final = {"code": -32602, "message": "..."}
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Why one answer of a case differs, which one, and what exactly each server says there."""
+
+    why: str
+    at: int
+    theirs: object
+    ours: object
+
+
+# What both announce, what only the reference does, and what only we do.
+BOTH_CAN: Final = {
+    "capabilityDiscoverySandbox": True,
+    "capabilityDiscoveryV2": True,
+    "environmentConfigRead": True,
+    "fileWriteStreaming": True,
+    "fsWatchMissing": True,
+    "httpHeaderEnvVars": True,
+    "sandboxedFileStreaming": True,
+    "shellSnapshotV2": True,
+}
+THEY_CAN: Final = {
+    "networkProxyLaunch": True,
+    "networkProxyReviewDomains": True,
+    "credentialMasking": True,
+    "credentialMaskingCustomProviders": True,
+    "windowsMxc": False,
+    "linuxRootWritePreservesDevices": True,
+    "linuxApprovedRootWritePreservesRestrictions": True,
+}
+WE_CAN: Final = {
+    "networkProxyLaunch": False,
+    "holdfastCloseStdin": True,
+    "holdfastResize": True,
+    "holdfastSignals": True,
+    "holdfastUsage": True,
+    "holdfastWatch": True,
+}
+INFORMATION: Final = {
+    "shell": {"name": "str", "path": "str"},
+    "executorVersion": "str",
+    "providerId": "str",
+    "cwd": "str",
+    "userHomeDir": "str",
+    "platformOs": "str",
+    "temporaryDirectories": [],
+    "tempDir": "str",
+}
 DIFFERENCES: Final = {
-    "envelope-positional-params": "parameters by position are an accident of their decoder",
-    "handshake-information": "we announce the capabilities we have, and some that only we have",
-    "stdin-base64": "bits of the last letter that encode nothing are ignored, not refused",
-    "terminal-killed": "the end by a signal is 128 + n on a terminal too; they say 1",
-    "signal-kill": "we deliver more signals than the interrupt",
-    "terminal-without-directory": "they start a terminal elsewhere and do not say so; we fail the start",
-    "uri-address": "no UNC server has an address for a name; either way the path is unusable on this host",
+    "envelope-positional-params": Difference(
+        "parameters by position are an accident of their decoder",
+        at=1,
+        theirs={"id": 1, "result": {"running": False}},
+        ours={"id": 1, "error": REFUSED},
+    ),
+    "handshake-information": Difference(
+        "we announce the capabilities we have, and some that only we have",
+        at=1,
+        theirs={
+            "id": "int",
+            "result": {**INFORMATION, "capabilities": BOTH_CAN | THEY_CAN, "prependPathDirs": ["str"]},
+        },
+        ours={
+            "id": "int",
+            "result": {**INFORMATION, "capabilities": BOTH_CAN | WE_CAN, "prependPathDirs": []},
+        },
+    ),
+    "stdin-base64": Difference(
+        "bits of the last letter that encode nothing are ignored, not refused",
+        at=5,
+        theirs={"id": 6, "error": REFUSED},
+        ours={"id": 6, "result": {"status": "accepted"}},
+    ),
+    "terminal-killed": Difference(
+        "the end by a signal is 128 + n on a terminal too; they say 1",
+        at=2,
+        theirs=[
+            {"processId": "p", "seq": "process/exited", "exitCode": 1, "sandboxDenied": False},
+            {"processId": "p", "seq": "process/closed"},
+        ],
+        ours=[
+            {"processId": "p", "seq": "process/exited", "exitCode": 143, "sandboxDenied": False},
+            {"processId": "p", "seq": "process/closed"},
+        ],
+    ),
+    "signal-kill": Difference(
+        "we deliver more signals than the interrupt",
+        at=1,
+        theirs={"id": 2, "error": REFUSED},
+        ours={"id": 2, "result": {}},
+    ),
+    "terminal-without-directory": Difference(
+        "they start a terminal elsewhere and do not say so; we fail the start",
+        at=1,
+        theirs={"id": 2, "result": {"processId": "p", "sandboxType": "none"}},
+        ours={"id": 2, "error": {"code": -32603, "message": "..."}},
+    ),
+    "uri-address": Difference(
+        "no UNC server has an address for a name; either way the path is unusable on this host",
+        at=1,
+        theirs={
+            "id": 2,
+            "result": {
+                "roots": [
+                    {
+                        "id": "r",
+                        "path": "file://[::1]/x",
+                        "plugin": None,
+                        "skills": [],
+                        "namespaceManifests": [],
+                        "warnings": "...",
+                        "error": "...",
+                    }
+                ]
+            },
+        },
+        ours={"id": 2, "error": REFUSED},
+    ),
 }
 
 
@@ -46,13 +160,16 @@ async def test_both_servers_answer_alike(
     steps = CASES[name]
     expected = await answers_of(theirs.url, tmp_path / "w", steps)
     got = await answers_of(ours.url, tmp_path / "w", steps)
-    differing = [f"theirs {e}, ours {g}" for e, g in zip(expected, got, strict=True) if e != g]
-    if name in DIFFERENCES:
-        assert differing, f"no longer different: {DIFFERENCES[name]}"
-    else:
-        assert not differing
+    differing = {
+        place: (theirs_says, ours_says)
+        for place, (theirs_says, ours_says) in enumerate(zip(expected, got, strict=True))
+        if theirs_says != ours_says
+    }
+    known = DIFFERENCES.get(name)
+    assert differing == ({} if known is None else {known.at: (known.theirs, known.ours)})
 
 
 def test_every_recorded_difference_is_a_case_and_no_case_hides_another() -> None:
+    assert all(known.ours != known.theirs for known in DIFFERENCES.values())
     assert set(DIFFERENCES) <= set(CASES)
     assert len(CASES) == sum(len(module.CASES) for module in (wire_cases, process_cases, file_cases))

@@ -175,11 +175,12 @@ def _varies(key: str, value: object) -> bool:
 
 
 def types_in(value: object) -> object:
+    """Only the types; a yes or no and the code of an error are what they are everywhere."""
     if isinstance(value, dict):
         return {key: item if key == "code" else types_in(item) for key, item in value.items()}
     if isinstance(value, list):
         return [types_in(item) for item in value[:1]]
-    return type(value).__name__
+    return value if isinstance(value, bool) else type(value).__name__
 
 
 def history(events: list[dict[str, Any]]) -> list[object]:

@@ -11,10 +11,11 @@ import msgspec
 
 from holdfast.client.answer import typed
 from holdfast.client.handshake import Doorway
-from holdfast.client.process import MAX_OUTPUT_BYTES, Process, Result
+from holdfast.client.process import Process
 from holdfast.client.pushed import decode_page
 from holdfast.client.recovery import State
 from holdfast.client.remotepath import RemotePath, to_native, to_uri
+from holdfast.client.result import MAX_OUTPUT_BYTES, Result
 from holdfast.client.session import Session
 from holdfast.client.target import parse_target
 from holdfast.errors import ConnectionLost, HoldfastError, InvalidRequest, RemoteProtocolError, UsageError
@@ -158,6 +159,7 @@ class Environment:
             sandbox=policy.context(to_native(where.uri)) if policy is not None and policy.confines else None,
             watch=watch,
         )
+        await self._session.until_ended(params.process_id)
         process = Process(self._session, params.process_id, tty=tty, watch=watch)
         self._session.add_route(process)
         try:

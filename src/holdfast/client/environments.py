@@ -63,6 +63,7 @@ class Environments:
         entries = [Entry(LOCAL, argv=_HERE)] if listed.include_local else []
         self._named = {entry.id: _Named(entry) for entry in (*entries, *listed.entries)}
         self._default = listed.default
+        self._replaced: list[_Named] = []
 
     @classmethod
     def load(
@@ -100,6 +101,8 @@ class Environments:
     async def get(self, name: str | None = None) -> Environment:
         """The environment of this name, connected; without a name the default. Do not close it.
 
+        It stays the one it is: another one that is `put` under its name is for those who ask after that.
+
         Raises:
             UsageError: there is none, or its address makes no sense.
             HoldfastError: it cannot be reached; see `connect`.
@@ -127,7 +130,10 @@ class Environments:
         token: str | None = None,
         connect_timeout_s: float = TIMEOUT_S,
     ) -> None:
-        """Add an environment, or replace and close the one of this name, and begin to connect to it.
+        """Add an environment, or replace the one of this name, and begin to connect to it.
+
+        Whoever was given the old one keeps it, with everything that runs there, until `aclose`; if nobody
+        was, it is closed now.
 
         Raises:
             UsageError: no such name or address is possible, or the token would be readable on the way.
@@ -143,12 +149,17 @@ class Environments:
         old = self._named.get(name)
         self._named[name] = _Named(Entry(name, address, token, connect_timeout_s=connect_timeout_s))
         self._named[name].start()
-        if old is not None:
+        self._replaced = [named for named in self._replaced if named.held]
+        if old is None:
+            return
+        if old.held:
+            self._replaced.append(old)
+        else:
             await old.aclose()
 
     async def aclose(self) -> None:
         """End every attempt and every session; what they run is ended."""
-        await asyncio.gather(*(named.aclose() for named in self._named.values()))
+        await asyncio.gather(*(named.aclose() for named in (*self._named.values(), *self._replaced)))
 
     async def __aenter__(self) -> "Environments":
         return self
@@ -193,8 +204,15 @@ class _Named:
         self._attempt: asyncio.Task[Environment] | None = None
         self._error: HoldfastError | None = None
         self._final = False
+        self._given = False
+
+    @property
+    def held(self) -> bool:
+        """Whether somebody was given the session that lives here, or is about to be."""
+        return self._given and self._live() is not None
 
     async def get(self) -> Environment:
+        self._given = True
         live = self._live()
         if live is not None:
             return live

@@ -1,12 +1,13 @@
 """The events of one process in the order they happened, each once. Pure module.
 
 A process numbers its events from 1 without gaps: output, then one exit, perhaps more output, then
-one close. Notifications may come early, late, twice, or not at all when a link dies. Events that
-come early wait in a bounded buffer; a `process/read` answer on the next link fills in what was
-missed. That answer has no exit and no close in it, only that they happened: the close is its last
-number, and the exit is the one number nothing else explains.
+one close. Notifications may come early, late, twice, or not at all. Events that come early wait in a
+bounded buffer; a `process/read` answer fills in what was missed. That answer has no exit and no close
+in it, only that they happened: the close is its last number, and the exit is the one number nothing
+else explains.
 
-There is no timer: a hole is filled by a notification or by a page, or the page proves it is lost.
+There is no timer: a hole is filled by a notification or by a page, or the page proves it is lost. Whoever
+feeds this asks for a page: after a link was lost, and when `missing` stays the same for too long.
 """
 
 from collections.abc import Iterator
@@ -89,6 +90,11 @@ class Ordering:
         self._waiting: dict[int, Event] = {}
         self._waiting_bytes = 0
 
+    @property
+    def missing(self) -> int | None:
+        """The event that others already wait for."""
+        return self.last_published + 1 if self._waiting else None
+
     def push(self, event: Event) -> list[Event]:
         """A notification. Raises: Lost."""
         seq = event.seq
@@ -100,7 +106,7 @@ class Ordering:
         return self._publish([event, *self._drain(seq + 1)])
 
     def catch_up(self, page: Page) -> list[Event]:
-        """The answer to a read after `last_published`, on the next link. Raises: Lost."""
+        """The answer to a read after `last_published`. Raises: Lost."""
         end = page.next_seq - 1
         if self.closed or self._lost:
             return []

@@ -1,7 +1,8 @@
 """A process on the other machine: its events, its input, its end.
 
 Handles stay valid while the session recovers: iterators and waits go on where they were, a write is
-repeated under the same id. Events wait here, within a bound, until somebody reads them; when the bound
+repeated under the same id. An event that a living link does not bring is read from what the server keeps.
+Events wait here, within a bound, until somebody reads them; when the bound
 is reached the link is not read until there is room, so a process whose output nobody reads holds up
 everything else on its session. Read what you start, `wait()` for it, or terminate it.
 """
@@ -12,55 +13,41 @@ import copy
 import itertools
 import secrets
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import msgspec
 
 from holdfast.client.answer import typed
-from holdfast.client.backlog import Backlog, Ends, Reader
+from holdfast.client.backlog import Backlog, Reader
 from holdfast.client.denials import Denials
 from holdfast.client.ordering import Closed, Event, Exited, Lost, Ordering, Output, Page, last_before
 from holdfast.client.pushed import Pushed, decode_page
+from holdfast.client.result import MAX_OUTPUT_BYTES, Collector, Result
 from holdfast.client.session import Session
 from holdfast.errors import (
+    ConnectionLost,
     HoldfastError,
     InvalidRequest,
     OutputLost,
     UsageError,
 )
 from holdfast.wire.processes import (
-    DenialReport,
     EnforcementReport,
     ProcessParams,
     ReadParams,
     ResizeParams,
     SignalParams,
-    Usage,
     WatchReport,
     WriteParams,
 )
 from holdfast.wire.rpc import JsonValue
 
-MAX_OUTPUT_BYTES: Final = 16 * 1024 * 1024  # of each stream in a Result, unless asked otherwise
+OVERTAKING_S: Final = 0.25  # what its successor overtook comes at once: servers send from several tasks
 WRITE_BYTES: Final = 256 * 1024  # of one process/write: a request is never large, however much is written
 
 _CONTROL_D: Final = b"\x04"
 _INTERRUPT: Final = "interrupt"
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """How a process ended, and what it said. With a terminal everything it said is in `stdout`."""
-
-    code: int
-    stdout: bytes
-    stderr: bytes
-    denial: DenialReport | None
-    sandbox_denied: bool | None
-    enforcement: EnforcementReport | None
-    usage: Usage | None
-    dropped_bytes: int
 
 
 class _Started(msgspec.Struct, rename="camel"):
@@ -73,38 +60,6 @@ class _Started(msgspec.Struct, rename="camel"):
 
 class _Written(msgspec.Struct):
     status: str
-
-
-class _Collector:
-    """What `wait` keeps."""
-
-    def __init__(self, max_bytes: int) -> None:
-        stdout = Ends(max_bytes)
-        self._streams = {"stdout": stdout, "pty": stdout, "stderr": Ends(max_bytes)}
-        self._exited: Exited | None = None
-        self.missed_bytes = 0
-
-    def take(self, event: Event) -> None:
-        if isinstance(event, Output):
-            self._streams[event.stream].add(event.data)
-        elif isinstance(event, Exited):
-            self._exited = event
-
-    def result(self, enforcement: EnforcementReport | None) -> Result:
-        if self._exited is None:
-            raise AssertionError("a process closes after its exit")
-        (stdout, missing), (stderr, more) = (self._streams[name].read() for name in ("stdout", "stderr"))
-        end = self._exited
-        return Result(
-            code=end.code,
-            stdout=stdout,
-            stderr=stderr,
-            denial=end.denial,
-            sandbox_denied=end.sandbox_denied,
-            enforcement=enforcement,
-            usage=end.usage,
-            dropped_bytes=missing + more + self.missed_bytes,
-        )
 
 
 class Process:
@@ -123,10 +78,11 @@ class Process:
         self._ordering = Ordering()
         self._backlog = Backlog()
         self._full = False
+        self._filling = False
         self._closed = False
         self._failure: HoldfastError | None = None
         self._withheld: list[Event] | None = None
-        self._collectors: list[_Collector] = []
+        self._collectors: list[Collector] = []
         self._waiters: list[asyncio.Future[None]] = []
         own = secrets.token_hex(4)  # whoever adopts the process later begins to count anew
         self._write_ids = (f"{own}-{number}" for number in itertools.count(1))
@@ -155,7 +111,7 @@ class Process:
             OutputLost: events are missing for good.
             SessionLost: the session ended first.
         """
-        collector = _Collector(max_output_bytes)
+        collector = Collector(max_output_bytes)
         events, collector.missed_bytes = self._backlog.read_all()
         for event in events:
             collector.take(event)
@@ -287,6 +243,7 @@ class Process:
         self.sandbox_type, self.enforcement, self.pid = start.sandbox_type, start.enforcement, start.pid
         self.watch = start.watch or self.watch
         self.recoverable = not self._closed
+        self._see_to_gap()
 
     def adopted(self, page: Page) -> None:
         """The first page of a process that somebody else started; older events may be gone."""
@@ -301,6 +258,7 @@ class Process:
         self.recoverable = True
         if ready:
             self._publish(ready)
+        self._see_to_gap()
 
     def take(self, pushed: Pushed) -> None:
         try:
@@ -311,6 +269,7 @@ class Process:
             return
         if ready:
             self._publish(ready)
+        self._see_to_gap()
 
     def catch_up(self, page: Page) -> None:
         try:
@@ -321,6 +280,33 @@ class Process:
             self.denials.catch_up()
         if ready:
             self._publish(ready)
+
+    def _see_to_gap(self) -> None:
+        if self._ordering.missing is not None and self.recoverable and not self._filling:
+            self._filling = True
+            self._session.spawn(self._fill())
+
+    async def _fill(self) -> None:
+        """Read what did not come although its successors did: once for each event that stays missing."""
+        try:
+            while (missing := self._ordering.missing) is not None:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(OVERTAKING_S):
+                        await self._news()
+                if self._ordering.missing != missing:
+                    continue
+                params = ReadParams(self.process_id, missing - 1, None, 0)
+                self.catch_up(decode_page(await self._session.call("process/read", params)))
+                if self._ordering.missing == missing:
+                    raise OutputLost(f"the server sent what follows event {missing} and does not have that")
+        except ConnectionLost:
+            pass  # whoever resumes the session reads it
+        except HoldfastError as exc:
+            if self._failure is None:
+                self._session.abandon(self.process_id)
+                self.fail(OutputLost(f"the process cannot be continued: {exc}"))
+        finally:
+            self._filling = False
 
     def fail(self, error: HoldfastError) -> None:
         if not self._closed and self._failure is None:

@@ -13,6 +13,7 @@ import copy
 import itertools
 import logging
 import random
+import secrets
 from collections.abc import Callable, Coroutine
 from typing import Final, Protocol
 
@@ -94,8 +95,10 @@ class Session:
         self._failure: SessionLost | None = None
         self._changed = asyncio.Event()
         self._routes: dict[str, Route] = {}
+        self._prefix = "p"  # with more to it where others have started processes before
         self._numbers = itertools.count(1)
         self._orphans: set[str] = set()
+        self._ending: set[str] = set()  # those that the server has been told to end
         self._full: set[str] = set()
         self._cleanups = 0
         self._held = False
@@ -115,6 +118,8 @@ class Session:
             SessionAttached: somebody holds it; try again shortly.
         """
         hello = await self._doorway.enter(self._connection, resume, introduce=True)
+        if resume is not None:
+            self._prefix = f"p{secrets.token_hex(4)}-"
         if hello.environment_info is None:
             raise AssertionError("the handshake asks for it")
         self.info = hello.environment_info
@@ -242,7 +247,7 @@ class Session:
     # --- processes
 
     def new_process_id(self) -> str:
-        return f"p{next(self._numbers)}"
+        return f"{self._prefix}{next(self._numbers)}"
 
     def add_route(self, route: Route) -> None:
         """Before its start is sent: events may overtake the answer."""
@@ -260,13 +265,23 @@ class Session:
         """End a process nobody waits for, now or on the next link."""
         self.remove_route(process_id)
         if self._failure is None:
+            self._orphans.add(process_id)  # at once: its name may be wanted again
             self.spawn(self._terminate(process_id))
 
+    async def until_ended(self, process_id: str) -> None:
+        """Wait until nothing of this name is to be ended any more: what starts then is not taken for it.
+
+        Raises:
+            SessionLost: there is no session any more.
+        """
+        while process_id in self._orphans:
+            await self._until_changed()
+
     async def _terminate(self, process_id: str) -> None:
-        self._orphans.add(process_id)
-        if self.state is not State.CONNECTED:
-            return  # whoever resumes the session sees to it
+        if self.state is not State.CONNECTED or process_id in self._ending:
+            return  # whoever resumes the session sees to it, or somebody does already
         connection = self._connection
+        self._ending.add(process_id)
         try:
             await self.call("process/terminate", ProcessParams(process_id), timeout_s=CLEANUP_S, cleanup=True)
         except ConnectionLost:
@@ -276,7 +291,10 @@ class Session:
             return
         except HoldfastError:
             log.debug("a process could not be ended", extra={"process_id": process_id})
+        finally:
+            self._ending.discard(process_id)
         self._orphans.discard(process_id)
+        self._wake()
 
     def spawn(self, work: Coroutine[None, None, None]) -> None:
         """Work that belongs to the session and ends with it."""
@@ -340,7 +358,7 @@ class Session:
             return
         self._throttle()
         self._wake()
-        for process_id in self._orphans:
+        for process_id in sorted(self._orphans):
             self.spawn(self._terminate(process_id))
 
     async def _attempt(self, generation: int, until: float) -> Action | None:

@@ -86,6 +86,22 @@ def test_any_order_of_arrival_gives_the_same_stream(arrival: tuple[Event, ...]) 
     assert published == STREAM
 
 
+@pytest.mark.parametrize(
+    ("arrived", "missing"),
+    [((), None), ((1,), None), ((3,), 1), ((3, 1), 2), ((3, 1, 2), None), ((1, 4, 2), 3)],
+)
+def test_what_is_missing_is_the_event_that_others_wait_for(
+    arrived: tuple[int, ...], missing: int | None
+) -> None:
+    assert fed(*outputs(*arrived)).missing == missing
+
+
+def test_a_page_fills_what_is_missing() -> None:
+    ordering = fed(output(1), output(3))
+    ordering.catch_up(page(2, next_seq=3))
+    assert (ordering.missing, ordering.last_published) == (None, 3)
+
+
 def test_a_duplicate_is_dropped_whether_its_first_was_published_or_waits() -> None:
     ordering = fed(STREAM[0], STREAM[2])
     assert ordering.push(STREAM[0]) == []
