@@ -1,5 +1,7 @@
 """Install the pinned agent CLIs, the peers of the interop tests, into the ignored folder `.agents-cli/`.
 
+HOLDFAST_AGENTS_CLI names another folder, for sources that cannot be written.
+
 python -m tools.get_agents [NAME ...]     all of them, or these; quick when they are there; prints the paths
 python -m tools.get_agents --pin          write the lock files anew, after a changed version in the table
 
@@ -8,13 +10,16 @@ What is fetched is compared with the digests in tools/agents/*.json. No script o
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Final, NamedTuple
 
-FOLDER: Final = Path(__file__).resolve().parent.parent / ".agents-cli"
+FOLDER: Final = Path(
+    os.environ.get("HOLDFAST_AGENTS_CLI") or Path(__file__).resolve().parent.parent / ".agents-cli"
+).absolute()
 LOCKS: Final = Path(__file__).resolve().parent / "agents"
 INSTALL_LIMIT_S: Final = 600  # a download of some hundred megabytes over a slow line, but not for ever
 STAMP: Final = "installed"
@@ -118,8 +123,18 @@ def main() -> None:
         return
     if unknown := set(names) - set(PINS):
         raise SystemExit(f"not in the table: {', '.join(sorted(unknown))}")
+    failed = []
     for name in names or PINS:
-        print(installed(name) or install(name))
+        try:
+            print(installed(name) or install(name), flush=True)
+        except SystemExit as exc:
+            if names:
+                raise
+            print(exc, file=sys.stderr)
+            failed.append(name)
+    if failed:
+        print(f"tests with {', '.join(failed)} will be SKIPPED", file=sys.stderr)
+        sys.exit(os.environ.get("CI") == "true")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import Final
 
 ROOT = Path(__file__).resolve().parent.parent
 SETS: Final[dict[str, list[str] | None]] = {
-    "run": ["fast", "web"],
+    "run": ["fast", "mcp", "metrics", "web"],
     "test": ["fast", "mcp", "metrics", "otel", "postgres", "web"],
     "bench": ["fast"],
     "hermes": None,  # an environment of its own, without ours

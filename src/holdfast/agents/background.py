@@ -18,6 +18,7 @@ from typing import Final, TypeVar
 from holdfast.agents import book
 from holdfast.agents.control import Client
 from holdfast.errors import OperationFailed, Unreachable
+from holdfast.sandbox import prerequisites
 
 START_S: Final = 20.0  # for an interpreter, on a machine that is busy with agents
 ALREADY: Final = 75  # exit status of a supervisor that finds another one at work
@@ -107,6 +108,8 @@ def _spawn(argv: Sequence[str], log: Path) -> "subprocess.Popen[bytes]":
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     kept = {name: environ[name] for name in _PASSED if name in environ}
     kept |= {name: value for name, value in environ.items() if name.startswith(("LC_", "HOLDFAST_"))}
+    if given := prerequisites.given_by_caller():
+        kept["PYTHONPATH"] = os.pathsep.join(given)
     return kept
 
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -12,8 +13,13 @@ from holdfast.agents.agent import MAX_ARGUMENT, Agent, launch, provider_secrets,
 from holdfast.agents.catalog import CATALOG
 from holdfast.client.policy import Policy
 from holdfast.errors import NotFound, UsageError
-from holdfast.sandbox.policy import Network
+from holdfast.sandbox import prerequisites
+from holdfast.sandbox.planner import settle
+from holdfast.sandbox.policy import Network, Where, bind
 from holdfast.sandbox.presets import workspace_write
+from holdfast.sandbox.resolve import look, trace
+from holdfast.sandbox.seen import Sight
+from holdfast.sandbox.uncovered import Uncovered, uncover
 
 TERM: Final = "xterm-256color"  # what our screen understands
 _SHARED_TMP: Final = "/tmp"  # noqa: S108 - to keep it away
@@ -35,6 +41,7 @@ class Wish(msgspec.Struct, kw_only=True):
     network: bool = True
     writable: list[str] = []
     readable: list[str] = []  # besides; for what lies below something unreadable
+    needed: list[str] = []  # what it must be able to run: as `readable`, but only where something hides it
     unreadable: list[str] = []
     private_tmp: bool = False  # /tmp, which everybody shares, is out of reach; TMPDIR is the worker's own
     unconfined: bool = False
@@ -74,7 +81,7 @@ def prepare(wish: Wish, *, state: str) -> Ready:
     """What to start; `state` is a directory of the worker's own, unless the wish names another.
 
     Raises:
-        UsageError: no such agent, or a wish that cannot be meant.
+        UsageError: no such agent, a wish that cannot be meant, or one that hides what is to be run.
         NotFound: its program is not installed.
     """
     state = wish.state or state
@@ -112,13 +119,17 @@ def prepare(wish: Wish, *, state: str) -> Ready:
         environment["TERM"] = TERM
     environment["TMPDIR"] = os.path.join(state, "tmp")
     files = state_files(agent, base=wish.base, model=wish.model or "", mcp=server)
-    argv = (_binary(agent, wish), *made.arguments)
+    program = _binary(agent, wish)
+    policy = _policy(wish, state)
+    if not wish.unconfined:
+        program, policy = _with_programs(wish, program, policy)
+    argv = (program, *made.arguments)
     return Ready(
         argv=argv,
         shown=tuple(_PROMPT if word == wish.prompt else word for word in argv),
         inherited=wish.env,
         environment=environment,
-        policy=_policy(wish, state),
+        policy=policy,
         tty=tty,
         state=state,
         base=wish.base,
@@ -160,6 +171,37 @@ def _binary(agent: Agent, wish: Wish) -> str:
         remedy = f"{agent.package.registry} install {agent.package.name}" if agent.package else None
         raise NotFound(f"{agent.binary} is not installed, or not on PATH", remedy=remedy)
     return found
+
+
+def _with_programs(wish: Wish, program: str, policy: Policy) -> tuple[str, Policy]:
+    """The program by a name that it has in the sandbox, and the policy with what it needs in sight.
+
+    Our own interpreter is among that: it tries the sandbox first. Where it stays hidden, that says so itself.
+    """
+    search = wish.env.get("PATH", os.defpath)
+    if uncovering(policy, {program: trace(program)}, cwd=wish.cwd).refused:
+        program = os.path.realpath(program)  # by a link that nobody sees there
+    needed = {*prerequisites.of_program(program, search), *wish.needed}
+    if wish.mcp:
+        needed |= {*prerequisites.of_program(shutil.which(wish.mcp[0], path=search) or wish.mcp[0], search)}
+    found = uncovering(policy, {path: trace(path) for path in sorted(needed)}, cwd=wish.cwd)
+    if found.refused:
+        raise UsageError(
+            f"{wish.agent} cannot be run in its sandbox: {'; '.join(one.words() for one in found.refused)}",
+            remedy=f"install it outside of {found.refused[0].hidden}",
+        )
+    ours = {path: trace(path) for path in prerequisites.of_ourselves()}
+    for path in (*found.grants, *uncovering(policy, ours, cwd=wish.cwd).grants):
+        policy = policy.allow_read(path)
+    return program, policy
+
+
+def uncovering(policy: Policy, needed: Mapping[str, Sight], *, cwd: str) -> Uncovered:
+    """What the policy hides of what is needed, on the disk as it is."""
+    bound = bind(policy.wish, Where(cwd, (cwd,)))
+    real = settle(bound, look(bound))
+    table = {rule.path: real.access_at(rule.path) for rule in real.rules}
+    return uncover(needed, table, around=os.path.realpath(cwd))
 
 
 def _policy(wish: Wish, state: str) -> Policy:

@@ -19,6 +19,7 @@ from holdfast.agents.holdups import DENIALS
 from holdfast.client.environment import Environment
 from holdfast.client.policy import Policy
 from holdfast.errors import HoldfastError
+from holdfast.sandbox import prerequisites
 from holdfast.sandbox.policy import Access, Bound, Network, Where, bind
 
 LIMIT_S: Final = 10.0  # for all of it; a name server that does not answer takes the most
@@ -117,6 +118,9 @@ async def preflight(
     provider = _provider(base)
     if not kept and provider is None:
         return []
+    bound = bind(policy.wish, Where(cwd, (cwd,), variables.get("TMPDIR")))
+    if (hidden := _hidden(bound)) is not None:
+        return [hidden]
     asked = {"paths": [path for path, _ in kept], "provider": provider, "connect_s": _CONNECT_S}
     try:
         result = await environment.run(
@@ -129,7 +133,6 @@ async def preflight(
         answer = json.loads(result.stdout)
     except (HoldfastError, TimeoutError, ValueError) as exc:
         return [Trouble("nothing could be tried in the sandbox", str(exc) or "no answer", "nobody knows", "")]
-    bound = bind(policy.wish, Where(cwd, (cwd,), variables.get("TMPDIR")))
     found = [
         _of_path(agent, path, one, told, state, bound)
         for (path, one), told in zip(kept, answer["paths"], strict=True)
@@ -138,6 +141,16 @@ async def preflight(
     if provider is not None and (told := answer["provider"]) is not None:
         found.append(_of_provider(provider, told, bound))
     return found
+
+
+def _hidden(bound: Bound) -> Trouble | None:
+    """What of our own interpreter cannot be read there: it could not say so itself."""
+    for path in map(os.path.realpath, prerequisites.of_ourselves()):
+        decision = bound.explain(path, Access.READ)
+        if not decision.allowed:
+            what = f"nothing could be tried in the sandbox, since {path} cannot be read there"
+            return Trouble(what, decision.why, "nobody knows what it will meet", decision.grant or "")
+    return None
 
 
 def _distinct(kept: list[tuple[str, StatePath]]) -> list[tuple[str, StatePath]]:

@@ -1,6 +1,7 @@
 """What all runs of one dispatcher share: where things are, who is asked, and what a worker may touch."""
 
 import os
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from holdfast.dispatch.standing import Standing
 from holdfast.handoff import outbox
 from holdfast.handoff.envelope import Grant, mint
 from holdfast.handoff.sender import VARIABLE
+from holdfast.sandbox import prerequisites
 
 SOCKET: Final = "board.sock"
 _BESIDE: Final = ("", "-wal", "-shm", "-journal")  # of a SQLite file
@@ -84,6 +86,7 @@ class House:
             relocate=launcher.relocate,
             writable=writable,
             readable=[str(self.home / SOCKET)],
+            needed=self._programs(launcher, own.get("PATH", os.defpath)),
             unreadable=[str(self.home), *self._files(), *credentials(user, granted=writable)],
             private_tmp=True,
             wall_limit_s=task.max_runtime_s or launcher.max_runtime_s,
@@ -113,6 +116,12 @@ class House:
             wall_limit_s=limit_s,
             idle_limit_s=None,
         )
+
+    def _programs(self, launcher: Launcher, search: str) -> list[str]:
+        """What a worker runs by name: us, for its report, and the program of a launcher that is a command."""
+        program = shutil.which(launcher.command[0], path=search) if launcher.command else None
+        more = () if program is None else prerequisites.of_program(program, search)
+        return [*prerequisites.of_ourselves(), *more]
 
     def _files(self) -> list[str]:
         """The board's own, wherever they are."""

@@ -19,8 +19,9 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError
+from holdfast.sandbox import prerequisites
 from holdfast.sandbox.orders import receive_with_fds
-from holdfast.sandbox.paths import absolute
+from holdfast.sandbox.paths import absolute, within
 from holdfast.sandbox.plan import Plan
 from holdfast.sandbox.planner import plan_for
 from holdfast.sandbox.policy import PLATFORM_ROOTS, Access, At, Bound, BoundRule, Rule
@@ -307,9 +308,16 @@ async def _receive(sock: socket.socket, size: int) -> bytes:
 
 def with_worker_readable(bound: Bound) -> Bound:
     """The policy for the worker itself: it must be able to read its own program."""
-    if bound.access_at("/") is not Access.DENY:
-        return bound
-    places = (*PLATFORM_ROOTS, sys.prefix, sys.base_prefix, *_IMPORTS)
+    places: tuple[str, ...]
+    if bound.access_at("/") is Access.DENY:
+        places = (*PLATFORM_ROOTS, sys.prefix, sys.base_prefix, *_IMPORTS)
+    else:  # below what is denied, and never that itself
+        denied = ((path, bound.decide(path)) for path in prerequisites.of_ourselves())
+        places = tuple(
+            path
+            for path, rule in denied
+            if rule is not None and rule.access is Access.DENY and not within(rule.path, path)
+        )
     own = tuple(BoundRule(path, Access.READ, Rule(At(path), Access.READ)) for path in dict.fromkeys(places))
     return replace(bound, rules=(*bound.rules, *own))
 
