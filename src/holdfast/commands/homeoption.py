@@ -15,5 +15,6 @@ home_option = click.option(
     "--home",
     type=click.Path(path_type=Path),
     callback=_given,
+    is_eager=True,  # the default of --store is in it
     help="Where workers and workspaces are kept [default: $HOLDFAST_HOME, or below $XDG_STATE_HOME].",
 )
