@@ -24,6 +24,8 @@ from holdfast.board.transitions import Status
 from tests.support.patience import patient
 
 WAIT_S: Final = patient(60)
+WHATEVER: Final = ("--max-load", "0", "--min-free-memory", "0")  # neighbours need
+HASTE_S: Final = patient(20)  # much less than `up` leaves to a teardown
 SLEEPS: Final = "echo up\nexec sleep 1000"
 
 pytestmark = pytest.mark.timeout(120)
@@ -71,7 +73,7 @@ def ran(argv: list[str], env: dict[str, str]) -> str:
 @contextlib.contextmanager
 def started(home: Path, *words: str) -> Iterator["subprocess.Popen[str]"]:
     """In the foreground of a process group of its own, as a shell starts it."""
-    argv = command(*words, "--json")
+    argv = command(*words, "--json", *WHATEVER)
     with subprocess.Popen(
         argv, env=environment(home), stdout=subprocess.PIPE, text=True, process_group=0
     ) as process:
@@ -114,11 +116,11 @@ def of_ours(home: Path) -> list[str]:
     return found
 
 
-async def working(home: Path, count: int = 1) -> list[Process]:
+async def working(home: Path, count: int = 1, assignee: str = "script") -> list[Process]:
     """Put tasks on the board that never end; all processes of the home once their workers have begun."""
     with open_store(str(home / "board.db"), create=False) as store:
         for number in range(count):
-            new = NewTask(title=f"never ends {number}", assignee="script", body=SLEEPS, max_attempts=1)
+            new = NewTask(title=f"never ends {number}", assignee=assignee, body=SLEEPS, max_attempts=1)
             store.create("main", new)
     async with asyncio.timeout(WAIT_S):
         while len(list((home / "workers").glob("*/output.log"))) < count:
@@ -164,19 +166,20 @@ async def test_a_task_that_was_cut_short_is_taken_on_again_by_the_next(home: Pat
 
 
 async def test_a_second_ctrl_c_hastens(home: Path) -> None:
+    teardown = 'teardown = "touch torn; sleep 1000"'
+    (home / "launchers.toml").write_text(
+        f'[slow]\ncommand = ["sh", "-c", "{{prompt}}"]\nprompt = "{{body}}"\n{teardown}\n', "utf-8"
+    )
     with started(home, "up", "--no-web") as process:
         await until(process, "ready")
-        with open_store(str(home / "board.db"), create=False) as store:
-            stubborn = "trap '' TERM INT HUP\necho up\nwhile :; do sleep 1; done"
-            store.create("main", NewTask(title="stubborn", assignee="script", body=stubborn))
+        there = await working(home, assignee="slow")
+        os.killpg(process.pid, signal.SIGINT)
         async with asyncio.timeout(WAIT_S):
-            while not [path for path in (home / "workers").glob("*/output.log") if path.stat().st_size]:
+            while not list((home / "board").glob("*/torn")):
                 await asyncio.sleep(0.02)
-        there = ending.processes_of(home)
+        there += ending.processes_of(home)
         os.killpg(process.pid, signal.SIGINT)
-        await until(process, "leaving")
-        os.killpg(process.pid, signal.SIGINT)
-        assert await ended(process) == 0
+        assert await asyncio.to_thread(process.wait, HASTE_S) == 0
     assert [one for one in there if processes.lives(one)] == []
     assert of_ours(home) == []
 

@@ -47,7 +47,8 @@ async def home() -> AsyncIterator[Path]:
 
 @contextlib.contextmanager
 def running(home: Path, *words: str, **more: str) -> Iterator["subprocess.Popen[str]"]:
-    argv = [sys.executable, "-m", "holdfast", "up", "--json", *words]
+    neighbours = ("--max-load", "0", "--min-free-memory", "0")  # have no say here
+    argv = [sys.executable, "-m", "holdfast", "up", "--json", *neighbours, *words]
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "HOLDFAST_HOME": str(home)} | more
     with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -70,7 +70,12 @@ async def supervisor(home: Path) -> Client:
         return _spawn(argv, home / "supervisor.log")
 
     client = await _reached(lambda: Client.connect(path), "worker", spawn, home / "supervisor.log")
-    if await _is_to_be_replaced(home, client):
+    try:
+        replaced = await _is_to_be_replaced(home, client)
+    except BaseException:  # cancelled, above all
+        await client.aclose()
+        raise
+    if replaced:
         await client.aclose()
         await _sent_away(daemons.of_role(home, daemons.SUPERVISOR))
         client = await _reached(lambda: Client.connect(path), "worker", spawn, home / "supervisor.log")

@@ -74,7 +74,6 @@ def dispatch(
             raise UsageError("say which board", remedy="--board NAME")
         if once + drain + dry_run > 1:
             raise UsageError("--once, --drain and --dry-run exclude each other")
-        home = home.absolute()
         held = hostload.holding(chosen(min_free, max_load))
         if dry_run:
             _foresee(home, address, boards, host, held(0, 0), as_json=as_json)

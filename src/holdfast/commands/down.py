@@ -28,7 +28,7 @@ def down(with_workers: bool, home: Path, as_json: bool) -> None:
     Exit codes: 0 nothing runs any more; 1 something could not be ended; 2 usage; 4 workers run.
     """
     try:
-        say(asyncio.run(_down(home.absolute(), with_workers=with_workers)), as_json=as_json)
+        say(asyncio.run(_down(home, with_workers=with_workers)), as_json=as_json)
     except HoldfastError as exc:
         refuse(exc, as_json=as_json)
 

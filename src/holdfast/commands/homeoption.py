@@ -8,7 +8,7 @@ import click
 def _given(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path:
     from holdfast.home import default_home
 
-    return value or default_home()
+    return (value or default_home()).absolute()  # daemons work elsewhere
 
 
 home_option = click.option(

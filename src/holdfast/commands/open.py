@@ -30,7 +30,7 @@ def open(printed: bool, home: Path, as_json: bool) -> None:
     Exit codes: 0 opened or printed; 1 refused; 2 usage; 3 no dashboard runs.
     """
     try:
-        say(_open(home.absolute(), printed=printed), as_json=as_json)
+        say(_open(home, printed=printed), as_json=as_json)
     except HoldfastError as exc:
         refuse(exc, as_json=as_json)
 

@@ -33,7 +33,6 @@ def status(home: Path, as_json: bool) -> None:
     from holdfast.agents import daemons
     from holdfast.dispatch import statusfile
 
-    home = home.absolute()
     found, workers = daemons.find(home), daemons.workers_alive(home)
     alive, told = statusfile.read(home)
     told = told if alive else None

@@ -72,7 +72,6 @@ def up(
     runs in the background until `holdfast down`. A second `up` of a home changes nothing and says where the
     first one is. Exit codes are those of `holdfast dispatch`.
     """
-    home = home.absolute()
     try:
         if install_service:
             from holdfast.commands.up_service import install

@@ -94,7 +94,7 @@ class _Running:
         self._leaving, self._hasten = asyncio.Event(), asyncio.Event()
         self._serving, self._shown = asyncio.Event(), asyncio.Event()
         self._runs: dict[str, str] = {}  # those that are attended to, and their workers
-        self._mine: set[str] = set()  # the workers of all runs
+        self._mine: set[str] = set()  # the workers of all runs; those of setups, checks and so on begin alike
         self._ended = 0
         self._starter = os.environ.pop(NOTIFY, "")  # nobody below this process is to tell them anything
 
@@ -238,13 +238,16 @@ class _Running:
         for job in (*jobs[1:], *aside):
             job.cancel()
         await asyncio.gather(*jobs, *aside, hurry, return_exceptions=True)
-        cut = set(self._runs.values()) & set(daemons.workers_alive(self._wanted.home))
-        if cut:
-            await ending.stop_workers(self._wanted.home, sorted(cut), grace_s=0.0)
-        await self._end_background(self._ended + len(cut))
+        alive = daemons.workers_alive(self._wanted.home)
+        if cut := [id for id in alive if self._is_mine(id)]:
+            await ending.stop_workers(self._wanted.home, cut, grace_s=0.0)
+        await self._end_background(self._ended + len(self._runs))
+
+    def _is_mine(self, worker: str) -> bool:
+        return any(worker == mine or worker.startswith(f"{mine}-") for mine in self._mine)
 
     async def _end_background(self, ended: int) -> None:
-        others = [id for id in daemons.workers_alive(self._wanted.home) if id not in self._mine]
+        others = [id for id in daemons.workers_alive(self._wanted.home) if not self._is_mine(id)]
         if others:
             words = f"left running, because {len(others)} other workers do: {', '.join(others)}"
             text = [words, "  to end them: holdfast down --workers"]

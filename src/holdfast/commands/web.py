@@ -52,9 +52,7 @@ def web(
         click.echo(f"holdfast: {words}", err=True)
 
     try:
-        asyncio.run(
-            _serve(dashboard(address, home.absolute(), announce, note, boards=boards, host=host, port=port))
-        )
+        asyncio.run(_serve(dashboard(address, home, announce, note, boards=boards, host=host, port=port)))
     except HoldfastError as exc:
         refuse(exc, as_json=as_json)
     except (asyncio.CancelledError, KeyboardInterrupt):
