@@ -4,6 +4,7 @@ import asyncio
 import base64
 import contextlib
 import os
+import shutil
 import threading
 import uuid
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from holdfast.sandbox import landlock
+from holdfast.sandbox.select import Backend, Choice
 from holdfast.server import launch
 from tests.support.patience import patient
 from tests.support.peer import Peer, Refused, descendants_named, ready, serving
@@ -254,6 +257,58 @@ async def test_a_link_does_not_lead_out(place: Path) -> None:
         with pytest.raises(Refused):
             await file_call(peer, place, "fs/readFile", place / "ws" / "link" / "secret", *entries)
         assert not (place / "outside" / "f").exists()
+
+
+@pytest.mark.parametrize("more", [{}, {"followSymlinks": False}])
+async def test_a_confined_write_through_a_hard_link_keeps_the_link(
+    place: Path, more: dict[str, object]
+) -> None:
+    one, other = place / "ws" / "one", place / "ws" / "other"
+    one.write_text("old and longer", "utf-8")
+    other.hardlink_to(one)
+    before = one.stat()
+    data = {"dataBase64": base64.b64encode(b"new").decode()}
+    async with serving() as (url, _), ready(url) as peer:
+        assert await file_call(peer, place, "fs/writeFile", one, **data, **more) == {}
+    assert other.read_bytes() == b"new"
+    assert (one.stat().st_ino, other.stat().st_nlink) == (before.st_ino, 2)
+
+
+@pytest.mark.parametrize(
+    "backend",
+    [
+        Backend.NAMESPACES,
+        pytest.param(
+            Backend.BWRAP,
+            marks=pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed"),
+        ),
+        pytest.param(
+            Backend.LANDLOCK,
+            marks=pytest.mark.skipif(landlock.abi() < 1, reason="this kernel has no Landlock"),
+        ),
+    ],
+)
+async def test_a_hard_link_made_inside_opens_nothing_that_is_denied_or_read_only(
+    place: Path, backend: Backend
+) -> None:
+    """On one file system, so that nothing but the policy is in the way."""
+    key, guarded = place / "hidden" / "key", place / "outside" / "secret"
+    key.parent.mkdir()
+    key.write_text("key", "utf-8")
+    entries: list[dict[str, Any]] = [ROOT_READ, at(key, "deny")]
+    if backend is Backend.LANDLOCK:  # which denies by not listing
+        seen = ("/usr", "/bin", "/lib", "/lib64", guarded.parent)
+        entries = [at(Path(path), "read") for path in seen if Path(path).exists()]
+    script = "ln {0} linked; cat linked; echo changed >> linked; ls; true"
+    async with serving(choice=Choice(backend, degraded=True)) as (url, _), ready(url) as peer:
+        for name, path, held in (("denied", key, b"key"), ("read-only", guarded, b"secret")):
+            _, said = await run(
+                peer, place, f"({script.format(path)}) 2>/dev/null; true", *entries, WORKSPACE
+            )
+            assert held not in said.encode() or name == "read-only", f"{name}: {said}"
+            assert path.read_bytes() == held, name
+            assert path.stat().st_nlink == 1, name
+            (place / "ws" / "linked").unlink(missing_ok=True)
 
 
 async def test_restricted_reading_shows_only_what_is_listed(place: Path) -> None:

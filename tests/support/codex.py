@@ -70,13 +70,13 @@ class CodexClient:
         ]
         (self._home / ".codex" / "config.toml").write_text("\n".join(lines), "utf-8")
 
-    async def execute(self, exec_server_url: str) -> None:
-        """`codex exec` with full access, from the prompt to its end.
+    async def execute(self, exec_server_url: str, *, sandbox: str = "danger-full-access") -> None:
+        """`codex exec`, with full access unless told otherwise, from the prompt to its end.
 
         Raises:
             AssertionError: it did not end in time, or not with status 0.
         """
-        await self._to_end("-s", "danger-full-access", exec_server_url=exec_server_url)
+        await self._to_end("-s", sandbox, exec_server_url=exec_server_url)
 
     async def execute_confined(self, *options: str) -> list[dict[str, Any]]:
         """`codex exec` in its own `workspace-write` sandbox, to its end; what it says held in its turns.
@@ -150,6 +150,8 @@ class AppServer:
         self._asked: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._news = asyncio.Event()
         self.notifications: list[str] = []
+        self.decisions: list[str] = []  # what the next questions are answered with; then each is declined
+        self.questions: list[dict[str, Any]] = []
 
     async def tell(self, method: str) -> None:
         await self._send({"method": method})
@@ -186,7 +188,11 @@ class AppServer:
     async def read(self) -> None:
         while line := await self._stdout.readline():
             message = json.loads(line)
-            if "method" in message:
+            if "method" in message and "id" in message:
+                self.questions.append(message)
+                decision = self.decisions.pop(0) if self.decisions else "decline"
+                await self._send({"id": message["id"], "result": {"decision": decision}})
+            elif "method" in message:
                 self.notifications.append(message["method"])
                 self._news.set()
             else:

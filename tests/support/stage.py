@@ -52,11 +52,17 @@ class Stage:
         assert recorder.connections == connections, f"{recorder.connections} connections"
 
     async def play(
-        self, script: Script, *, features: Iterable[str] = (), config: str = "", fault: Fault | None = None
+        self,
+        script: Script,
+        *,
+        features: Iterable[str] = (),
+        config: str = "",
+        fault: Fault | None = None,
+        sandbox: str = "danger-full-access",
     ) -> tuple[Provider, Recorder]:
         """One `codex exec` to its end."""
         async with self.connected(script, features=features, config=config, fault=fault) as played:
-            await self.client.execute(played[1].url)
+            await self.client.execute(played[1].url, sandbox=sandbox)
         return played
 
     @asynccontextmanager
