@@ -1,6 +1,7 @@
 """Rules for every test: one patience, an event loop, and no silent gaps where nobody looks."""
 
 import os
+from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
 from typing import Final
@@ -54,6 +55,24 @@ def pytest_collection_modifyitems(
     for item in items:
         if (mark := item.get_closest_marker("timeout")) is not None:
             item.add_marker(pytest.mark.timeout(patience.patient(mark.args[0])), append=False)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What could not be tried here, once for each reason, after everything else."""
+    reasons = Counter(reason_of(report) for report in terminalreporter.stats.get("skipped", []))
+    if reasons:
+        terminalreporter.section("missing here, so not tried")
+        for reason, count in reasons.most_common():
+            terminalreporter.line(f"{count:5} tests: {reason}")
+
+
+def reason_of(report: pytest.TestReport) -> str:
+    """Why it was skipped; pytest keeps that behind file and line."""
+    match report.longrepr:
+        case (_, _, str(reason)):
+            return reason.removeprefix("Skipped: ")
+        case other:
+            return str(other)
 
 
 @pytest.hookimpl(wrapper=True)
