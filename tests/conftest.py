@@ -11,6 +11,7 @@ from hypothesis import settings
 
 from tests.support import patience
 from tests.support.deep_record import DeepRecord
+from tests.support.starts import Starts
 from tests.support.tiers import DEEP, asyncio_first
 
 __all__ = ["asyncio_first"]
@@ -34,6 +35,8 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[patience.VARIABLE] = f"{patience.measure():.2f}"
     if (file := config.getoption("--record-deep")) is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(DeepRecord(file))
+    if config.option.xmlpath:
+        config.pluginmanager.register(Starts())
     config.option.timeout = float(config.getini("timeout")) * float(os.environ[patience.VARIABLE])
 
 
