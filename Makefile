@@ -10,7 +10,7 @@ help:                             ## this list
 run: $(VENV)/run                  ## install and start everything, with three tasks as an example
 	@exec $(RUN)/holdfast up --demo
 
-test: $(VENV)/test tools-for-tests  ## install what the tests need and run all of them
+test: $(VENV)/test tools-for-tests  ## install what the tests need and try every promise once
 	$(RUN)/pytest -n auto --dist worksteal
 
 check: lint types unit            ## before every commit: under a minute
