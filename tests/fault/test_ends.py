@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.patience import patient
 from tests.support.peer import Peer, descendants_named, ready, seen_running, serving
 from tests.support.servers import holdfast_server
 
-GONE_S = 10.0
+GONE_S = patient(10.0)
 
 
 def _mark() -> str:

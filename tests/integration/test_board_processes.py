@@ -13,6 +13,7 @@ from holdfast.board.store import open_store
 from holdfast.board.transitions import Move, Status
 from tests.support import postgres
 from tests.support.boards import Crowd
+from tests.support.patience import patient
 from tests.support.tiers import sizes
 
 CLAIMERS = 16
@@ -80,7 +81,7 @@ def test_caps_and_pauses_hold_among_sixteen_claimers(address: str, bounded: int)
                 store.pause("b", True)
                 store.pause("b", False)
                 done = store.stats("b").tasks["done"]
-                until = time.monotonic() + 60
+                until = time.monotonic() + patient(60)
                 while store.stats("b").tasks["done"] in (done, done + 1) and done < bounded - 2:
                     assert time.monotonic() < until
                     store.changed(0.05)
@@ -148,11 +149,11 @@ def test_a_link_waits_for_the_parent_that_somebody_is_finishing(postgres_server:
         def finish(tx: Transaction) -> "Future[Task]":
             tasks.move(tx, parent, Move.COMPLETE, who="me")
             linking = beside.submit(link)
-            until = time.monotonic() + 20
+            until = time.monotonic() + patient(20)
             while not linking.done() and not tx.select(WAITING, {}):
                 assert time.monotonic() < until
                 time.sleep(0.01)
             return linking
 
-        assert store.database.write(finish).result(20).status is Status.READY
+        assert store.database.write(finish).result(patient(20)).status is Status.READY
         assert store.faults() == []

@@ -9,10 +9,11 @@ import pytest
 
 from holdfast.board.transitions import Status
 from tests.support.dispatch import Yard, yard_fixture
+from tests.support.patience import patient
 
 __all__ = ["yard_fixture"]
 
-WAIT_S = 60
+WAIT_S = patient(60)
 
 
 @pytest.fixture

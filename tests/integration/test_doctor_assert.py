@@ -267,7 +267,7 @@ def test_a_program_that_never_ends_is_ended_with_its_children(tmp_path: Path) ->
 
 def _until_gone(pid: int) -> None:
     """Whoever is killed has a name until somebody has taken note."""
-    until = time.monotonic() + 10
+    until = time.monotonic() + patient(10)
     while _runs(pid):
         assert time.monotonic() < until
         time.sleep(0.02)

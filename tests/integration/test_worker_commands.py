@@ -23,13 +23,14 @@ from holdfast.errors import InvalidRequest, NotFound
 from tests.support.arena import end_exec_server, end_listener
 from tests.support.pane import shows, tmux_server
 from tests.support.pane import tmux as tell
+from tests.support.patience import patient
 from tests.support.tiers import asyncio_first
 
 __all__ = ["asyncio_first"]
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is Linux's")
 
-WAIT_S = 30.0
+WAIT_S = patient(30.0)
 
 
 @dataclass(frozen=True)

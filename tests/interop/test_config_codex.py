@@ -14,10 +14,11 @@ from typing import Any, Final
 import pytest
 
 from tests.support.codex import CodexClient, requires_codex
+from tests.support.patience import patient
 from tests.support.servers import isolated_environment
 from tests.support.tiers import DEEP
 
-TIMEOUT_S = 120
+TIMEOUT_S = patient(120)
 PROVIDER = "http://127.0.0.1:9/v1"  # a thread is started, no turn taken: nobody has to listen
 FULL = 'sandbox_mode = "danger-full-access"\n'
 
