@@ -5,13 +5,14 @@ from collections.abc import Generator
 
 import pytest
 
-from tests.support import patience
+from tests.support import patience, root_only
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Measure once, before any worker starts; pytest's own bound on a test waits as long as the test may."""
     if patience.VARIABLE not in os.environ:
         os.environ[patience.VARIABLE] = f"{patience.measure():.2f}"
+    config.pluginmanager.register(root_only)  # who runs the tests, and what only root can try
     config.option.timeout = float(config.getini("timeout")) * float(os.environ[patience.VARIABLE])
 
 
