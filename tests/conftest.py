@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 from hypothesis import settings
 
-from tests.support import patience
+from tests.support import patience, root_only
 from tests.support.deep_record import DeepRecord
 from tests.support.starts import Starts
 from tests.support.tiers import DEEP, asyncio_first
@@ -37,6 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(DeepRecord(file))
     if config.option.xmlpath:
         config.pluginmanager.register(Starts())
+    config.pluginmanager.register(root_only)  # who runs the tests, and what only root can try
     config.option.timeout = float(config.getini("timeout")) * float(os.environ[patience.VARIABLE])
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -30,7 +31,10 @@ ONCE = {"initialize": 1, "session/new": 1, "session/prompt": 1, "answer": 1, "er
 
 @pytest.fixture
 def agent(place: Place) -> Place:
-    _program(place.bin / "qwen", f"#!/bin/sh\nexec {sys.executable} {acp_agent.__file__}\n")
+    _program(
+        place.bin / "qwen",
+        f"#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(acp_agent.__file__)}\n",
+    )
     return place
 
 
