@@ -252,7 +252,7 @@ class Copy:
 
     def uses_itself(self) -> bool:
         """Whether the package that its tests import is the copy."""
-        ask = [self._python, "-c", "import holdfast; print(holdfast.__file__)"]
+        ask = [str(self._python), "-c", "import holdfast; print(holdfast.__file__)"]
         said = subprocess.run(ask, cwd="/", check=True, stdout=subprocess.PIPE, text=True).stdout
         return Path(said.strip()).is_relative_to(self.folder)
 

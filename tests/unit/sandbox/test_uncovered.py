@@ -74,3 +74,15 @@ def test_a_directory_of_programs_that_is_hidden_itself_stays_so() -> None:
 
 def test_without_any_rule_everything_is_hidden() -> None:
     assert found("/opt/py", table={}) == Uncovered(("/opt/py",), ())
+
+
+def test_nothing_below_a_secret_is_shown_for_the_sake_of_a_program() -> None:
+    """A link, or a line in a file that the program is found by, may have been written by a worker."""
+    table = {**TABLE, "/home/me/.gnupg": Access.DENY}
+    needed = {
+        "p": folder("/home/me/.gnupg/private-keys-v1.d"),
+        "l": folder("/opt/tool", ("/home/me/.gnupg/bin/tool", "/opt/tool")),
+    }
+    found = uncover(needed, table, around=AROUND, never={"/home/me/.gnupg"})
+    assert found.grants == ()
+    assert {one.hidden for one in found.refused} == {"/home/me/.gnupg"}
