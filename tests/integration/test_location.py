@@ -175,7 +175,7 @@ async def test_a_program_of_a_worker_may_lie_below_what_is_hidden_from_it(
 
 
 async def test_nothing_among_credentials_is_shown_whatever_a_program_names(yard: Yard) -> None:
-    """What a program needs is read from files that an earlier worker may have written; here: its first line."""
+    """What a program needs is read from files that an earlier worker may have written: its first line."""
     secret = yard.user / ".ssh" / "bin"
     secret.mkdir(parents=True)
     (secret / "python3").write_text("#!/bin/sh\n", "utf-8")
