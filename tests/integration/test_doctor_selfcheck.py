@@ -9,14 +9,17 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from holdfast.doctor import checkup
 from holdfast.doctor.selfcheck import PARALLEL
+from holdfast.errors import UsageError
 from tests.support import identity
 from tests.support.faults import Fault
 from tests.support.patience import patient
@@ -248,7 +251,7 @@ def test_bad_input_is_one_line_and_exit_code_2(home: Path, args: tuple[str, ...]
 
 
 @root_only("to become another user")
-def test_a_user_who_cannot_read_our_code_is_told_so(
+def test_a_user_who_cannot_read_our_code_is_told_so_before_anything_is_tried(
     home: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     hidden = tmp_path_factory.mktemp("hidden")
@@ -256,5 +259,36 @@ def test_a_user_who_cannot_read_our_code_is_told_so(
     shutil.copytree(package, hidden / "holdfast")
     hidden.chmod(stat.S_IRWXU)
     done = selfcheck(home, "--user", "nobody", "--only", "create-outside", PYTHONPATH=str(hidden))
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert "install Holdfast where every user can read it" in done.stdout
+    assert (done.returncode, done.stdout) == (2, "")
+    closed = next(path for path in reversed((hidden / "x").parents) if not path.stat().st_mode & stat.S_IXOTH)
+    assert f"--user nobody: {closed} may not be searched by this user" in done.stderr
+    assert f"{hidden}/holdfast/sandbox/launcher.py leads there" in done.stderr
+    assert "install Holdfast where every user can read it" in done.stderr
+
+
+@pytest.mark.parametrize("older", [True, False])
+def test_a_user_who_cannot_reach_our_interpreter_gets_another_or_is_told(
+    monkeypatch: pytest.MonkeyPatch, older: bool
+) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="hf-", dir="/var/tmp"))
+    try:
+        folder.chmod(stat.S_IRWXU)
+        (folder / "venv").symlink_to(folder / "base")
+        shutil.copyfile("/bin/true", folder / "base")
+        (folder / "base").chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(folder / "venv"))
+        monkeypatch.setattr(checkup, "_obstacle", _only_the_interpreter(checkup._obstacle))
+        monkeypatch.setattr(checkup, "_is_recent", lambda _python: not older)
+        entry = pwd.getpwnam("nobody")
+        if older:
+            with pytest.raises(UsageError, match=f"{folder} may not be searched by this user"):
+                checkup._refuse_out_of_reach(entry)
+        else:
+            checkup._refuse_out_of_reach(entry)
+    finally:
+        shutil.rmtree(folder)
+
+
+def _only_the_interpreter(obstacle: Callable[[str, int], str | None]) -> Callable[[str, int], str | None]:
+    """Wherever these tests lie, our code is in reach."""
+    return lambda path, access: obstacle(path, access) if path == sys.executable else None

@@ -66,6 +66,11 @@ def test_a_link_that_no_narrow_grant_shows_is_refused_by_its_name() -> None:
     assert found.refused[0].words() == "/tmp/tool cannot be read: inside /tmp, which is denied"
 
 
+def test_a_link_beside_more_than_programs_is_refused() -> None:
+    tool = folder("/opt/tool", ("/tmp/x/tool", "/opt/tool"))
+    assert uncover({"t": tool}, TABLE, around=AROUND) == Uncovered((), (Refused("/tmp/x/tool", "/tmp"),))
+
+
 def test_a_directory_of_programs_that_is_hidden_itself_stays_so() -> None:
     tool = folder("/opt/tool", ("/srv/bin/tool", "/opt/tool"))
     table = {"/": Access.READ, "/srv/bin": Access.DENY}
