@@ -35,6 +35,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="seccomp is Linux's"),
 ]
 
+OUR_WAY = Way.AS_ROOT if identity.AS_ROOT else Way.USER_NAMESPACE
 PYTHON = "/usr/bin/python3"
 # Prints for each attempt how the kernel really answered: the errno by name, or "done".
 ATTEMPTS = """
@@ -423,7 +424,7 @@ async def test_what_was_writable_looks_so_until_the_last_call_is_judged(top: Pat
                     tty=False,
                     state=None,
                     on_exit=ended.set_result,
-                    confinement=Confinement(plan.encode(view), Way.AS_ROOT),
+                    confinement=Confinement(plan.encode(view), OUR_WAY),
                     watch=inside,
                 )
             heard, root, mounts = listener.take(ours)
@@ -469,7 +470,7 @@ async def test_a_call_that_a_dead_watcher_had_received_is_answered_by_its_succes
                     tty=False,
                     state=None,
                     on_exit=ended.set_result,
-                    confinement=Confinement(plan.encode(view), Way.AS_ROOT),
+                    confinement=Confinement(plan.encode(view), OUR_WAY),
                     watch=inside,
                 )
             heard, root, mounts = listener.take(ours)
