@@ -85,3 +85,7 @@ for-bench:
 .venv/run: for-run
 .venv/test: for-test
 .venv/bench: for-bench
+
+.PHONY: mutations
+mutations: for-test tools-for-tests  ## promises broken on purpose: their tests must notice; writes docs/records/mutations.md
+	$(RUN)/python -m tools.mutate
