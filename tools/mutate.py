@@ -27,7 +27,6 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 RECORD: Final = ROOT / "docs" / "records" / "mutations.md"
 LIMIT_S: Final = 900.0  # of one run of tests: broken code may wait for what never comes
 PLACE: Final = "/var/tmp"  # noqa: S108 - sandboxes often leave /tmp writable or hide it
-FAILED: Final = 1  # pytest's exit status for failed tests; others mean that it could not run them
 _FAILURE: Final = re.compile(r"^FAILED (\S+)", re.MULTILINE)
 
 
@@ -205,8 +204,8 @@ def page(outcomes: Iterable[Outcome], *, date: str, head: str) -> str:
     return (
         "# Promises broken on purpose\n\n"
         f"Made by `make mutations` on {date} from `{head}`. Every row is one change to the code;\n"
-        "the tests that `tests/requirements.toml` names for the promise pass without it, and with it those in the\n"
-        "last column fail (the run ends at the first).\n\n"
+        "the tests that `tests/requirements.toml` names for the promise pass without it, and with it those in\n"
+        "the last column fail (the run ends at the first).\n\n"
         + table(
             ("promise", "broken so that", "in", "change", "failed"), [tuple(map(_flat, row)) for row in rows]
         )
@@ -267,7 +266,7 @@ class Copy:
             return Outcome(mutation, len(tests), (), "the tests did not end")
         finally:
             path.write_text(source, "utf-8")
-        if status == FAILED and failed:
+        if failed:
             return Outcome(mutation, len(tests), failed)
         if status == 0:
             return Outcome(mutation, len(tests), (), "**no test noticed**")
