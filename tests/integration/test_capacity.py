@@ -12,11 +12,11 @@ import pytest
 from holdfast.board.transitions import Status
 from holdfast.dispatch import hostload, pressure
 from holdfast.dispatch.pressure import Facts, Limits, Memory
-from tests.support.dispatch import Yard, yard_fixture
+from tests.support.dispatch import Yard, shared_yard, yard_folder
 from tests.support.patience import patient
 from tests.support.tiers import asyncio_first
 
-__all__ = ["asyncio_first", "yard_fixture"]
+__all__ = ["asyncio_first", "shared_yard", "yard_folder"]
 
 MIB = 1 << 20
 

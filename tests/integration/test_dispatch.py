@@ -13,10 +13,10 @@ import pytest
 
 from holdfast.board.transitions import Move, Status
 from holdfast.dispatch import dispatcher, workspace
-from tests.support.dispatch import Yard, yard_fixture
+from tests.support.dispatch import Yard, shared_yard, yard_folder
 from tests.support.tiers import asyncio_first
 
-__all__ = ["asyncio_first", "yard_fixture"]
+__all__ = ["asyncio_first", "shared_yard", "yard_folder"]
 
 # A worker with children, one of them in a session of its own, that all would run for long.
 TREE: Final = "sleep 1000 & setsid sleep 1000 & trap '' TERM; while :; do sleep 0.1; done"

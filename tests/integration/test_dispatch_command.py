@@ -8,10 +8,10 @@ import sys
 import pytest
 
 from holdfast.board.transitions import Status
-from tests.support.dispatch import Yard, yard_fixture
+from tests.support.dispatch import Yard, shared_yard, yard_folder
 from tests.support.patience import patient
 
-__all__ = ["yard_fixture"]
+__all__ = ["shared_yard", "yard_folder"]
 
 WAIT_S = patient(60)
 
@@ -24,6 +24,7 @@ def anyio_backend() -> str:
 def dispatch(yard: Yard, *words: str) -> "subprocess.CompletedProcess[str]":
     argv = [sys.executable, "-m", "holdfast", "dispatch", "--home", str(yard.home), "--store", yard.address]
     environment = {"PATH": os.environ["PATH"], "HOME": str(yard.user)}
+    argv += ["--max-load", "0", "--min-free-memory", "0"]  # a busy machine is tested elsewhere
     return subprocess.run(
         [*argv, *words], env=environment, capture_output=True, text=True, timeout=WAIT_S, check=False
     )

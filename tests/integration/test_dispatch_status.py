@@ -13,12 +13,12 @@ from holdfast.dispatch.installed import Installed
 from holdfast.dispatch.standing import Standing, Told
 from holdfast.errors import Conflict, UsageError
 from tests.support.board_command import Board
-from tests.support.dispatch import Yard, yard_fixture
+from tests.support.dispatch import Yard, shared_yard, yard_folder
 from tests.support.dispatch import dispatcher as dispatcher_process
 from tests.support.patience import patient
 from tests.support.tiers import asyncio_first
 
-__all__ = ["asyncio_first", "yard_fixture"]
+__all__ = ["asyncio_first", "shared_yard", "yard_folder"]
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -11,10 +11,10 @@ import pytest
 from holdfast.board.transitions import Move, Status
 from holdfast.dispatch import copies
 from holdfast.errors import OperationFailed
-from tests.support.dispatch import Yard, yard_fixture
+from tests.support.dispatch import Yard, shared_yard, yard_folder
 from tests.support.tiers import asyncio_first
 
-__all__ = ["asyncio_first", "yard_fixture"]
+__all__ = ["asyncio_first", "shared_yard", "yard_folder"]
 
 
 # --- files copied by rule

@@ -12,10 +12,10 @@ from holdfast.agents.catalog import CATALOG
 from holdfast.board.transitions import Move, Status
 from holdfast.dispatch import fleet
 from holdfast.dispatch.transcript import MAX_ENTRIES, MAX_TAIL, tokens
-from tests.support.dispatch import Yard, yard_fixture
+from tests.support.dispatch import Yard, shared_yard, yard_folder
 from tests.support.tiers import asyncio_first
 
-__all__ = ["asyncio_first", "yard_fixture"]
+__all__ = ["asyncio_first", "shared_yard", "yard_folder"]
 
 FOR_EVER: Final = "sleep 1000 & setsid sleep 1000 & trap '' TERM; while :; do sleep 0.1; done"
 

@@ -13,10 +13,10 @@ from holdfast.dispatch.liveness import Limits
 from holdfast.errors import StaleRun
 from tests.support.board_command import Board
 from tests.support.boards import claimed, made
-from tests.support.dispatch import Yard, yard_fixture
+from tests.support.dispatch import Yard, shared_yard, yard_folder
 from tests.support.tiers import asyncio_first
 
-__all__ = ["asyncio_first", "yard_fixture"]
+__all__ = ["asyncio_first", "shared_yard", "yard_folder"]
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -22,12 +22,12 @@ from holdfast.handoff.broker import Broker
 from holdfast.handoff.sender import Sender
 from tests.support.board_command import Board
 from tests.support.boards import SettableClock, claimed, made
-from tests.support.dispatch import Yard, yard_fixture
+from tests.support.dispatch import Yard, shared_yard, yard_folder
 from tests.support.handoff import KEY, WAIT_S, asked, grant_of, serving, started
 from tests.support.patience import patient
 from tests.support.tiers import asyncio_first
 
-__all__ = ["asyncio_first", "yard_fixture"]
+__all__ = ["asyncio_first", "shared_yard", "yard_folder"]
 
 pytestmark = pytest.mark.timeout(180)
 

@@ -9,13 +9,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from holdfast.agents import background
+from holdfast.agents.sdk import Workers
 from holdfast.board import runs
 from holdfast.board.database import Transaction
 from holdfast.board.rows import Comment, Detail, NewTask, ParentResult, Run, Task
@@ -23,6 +24,7 @@ from holdfast.board.store import open_store
 from holdfast.board.transitions import Status
 from holdfast.dispatch.dispatcher import Plan
 from holdfast.dispatch.opening import serve
+from tests.support import proc
 from tests.support.arena import GONE_S, end_exec_server, end_listener
 from tests.support.patience import patient
 
@@ -106,6 +108,10 @@ WITHIN_S: Final = patient(
 OVER_S: Final = patient(60.0)  # a run with all that, to its end
 # Not below /tmp, which no worker of the board can see.
 PLACE: Final = "/var/tmp"
+# What supervisor and exec server have in a home, as long as they run.
+DAEMONS_OWN: Final = {
+    "exec.log", "exec.sock", "supervisor.lock", "supervisor.log", "supervisor.sock", "workers",
+}  # fmt: skip
 
 
 def processes_in(folder: Path) -> list[int]:
@@ -127,7 +133,7 @@ class Yard:
         self.bin = folder / "bin"
         self.environ: dict[str, str] = {}  # what the dispatcher has besides
         for made in (self.home, self.user, self.bin):
-            made.mkdir(mode=0o700)
+            made.mkdir(mode=0o700, exist_ok=made == self.home)
         self.store = open_store(self.address)
         self.store.create_board("b")
 
@@ -220,9 +226,28 @@ class Yard:
 
     async def aclose(self) -> None:
         self.store.close()
-        await end_listener(background.supervisor_socket(self.home), signal.SIGTERM)
-        await end_exec_server(self.home)
+        await end_daemons(self.home)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    async def clear(self) -> None:
+        """End the workers and remove all but supervisor and exec server, which the next yard here finds."""
+        self.store.close()
+        if proc.listener(background.supervisor_socket(self.home)) is not None:
+            async with asyncio.timeout(OVER_S), Workers.connect(self.home) as workers:
+                for report in await workers.list():
+                    await (await workers.find(report["id"])).stop(grace_s=0.0)
+        for entry in [*self.folder.iterdir(), *self.home.iterdir()]:
+            if entry == self.home or entry.name in DAEMONS_OWN:
+                continue
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink(missing_ok=True)
+
+
+async def end_daemons(home: Path) -> None:
+    await end_listener(background.supervisor_socket(home), signal.SIGTERM)
+    await end_exec_server(home)
 
 
 class Process:
@@ -260,6 +285,30 @@ async def dispatcher(yard: Yard, *words: str, home: Path | None = None) -> Async
         yield process
     finally:
         await process.end()
+
+
+@pytest.fixture(scope="module")
+def yard_folder() -> Iterator[Path]:
+    """For all yards of a module, one after the other; the daemons end with it."""
+    folder = Path(tempfile.mkdtemp(prefix="yard-", dir=PLACE))
+    try:
+        yield folder
+    finally:
+        asyncio.run(end_daemons(folder / "h"))
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(name="yard")
+async def shared_yard(yard_folder: Path) -> AsyncIterator[Yard]:
+    """A new yard with the supervisor and the exec server of the one before, which take long to start.
+
+    Not for tests that are about these two: import `yard_fixture` for a yard with its own.
+    """
+    made = Yard(yard_folder)
+    try:
+        yield made
+    finally:
+        await made.clear()
 
 
 @pytest.fixture(name="yard")
