@@ -1,7 +1,10 @@
 """The board in a real browser: fifty thousand tasks, changes of others, text as text, the keyboard."""
 
+import contextlib
+import http.server
 import shutil
 import sqlite3
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -13,6 +16,7 @@ from holdfast.board.budget import Used
 from holdfast.board.rows import NewTask
 from holdfast.board.store import Store, open_store
 from holdfast.board.transitions import Move
+from holdfast.web import door
 from tests.support.board_command import Board
 from tests.support.boards import claimed, made
 from tests.support.patience import patient
@@ -26,6 +30,16 @@ SCROLLED: Final = """([where, far]) => {
     list.scrollTop = list.scrollHeight;
     const cards = [...list.querySelectorAll(".card")];
     return cards.some((card) => Number(card.getAttribute("aria-posinset")) > far);
+}"""
+ASKED_FROM_ELSEWHERE: Final = """async ([read, write]) => {
+    const ours = { "X-Holdfast": "page" };
+    const body = JSON.stringify({ title: "made from elsewhere" });
+    const tried = [
+        fetch(read, { credentials: "include", headers: ours }),
+        fetch(write, { method: "POST", credentials: "include", headers: ours, body }),
+        fetch(write, { method: "POST", credentials: "include", mode: "no-cors", body }),
+    ];
+    return (await Promise.allSettled(tried)).map((one) => one.reason?.name ?? one.value.type);
 }"""
 WAIT_MS: Final = patient(20_000)
 HOSTILE: Final = "<script>window.owned = 1</script><img src=x onerror='window.owned = 2'>"
@@ -297,6 +311,55 @@ def test_a_page_without_the_token_shows_nothing_of_the_board(
     opened(page, served)
     expect(page.locator(".card")).to_contain_text("secret")
     assert served.token not in page.url
+
+
+def test_a_browser_that_was_let_in_once_needs_no_token_and_helps_no_other_page(
+    browser: Browser, board: Store, sqlite_board: Board
+) -> None:
+    made(board, "kept")
+    context = browser.new_context()
+    context.set_default_timeout(WAIT_MS)
+    with started(sqlite_board.address, sqlite_board.home) as here, blank_page() as elsewhere:
+        page = context.new_page()
+        page.goto(f"{here.base}/")
+        expect(page.locator(".locked")).to_contain_text("holdfast open")
+        page.goto(door.link(sqlite_board.home, f"{here.base}/"))
+        expect(page.locator(".card")).to_contain_text("kept")
+        assert page.url == f"{here.base}/"
+        assert page.evaluate("document.cookie") == ""
+        other = context.new_page()
+        other.goto(elsewhere)
+        tried = [f"{here.base}/api/boards", f"{here.base}/api/boards/b/tasks"]
+        assert other.evaluate(ASKED_FROM_ELSEWHERE, tried) == ["TypeError"] * 3
+    with started(sqlite_board.address, sqlite_board.home) as here:
+        page = context.new_page()
+        page.goto(f"{here.base}/")
+        expect(page.locator(".card")).to_contain_text("kept")
+    context.close()
+    assert len(board.page("b").tasks) == 1
+
+
+@contextlib.contextmanager
+def blank_page() -> Iterator[str]:
+    """Of another program on this machine: the same site to a browser, and another origin."""
+
+    class Blank(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-type", "text/html")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Blank) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/"
+        finally:
+            server.shutdown()
+            serving.join()
 
 
 def test_a_narrow_screen_shows_one_column_and_a_drawer_over_all_of_it(

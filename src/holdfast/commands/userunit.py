@@ -25,6 +25,7 @@ def unit(argv: Sequence[str], environment: Mapping[str, str]) -> str:
         *(f"Environment={quoted(f'{name}={value}')}" for name, value in sorted(environment.items())),
         "Restart=on-failure",
         "RestartSec=5",
+        "RestartPreventExitStatus=2 4",  # what was typed is wrong; it runs already
         "KillMode=process",
         f"TimeoutStopSec={STOP_S}",
         "",
