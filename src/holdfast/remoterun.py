@@ -40,6 +40,7 @@ from holdfast.streams import (
 )
 from holdfast.wire.paths import PathUri
 
+_LOOK_S: Final = 10.0  # a shell that looks for a name, on a machine with much to do
 LATE_S: Final = 0.5  # output may follow the exit; whoever is silent so long then only holds a pipe open
 _PASSED_ON: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
@@ -154,7 +155,8 @@ class _Run:
                     argv, cwd=cwd, policy=policy, tty=tty, stdin=first != b"", more_env=_terminal_name(tty)
                 )
             except (OperationFailed, InvalidRequest, NotFound) as exc:
-                return _not_started(exc, argv[0])
+                absent = await _is_absent(environment, argv[0], cwd, policy, exc)
+                return _not_started(exc, argv[0], absent=absent)
             self._environment, self._process = environment, process
             try:
                 return await self._attend(process, first, tty=tty)
@@ -248,12 +250,27 @@ def _terminal_name(tty: bool) -> dict[str, str]:
     return {"TERM": name} if tty and name else {}
 
 
-def _not_started(exc: HoldfastError, program: str) -> Ending:
+async def _is_absent(
+    environment: Environment, program: str, cwd: str, policy: Policy, exc: HoldfastError
+) -> bool:
+    """Is a program that nobody has called forbidden, since a directory of PATH may not be searched?"""
+    number = _ERRNO.search(str(exc))
+    if "/" in program or number is None or int(number[1]) != errno.EACCES:
+        return False
+    look = ["/bin/sh", "-c", 'command -v -- "$1"', "sh", program]
+    try:
+        found = await environment.run(look, cwd=cwd, policy=policy, timeout_s=_LOOK_S)
+    except (HoldfastError, TimeoutError):
+        return False  # no such shell over there: what was said stands
+    return found.code != 0 and not found.stdout
+
+
+def _not_started(exc: HoldfastError, program: str, *, absent: bool) -> Ending:
     """As a shell and env(1) say it."""
     number = _ERRNO.search(str(exc))
     if number is None:
         raise exc
-    missing = int(number[1]) == errno.ENOENT
+    missing = absent or int(number[1]) == errno.ENOENT
     what = "command not found" if missing else os.strerror(int(number[1]))
     return Ending(NOT_FOUND if missing else NOT_EXECUTABLE, failure=Failure(f"{program}: {what}"))
 

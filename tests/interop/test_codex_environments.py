@@ -1,6 +1,7 @@
 """Named environments and the Codex CLI: its rules for the file, its server for `exec` and `cp`."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -61,16 +62,17 @@ async def test_the_codex_cli_takes_and_refuses_the_same_files(base: Path) -> Non
 class Elsewhere:
     """`codex exec-server` as the environment `theirs`, with `base/there` as its directory."""
 
-    def __init__(self, base: Path) -> None:
+    def __init__(self, base: Path, *before: str) -> None:
         self.here, self.there, self.outside = base / "here", base / "there", base / "outside"
         for folder in (self.here, self.there, self.outside, base / ".holdfast", base / ".codex"):
             folder.mkdir()
         self._env = isolated_environment(base)
+        words = [*before, str(requires_codex()), "exec-server", "--listen", "stdio"]
         text = f"""
             [[environments]]
             id = "theirs"
-            program = "{requires_codex()}"
-            args = ["exec-server", "--listen", "stdio"]
+            program = "{words[0]}"
+            args = {json.dumps(words[1:])}
             cwd = "{self.there}"
         """
         (base / ".holdfast" / "environments.toml").write_text(text, "utf-8")
@@ -86,6 +88,10 @@ class Elsewhere:
             check=False,
         )
 
+    def search(self, path: str) -> None:
+        """Look for programs in these directories."""
+        self._env["PATH"] = path
+
     def sh(self, script: str, *flags: str) -> "subprocess.CompletedProcess[bytes]":
         return self.call("exec", "--env", "theirs", *flags, "--", "/bin/sh", "-c", script)
 
@@ -93,6 +99,23 @@ class Elsewhere:
 @pytest.fixture
 def theirs(base: Path) -> Elsewhere:
     return Elsewhere(base)
+
+
+def test_a_command_that_nobody_has_is_missing_also_where_their_server_may_not_look(base: Path) -> None:
+    powerless = ("/usr/bin/setpriv", "--bounding-set=-dac_override,-dac_read_search")
+    theirs = Elsewhere(base, *(powerless if os.geteuid() == 0 else ()))
+    closed = base / "closed"
+    closed.mkdir(mode=0o000)
+    try:
+        theirs.search(f"{closed}:/usr/bin:/bin")
+        done = theirs.call("exec", "--env", "theirs", "--full-access", "--", "no-such-command")
+        assert (done.returncode, done.stderr) == (127, b"holdfast: no-such-command: command not found\n")
+        (theirs.there / "plain").write_text("x", "utf-8")
+        theirs.search(f"{theirs.there}:/usr/bin:/bin")
+        done = theirs.call("exec", "--env", "theirs", "--full-access", "--", "./plain")
+        assert done.returncode == 126
+    finally:
+        closed.chmod(0o700)
 
 
 def test_a_command_runs_on_their_server(theirs: Elsewhere) -> None:
