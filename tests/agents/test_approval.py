@@ -14,6 +14,7 @@ from tests.support.agent_clis import requires_cli
 from tests.support.arena import Arena, arena
 from tests.support.model import CONTENT, MADE
 from tests.support.patience import patient
+from tests.support.tiers import DEEP
 
 LIMIT_S: Final = patient(100.0)  # opencode alone takes 20 s to start on a machine with much to do
 CLIS: Final = ("opencode", "gemini", "qwen")
@@ -54,7 +55,7 @@ async def answered(stage: Arena, cli: str, **how: Any) -> tuple[dict[str, Any], 
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("cli", CLIS)
+@pytest.mark.parametrize("cli", [pytest.param(cli, marks=() if cli == "gemini" else DEEP) for cli in CLIS])
 async def test_what_was_approved_is_done(stage: Arena, cli: str) -> None:
     last, made = await answered(stage, cli)
     assert (last["state"], last["flags"], made) == ("completed", [], CONTENT), last

@@ -13,6 +13,7 @@ from tests.support.agent_clis import requires_cli
 from tests.support.arena import MODEL
 from tests.support.dispatch import PLACE, Yard
 from tests.support.model import MADE, Model, scripted_model
+from tests.support.tiers import DEEP
 
 ANSWER_TOKENS: Final = 12  # of each answer of the scripted model
 
@@ -54,7 +55,7 @@ async def test_what_a_cli_says_that_it_used_is_kept_with_its_run(yard: Yard, cli
     assert bool(run.cost) == priced, "what a CLI does not say is not known"
 
 
-@pytest.mark.parametrize("cli", ["codex", "claude"])
+@pytest.mark.parametrize("cli", ["codex", pytest.param("claude", marks=DEEP)])
 async def test_a_cli_that_goes_on_for_ever_is_stopped_by_the_budget_of_its_task(yard: Yard, cli: str) -> None:
     async with scripted_model() as model:
         hire(yard, cli, model, "busy")
