@@ -77,6 +77,13 @@ MUTATIONS: Final = (
         '"deny": Access.READ,',
     ),
     Mutation(
+        "hard-links-inside",
+        "what may be read may be written",
+        "src/holdfast/server/confine.py",
+        '{"read": Access.READ,',
+        '{"read": Access.WRITE,',
+    ),
+    Mutation(
         "no-privilege-is-gained",
         "the filter of system calls lets everything pass",
         "src/holdfast/sandbox/namespaces.py",
