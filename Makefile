@@ -13,7 +13,9 @@ RUN    := "$(VENV)"/bin
 PYTEST ?=
 
 ifneq ($(MADE),.)
+ifeq ($(wildcard .agents-cli),)
 export HOLDFAST_AGENTS_CLI            ?= $(MADE)/agents-cli
+endif
 export HYPOTHESIS_STORAGE_DIRECTORY   ?= $(MADE)/hypothesis
 export MYPY_CACHE_DIR                 ?= $(MADE)/mypy
 export PYTHONPYCACHEPREFIX            ?= $(MADE)/pycache

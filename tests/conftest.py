@@ -1,6 +1,7 @@
 """Rules for every test: one patience, an event loop, and no silent gaps where nobody looks."""
 
 import os
+from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
 from typing import Final
@@ -8,8 +9,9 @@ from typing import Final
 import pytest
 from hypothesis import settings
 
-from tests.support import patience
+from tests.support import patience, root_only
 from tests.support.deep_record import DeepRecord
+from tests.support.starts import Starts
 from tests.support.tiers import DEEP, asyncio_first
 
 __all__ = ["asyncio_first"]
@@ -33,6 +35,9 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[patience.VARIABLE] = f"{patience.measure():.2f}"
     if (file := config.getoption("--record-deep")) is not None and not hasattr(config, "workerinput"):
         config.pluginmanager.register(DeepRecord(file))
+    if config.option.xmlpath:
+        config.pluginmanager.register(Starts())
+    config.pluginmanager.register(root_only)  # who runs the tests, and what only root can try
     config.option.timeout = float(config.getini("timeout")) * float(os.environ[patience.VARIABLE])
 
 
@@ -54,6 +59,24 @@ def pytest_collection_modifyitems(
     for item in items:
         if (mark := item.get_closest_marker("timeout")) is not None:
             item.add_marker(pytest.mark.timeout(patience.patient(mark.args[0])), append=False)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What could not be tried here, once for each reason, after everything else."""
+    reasons = Counter(reason_of(report) for report in terminalreporter.stats.get("skipped", []))
+    if reasons:
+        terminalreporter.section("missing here, so not tried")
+        for reason, count in reasons.most_common():
+            terminalreporter.line(f"{count:5} tests: {reason}")
+
+
+def reason_of(report: pytest.TestReport) -> str:
+    """Why it was skipped; pytest keeps that behind file and line."""
+    match report.longrepr:
+        case (_, _, str(reason)):
+            return reason.removeprefix("Skipped: ")
+        case other:
+            return str(other)
 
 
 @pytest.hookimpl(wrapper=True)

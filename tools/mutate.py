@@ -211,8 +211,8 @@ def page(outcomes: Iterable[Outcome], *, date: str, head: str) -> str:
     return (
         "# Promises broken on purpose\n\n"
         f"Made by `make mutations` on {date} from `{head}`. Every row is one change to the code;\n"
-        "the tests that `tests/requirements.toml` names for the promise pass without it; with it those in\n"
-        "the last column fail (the run ends at the first).\n\n"
+        "the tests that `tests/requirements.toml` names for the promise pass without it, and with it those\n"
+        "in the last column fail (the run ends at the first).\n\n"
         + table(
             ("promise", "broken so that", "in", "change", "failed"), [tuple(map(_flat, row)) for row in rows]
         )

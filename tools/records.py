@@ -48,12 +48,18 @@ class Case(NamedTuple):
     module: str
     name: str
     seconds: float
+    starts: int = 0  # processes
 
 
 def cases(junit: str) -> list[Case]:
     """The test cases of a junit file."""
     return [
-        Case(case.get("classname", ""), case.get("name", ""), float(case.get("time", "0")))
+        Case(
+            case.get("classname", ""),
+            case.get("name", ""),
+            float(case.get("time", "0")),
+            sum(int(one.get("value", "0")) for one in case.iter("property") if one.get("name") == "starts"),
+        )
         for case in ET.fromstring(junit).iter("testcase")  # noqa: S314 - likewise
     ]
 
@@ -73,7 +79,9 @@ def suite_page(found: list[Case], reasons: dict[str, str]) -> str:
     return "\n\n".join(
         [
             "# Where the time of the tests goes",
-            f"{len(found):,} tests, {sum(case.seconds for case in found):,.0f} s in all workers together.",
+            f"{len(found):,} tests, {sum(case.seconds for case in found):,.0f} s in all workers together; "
+            f"{sum(case.starts > 0 for case in found):,} of them start processes, "
+            f"{sum(case.starts for case in found):,} in all.",
             "## By folder",
             table(("folder", "tests", "seconds"), _summed(folders, number)),
             f"## The {MODULES} longest modules",

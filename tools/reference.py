@@ -9,7 +9,7 @@ import json
 import re
 import sys
 import tokenize
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -212,15 +212,13 @@ class Number(NamedTuple):
     reason: str
 
 
-def comments(path: Path) -> dict[int, str]:
-    """The comment that ends each line, by line number."""
-    with path.open("rb") as file:
-        tokens = tokenize.tokenize(file.readline)
-        return {
-            token.start[0]: token.string.lstrip("# ")
-            for token in tokens
-            if token.type == tokenize.COMMENT and token.line.strip() != token.string.strip()
-        }
+def comments(lines: Sequence[str]) -> list[str]:
+    """The comments that end lines of a statement."""
+    return [
+        token.string.lstrip("# ")
+        for token in tokenize.generate_tokens(iter(lines).__next__)
+        if token.type == tokenize.COMMENT and token.line.strip() != token.string.strip()
+    ]
 
 
 def is_number(node: ast.expr) -> bool:
@@ -240,16 +238,15 @@ def is_number(node: ast.expr) -> bool:
 
 def numbers(path: Path) -> list[Number]:
     """The public numbers of a module that say why; one out of a kernel header is no choice of ours."""
-    said = comments(path)
     source = path.read_text("utf-8")
+    lines = source.splitlines(keepends=True)
     found = []
     for node in ast.parse(source).body:
         match node:
             case ast.AnnAssign(
                 target=ast.Name(id=name), annotation=ast.Name(id="Final"), value=ast.expr() as value
             ) if not name.startswith("_") and is_number(value):
-                lines = range(node.lineno, (node.end_lineno or node.lineno) + 1)
-                reason = " ".join(said[line] for line in lines if line in said)
+                reason = " ".join(comments(lines[node.lineno - 1 : node.end_lineno]))
                 if reason and not reason.endswith(".h"):
                     found.append(Number(name, ast.get_source_segment(source, value) or "", reason))
     return found

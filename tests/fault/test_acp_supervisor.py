@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -19,15 +20,21 @@ from holdfast.agents.sdk import Worker, Workers
 from tests.fault.test_supervisor_killed import WITHIN_S, Place, place, until
 from tests.support import acp_agent
 from tests.support.dying_supervisor import WRITES
+from tests.support.tiers import DEEP
 
 __all__ = ["place"]
 
+# The first write, the last, and one between; the rest is tried in `make deep`.
+EVERY_DAY = {("after-write", 1), ("before-write", 3), ("after-write", 5)}
 ONCE = {"initialize": 1, "session/new": 1, "session/prompt": 1, "answer": 1, "error": 1}
 
 
 @pytest.fixture
 def agent(place: Place) -> Place:
-    _program(place.bin / "qwen", f"#!/bin/sh\nexec {sys.executable} {acp_agent.__file__}\n")
+    _program(
+        place.bin / "qwen",
+        f"#!/bin/sh\nexec {shlex.quote(sys.executable)} {shlex.quote(acp_agent.__file__)}\n",
+    )
     return place
 
 
@@ -169,8 +176,14 @@ async def test_a_question_outlives_its_supervisor(agent: Place) -> None:
     assert heard(agent) == ONCE
 
 
-@pytest.mark.parametrize("number", [1, 2, 3, 4, 5])
-@pytest.mark.parametrize("point", list(WRITES))
+@pytest.mark.parametrize(
+    ("point", "number"),
+    [
+        pytest.param(point, number, marks=() if (point, number) in EVERY_DAY else DEEP)
+        for point in WRITES
+        for number in range(1, 6)
+    ],
+)
 async def test_what_a_dead_supervisor_had_to_say_is_said_once(agent: Place, point: str, number: int) -> None:
     """The writes: initialize, session/new, session/prompt, the refusal to offer files, the answer."""
     argv = [sys.executable, "-m", "tests.support.dying_supervisor", point, str(agent.home), str(number)]

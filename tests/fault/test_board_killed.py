@@ -11,6 +11,7 @@ import pytest
 from holdfast.board.store import Store, open_store
 from holdfast.board.transitions import Status
 from tests.support.boards import Crowd
+from tests.support.patience import patient
 from tests.support.tiers import sizes
 
 WRITERS = 6
@@ -39,7 +40,7 @@ def killed_round(address: str, seed: int) -> list[str]:
             reader.start()
         crowd.begin()
         for reader in readers:
-            reader.join(120)
+            reader.join(patient(120))
             assert not reader.is_alive()
     return acknowledged
 

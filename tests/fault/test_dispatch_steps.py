@@ -14,6 +14,7 @@ from holdfast.board.rows import Task
 from holdfast.board.transitions import Status
 from tests.support.dispatch import Yard, fresh_yard_fixture
 from tests.support.dying_dispatcher import ALL_DONE
+from tests.support.patience import patient
 from tests.support.tiers import DEEP
 
 __all__ = ["fresh_yard_fixture"]
@@ -32,7 +33,7 @@ async def killed_at(yard: Yard, step: int) -> int:
     environment = {"PATH": os.environ["PATH"], "HOME": str(yard.user)}
     process = subprocess.Popen(argv, env=environment)  # noqa: ASYNC220
     try:
-        return await asyncio.to_thread(process.wait, 60)
+        return await asyncio.to_thread(process.wait, patient(60))
     finally:
         process.kill()
         process.wait()

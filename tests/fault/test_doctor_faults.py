@@ -8,7 +8,6 @@ own refusals cannot be made here, no kernel of ours has it; they are known by th
 import contextlib
 import errno
 import json
-import os
 import re
 import resource
 import subprocess
@@ -32,12 +31,12 @@ from tests.fault.test_setup_failures import (
     Tier,
     remedy,
 )
-from tests.support.exec_command import ORDINARY, WAIT_S, Place, place
+from tests.support import identity
+from tests.support.exec_command import WAIT_S, Place, place
 from tests.support.faults import NONE, Fault, refused
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is Linux's"),
-    pytest.mark.skipif(os.getuid() != 0, reason="to take rights away from a process tree needs root"),
 ]
 
 DOCTOR: Final = '"$0" -m holdfast doctor --json; echo $?'
@@ -113,10 +112,10 @@ def ask(where: Place, fault: Fault, *scripts: str, path: str = ":/usr/bin:/bin")
         "/bin/sh",
         "-c",
         ";".join(scripts),
-        sys.executable,
+        where.python,
     ]
     done = subprocess.run(
-        where.reachable(fault.wrap(where.uid, inside)),
+        fault.wrap(where.uid, inside),
         cwd=where.workspace,
         env=where.env(),
         stdin=subprocess.DEVNULL,
@@ -236,7 +235,7 @@ def test_the_fault_is_named_and_what_is_lost_decides_until_it_is_repaired(row: R
 
 def test_capabilities_that_cannot_be_dropped_are_named() -> None:
     fault = Fault(calls=refused("prctl", errno.EPERM, equals=PR_CAPBSET_DROP))
-    with clinic(0) as where:
+    with clinic(identity.SELF) as where:
         doctor, asserted = ask(where, fault, DOCTOR, ASSERT)
     named(doctor.checked().finding("sandbox.user_namespace"), "caps.refused", fault)
     [run] = asserted.tree["runs"]
@@ -246,7 +245,7 @@ def test_capabilities_that_cannot_be_dropped_are_named() -> None:
 def test_where_no_message_can_be_sent_the_doctor_still_answers() -> None:
     """Our launcher cannot work there, so bubblewrap's word is all that there is."""
     fault = Fault(calls=refused("sendto", errno.EPERM))
-    with clinic(ORDINARY) as where:
+    with clinic(identity.USER) as where:
         doctor, asserted = ask(where, fault, DOCTOR, ASSERT)
         assert doctor.checked().code == 2
         assert doctor.finding("sandbox.none")["fingerprint"] == "lo.newaddr"
@@ -265,7 +264,7 @@ def test_a_bubblewrap_that_is_missing_or_too_old_is_named_and_costs_nothing(
     script: str | None, path: str, cause: str
 ) -> None:
     """We confine without it, and Codex brings its own."""
-    with clinic(ORDINARY, script) as where:
+    with clinic(identity.USER, script) as where:
         doctor, asserted = ask(where, NONE, DOCTOR, ASSERT, path=path)
     assert doctor.checked().bad() == set()
     assert (doctor.finding("sandbox.bwrap")["fingerprint"], asserted.code) == (cause, 0)
@@ -279,7 +278,7 @@ def test_every_known_cause_is_shown_to_the_doctor_or_says_why_not() -> None:
 
 def test_the_doctor_takes_less_than_two_seconds() -> None:
     """Of a processor: on a busy machine the clock says nothing."""
-    with clinic(0) as where:
+    with clinic(identity.SELF) as where:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         ask(where, NONE, DOCTOR)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -9,7 +9,6 @@ import contextlib
 import enum
 import errno
 import json
-import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -22,14 +21,15 @@ import pytest
 from holdfast.sandbox import fingerprints, kernel
 from holdfast.sandbox.fingerprint_table import SETUP_ROWS
 from holdfast.sandbox.select import WEAKNESSES
-from tests.support.exec_command import ORDINARY, WAIT_S, Done, Place, place
+from tests.support import identity
+from tests.support.exec_command import WAIT_S, Done, Place, place
 from tests.support.faults import NONE, Fault, Rule, no_new, refused, run
 from tests.support.peer import Peer, Refused, ready
+from tests.support.root_only import IDENTITIES, root_only
 from tests.support.servers import ServerProcess
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is Linux's"),
-    pytest.mark.skipif(os.getuid() != 0, reason="to take rights away from a process tree needs root"),
 ]
 
 
@@ -44,8 +44,9 @@ class Tier(enum.Enum):
 
 
 ROOT: Final = (0,)
-USER: Final = (ORDINARY,)
-EVERYONE: Final = (0, ORDINARY)
+AS_ROOT: Final = root_only("to be tried as root")
+USER: Final = (identity.USER,)
+EVERYONE: Final = (0, identity.USER)
 
 
 @dataclass(frozen=True)
@@ -62,11 +63,16 @@ class Row:
     weakened: tuple[str, ...] = ()
     users: tuple[int, ...] = EVERYONE
 
+    @property
+    def marks(self) -> "tuple[pytest.MarkDecorator, ...]":
+        """For a test that takes the row once, as the last of its users."""
+        return () if self.users[-1] else (AS_ROOT,)
+
     def tier_of(self, uid: int) -> Tier:
         return self.tier if isinstance(self.tier, Tier) else self.tier[uid]
 
 
-ROOT_CAN: Final = {0: Tier.AS_ROOT, ORDINARY: Tier.LANDLOCK}
+ROOT_CAN: Final = {0: Tier.AS_ROOT, identity.USER: Tier.LANDLOCK}
 NEW_MOUNT_CALLS: Final = ("open_tree", "mount_setattr", "fsopen", "move_mount")
 SIOCSIFFLAGS, AF_NETLINK, PR_SET_SECCOMP, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 0x8914, 16, 22, 24, 38
 
@@ -192,7 +198,7 @@ ROWS: Final = (
     ),
 )  # fmt: skip
 CASES: Final = [
-    pytest.param(row, uid, id=f"{row.name}, {'user' if uid else 'root'}")
+    pytest.param(row, uid, id=f"{row.name}, {'user' if uid else 'root'}", marks=() if uid else AS_ROOT)
     for row in ROWS
     for uid in row.users
     # Root has one way more: of interest where the first is refused.
@@ -214,7 +220,7 @@ ELSEWHERE: Final = {
 
 @pytest.fixture
 def user() -> Iterator[Place]:
-    with place(ORDINARY) as made:
+    with place(identity.USER) as made:
         yield made
 
 
@@ -225,7 +231,7 @@ def confined(where: Place, fault: Fault, *flags: str, path: str | None = None) -
     if path is not None:
         command = ["/usr/bin/env", f"PATH={path}", *command]
     done = subprocess.run(
-        where.reachable(fault.wrap(where.uid, command)),
+        fault.wrap(where.uid, command),
         cwd=where.workspace,
         env=where.env(),
         stdin=subprocess.DEVNULL,
@@ -289,7 +295,8 @@ def by_name() -> Iterator[tuple[Row, str, str | None]]:
 
 
 @pytest.mark.parametrize(
-    ("row", "backend", "cause"), [pytest.param(*case, id=f"{case[0].name}, {case[1]}") for case in by_name()]
+    ("row", "backend", "cause"),
+    [pytest.param(*case, id=f"{case[0].name}, {case[1]}", marks=case[0].marks) for case in by_name()],
 )
 def test_a_backend_asked_for_by_name_works_or_says_why_not(row: Row, backend: str, cause: str | None) -> None:
     with place(row.users[-1]) as where:
@@ -307,7 +314,7 @@ BWRAP: Final = ("--unshare-user", "--unshare-net", "--unshare-pid", "--ro-bind",
 UNSHARE: Final = ("--user", "--mount", "--pid", "--fork", "--net", "--map-root-user", "--mount-proc")
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+@pytest.mark.parametrize("row", [pytest.param(row, id=row.name, marks=row.marks) for row in ROWS])
 def test_what_other_tools_say_about_the_same_fault_leads_to_its_cause(row: Row) -> None:
     tried = {"bwrap": (BWRAP, row.bwrap), "unshare": (UNSHARE, row.unshare)}
     for tool, (options, cause) in tried.items():
@@ -338,21 +345,22 @@ def test_every_known_cause_is_reproduced_or_says_why_not() -> None:
 def test_what_bubblewrap_says_about_its_own_arguments_is_understood(
     options: tuple[str, ...], cause: str
 ) -> None:
-    done = run(NONE, ORDINARY, "bwrap", *options)
+    done = run(NONE, identity.USER, "bwrap", *options)
     assert done.returncode != 0
     assert [match.fingerprint.id for match in fingerprints.match(done.stderr)] == [cause], done.stderr
 
 
 def test_a_shell_that_finds_no_bubblewrap_is_understood() -> None:
-    done = run(NONE, 0, "env", "PATH=/nowhere", "/bin/sh", "-c", "bwrap --version")
+    done = run(NONE, identity.SELF, "env", "PATH=/nowhere", "/bin/sh", "-c", "bwrap --version")
     assert [match.fingerprint.id for match in fingerprints.match(done.stderr)] == ["bwrap.missing"]
 
 
+@AS_ROOT
 def test_root_without_net_admin_breaks_only_bubblewraps_loopback() -> None:
     fault = Fault(without=("net_admin",))
     done = run(fault, 0, "bwrap", "--unshare-net", "--ro-bind", "/", "/", "true")
     assert [match.fingerprint.id for match in fingerprints.match(done.stderr)] == ["lo.newaddr"], done.stderr
-    with place(0) as where:
+    with place(identity.SELF) as where:
         assert tier(*confined(where, fault)) is Tier.NAMESPACES
 
 
@@ -414,12 +422,12 @@ def test_a_bubblewrap_that_cannot_do_it_is_not_used(user: Place, script: str | N
 # --- the rest
 
 
-@pytest.mark.parametrize("uid", EVERYONE)
+@pytest.mark.parametrize("uid", IDENTITIES)
 def test_what_is_refused_is_told_in_two_lines(uid: int) -> None:
     fault = Fault(calls=refused("prctl", errno.EPERM, equals=PR_SET_NO_NEW_PRIVS))
     with place(uid) as where:
         done = subprocess.run(
-            where.reachable(fault.wrap(uid, where.command("--", "sh", "-c", "echo ran; echo x > new"))),
+            fault.wrap(uid, where.command("--", "sh", "-c", "echo ran; echo x > new")),
             cwd=where.workspace,
             env=where.env(),
             capture_output=True,
@@ -438,7 +446,7 @@ def test_what_is_refused_is_told_in_two_lines(uid: int) -> None:
 
 def test_capabilities_that_cannot_be_dropped_stop_everything_that_must_drop_them() -> None:
     fault = Fault(calls=refused("prctl", errno.EPERM, equals=PR_CAPBSET_DROP))
-    with place(0) as where:
+    with place(identity.SELF) as where:
         done, report = confined(where, fault, "--backend", "namespaces")
     assert tier(done, report) is Tier.NOTHING
     assert report["error"]["fingerprint"] == "caps.refused"
@@ -454,7 +462,7 @@ def test_a_directory_that_the_policy_hides_is_no_place_to_start(user: Place) -> 
 def test_where_no_message_can_be_sent_nothing_runs_and_nothing_hangs(user: Place) -> None:
     """The fault that bubblewrap takes for a missing loopback address; no event loop works under it."""
     fault = Fault(calls=refused("sendto", errno.EPERM))
-    said = run(fault, ORDINARY, "bwrap", *BWRAP, "true").stderr
+    said = run(fault, identity.USER, "bwrap", *BWRAP, "true").stderr
     assert [match.fingerprint.id for match in fingerprints.match(said)] == ["lo.newaddr"]
     assert tier(*confined(user, fault)) is Tier.NOTHING
 
@@ -478,7 +486,7 @@ def _policy(folder: Path) -> dict[str, Any]:
 
 @contextlib.asynccontextmanager
 async def _serving(fault: Fault, home: Path) -> AsyncIterator[Peer]:
-    server = ServerProcess(fault.wrap(0, [sys.executable, "-m", "holdfast", "serve"]), home)
+    server = ServerProcess(fault.wrap(identity.SELF, [sys.executable, "-m", "holdfast", "serve"]), home)
     await server.start()
     try:
         async with ready(server.url, holdfast=True) as peer:
@@ -498,7 +506,8 @@ async def test_the_server_says_what_it_used_and_why(tmp_path: Path, name: str) -
         await peer.closed("p")
         assert started["sandboxType"] == "linuxSeccomp"
         backend = Tier(started["enforcement"]["backend"])
-        assert backend is (Tier.NAMESPACES if row.tier_of(0) is Tier.AS_ROOT else row.tier_of(0))
+        expected = row.tier_of(identity.SELF)
+        assert backend is (Tier.NAMESPACES if expected is Tier.AS_ROOT else expected)
         assert started["enforcement"]["fingerprint"] == row.id
         assert peer.output("p").startswith(b"ran\n")
     assert not (tmp_path / "new").exists()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.peer import Peer, fresh_mark, ready, seen_running, serving
+from tests.support.root_only import root_only
 from tests.support.servers import holdfast_server
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is Linux's")
@@ -154,7 +155,7 @@ os.waitpid(made.pid, 0)
 """
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="mounting needs root")
+@root_only("to mount something in sight of a spare that is not in a user namespace")
 def test_a_spare_shows_what_was_mounted_after_it_was_made(tmp_path: Path) -> None:
     argv = [
         "unshare",

@@ -23,6 +23,7 @@ from holdfast.agents.sdk import Worker, Workers
 from tests.support.arena import end_exec_server, end_listener
 from tests.support.dying_supervisor import POINTS
 from tests.support.patience import patient
+from tests.support.tiers import DEEP
 
 WITHIN_S: Final = patient(
     20.0
@@ -156,6 +157,7 @@ async def test_a_worker_told_to_stop_is_stopped_although_its_supervisor_dies(pla
     assert place.starts() == 1
 
 
+EVERY_DAY: Final = {"before-record", "before-start", "after-start"}  # one for each answer
 FOUND: Final = {
     "before-record": None,
     "after-record": "failed(launch)",
@@ -167,7 +169,9 @@ FOUND: Final = {
 }
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(
+    "point", [pytest.param(point, marks=() if point in EVERY_DAY else DEEP) for point in POINTS]
+)
 async def test_a_start_that_was_cut_short_is_told_as_it_is(place: Place, point: str) -> None:
     argv = [sys.executable, "-m", "tests.support.dying_supervisor", point, str(place.home)]
     Book(place.home).prepare()

@@ -32,7 +32,7 @@ from tests.support.dispatch import PLACE
 from tests.support.patience import patient
 
 WITHIN_S: Final = patient(60.0)  # two of everything are started, on a machine with much to do
-ORPHAN_S: Final = 10.0
+ORPHAN_S: Final = patient(10.0)
 LEASE_MS: Final = 6_000  # heartbeats come four times as often, on a machine that may be late with them
 EACH: Final = 2  # runs at once on a host
 PORT: Final = ".s.PGSQL.5432"

@@ -8,9 +8,10 @@ from holdfast.client.environment import Environment
 from holdfast.client.ordering import Closed, Exited, Output
 from holdfast.client.process import Process
 from holdfast.errors import HoldfastError, InvalidRequest, SessionAttached
+from tests.support.patience import patient
 from tests.support.peer import serving
 
-WAIT_S = 10.0
+WAIT_S = patient(10.0)
 ECHO = "echo up; while read line; do echo got $line; done; exit 5"
 
 

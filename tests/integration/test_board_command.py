@@ -15,7 +15,14 @@ from tests.support.boards import claimed
 pytestmark = pytest.mark.timeout(300)  # dozens of processes, each of which starts an interpreter
 
 
-def test_a_task_goes_through_its_life_on_the_command_line(board: Board) -> None:
+@pytest.fixture
+def board(sqlite_board: Board) -> Board:
+    """The databases themselves are tested elsewhere, and one life goes through both."""
+    return sqlite_board
+
+
+def test_a_task_goes_through_its_life_on_the_command_line(address: str, tmp_path: Path) -> None:
+    board = Board(address, tmp_path / "home")
     board.answer("board", "create", "b", "--title", "Demo", "--max-running", "1")
     parent = board.task(
         "create", "first", "--board", "b", "--assignee", "coder", "--key", "k", "--priority", "3"

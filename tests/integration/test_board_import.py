@@ -16,8 +16,9 @@ from holdfast.board.rows import NewTask
 from holdfast.board.store import open_store
 from holdfast.board.transitions import Status
 from holdfast.errors import Conflict, InvalidRequest, NotFound
+from tests.support.patience import patient
 
-WAIT_S = 60
+WAIT_S = patient(60)
 SCHEMA = """
 CREATE TABLE tasks (id TEXT PRIMARY KEY, title TEXT NOT NULL, body TEXT, assignee TEXT, status TEXT NOT NULL,
     priority INTEGER DEFAULT 0, created_by TEXT, created_at INTEGER NOT NULL, completed_at INTEGER,

@@ -1,9 +1,5 @@
-"""Many real processes at one board: each task is won once, a key makes one task, counters stay right.
+"""Many real processes at one board: each task is won once, a key makes one task, counters stay right."""
 
-HOLDFAST_TEST_CLAIMS sets how many tasks sixteen claimers race for.
-"""
-
-import os
 import time
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,27 +13,28 @@ from holdfast.board.store import open_store
 from holdfast.board.transitions import Move, Status
 from tests.support import postgres
 from tests.support.boards import Crowd
+from tests.support.patience import patient
+from tests.support.tiers import sizes
 
 CLAIMERS = 16
 WAITING = "SELECT pid FROM pg_locks WHERE NOT granted"
-BOUNDED = 200  # tasks that are worked on within caps
-TASKS = int(os.environ.get("HOLDFAST_TEST_CLAIMS", "1000"))
 
 
 @pytest.mark.timeout(300)
-def test_every_task_is_won_by_exactly_one_of_sixteen_claimers(address: str) -> None:
+@sizes("races", quick=150, deep=1000)
+def test_every_task_is_won_by_exactly_one_of_sixteen_claimers(address: str, races: int) -> None:
     with open_store(address) as store:
         store.create_board("b")
         created = store.database.write(
             lambda tx: [
-                tasks.add(tx, "b", NewTask(title="x", priority=n % 7), who="me").id for n in range(TASKS)
+                tasks.add(tx, "b", NewTask(title="x", priority=n % 7), who="me").id for n in range(races)
             ]
         )
         with Crowd("claim", address, [f"w{n}" for n in range(CLAIMERS)]) as crowd:
             crowd.begin()
             won = [task for spoken in crowd.said() for task in spoken]
         assert Counter(won) == Counter(created)
-        assert store.stats("b").running == TASKS
+        assert store.stats("b").running == races
         assert store.faults() == []
 
 
@@ -62,7 +59,9 @@ def most_at_once(events: list[Event], profiles: dict[str, str]) -> Counter[str]:
 
 
 @pytest.mark.timeout(300)
-def test_caps_and_pauses_hold_among_sixteen_claimers(address: str) -> None:
+@sizes("bounded", quick=60, deep=200)
+def test_caps_and_pauses_hold_among_sixteen_claimers(address: str, bounded: int) -> None:
+    """So many tasks are worked on within caps."""
     with open_store(address) as store:
         store.create_board("b")
         caps = {"board": 5, "coder": 2, "h0": 1}
@@ -74,7 +73,7 @@ def test_caps_and_pauses_hold_among_sixteen_claimers(address: str) -> None:
                 "coder",
                 "writer",
             )[n % 2]
-            for n in range(BOUNDED)
+            for n in range(bounded)
         }
         with Crowd("bounded", address, [f"h{n % 4}" for n in range(CLAIMERS)]) as crowd:
             crowd.begin()
@@ -82,8 +81,8 @@ def test_caps_and_pauses_hold_among_sixteen_claimers(address: str) -> None:
                 store.pause("b", True)
                 store.pause("b", False)
                 done = store.stats("b").tasks["done"]
-                until = time.monotonic() + 60
-                while store.stats("b").tasks["done"] in (done, done + 1) and done < BOUNDED - 2:
+                until = time.monotonic() + patient(60)
+                while store.stats("b").tasks["done"] in (done, done + 1) and done < bounded - 2:
                     assert time.monotonic() < until
                     store.changed(0.05)
             finished = [task for spoken in crowd.said() for task in spoken]
@@ -150,11 +149,11 @@ def test_a_link_waits_for_the_parent_that_somebody_is_finishing(postgres_server:
         def finish(tx: Transaction) -> "Future[Task]":
             tasks.move(tx, parent, Move.COMPLETE, who="me")
             linking = beside.submit(link)
-            until = time.monotonic() + 20
+            until = time.monotonic() + patient(20)
             while not linking.done() and not tx.select(WAITING, {}):
                 assert time.monotonic() < until
                 time.sleep(0.01)
             return linking
 
-        assert store.database.write(finish).result(20).status is Status.READY
+        assert store.database.write(finish).result(patient(20)).status is Status.READY
         assert store.faults() == []

@@ -14,6 +14,7 @@ from holdfast.board.transitions import Move, Status
 from holdfast.errors import IllegalTransition, InvalidRequest, NotFound, StaleRun, UsageError
 from tests.support.board_command import Board
 from tests.support.boards import SettableClock, claimed, made
+from tests.support.patience import patient
 
 
 @pytest.fixture(autouse=True)
@@ -360,7 +361,7 @@ def test_waiting_for_a_task_includes_its_checks(sqlite_board: Board) -> None:
             with pytest.raises(subprocess.TimeoutExpired):
                 waiting.wait(2)
             store.checked(run.ref, results(0, 0))
-            assert waiting.wait(60) == 0
+            assert waiting.wait(patient(60)) == 0
         finally:
             waiting.kill()
             waiting.communicate()

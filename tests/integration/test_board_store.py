@@ -437,6 +437,23 @@ def test_a_failed_handoff_spends_nothing_and_waits_for_a_person(store: Store, cl
     assert store.move(task.id, Move.COMPLETE, result="accepted").status is Status.DONE
 
 
+def test_a_run_that_is_given_back_spends_nothing_and_its_task_is_claimed_at_once(store: Store) -> None:
+    task, run = claimed(store, made(store, max_attempts=1).id)
+    back = store.give_back(run.ref, reason="the dispatcher was ended")
+    assert (back.status, back.attempts, back.reason) == (
+        Status.WAITING_SYSTEM,
+        0,
+        "the dispatcher was ended",
+    )
+    [ended] = store.runs(task.id)
+    assert (ended.outcome, ended.error) == ("lost", "the dispatcher was ended")
+    again = store.claim("b", worker="w")
+    assert again is not None
+    assert (again[0].id, again[0].attempts) == (task.id, 1)
+    with pytest.raises(StaleRun):
+        store.give_back(run.ref, reason="twice")
+
+
 def test_an_answer_after_the_lease_counts_while_nobody_else_has_the_task(
     store: Store, clock: SettableClock
 ) -> None:

@@ -17,14 +17,15 @@ import pytest
 from holdfast.sandbox import bwraptool
 from holdfast.sandbox.bwraptool import MAX_HELP, Unusable
 from holdfast.sandbox.select import Backend, Choice
-from tests.support.exec_command import ORDINARY, Place, Screen, place
+from tests.support import identity
+from tests.support.exec_command import Place, Screen, place
 from tests.support.peer import Peer, Refused, ready, serving
+from tests.support.root_only import IDENTITIES
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is Linux's"),
     pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed"),
 ]
-needs_root = pytest.mark.skipif(os.getuid() != 0, reason="a workspace outside of /tmp needs root")
 
 REAL: Final = shutil.which("bwrap") or ""
 BWRAP: Final = Choice(Backend.BWRAP)
@@ -92,9 +93,8 @@ def test_one_that_cannot_be_started_is_missing(tmp_path: Path) -> None:
     assert refusal(str(tmp_path)) == ("bwrap.missing", errno.ENOEXEC)
 
 
-@needs_root
 def test_a_set_user_id_one_is_refused_to_an_ordinary_user() -> None:
-    with place(ORDINARY) as made:
+    with place(identity.USER) as made:
         tool = program(made.top / "bin", f'exec {REAL} "$@"')
         tool.chmod(0o4755)
         done = made.run("--backend", "bwrap", "--", "true", env={"PATH": f"{tool.parent}:/usr/bin:/bin"})
@@ -105,13 +105,12 @@ def test_a_set_user_id_one_is_refused_to_an_ordinary_user() -> None:
 # --- holdfast exec
 
 
-@pytest.fixture(params=[0, ORDINARY], ids=["root", "user"])
+@pytest.fixture(params=IDENTITIES)
 def anyone(request: pytest.FixtureRequest) -> Iterator[Place]:
     with place(request.param) as made:
         yield made
 
 
-@needs_root
 def test_a_command_runs_and_the_report_says_who_confined_it(anyone: Place) -> None:
     done = anyone.run("--backend", "bwrap", "--json", "--", "sh", "-c", "echo out; echo x > .git/new; exit 7")
     assert (done.code, done.out) == (7, "out\n")
@@ -122,7 +121,6 @@ def test_a_command_runs_and_the_report_says_who_confined_it(anyone: Place) -> No
     assert not list((anyone.workspace / ".git").iterdir())
 
 
-@needs_root
 @pytest.mark.parametrize(
     ("script", "words"),
     [
@@ -136,7 +134,7 @@ def test_a_command_runs_and_the_report_says_who_confined_it(anyone: Place) -> No
     ],
 )
 def test_without_a_usable_bubblewrap_nothing_is_run_and_the_cause_is_told(script: str, words: str) -> None:
-    with place(0) as made:
+    with place(identity.SELF) as made:
         tools = made.top / "bin"
         tools.mkdir()
         if script:
@@ -148,7 +146,6 @@ def test_without_a_usable_bubblewrap_nothing_is_run_and_the_cause_is_told(script
         assert not (made.workspace / "ran").exists()
 
 
-@needs_root
 def test_control_c_reaches_the_command_and_nobody_around_it(anyone: Place) -> None:
     script = "trap 'echo caught; exit 4' INT; echo up; while :; do sleep 0.05; done"
     with Screen(anyone, "--backend", "bwrap", "--", "sh", "-c", script) as screen:
@@ -158,10 +155,9 @@ def test_control_c_reaches_the_command_and_nobody_around_it(anyone: Place) -> No
         assert b"caught\r\n" in screen.seen
 
 
-@needs_root
 def test_a_terminal_that_goes_away_ends_the_command() -> None:
     with (
-        place(0) as made,
+        place(identity.SELF) as made,
         Screen(made, "--backend", "bwrap", "--", "sh", "-c", "echo up; sleep 60") as screen,
     ):
         screen.until(b"up\r\n")

@@ -22,18 +22,17 @@ from holdfast.sandbox import plan as plans
 from holdfast.sandbox.plan import Base, Link, Plan, Step, StepKind
 from holdfast.sandbox.select import Way
 from holdfast.server.launch import Command, Confinement, Exit, Launcher, SetupFailed
-from tests.support import confinement
+from tests.support import confinement, identity
 from tests.support.confinement import Outcome
 from tests.support.patience import patient
 from tests.support.peer import descendants_named, seen_running
+from tests.support.root_only import IDENTITIES
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="bubblewrap is Linux's"),
-    pytest.mark.skipif(os.getuid() != 0, reason="trying both identities needs root"),
     pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed"),
 ]
 
-ORDINARY: Final = 12345
 REAL: Final = shutil.which("bwrap") or ""
 WAIT_S: Final = patient(10.0)
 
@@ -56,8 +55,7 @@ class Scene:
             "outside/file": "outside",
         }.items():
             (top / name).write_text(text, "utf-8")
-        for path in (top, *top.rglob("*")):
-            os.chown(path, uid, uid)
+        identity.hand_over(top, uid)
         self.pins = tuple(self.step(StepKind.PIN, name) for name in ("conf", "secrets", "deep"))
         self.rules = (
             self.step(StepKind.WRITABLE, ""),
@@ -105,7 +103,7 @@ class Scene:
         return str(path)
 
 
-@pytest.fixture(params=[0, ORDINARY], ids=["root", "user"])
+@pytest.fixture(params=IDENTITIES)
 def scene(request: pytest.FixtureRequest) -> Iterator[Scene]:
     top = Path(tempfile.mkdtemp(prefix="holdfast-bwrap-"))  # an ordinary user can not enter pytest's
     try:

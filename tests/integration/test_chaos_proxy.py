@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.chaos import Chaos, End, Target, chaos
+from tests.support.patience import patient
 from tests.support.tiers import asyncio_first
 
 __all__ = ["asyncio_first"]
 
-WAIT_S = 10.0
+WAIT_S = patient(10.0)
 ENDS: list[End] = ["reset", "close", "half"]
 PAYLOAD = random.Random(0).randbytes(300_000)  # noqa: S311 # no secret
 

@@ -5,8 +5,9 @@ import sys
 from pathlib import Path
 
 from holdfast.board.store import open_store
+from tests.support.patience import patient
 
-WAIT_S = 60
+WAIT_S = patient(60)
 SLOW = {
     "asyncio",
     "ssl",

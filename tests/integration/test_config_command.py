@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
-TIMEOUT_S = 60
+from tests.support.patience import patient
+
+TIMEOUT_S = patient(60)
 
 
 @pytest.fixture

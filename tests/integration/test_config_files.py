@@ -12,9 +12,10 @@ import pytest
 from holdfast.agentconfig import files, project
 from holdfast.agentconfig.document import Unparsable, scan
 from holdfast.errors import InvalidRequest, NotFound, OperationFailed
+from tests.support.patience import patient
 
 WRITERS = 10
-LIMIT_S = 60
+LIMIT_S = patient(60)
 ADD_LINE = """
 import sys
 from pathlib import Path

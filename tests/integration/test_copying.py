@@ -17,7 +17,8 @@ from holdfast.client.copying import Progress, Summary
 from holdfast.client.download import download
 from holdfast.client.upload import upload
 from holdfast.errors import InvalidRequest, NotFound, OperationFailed, UsageError
-from tests.support.exec_command import ORDINARY, Done, place
+from tests.support import identity
+from tests.support.exec_command import Done, place
 from tests.support.peer import WAIT_S, serving
 from tests.support.recorder import Entry, Message, Recorder, recording
 
@@ -234,26 +235,24 @@ async def test_what_fails_in_a_tree_stops_nothing_else(both: Both, way: str) -> 
     assert os.listdir(both.target(way) / "tree" / "b") == []
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="an identity to take things away from needs root")
 def test_what_may_not_be_read_or_written_is_told_and_the_rest_is_copied() -> None:
-    with place(ORDINARY) as user:
+    with place(identity.USER) as user:
         tree = user.workspace / "tree"
         (tree / "shut").mkdir(parents=True)
         for name in ("a", "closed", "shut/x"):
             (tree / name).write_text(name, "utf-8")
         user.own()
         for name in ("closed", "shut"):
-            os.chown(tree / name, 0, 0)
-            (tree / name).chmod(0o600)
+            (tree / name).chmod(0)
         for source, destination in (("tree", "local:up"), ("local:tree", "down")):
-            done = user.call(user.as_user([*CP, "-r", source, destination]))
+            done = user.call(user.as_user([user.python, *CP[1:], "-r", source, destination]))
             assert done.code != 0
             assert done.err.count("ermission denied") == 2
             folder = user.workspace / destination.removeprefix("local:")
             assert sorted(os.listdir(folder)) == ["a", "shut"]
-        os.chown(user.outside, 0, 0)
+        user.outside.chmod(0o555)
         for source, destination in (("tree/a", f"local:{user.outside}"), ("local:tree/a", str(user.outside))):
-            done = user.call(user.as_user([*CP, source, destination]))
+            done = user.call(user.as_user([user.python, *CP[1:], source, destination]))
             assert done.code != 0
             assert "ermission denied" in done.err
             assert os.listdir(user.outside) == []

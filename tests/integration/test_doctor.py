@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -124,7 +125,9 @@ def test_explain_reads_a_log_larger_than_its_memory(tmp_path: Path) -> None:
         file.write(b"\nbwrap: Unknown option --argv0\n")
         file.seek(0, os.SEEK_END)
         file.write(b"\xff\xfe\x00\x80junk\nbwrap: setting up uid map: Permission denied\n")
-    limited = f"ulimit -v {400 * 1024}; exec {sys.executable} -m holdfast doctor explain --json {log}"
+    limited = (
+        f"ulimit -v {400 * 1024}; exec {shlex.quote(sys.executable)} -m holdfast doctor explain --json {log}"
+    )
     done = subprocess.run(
         ["sh", "-c", limited], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
@@ -151,7 +154,7 @@ def test_explain_tries_here_what_the_text_is_about() -> None:
     limited = (
         "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set -all --inh-caps -all"
     )
-    command = f"{limited} {sys.executable} -m holdfast doctor explain --here"
+    command = f"{limited} {shlex.quote(sys.executable)} -m holdfast doctor explain --here"
     done = subprocess.run(
         ["unshare", "-Ur", "sh", "-c", command],
         input=text, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,

@@ -195,9 +195,20 @@ def stand_in(bench: Bench, script: str) -> Bench:
     return bench
 
 
+# As `python -m holdfast`, with little patience for a program that never answers.
+IMPATIENT = """
+from holdfast.agentconfig import codex
+from holdfast.cli import main
+from holdfast.doctor import witness
+codex.ANSWER_S = witness.START_S = 1
+main()
+"""
+
+
 @pytest.mark.parametrize("script", ["exit 0", "exit 3", "echo nonsense", "echo '{}'; cat >/dev/null"])
 def test_a_program_that_says_nothing_sensible_never_passes(bench: Bench, script: str) -> None:
-    done = stand_in(bench, script).run()
+    _, _, _, *words = stand_in(bench, script).command("--json")
+    done = bench.run(command=[sys.executable, "-c", IMPATIENT, *words])
     assert done.code == 1
     assert "runs a command" in done.failing()
     assert done.status("codex exec") == "skipped"
@@ -256,7 +267,7 @@ def test_a_program_that_never_ends_is_ended_with_its_children(tmp_path: Path) ->
 
 def _until_gone(pid: int) -> None:
     """Whoever is killed has a name until somebody has taken note."""
-    until = time.monotonic() + 10
+    until = time.monotonic() + patient(10)
     while _runs(pid):
         assert time.monotonic() < until
         time.sleep(0.02)

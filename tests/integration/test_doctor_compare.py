@@ -16,29 +16,30 @@ from holdfast.doctor.captured import capture
 from holdfast.doctor.compare import Landmarks, Side
 from holdfast.doctor.consequences import CONSEQUENCES
 from holdfast.server.launch import Command, Launcher
-from tests.support.exec_command import ORDINARY, Done, Place, gone, place
+from tests.support import identity
+from tests.support.exec_command import Done, Place, gone, place
+from tests.support.root_only import IDENTITIES
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is Linux's"),
-    pytest.mark.skipif(os.getuid() != 0, reason="a workspace outside of /tmp, and two identities, need root"),
 ]
 SECRET = "hunter2-correct-horse"
 
 
-@pytest.fixture(params=[0, ORDINARY], ids=["root", "user"])
+@pytest.fixture(params=IDENTITIES)
 def anyone(request: pytest.FixtureRequest) -> Iterator[Place]:
     with place(request.param) as made:
         yield made
 
 
 @pytest.fixture
-def root() -> Iterator[Place]:
-    with place(0) as made:
+def own() -> Iterator[Place]:
+    with place(identity.SELF) as made:
         yield made
 
 
 def compare(where: Place, *args: str, **env: str) -> Done:
-    command = [sys.executable, "-m", "holdfast", "doctor", "compare", *args]
+    command = [where.python, "-m", "holdfast", "doctor", "compare", *args]
     return where.call(where.as_user(command), env=env)
 
 
@@ -77,74 +78,74 @@ def test_without_limits_everything_is_equivalent(anyone: Place) -> None:
     assert "runs twice" in done.err
 
 
-def test_what_the_sandbox_denies_shows_in_exit_code_and_first_line(root: Place) -> None:
-    script = f"echo one; echo two >&2; echo x > {root.outside}/file"
-    done = compare(root, "--", "sh", "-c", script)
+def test_what_the_sandbox_denies_shows_in_exit_code_and_first_line(own: Place) -> None:
+    script = f"echo one; echo two >&2; echo x > {own.outside}/file"
+    done = compare(own, "--", "sh", "-c", script)
     assert done.code == 1
     assert "the command behaved differently" in done.out
-    seen = rows(tree(root, "--", "sh", "-c", script))
+    seen = rows(tree(own, "--", "sh", "-c", script))
     assert (seen["outcome", "exit code"]["host"], seen["outcome", "exit code"]["worker"]) == ("0", "2")
     assert seen["outcome", "stdout"]["verdict"] == "same"
     assert "Read-only file system" in seen["outcome", "stderr"]["worker"]
     assert seen["outcome", "stderr"]["worker"].startswith("line 2: ")
 
 
-def test_what_an_option_allows_makes_no_difference_any_more(root: Place) -> None:
-    seen = rows(tree(root, "--allow-write", str(root.outside), "--", "true"))
-    assert seen["files", str(root.outside)]["verdict"] == "same"
-    seen = rows(tree(root, "--network", "on", "--", "true"))
+def test_what_an_option_allows_makes_no_difference_any_more(own: Place) -> None:
+    seen = rows(tree(own, "--allow-write", str(own.outside), "--", "true"))
+    assert seen["files", str(own.outside)]["verdict"] == "same"
+    seen = rows(tree(own, "--network", "on", "--", "true"))
     assert seen["network", "loopback of the host"]["verdict"] == "same"
 
 
 @pytest.mark.parametrize("backend", ["bwrap", "landlock"])
-def test_other_backends_are_observed_from_inside_too(root: Place, backend: str) -> None:
-    found = tree(root, "--backend", backend, "--degraded", "--", "true")
+def test_other_backends_are_observed_from_inside_too(own: Place, backend: str) -> None:
+    found = tree(own, "--backend", backend, "--degraded", "--", "true")
     seen = rows(found)
     assert found["enforcement"]["backend"] == backend
-    assert seen["files", str(root.top)]["verdict"] == "weaker"
+    assert seen["files", str(own.top)]["verdict"] == "weaker"
     assert seen["confinement", "sees the processes outside"]["worker"] == "no"
     assert (seen["confinement", "pid namespace"]["verdict"] == "same") is (backend == "landlock")
 
 
-def test_it_runs_twice_and_plain_first(root: Place) -> None:
-    compare(root, "--", "sh", "-c", "grep Seccomp: /proc/self/status >> log")
-    assert (root.workspace / "log").read_text().split() == ["Seccomp:", "0", "Seccomp:", "2"]
+def test_it_runs_twice_and_plain_first(own: Place) -> None:
+    compare(own, "--", "sh", "-c", "grep Seccomp: /proc/self/status >> log")
+    assert (own.workspace / "log").read_text().split() == ["Seccomp:", "0", "Seccomp:", "2"]
 
 
-def test_nothing_of_the_probes_is_left(root: Place) -> None:
-    compare(root, "--", "true")
-    assert sorted(path.name for path in root.top.rglob("*")) == [".git", "outside", "ws"]
+def test_nothing_of_the_probes_is_left(own: Place) -> None:
+    compare(own, "--", "true")
+    assert sorted(path.name for path in own.top.rglob("*")) == [".git", "outside", "ws"]
 
 
 # --- secrets
 
 
-def test_no_value_of_an_unknown_variable_is_shown(root: Place) -> None:
+def test_no_value_of_an_unknown_variable_is_shown(own: Place) -> None:
     env = {"CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN": SECRET, "MY_PASSWORD": SECRET}
     # The second field differs between the sides, so this is the line that is shown.
     script = 'echo "$MY_PASSWORD $(cat /proc/sys/kernel/random/uuid)"'
     for form in ((), ("--json",)):
-        done = compare(root, *form, "--", "sh", "-c", script, **env)
+        done = compare(own, *form, "--", "sh", "-c", script, **env)
         assert SECRET not in done.out + done.err
         assert "***" in done.out
-    row = rows(tree(root, "--", "true", **env))["environment", "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN"]
+    row = rows(tree(own, "--", "true", **env))["environment", "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN"]
     assert (row["host"], row["worker"], row["verdict"]) == ("set", "not set", "weaker")
 
 
 # --- bounds
 
 
-def test_a_command_that_does_not_end_is_ended_and_nothing_is_told_of_it(root: Place) -> None:
+def test_a_command_that_does_not_end_is_ended_and_nothing_is_told_of_it(own: Place) -> None:
     name = f"8{uuid.uuid4().int % 10**7:07}"
     script = f"setsid sleep {name} & exec sleep {name}"
-    done = compare(root, "--full-access", "--timeout", "0.5", "--", "sh", "-c", script)
+    done = compare(own, "--full-access", "--timeout", "0.5", "--", "sh", "-c", script)
     assert done.code == 2, done.out
     assert "did not end in its time" in done.out
     assert gone(name)
 
 
-def test_endless_output_is_bounded_by_the_time(root: Place) -> None:
-    assert compare(root, "--timeout", "0.5", "--", "yes").code == 1
+def test_endless_output_is_bounded_by_the_time(own: Place) -> None:
+    assert compare(own, "--timeout", "0.5", "--", "yes").code == 1
 
 
 async def test_what_is_captured_is_bounded_but_counted_to_its_end(tmp_path: Path) -> None:
@@ -179,32 +180,32 @@ async def test_what_does_not_end_is_gone_when_its_time_is_over(tmp_path: Path) -
 # --- what cannot be compared
 
 
-def test_what_cannot_be_enforced_is_not_run_at_all(root: Place) -> None:
-    done = compare(root, "--backend", "bwrap", "--loopback-port", "8080", "--", "touch", "ran")
+def test_what_cannot_be_enforced_is_not_run_at_all(own: Place) -> None:
+    done = compare(own, "--backend", "bwrap", "--loopback-port", "8080", "--", "touch", "ran")
     assert done.code == 2
     assert "bwrap" in done.err
-    assert not (root.workspace / "ran").exists()
+    assert not (own.workspace / "ran").exists()
 
 
 @pytest.mark.parametrize(
     "args", [(), ("--",), ("--read-only", "--full-access", "--", "true"), ("--nonsense",)]
 )
-def test_bad_input_is_exit_code_2(root: Place, args: tuple[str, ...]) -> None:
-    done = compare(root, *args)
+def test_bad_input_is_exit_code_2(own: Place, args: tuple[str, ...]) -> None:
+    done = compare(own, *args)
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("holdfast: ")
 
 
-def test_a_command_that_does_not_exist_is_missed_alike_on_both_sides(root: Place) -> None:
-    found = tree(root, "--", "no-such-program")
+def test_a_command_that_does_not_exist_is_missed_alike_on_both_sides(own: Place) -> None:
+    found = tree(own, "--", "no-such-program")
     assert found["behavedAlike"] == "yes"
     assert rows(found)["outcome", "exit code"]["host"].startswith("127 ")
 
 
-def test_where_no_probe_can_run_the_answer_is_open_or_no_but_never_yes(root: Place) -> None:
-    profile = root.top / "profile.toml"
+def test_where_no_probe_can_run_the_answer_is_open_or_no_but_never_yes(own: Place) -> None:
+    profile = own.top / "profile.toml"
     profile.write_text('[filesystem]\n":workspace" = "write"\n"/nowhere" = "read"\n')
-    found = tree(root, "--profile", str(profile), "--", "true")
+    found = tree(own, "--profile", str(profile), "--", "true")
     assert found["hostEquivalent"] in ("unknown", "no")
     assert rows(found)["network", "all"]["verdict"] == "unknown"
 

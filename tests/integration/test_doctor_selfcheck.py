@@ -3,27 +3,42 @@
 import json
 import os
 import pty
+import pwd
 import shutil
 import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
+from holdfast.doctor import checkup
 from holdfast.doctor.selfcheck import PARALLEL
+from holdfast.errors import UsageError
+from tests.support import identity
+from tests.support.faults import Fault
 from tests.support.patience import patient
+from tests.support.root_only import root_only
+
+
+def _name(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-    pytest.mark.skipif(os.getuid() != 0, reason="trying every identity needs root"),
     pytest.mark.timeout(250),
 ]
 
+NAME: Final = _name(identity.SELF)
 WAIT_S: Final = patient(100.0)  # a few seconds, on a busy machine many
 FEW: Final = ("--only", "create-outside", "--only", "secret-read", "--only", "use-reading")
 
@@ -51,15 +66,19 @@ def home(tmp_path: Path) -> Iterator[Path]:
     assert [path.name for path in tmp_path.iterdir() if "selfcheck" in path.name] == []
 
 
-def command(*args: str) -> list[str]:
-    return [sys.executable, "-m", "holdfast", "doctor", "selfcheck", *args]
+def command(*args: str, python: str = sys.executable) -> list[str]:
+    return [python, "-m", "holdfast", "doctor", "selfcheck", *args]
 
 
 def selfcheck(
-    home: Path, *args: str, before: tuple[str, ...] = (), **environ: str
+    home: Path,
+    *args: str,
+    before: tuple[str, ...] = (),
+    python: str = sys.executable,
+    **environ: str,
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*before, *command(*args)],
+        [*before, *command(*args, python=python)],
         env={**os.environ, "HOME": str(home), "XDG_CACHE_HOME": "", **environ},
         capture_output=True,
         text=True,
@@ -76,10 +95,10 @@ def cells(tree: Any, guarantee: str) -> list[str]:
 def test_every_backend_is_tried_and_told_in_one_table(home: Path) -> None:
     done = selfcheck(home, *FEW)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.split()[:6] == ["root", "root", "root", "namespaces", "bwrap", "landlock"]
+    assert done.stdout.split()[:6] == [NAME, NAME, NAME, "namespaces", "bwrap", "landlock"]
     assert "9 attempts: everything holds as declared" in done.stdout
     assert done.stderr.splitlines() == [
-        f"{backend} as root: 3 of 3 attempts" for backend in ("namespaces", "bwrap", "landlock")
+        f"{backend} as {NAME}: 3 of 3 attempts" for backend in ("namespaces", "bwrap", "landlock")
     ]
 
 
@@ -93,9 +112,19 @@ def test_the_tree_has_a_cell_for_each_backend_and_declared_shortfalls_are_not_fa
     assert cells(tree, "denied") == ["not tried"] * 3
 
 
+@root_only("to become another user")
 def test_another_user_is_tried_as_well(home: Path) -> None:
     few = ("--only", "create-outside", "--only", "none-left")
-    done = selfcheck(home, "--json", "--backend", "landlock", "--user", "nobody", *few)
+    done = selfcheck(
+        home,
+        "--json",
+        "--backend",
+        "landlock",
+        "--user",
+        "nobody",
+        *few,
+        python=identity.python(identity.USER),
+    )
     tree = json.loads(done.stdout)
     assert done.returncode == 0, done.stdout + done.stderr
     assert [column["user"] for column in tree["columns"]] == ["root", "nobody"]
@@ -116,7 +145,7 @@ def test_a_sandbox_that_does_not_hold_is_found_out(home: Path) -> None:
     table = [line.split() for line in done.stdout.splitlines()]
     assert ["write-outside", "BROKEN"] in table
     assert ["denied", "held"] in table, "this one did not break everything"
-    assert "bwrap as root: create-outside: " in done.stdout
+    assert f"bwrap as {NAME}: create-outside: " in done.stdout
     assert "outside/new" in done.stdout, "the witnesses saw it too"
     assert "1 not as they should be" in done.stderr
 
@@ -141,8 +170,9 @@ def test_a_backend_that_does_not_work_here_says_why_and_the_others_are_tried(hom
 
 
 def test_what_a_container_takes_away_is_declared_and_no_escape(home: Path) -> None:
-    covered = 'mount --bind /dev/null /proc/version && exec "$@"'  # then the kernel allows no fresh /proc
-    before = ("unshare", "-m", "sh", "-c", covered, "sh")
+    before = tuple(
+        Fault(covered=("/proc/version",)).wrap(identity.SELF, [])
+    )  # so that no fresh /proc is allowed
     few = ("--only", "processes-seen", "--only", "mem-of-outside", "--only", "fd-of-outside")
     done = selfcheck(home, "--json", *few, before=before)
     tree = json.loads(done.stdout)
@@ -207,7 +237,7 @@ def test_on_a_terminal_progress_is_one_line_that_changes(home: Path) -> None:
         os.close(theirs)
         os.close(ours)
     assert done.returncode == 0
-    assert "\rnamespaces as root: 1 of 3 attempts\rnamespaces as root: 2 of 3 attempts" in shown
+    assert f"\rnamespaces as {NAME}: 1 of 3 attempts\rnamespaces as {NAME}: 2 of 3 attempts" in shown
     assert shown.count("\n") == 1
 
 
@@ -220,7 +250,8 @@ def test_bad_input_is_one_line_and_exit_code_2(home: Path, args: tuple[str, ...]
     assert done.stderr.startswith("holdfast: ")
 
 
-def test_a_user_who_cannot_read_our_code_is_told_so(
+@root_only("to become another user")
+def test_a_user_who_cannot_read_our_code_is_told_so_before_anything_is_tried(
     home: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     hidden = tmp_path_factory.mktemp("hidden")
@@ -228,5 +259,36 @@ def test_a_user_who_cannot_read_our_code_is_told_so(
     shutil.copytree(package, hidden / "holdfast")
     hidden.chmod(stat.S_IRWXU)
     done = selfcheck(home, "--user", "nobody", "--only", "create-outside", PYTHONPATH=str(hidden))
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert "install Holdfast where every user can read it" in done.stdout
+    assert (done.returncode, done.stdout) == (2, "")
+    closed = next(path for path in reversed((hidden / "x").parents) if not path.stat().st_mode & stat.S_IXOTH)
+    assert f"--user nobody: {closed} may not be searched by this user" in done.stderr
+    assert f"{hidden}/holdfast/sandbox/launcher.py leads there" in done.stderr
+    assert "install Holdfast where every user can read it" in done.stderr
+
+
+@pytest.mark.parametrize("older", [True, False])
+def test_a_user_who_cannot_reach_our_interpreter_gets_another_or_is_told(
+    monkeypatch: pytest.MonkeyPatch, older: bool
+) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="hf-", dir="/var/tmp"))
+    try:
+        folder.chmod(stat.S_IRWXU)
+        (folder / "venv").symlink_to(folder / "base")
+        shutil.copyfile("/bin/true", folder / "base")
+        (folder / "base").chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(folder / "venv"))
+        monkeypatch.setattr(checkup, "_obstacle", _only_the_interpreter(checkup._obstacle))
+        monkeypatch.setattr(checkup, "_is_recent", lambda _python: not older)
+        entry = pwd.getpwnam("nobody")
+        if older:
+            with pytest.raises(UsageError, match=f"{folder} may not be searched by this user"):
+                checkup._refuse_out_of_reach(entry)
+        else:
+            checkup._refuse_out_of_reach(entry)
+    finally:
+        shutil.rmtree(folder)
+
+
+def _only_the_interpreter(obstacle: Callable[[str, int], str | None]) -> Callable[[str, int], str | None]:
+    """Wherever these tests lie, our code is in reach."""
+    return lambda path, access: obstacle(path, access) if path == sys.executable else None

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shlex
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -18,7 +19,7 @@ from holdfast.server.auth import load
 from tests.support.peer import WAIT_S, serving
 from tests.support.recorder import Recorder, recording
 
-SERVER = f"echo $$ > pid; exec {sys.executable} -m holdfast serve --listen stdio"
+SERVER = f"echo $$ > pid; exec {shlex.quote(sys.executable)} -m holdfast serve --listen stdio"
 CHILD = f"program = '/bin/sh'\nargs = ['-c', '{SERVER}']"
 
 

@@ -12,23 +12,24 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.exec_command import ORDINARY, WAIT_S, Place, Screen, gone, place
+from tests.support import identity
+from tests.support.exec_command import WAIT_S, Place, Screen, gone, place
+from tests.support.root_only import IDENTITIES
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is Linux's"),
-    pytest.mark.skipif(os.getuid() != 0, reason="a workspace outside of /tmp, and two identities, need root"),
 ]
 
 
-@pytest.fixture(params=[0, ORDINARY], ids=["root", "user"])
+@pytest.fixture(params=IDENTITIES)
 def anyone(request: pytest.FixtureRequest) -> Iterator[Place]:
     with place(request.param) as made:
         yield made
 
 
 @pytest.fixture
-def root() -> Iterator[Place]:
-    with place(0) as made:
+def own() -> Iterator[Place]:
+    with place(identity.SELF) as made:
         yield made
 
 
@@ -51,14 +52,14 @@ def test_output_and_exit_code_are_the_commands_own(anyone: Place) -> None:
     assert anyone.run("--", "id", "-u").out == f"{anyone.uid}\n"
 
 
-def test_standard_input_is_passed_on_and_ends(root: Place) -> None:
+def test_standard_input_is_passed_on_and_ends(own: Place) -> None:
     data = os.urandom(300_000).hex().encode()
-    assert root.run("--", "cat", feed=data).out.encode() == data
-    assert root.run("--", "true", feed=data).code == 0
+    assert own.run("--", "cat", feed=data).out.encode() == data
+    assert own.run("--", "true", feed=data).code == 0
 
 
-def test_output_is_shown_when_it_is_written(root: Place) -> None:
-    with root.start("--", "sh", "-c", "echo first; read x; echo $x") as child:
+def test_output_is_shown_when_it_is_written(own: Place) -> None:
+    with own.start("--", "sh", "-c", "echo first; read x; echo $x") as child:
         assert child.stdin is not None
         assert child.stdout is not None
         assert child.stdout.readline() == b"first\n"
@@ -67,25 +68,25 @@ def test_output_is_shown_when_it_is_written(root: Place) -> None:
         assert child.stdout.readline() == b"second\n"
 
 
-def test_both_outputs_into_one_keep_their_order(root: Place) -> None:
+def test_both_outputs_into_one_keep_their_order(own: Place) -> None:
     script = "for i in $(seq 200); do echo $i; echo $i >&2; done"
-    with root.start("--", "sh", "-c", script, stderr=subprocess.STDOUT) as child:
+    with own.start("--", "sh", "-c", script, stderr=subprocess.STDOUT) as child:
         out, _ = child.communicate(timeout=WAIT_S)
     assert out.split() == [b"%d" % i for i in range(1, 201) for _ in "12"]
 
 
-def test_a_reader_that_goes_away_ends_the_command(root: Place) -> None:
-    with root.start("--", "yes") as child:
+def test_a_reader_that_goes_away_ends_the_command(own: Place) -> None:
+    with own.start("--", "yes") as child:
         assert child.stdout is not None
         child.stdout.readline()
         child.stdout.close()
         assert child.wait(WAIT_S) == 128 + signal.SIGPIPE
 
 
-def test_closed_standard_streams_are_empty_ones(root: Place) -> None:
+def test_closed_standard_streams_are_empty_ones(own: Place) -> None:
     done = subprocess.run(
-        ["sh", "-c", '"$@" <&- >&-', "sh", *root.argv("--", "sh", "-c", "cat && echo x && echo end >&2")],
-        cwd=root.workspace,
+        ["sh", "-c", '"$@" <&- >&-', "sh", *own.argv("--", "sh", "-c", "cat && echo x && echo end >&2")],
+        cwd=own.workspace,
         stderr=subprocess.PIPE,
         timeout=WAIT_S,
         check=False,
@@ -93,10 +94,10 @@ def test_closed_standard_streams_are_empty_ones(root: Place) -> None:
     assert (done.returncode, done.stderr) == (0, b"end\n")
 
 
-def test_what_outlives_the_command_is_ended(root: Place) -> None:
+def test_what_outlives_the_command_is_ended(own: Place) -> None:
     for flag in ("--workspace-write", "--full-access"):
         name = mark()
-        done = root.sh(f"sleep {name} & setsid sleep {name} & echo started", flag)
+        done = own.sh(f"sleep {name} & setsid sleep {name} & echo started", flag)
         assert (done.code, done.out) == (0, "started\n")
         assert gone(name)
 
@@ -112,18 +113,18 @@ def test_a_signal_to_us_is_for_the_command_and_its_tree(anyone: Place, signum: i
     assert gone(name)
 
 
-def test_a_command_may_answer_a_signal_and_is_killed_if_it_ignores_it(root: Place) -> None:
+def test_a_command_may_answer_a_signal_and_is_killed_if_it_ignores_it(own: Place) -> None:
     for script, code in (("trap 'exit 9' TERM", 9), ("trap '' TERM", 137)):
-        with root.start("--", "sh", "-c", f"{script}; echo up; while :; do sleep 0.1; done") as child:
+        with own.start("--", "sh", "-c", f"{script}; echo up; while :; do sleep 0.1; done") as child:
             assert child.stdout is not None
             assert child.stdout.readline() == b"up\n"
             child.terminate()
             assert child.wait(WAIT_S) == code
 
 
-def test_nothing_is_left_when_we_are_killed(root: Place) -> None:
+def test_nothing_is_left_when_we_are_killed(own: Place) -> None:
     name = mark()
-    with root.start("--", "sh", "-c", f"echo up; exec sleep {name}") as child:
+    with own.start("--", "sh", "-c", f"echo up; exec sleep {name}") as child:
         assert child.stdout is not None
         assert child.stdout.readline() == b"up\n"
         child.kill()
@@ -152,8 +153,8 @@ def test_a_denial_is_told_and_its_flag_allows_exactly_that(anyone: Place) -> Non
     assert (anyone.outside / "new").read_text("utf-8") == "x\n"
 
 
-def test_an_ordinary_failure_is_not_called_a_denial(root: Place) -> None:
-    done = root.sh("cat missing; exit 1")
+def test_an_ordinary_failure_is_not_called_a_denial(own: Place) -> None:
+    done = own.sh("cat missing; exit 1")
     assert (done.code, "holdfast" in done.err) == (1, False)
 
 
@@ -169,37 +170,37 @@ def test_the_network_is_off_unless_it_is_switched_on(anyone: Place) -> None:
         assert anyone.run("--full-access", "--network", "off", *command).code == 1
 
 
-def test_a_path_or_a_pattern_can_be_denied(root: Place) -> None:
+def test_a_path_or_a_pattern_can_be_denied(own: Place) -> None:
     for name in ("plain", "a.pem", "odd[1]"):
-        (root.workspace / name).write_text(name, "utf-8")
+        (own.workspace / name).write_text(name, "utf-8")
     for flag, name in (("plain", "plain"), ("*.pem", "a.pem"), ("odd[1]", "odd[1]")):
-        assert root.run("--", "cat", name).out == name
+        assert own.run("--", "cat", name).out == name
         for base in ("--workspace-write", "--full-access"):
-            done = root.run(base, "--deny", flag, "--", "cat", name)
+            done = own.run(base, "--deny", flag, "--", "cat", name)
             assert (done.code, done.out) == (1, "")
 
 
-def test_a_missing_path_can_be_allowed_only_where_it_could_be_created(root: Place) -> None:
-    (root.workspace / ".git").rmdir()
-    assert root.run("--allow-write", ".git", "--", "mkdir", ".git").code == 0
-    assert (root.workspace / ".git").is_dir()
-    done = root.run("--allow-write", "../outside/no", "--", "true")
+def test_a_missing_path_can_be_allowed_only_where_it_could_be_created(own: Place) -> None:
+    (own.workspace / ".git").rmdir()
+    assert own.run("--allow-write", ".git", "--", "mkdir", ".git").code == 0
+    assert (own.workspace / ".git").is_dir()
+    done = own.run("--allow-write", "../outside/no", "--", "true")
     assert (done.code, len(done.err.splitlines())) == (2, 1)
 
 
-def test_another_directory_is_the_workspace_there(root: Place) -> None:
-    done = root.sh("pwd; echo x > new; echo x > ../ws/new", "--cwd", "../outside")
-    assert done.out == f"{root.outside}\n"
-    assert root.run("--cwd", "../outside", "--", "printenv", "PWD").out == f"{root.outside}\n"
-    assert (root.outside / "new").exists()
-    assert not (root.workspace / "new").exists()
+def test_another_directory_is_the_workspace_there(own: Place) -> None:
+    done = own.sh("pwd; echo x > new; echo x > ../ws/new", "--cwd", "../outside")
+    assert done.out == f"{own.outside}\n"
+    assert own.run("--cwd", "../outside", "--", "printenv", "PWD").out == f"{own.outside}\n"
+    assert (own.outside / "new").exists()
+    assert not (own.workspace / "new").exists()
 
 
-def test_the_file_behind_standard_input_cannot_be_opened_for_writing(root: Place) -> None:
-    secret = root.outside / "secret"
+def test_the_file_behind_standard_input_cannot_be_opened_for_writing(own: Place) -> None:
+    secret = own.outside / "secret"
     secret.write_text("before", "utf-8")
     script = "cat; echo after > /proc/self/fd/0"
-    with secret.open("rb") as file, root.start("--", "sh", "-c", script, stdin=file.fileno()) as child:
+    with secret.open("rb") as file, own.start("--", "sh", "-c", script, stdin=file.fileno()) as child:
         out, _ = child.communicate(timeout=WAIT_S)
     assert out == b"before"
     assert secret.read_text("utf-8") == "before"
@@ -228,9 +229,9 @@ def test_a_missing_command_is_127_and_one_that_is_no_program_126(anyone: Place) 
         assert (done.code, done.err) == (126, "holdfast: /etc/passwd: Permission denied\n")
 
 
-def test_a_program_that_the_policy_hides_is_said_to_be_hidden(root: Place) -> None:
-    (root.top / "p.toml").write_text('[filesystem]\n":workspace" = "write"\n', "utf-8")
-    done = root.run("--profile", "../p.toml", "--", "sh")
+def test_a_program_that_the_policy_hides_is_said_to_be_hidden(own: Place) -> None:
+    (own.top / "p.toml").write_text('[filesystem]\n":workspace" = "write"\n', "utf-8")
+    done = own.run("--profile", "../p.toml", "--", "sh")
     assert done.code == 127
     assert "the sandbox denied reading /" in done.err
 
@@ -244,11 +245,11 @@ def test_a_policy_that_cannot_be_enforced_is_125_with_the_remedy(anyone: Place) 
     assert not (anyone.workspace / "ran").exists()
 
 
-def test_a_host_without_namespaces_is_125_and_runs_nothing(root: Place) -> None:
-    done = root.run("--", *root.argv("--backend", "namespaces", "--", "touch", "ran"))
+def test_a_host_without_namespaces_is_125_and_runs_nothing(own: Place) -> None:
+    done = own.run("--", *own.argv("--backend", "namespaces", "--", "touch", "ran"))
     assert done.code == 125
     assert done.err.startswith("holdfast: sandbox intent cannot be enforced")
-    assert not (root.workspace / "ran").exists()
+    assert not (own.workspace / "ran").exists()
 
 
 @pytest.mark.parametrize(
@@ -267,8 +268,8 @@ def test_a_host_without_namespaces_is_125_and_runs_nothing(root: Place) -> None:
     ],
     ids=" ".join,
 )
-def test_bad_input_gets_one_line_and_exit_code_2(root: Place, args: list[str]) -> None:
-    done = root.run(*args)
+def test_bad_input_gets_one_line_and_exit_code_2(own: Place, args: list[str]) -> None:
+    done = own.run(*args)
     assert (done.code, done.out) == (2, "")
     assert re.fullmatch(r"holdfast: .*\n", done.err)
 
@@ -276,9 +277,9 @@ def test_bad_input_gets_one_line_and_exit_code_2(root: Place, args: list[str]) -
 @pytest.mark.parametrize(
     ("text", "key"), [('[filesystem]\n":rot" = "read"', ":rot"), ("a = 1", "a"), ("=", "")]
 )
-def test_a_mistake_in_a_profile_names_the_file_and_the_key(root: Place, text: str, key: str) -> None:
-    (root.workspace / "p.toml").write_text(text, "utf-8")
-    done = root.run("--profile", "p.toml", "--", "true")
+def test_a_mistake_in_a_profile_names_the_file_and_the_key(own: Place, text: str, key: str) -> None:
+    (own.workspace / "p.toml").write_text(text, "utf-8")
+    done = own.run("--profile", "p.toml", "--", "true")
     assert done.code == 2
     assert re.fullmatch(r"holdfast: p\.toml: .*\n", done.err)
     assert key in done.err
@@ -300,44 +301,44 @@ def test_a_plan_is_printed_and_nothing_is_run(anyone: Place) -> None:
     assert "not confined" in anyone.run("--full-access", "--print-plan").out
 
 
-def test_a_path_is_explained_and_nothing_is_run(root: Place) -> None:
-    (root.workspace / "link").symlink_to(root.outside)
-    done = root.run("--explain", ".git", "--explain", "link/no/file", "--", "touch", "ran")
+def test_a_path_is_explained_and_nothing_is_run(own: Place) -> None:
+    (own.workspace / "link").symlink_to(own.outside)
+    done = own.run("--explain", ".git", "--explain", "link/no/file", "--", "touch", "ran")
     assert done.code == 0
     assert done.out.splitlines() == [
-        f"{root.workspace}/.git",
-        f"  read: allowed: {root.workspace}/.git is read-only",
-        f"  write: denied: {root.workspace}/.git is protected metadata of the workspace root {root.workspace}"
-        f" (--allow-write {root.workspace}/.git allows it)",
-        f"{root.workspace}/link/no/file, which is {root.outside}/no/file",
+        f"{own.workspace}/.git",
+        f"  read: allowed: {own.workspace}/.git is read-only",
+        f"  write: denied: {own.workspace}/.git is protected metadata of the workspace root {own.workspace}"
+        f" (--allow-write {own.workspace}/.git allows it)",
+        f"{own.workspace}/link/no/file, which is {own.outside}/no/file",
         "  read: allowed: everything is readable",
-        f"  write: denied: outside the writable roots /tmp, {root.workspace}"
-        f" (--allow-write {root.outside} allows it)",
+        f"  write: denied: outside the writable roots /tmp, {own.workspace}"
+        f" (--allow-write {own.outside} allows it)",
     ]
-    assert not (root.workspace / "ran").exists()
+    assert not (own.workspace / "ran").exists()
 
 
-def test_a_machine_gets_one_object_last_on_standard_error(root: Place) -> None:
-    done = root.sh("echo own >&2; echo x > ../outside/new", "--json")
+def test_a_machine_gets_one_object_last_on_standard_error(own: Place) -> None:
+    done = own.sh("echo own >&2; echo x > ../outside/new", "--json")
     report = json.loads(done.err.splitlines()[-1])
     assert done.err.startswith("own\n")
     assert "holdfast:" not in done.err
     assert (report["schemaVersion"], report["exitCode"]) == (1, done.code)
     assert report["enforcement"]["backend"] == "namespaces"
-    assert report["denial"]["grant"] == f"--allow-write {root.outside}"
+    assert report["denial"]["grant"] == f"--allow-write {own.outside}"
     assert report["usage"]["peakRssBytes"] > 0
     assert report["error"] is None
 
 
-def test_a_machine_gets_failures_plans_and_explanations_too(root: Place) -> None:
-    failure = json.loads(root.run("--json", "--", "no-such-command").err)
+def test_a_machine_gets_failures_plans_and_explanations_too(own: Place) -> None:
+    failure = json.loads(own.run("--json", "--", "no-such-command").err)
     assert (failure["exitCode"], failure["usage"]) == (127, None)
     assert "no-such-command" in failure["error"]["message"]
-    assert json.loads(root.run("--json", "--cwd", "no", "--", "true").err)["exitCode"] == 2
-    planned = json.loads(root.run("--json", "--print-plan").out)
-    assert f"{root.workspace} is writable" in planned["plan"]
-    [answer] = json.loads(root.run("--json", "--explain", "x").out)["paths"]
-    assert (answer["path"], answer["write"]["allowed"]) == (f"{root.workspace}/x", True)
+    assert json.loads(own.run("--json", "--cwd", "no", "--", "true").err)["exitCode"] == 2
+    planned = json.loads(own.run("--json", "--print-plan").out)
+    assert f"{own.workspace} is writable" in planned["plan"]
+    [answer] = json.loads(own.run("--json", "--explain", "x").out)["paths"]
+    assert (answer["path"], answer["write"]["allowed"]) == (f"{own.workspace}/x", True)
 
 
 def test_the_help_does_not_load_what_runs_commands() -> None:
@@ -357,16 +358,16 @@ def test_on_a_terminal_the_command_has_one_of_the_same_size(anyone: Place) -> No
         assert screen.settings() == screen.before
 
 
-def test_a_new_size_is_passed_on(root: Place) -> None:
+def test_a_new_size_is_passed_on(own: Place) -> None:
     script = "trap 'stty size' WINCH; echo up; while :; do sleep 0.05; done"
-    with Screen(root, "--", "sh", "-c", script) as screen:
+    with Screen(own, "--", "sh", "-c", script) as screen:
         screen.until(b"up\r\n")
         screen.resize(44, 55)
         screen.until(b"44 55\r\n")
 
 
-def test_what_is_typed_reaches_the_command_and_is_echoed_once(root: Place) -> None:
-    with Screen(root, "--", "sh", "-c", "echo up; read x; echo got $x") as screen:
+def test_what_is_typed_reaches_the_command_and_is_echoed_once(own: Place) -> None:
+    with Screen(own, "--", "sh", "-c", "echo up; read x; echo got $x") as screen:
         screen.until(b"up\r\n")
         screen.type(b"words\r")
         assert screen.end() == 0
@@ -384,31 +385,31 @@ def test_control_c_interrupts_the_command_not_us(anyone: Place) -> None:
         assert screen.settings() == screen.before
 
 
-def test_control_c_ends_a_command_that_does_not_mind(root: Place) -> None:
-    with Screen(root, "--", "sh", "-c", "echo up; exec sleep 30") as screen:
+def test_control_c_ends_a_command_that_does_not_mind(own: Place) -> None:
+    with Screen(own, "--", "sh", "-c", "echo up; exec sleep 30") as screen:
         screen.until(b"up\r\n")
         screen.type(b"\x03")
         assert screen.end() == 130
 
 
-def test_a_shell_on_a_terminal_has_job_control(root: Place) -> None:
-    with Screen(root, "--", "sh", "-ic", "set -m; sleep 0 & wait; echo done") as screen:
+def test_a_shell_on_a_terminal_has_job_control(own: Place) -> None:
+    with Screen(own, "--", "sh", "-ic", "set -m; sleep 0 & wait; echo done") as screen:
         assert screen.end() == 0
         assert b"job control" not in screen.seen
         assert b"done\r\n" in screen.seen
 
 
-def test_a_denial_is_told_below_the_output_of_a_terminal(root: Place) -> None:
-    with Screen(root, "--", "sh", "-c", "echo x > ../outside/new") as screen:
+def test_a_denial_is_told_below_the_output_of_a_terminal(own: Place) -> None:
+    with Screen(own, "--", "sh", "-c", "echo x > ../outside/new") as screen:
         assert screen.end() == 2
         text = unwrapped(screen.seen.decode())
-        assert f"the sandbox denied writing {root.outside}/new rule: outside" in text
-        assert f"to allow it: --allow-write {root.outside} seen:" in text
+        assert f"the sandbox denied writing {own.outside}/new rule: outside" in text
+        assert f"to allow it: --allow-write {own.outside} seen:" in text
 
 
-def test_sigterm_restores_the_terminal_and_ends_the_tree(root: Place) -> None:
+def test_sigterm_restores_the_terminal_and_ends_the_tree(own: Place) -> None:
     name = mark()
-    with Screen(root, "--", "sh", "-c", f"setsid sleep {name} & echo up; exec sleep {name}") as screen:
+    with Screen(own, "--", "sh", "-c", f"setsid sleep {name} & echo up; exec sleep {name}") as screen:
         screen.until(b"up\r\n")
         screen.child.terminate()
         assert screen.end() == 143
@@ -416,9 +417,9 @@ def test_sigterm_restores_the_terminal_and_ends_the_tree(root: Place) -> None:
     assert gone(name)
 
 
-def test_a_terminal_that_goes_away_ends_the_command(root: Place) -> None:
+def test_a_terminal_that_goes_away_ends_the_command(own: Place) -> None:
     name = mark()
-    with Screen(root, "--", "sh", "-c", f"echo up; exec sleep {name}") as screen:
+    with Screen(own, "--", "sh", "-c", f"echo up; exec sleep {name}") as screen:
         screen.until(b"up\r\n")
         screen.hang_up()
         assert screen.child.wait(WAIT_S) == 129

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import identity
 from tests.support.exec_command import WAIT_S, Done, Place, Screen, gone, place
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is Linux's"),
-    pytest.mark.skipif(os.getuid() != 0, reason="a workspace outside of /tmp needs root"),
 ]
 
 
@@ -56,7 +56,7 @@ def served(listen: str, workspace: Path, env: dict[str, str]) -> Iterator[str]:
 
 @pytest.fixture(params=["ws", "unix", "named"])
 def elsewhere(request: pytest.FixtureRequest) -> Iterator[Elsewhere]:
-    with place(0) as here, place(0) as there, contextlib.ExitStack() as stack:
+    with place(identity.SELF) as here, place(identity.SELF) as there, contextlib.ExitStack() as stack:
         if request.param == "named":
             folder = here.top / ".holdfast"
             folder.mkdir()
@@ -198,7 +198,7 @@ def test_a_terminal_there_for_a_terminal_here(elsewhere: Elsewhere) -> None:
 
 
 def test_options_about_this_machine_are_refused() -> None:
-    with place(0) as here:
+    with place(identity.SELF) as here:
         for flags in (["--explain", "/x"], ["--print-plan"], ["--backend", "bwrap"], ["--degraded"]):
             done = here.run("--env", "local", *flags, "--", "true")
             assert (done.code, done.out) == (2, "")
@@ -206,7 +206,7 @@ def test_options_about_this_machine_are_refused() -> None:
 
 
 def test_a_server_that_is_not_there_is_told_in_one_line_with_a_way_out() -> None:
-    with place(0) as here:
+    with place(identity.SELF) as here:
         done = here.run("--env", "ws://127.0.0.1:9", "--", "true")
         assert done.code == 125
         assert re.fullmatch(r"holdfast: .*\n  try: .*\n", done.err)
@@ -216,5 +216,5 @@ def test_a_server_that_is_not_there_is_told_in_one_line_with_a_way_out() -> None
 
 
 def test_this_machine_is_an_environment_too() -> None:
-    with place(0) as here:
+    with place(identity.SELF) as here:
         assert here.run("--env", "local", "--", "pwd").out == f"{here.workspace}\n"

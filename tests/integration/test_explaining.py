@@ -24,9 +24,9 @@ from holdfast.agents.supervisor import Supervisor
 from holdfast.agents.worker import Worker
 from holdfast.client.policy import Policy
 from tests.support.arena import end_exec_server, end_listener
-from tests.support.exec_command import ORDINARY
 from tests.support.exec_command import place as place_of
 from tests.support.patience import patient
+from tests.support.root_only import IDENTITIES
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="strace is Linux's"),
@@ -102,20 +102,19 @@ def _tracer(worker: Worker) -> int:
     return int(status.partition("TracerPid:")[2].split()[0])
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="two identities need root")
-@pytest.mark.parametrize("uid", [0, ORDINARY], ids=["root", "user"])
+@pytest.mark.parametrize("uid", IDENTITIES)
 async def test_refused_calls_are_told_as_they_were(uid: int) -> None:
     with place_of(uid) as made:
         where = made.top / "h"
         script = f'mkdir {made.outside}/d; cd {made.outside}; mkdir here; "$PYTHON" -c "{_CONNECT}"; exit 3'
         words = ("run", "shell", "--trace", "--network", "off", "--json", "--pass", "PYTHON", script)
-        argv = [sys.executable, "-m", "holdfast", "worker", *words, "--home", str(where)]
+        argv = [made.python, "-m", "holdfast", "worker", *words, "--home", str(where)]
         try:
             done = await asyncio.to_thread(
                 subprocess.run,
                 made.as_user(argv),
                 cwd=made.workspace,
-                env={**made.env(), "PYTHON": sys.executable},
+                env={**made.env(), "PYTHON": made.python},
                 capture_output=True,
                 timeout=WAIT_S,
                 check=False,

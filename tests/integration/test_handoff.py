@@ -630,9 +630,9 @@ def test_of_two_who_make_a_key_at_once_both_get_the_same(
 ) -> None:
     real = key._make
 
-    def raced(home: Path) -> None:
-        real(home)
-        real(home)
+    def raced(home: Path, name: str) -> None:
+        real(home, name)
+        real(home, name)
 
     monkeypatch.setattr(key, "_make", raced)
     first = key.load(tmp_path)

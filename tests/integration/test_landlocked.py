@@ -18,16 +18,16 @@ from holdfast.sandbox import landlock
 from holdfast.sandbox.plan import Base, Plan, Step, StepKind
 from holdfast.sandbox.rights import SCOPE_ABI, TRUNCATE_ABI
 from holdfast.sandbox.select import Backend, Choice
-from tests.support import confinement
+from tests.support import confinement, identity
 from tests.support.confinement import Outcome
-from tests.support.exec_command import ORDINARY, Place, gone, place
+from tests.support.exec_command import Place, gone, place
 from tests.support.patience import patient
 from tests.support.peer import Peer, Refused, descendants_named, ready, seen_running, serving
+from tests.support.root_only import IDENTITIES, root_only
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="Landlock is Linux's"),
     pytest.mark.skipif(landlock.abi() < SCOPE_ABI, reason="Landlock of Linux 6.12"),
-    pytest.mark.skipif(os.getuid() != 0, reason="a workspace outside of /tmp, and two identities, need root"),
 ]
 
 STRICT, DEGRADED = Choice(Backend.LANDLOCK), Choice(Backend.LANDLOCK, degraded=True)
@@ -37,7 +37,7 @@ WORKSPACE = {"path": {"type": "special", "value": {"kind": "project_roots"}}, "a
 MINIMAL = {"path": {"type": "special", "value": {"kind": "minimal"}}, "access": "read"}
 
 
-@pytest.fixture(params=[0, ORDINARY], ids=["root", "user"])
+@pytest.fixture(params=IDENTITIES)
 def anyone(request: pytest.FixtureRequest) -> Iterator[Place]:
     with place(request.param) as made:
         fill(made)
@@ -45,8 +45,8 @@ def anyone(request: pytest.FixtureRequest) -> Iterator[Place]:
 
 
 @pytest.fixture
-def root() -> Iterator[Place]:
-    with place(0) as made:
+def own() -> Iterator[Place]:
+    with place(identity.SELF) as made:
         fill(made)
         yield made
 
@@ -106,12 +106,12 @@ def test_what_is_denied_is_not_read_under_any_name(anyone: Place, denied: str) -
     assert done.out.endswith("text of old\n")
 
 
-def test_a_pattern_hides_what_it_matches(root: Place) -> None:
-    profile = root.top / "profile.toml"
+def test_a_pattern_hides_what_it_matches(own: Place) -> None:
+    profile = own.top / "profile.toml"
     profile.write_text(
         '[filesystem]\n":root" = "read"\n":workspace" = "write"\n"**/*.pem" = "deny"\n', "utf-8"
     )
-    done = root.sh("cat conf/a.pem; cat conf/plain", *ALONE, "--profile", str(profile))
+    done = own.sh("cat conf/a.pem; cat conf/plain", *ALONE, "--profile", str(profile))
     assert done.out == "text of plain\n"
 
 
@@ -126,10 +126,11 @@ def test_devices_settings_and_processes_of_the_host_are_out_of_reach(anyone: Pla
     assert done.out == "CapInh:CapPrm:CapEff:CapAmb:NoNewPrivs:1Seccomp:2"
 
 
-def test_the_rights_of_root_over_the_files_of_others_are_gone(root: Place) -> None:
-    os.chown(root.workspace / "sub/old", ORDINARY, ORDINARY)
-    os.chmod(root.workspace / "sub/old", 0o600)
-    assert root.sh("cat sub/old", *ALONE).code == 1
+@root_only("to be tried as root")
+def test_the_rights_of_root_over_the_files_of_others_are_gone(own: Place) -> None:
+    os.chown(own.workspace / "sub/old", identity.USER, identity.USER)
+    os.chmod(own.workspace / "sub/old", 0o600)
+    assert own.sh("cat sub/old", *ALONE).code == 1
 
 
 def test_a_set_user_id_bit_is_not_set_on_a_file_of_the_user(anyone: Place) -> None:
@@ -156,13 +157,13 @@ def test_with_the_network_off_no_socket_exists(anyone: Place) -> None:
         assert anyone.run(*ALONE, "--network", "on", "--", "python3", "-c", connect).code == 0
 
 
-def test_with_the_network_on_abstract_sockets_of_the_host_are_out_of_reach(root: Place) -> None:
+def test_with_the_network_on_abstract_sockets_of_the_host_are_out_of_reach(own: Place) -> None:
     name = f"holdfast-{uuid.uuid4().hex}"
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(f"\0{name}")
         server.listen()
         script = f"import socket; socket.socket(1).connect('\\0{name}')"
-        done = root.run(*ALONE, "--network", "on", "--", "python3", "-c", script)
+        done = own.run(*ALONE, "--network", "on", "--", "python3", "-c", script)
     assert done.code == 1
     assert "PermissionError" in done.err
 
@@ -170,27 +171,27 @@ def test_with_the_network_on_abstract_sockets_of_the_host_are_out_of_reach(root:
 # --- what is said
 
 
-def test_what_holds_less_firmly_is_declared(root: Place) -> None:
-    report = json.loads(root.run(*ALONE, "--json", "--", "true").err.splitlines()[-1])["enforcement"]
+def test_what_holds_less_firmly_is_declared(own: Place) -> None:
+    report = json.loads(own.run(*ALONE, "--json", "--", "true").err.splitlines()[-1])["enforcement"]
     assert report["backend"] == "landlock"
     assert report["missing"] == []
     assert any("owner" in text for text in report["weakened"])
-    assert any(str(root.workspace) in text and "created" in text for text in report["weakened"])
+    assert any(str(own.workspace) in text and "created" in text for text in report["weakened"])
     assert any("--degraded" in text for text in report["remedies"])
-    report = json.loads(root.run(*ALONE, "--degraded", "--json", "--", "true").err.splitlines()[-1])[
+    report = json.loads(own.run(*ALONE, "--degraded", "--json", "--", "true").err.splitlines()[-1])[
         "enforcement"
     ]
     assert any(text.endswith("read-only") for text in report["missing"])
 
 
-def test_an_old_kernel_is_refused_unless_less_will_do(root: Place) -> None:
+def test_an_old_kernel_is_refused_unless_less_will_do(own: Place) -> None:
     old = {landlock.FAKE_ABI: str(TRUNCATE_ABI - 1)}
-    done = root.run(*ALONE, "--", "touch", "sub/ran", env=old)
+    done = own.run(*ALONE, "--", "touch", "sub/ran", env=old)
     assert done.code == 125
     assert "truncation" in done.err
     assert "--degraded" in done.err
-    assert not (root.workspace / "sub/ran").exists()
-    done = root.run(*ALONE, "--degraded", "--json", "--", "touch", "sub/ran", env=old)
+    assert not (own.workspace / "sub/ran").exists()
+    done = own.run(*ALONE, "--degraded", "--json", "--", "touch", "sub/ran", env=old)
     assert done.code == 0
     assert any("signals" in text for text in json.loads(done.err.splitlines()[-1])["enforcement"]["missing"])
 
@@ -203,19 +204,19 @@ def test_an_old_kernel_is_refused_unless_less_will_do(root: Place) -> None:
         ("echo x > .git/config", "--allow-write"),
     ],
 )
-def test_a_denial_names_its_reason(root: Place, script: str, said: str) -> None:
-    done = root.sh(script, *ALONE)
+def test_a_denial_names_its_reason(own: Place, script: str, said: str) -> None:
+    done = own.sh(script, *ALONE)
     assert done.code == 2
     assert said in " ".join(done.err.split())
 
 
-def test_a_protected_name_that_is_created_is_moved_aside_before_anybody_can_use_it(root: Place) -> None:
+def test_a_protected_name_that_is_created_is_moved_aside_before_anybody_can_use_it(own: Place) -> None:
     """Also by a process that tries to outlive the command."""
-    fresh = root.workspace / "sub"
+    fresh = own.workspace / "sub"
     script = (
         "setsid sh -c 'while :; do mkdir -p .git/hooks; done' 2>/dev/null & until [ -d .git ]; do :; done"
     )
-    done = root.run(*ALONE, "--cwd", str(fresh), "--", "sh", "-c", script)
+    done = own.run(*ALONE, "--cwd", str(fresh), "--", "sh", "-c", script)
     assert "has been moved to" in done.err
     assert not (fresh / ".git").exists()
 
@@ -260,11 +261,11 @@ async def start(peer: Peer, place: Place, name: str, script: str, **more: Any) -
 
 
 @pytest.mark.parametrize("tty", [False, True])
-async def test_terminate_ends_everything_also_what_detached_itself(root: Place, tty: bool) -> None:
+async def test_terminate_ends_everything_also_what_detached_itself(own: Place, tty: bool) -> None:
     name = mark()
     async with serving(choice=STRICT) as (url, _), ready(url, holdfast=True) as peer:
         script = f"trap '' TERM HUP; setsid sleep {name} & (setsid sleep {name} &); sleep {name}"
-        started = await start(peer, root, "p", script, tty=tty)
+        started = await start(peer, own, "p", script, tty=tty)
         assert started["enforcement"]["backend"] == "landlock"
         await seen_running(name, 3)
         await peer.call("process/terminate", {"processId": "p"})
@@ -274,11 +275,11 @@ async def test_terminate_ends_everything_also_what_detached_itself(root: Place, 
 
 
 async def test_what_leaves_the_session_ends_with_the_command_and_not_only_with_the_server(
-    root: Place,
+    own: Place,
 ) -> None:
     name = mark()
     async with serving(choice=STRICT) as (url, _), ready(url) as peer:
-        await start(peer, root, "p", f"setsid sleep {name} >/dev/null 2>&1 </dev/null & exec sleep 600")
+        await start(peer, own, "p", f"setsid sleep {name} >/dev/null 2>&1 </dev/null & exec sleep 600")
         await seen_running(name)
         await peer.call("process/signal", {"processId": "p", "signal": "interrupt"})
         await peer.closed("p")
@@ -300,22 +301,22 @@ def _is_zombie(pid: int) -> bool:
         return True
 
 
-async def test_a_signal_reaches_the_command_and_its_group(root: Place) -> None:
+async def test_a_signal_reaches_the_command_and_its_group(own: Place) -> None:
     async with serving(choice=STRICT) as (url, _), ready(url) as peer:
-        await start(peer, root, "p", "trap 'echo got; exit 9' INT; echo up; while :; do sleep 0.1; done")
+        await start(peer, own, "p", "trap 'echo got; exit 9' INT; echo up; while :; do sleep 0.1; done")
         await peer.output_has("p", b"up\n")
         await peer.call("process/signal", {"processId": "p", "signal": "interrupt"})
         await peer.closed("p")
         assert (peer.exit_code("p"), peer.output("p")) == (9, b"up\ngot\n")
 
 
-async def test_a_terminal_has_job_control_a_name_and_no_neighbours(root: Place) -> None:
+async def test_a_terminal_has_job_control_a_name_and_no_neighbours(own: Place) -> None:
     master, slave = os.openpty()
     try:
         script = "set -m; sleep 60 & jobs; kill %1; tty; echo x > $(tty); echo y > /dev/tty; : > "
         script += os.ttyname(slave)
         async with serving(choice=STRICT) as (url, _), ready(url) as peer:
-            await start(peer, root, "p", script, tty=True)
+            await start(peer, own, "p", script, tty=True)
             await peer.closed("p")
             text = peer.output("p").decode()
     finally:
@@ -341,16 +342,16 @@ async def written(peer: Peer, place: Place, path: Path, sandbox: dict[str, Any] 
     return path.read_bytes() == b"new"
 
 
-async def test_file_calls_are_held_like_commands(root: Place) -> None:
+async def test_file_calls_are_held_like_commands(own: Place) -> None:
     async with serving(choice=STRICT) as (url, _), ready(url) as peer:
-        assert await written(peer, root, root.workspace / "sub/new")
-        assert await written(peer, root, root.workspace / "sub/old")
-        assert not await written(peer, root, root.workspace / "new")
-        assert not await written(peer, root, root.workspace / ".git/config")
-        assert not await written(peer, root, root.outside / "file")
-        reading = {"sandbox": scripted(root, ROOT_READ, WORKSPACE, _at(root.workspace / "conf", "deny"))}
+        assert await written(peer, own, own.workspace / "sub/new")
+        assert await written(peer, own, own.workspace / "sub/old")
+        assert not await written(peer, own, own.workspace / "new")
+        assert not await written(peer, own, own.workspace / ".git/config")
+        assert not await written(peer, own, own.outside / "file")
+        reading = {"sandbox": scripted(own, ROOT_READ, WORKSPACE, _at(own.workspace / "conf", "deny"))}
         for name, allowed in (("sub/old", True), ("conf/key", False), ("conf/../conf/plain", False)):
-            uri = f"{root.workspace.as_uri()}/{name}"
+            uri = f"{own.workspace.as_uri()}/{name}"
             if allowed:
                 await peer.call("fs/readFile", {"path": uri, **reading})
             else:
@@ -358,16 +359,16 @@ async def test_file_calls_are_held_like_commands(root: Place) -> None:
                     await peer.call("fs/readFile", {"path": uri, **reading})
 
 
-async def test_degraded_file_calls_create_directly_in_the_workspace(root: Place) -> None:
+async def test_degraded_file_calls_create_directly_in_the_workspace(own: Place) -> None:
     async with serving(choice=DEGRADED) as (url, _), ready(url) as peer:
-        assert await written(peer, root, root.workspace / "new")
-        assert not await written(peer, root, root.outside / "file")
+        assert await written(peer, own, own.workspace / "new")
+        assert not await written(peer, own, own.outside / "file")
 
 
-async def test_only_what_is_listed_is_read_when_reading_is_restricted(root: Place) -> None:
+async def test_only_what_is_listed_is_read_when_reading_is_restricted(own: Place) -> None:
     async with serving(choice=STRICT) as (url, _), ready(url) as peer:
-        sandbox = scripted(root, MINIMAL, WORKSPACE)
-        await start(peer, root, "p", "cat sub/old ../outside/file; ls / /root", sandbox=sandbox)
+        sandbox = scripted(own, MINIMAL, WORKSPACE)
+        await start(peer, own, "p", "cat sub/old ../outside/file; ls / /root", sandbox=sandbox)
         await peer.closed("p")
         assert peer.output("p", "stdout") == b"text of old\n"
 
@@ -380,85 +381,85 @@ def _at(path: Path, access: str) -> dict[str, Any]:
 
 
 def alone(
-    root: Place, *argv: str, base: Base = Base.HOST, steps: tuple[Step, ...] = (), **more: Any
+    own: Place, *argv: str, base: Base = Base.HOST, steps: tuple[Step, ...] = (), **more: Any
 ) -> Outcome:
-    plan = Plan(base, steps, network_off=True, cwd=str(root.workspace))
+    plan = Plan(base, steps, network_off=True, cwd=str(own.workspace))
     return confinement.run(plan, *argv, alone=True, **more)
 
 
 @pytest.mark.parametrize("abi", range(1, SCOPE_ABI + 1))
 @pytest.mark.parametrize("base", [Base.HOST, Base.UNTOUCHED])
 def test_every_abi_confines_as_far_as_it_goes(
-    root: Place, abi: int, base: Base, monkeypatch: pytest.MonkeyPatch
+    own: Place, abi: int, base: Base, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(landlock.FAKE_ABI, str(abi))
     script = (
         "echo x > sub/new; echo x > ../outside/new; ln sub/old conf/moved; cat /proc/$PPID/environ;"
         "kill -0 $PPID && echo reached; :"
     )
-    steps = (Step(StepKind.WRITABLE, str(root.workspace)),) if base is Base.HOST else ()
-    done = alone(root, "sh", "-c", script, base=base, steps=steps)
+    steps = (Step(StepKind.WRITABLE, str(own.workspace)),) if base is Base.HOST else ()
+    done = alone(own, "sh", "-c", script, base=base, steps=steps)
     assert done.failed is None
-    assert (root.workspace / "sub/new").exists()
-    assert (root.outside / "new").exists() == (base is Base.UNTOUCHED)
-    assert (root.workspace / "conf/moved").exists() == (abi > 1)
+    assert (own.workspace / "sub/new").exists()
+    assert (own.outside / "new").exists() == (base is Base.UNTOUCHED)
+    assert (own.workspace / "conf/moved").exists() == (abi > 1)
     assert ("reached" in done.output) == (abi < SCOPE_ABI)
     assert "PATH=" not in done.output
 
 
-def test_without_landlock_nothing_runs(root: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_landlock_nothing_runs(own: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(landlock.FAKE_ABI, "0")
-    done = alone(root, "touch", "sub/ran")
+    done = alone(own, "touch", "sub/ran")
     assert (done.failed, done.errno, done.status) == ("landlock", errno.ENOSYS, 125)
-    assert not (root.workspace / "sub/ran").exists()
+    assert not (own.workspace / "sub/ran").exists()
 
 
 @pytest.mark.parametrize("kind", [StepKind.WRITABLE, StepKind.READ_ONLY, StepKind.MASK_FILE])
-def test_a_path_of_the_plan_that_vanished_stops_the_start(root: Place, kind: StepKind) -> None:
-    done = alone(root, "true", steps=(Step(kind, str(root.workspace / "missing")),))
+def test_a_path_of_the_plan_that_vanished_stops_the_start(own: Place, kind: StepKind) -> None:
+    done = alone(own, "true", steps=(Step(kind, str(own.workspace / "missing")),))
     assert (done.failed, done.errno) == (kind.value, errno.ENOENT)
 
 
-def test_a_link_that_appears_on_the_way_is_not_followed(root: Place) -> None:
-    (root.workspace / "link").symlink_to(root.outside)
-    done = alone(root, "true", steps=(Step(StepKind.WRITABLE, str(root.workspace / "link")),))
+def test_a_link_that_appears_on_the_way_is_not_followed(own: Place) -> None:
+    (own.workspace / "link").symlink_to(own.outside)
+    done = alone(own, "true", steps=(Step(StepKind.WRITABLE, str(own.workspace / "link")),))
     assert (done.failed, done.errno) == ("writable", errno.ELOOP)
 
 
-def test_a_crowded_directory_around_something_protected_is_refused_with_a_reason(root: Place) -> None:
+def test_a_crowded_directory_around_something_protected_is_refused_with_a_reason(own: Place) -> None:
     for number in range(4100):
-        (root.workspace / f"f{number}").touch()
-    done = root.run(*ALONE, "--", "true")
+        (own.workspace / f"f{number}").touch()
+    done = own.run(*ALONE, "--", "true")
     assert done.code == 125
     assert "too many entries" in done.err or "directory of its own" in done.err
-    assert root.run(*ALONE, "--degraded", "--", "true").code == 0
+    assert own.run(*ALONE, "--degraded", "--", "true").code == 0
 
 
-def test_inherited_descriptors_are_closed(root: Place) -> None:
-    done = alone(root, "sh", "-c", "ls /proc/self/fd", extra_fd=str(root.outside / "file"))
+def test_inherited_descriptors_are_closed(own: Place) -> None:
+    done = alone(own, "sh", "-c", "ls /proc/self/fd", extra_fd=str(own.outside / "file"))
     assert done.output.split() == ["0", "1", "2", "3"]
 
 
-def test_whichever_call_fails_the_start_says_at_which_stage(root: Place) -> None:
-    steps = (Step(StepKind.WRITABLE, str(root.workspace)),)
-    lines = alone(root, "true", steps=steps, sabotage="fail").output.splitlines()
+def test_whichever_call_fails_the_start_says_at_which_stage(own: Place) -> None:
+    steps = (Step(StepKind.WRITABLE, str(own.workspace)),)
+    lines = alone(own, "true", steps=steps, sabotage="fail").output.splitlines()
     assert lines[-1] == "ran"
     stages = {line.split()[1] for line in lines[:-1]}
     assert all(line.startswith("failed") for line in lines[:-1]), lines
     assert {"processes", "capabilities", "nnp", "writable", "landlock", "seccomp"} <= stages
 
 
-def test_whenever_it_is_killed_nothing_is_left(root: Place) -> None:
+def test_whenever_it_is_killed_nothing_is_left(own: Place) -> None:
     """The attempts end only when every orphan has ended."""
-    lines = alone(root, "sleep", "0", sabotage="kill").output.splitlines()
+    lines = alone(own, "sleep", "0", sabotage="kill").output.splitlines()
     assert lines[-1] == "ran"
     assert all(line.startswith("killed") for line in lines[:-1]), lines
     assert len(lines) > 8
 
 
-def test_when_the_server_is_killed_nothing_is_left(root: Place) -> None:
+def test_when_the_server_is_killed_nothing_is_left(own: Place) -> None:
     name = mark()
-    with root.start(*ALONE, "--", "sh", "-c", f"setsid sleep {name} & echo up; sleep {name}") as child:
+    with own.start(*ALONE, "--", "sh", "-c", f"setsid sleep {name} & echo up; sleep {name}") as child:
         assert child.stdout is not None
         assert child.stdout.readline() == b"up\n"
         child.kill()

@@ -27,10 +27,10 @@ from holdfast.client.environment import connect
 from holdfast.client.policy import Policy
 from holdfast.errors import UsageError
 from tests.support.arena import end_exec_server, end_listener
-from tests.support.dispatch import Yard, yard_fixture
+from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.patience import patient
 
-__all__ = ["yard_fixture"]
+__all__ = ["home_fixture", "yard_fixture"]
 
 WAIT_S: Final = patient(60.0)
 PACKAGE: Final = Path(sys.modules["holdfast"].__file__ or "").parent
@@ -157,23 +157,37 @@ def a_shell(place: Path) -> Iterator[Path]:
     yield place / "tools"
 
 
-@pytest.mark.parametrize("where", ["credentials", "shared"])
 async def test_a_program_of_a_worker_may_lie_below_what_is_hidden_from_it(
-    yard: Yard, below_tmp: Path, where: str
+    yard: Yard, below_tmp: Path
 ) -> None:
-    place = below_tmp if where == "shared" else yard.user / ".hermes"
-    (place / "key").parent.mkdir(exist_ok=True)
-    (place / "key").write_text("k", "utf-8")
+    (below_tmp / "key").write_text("k", "utf-8")
     yard.launcher("agent", agent="shell", prompt="{body}", success="exit", network=False, setup="echo set up")
-    with a_shell(place) as folder:
+    with a_shell(below_tmp) as folder:
         yard.environ["PATH"] = f"{folder}:{os.environ['PATH']}"
-        task = yard.create(f"cat {shlex.quote(str(place / 'key'))} && exit 3; exit 0", assignee="agent")
+        task = yard.create(f"cat {shlex.quote(str(below_tmp / 'key'))} && exit 3; exit 0", assignee="agent")
         async with yard.dispatching(once=True) as serving:
             await yard.over(serving)
     [run] = yard.store.runs(task.id)
     assert yard.store.task(task.id).status is Status.DONE, run.error
-    assert f"from {place / 'real' / 'shell'}" in yard.store.file(task.id, run.id, "output").decode()
-    assert f"from {place / 'real' / 'shell'}\nset up" in yard.store.file(task.id, run.id, "setup").decode()
+    started = f"from {below_tmp / 'real' / 'shell'}"
+    assert started in yard.store.file(task.id, run.id, "output").decode()
+    assert f"{started}\nset up" in yard.store.file(task.id, run.id, "setup").decode()
+
+
+async def test_nothing_among_credentials_is_shown_whatever_a_program_names(yard: Yard) -> None:
+    """What a program needs is read from files that an earlier worker may have written: its first line."""
+    secret = yard.user / ".ssh" / "bin"
+    secret.mkdir(parents=True)
+    (secret / "python3").write_text("#!/bin/sh\n", "utf-8")
+    (secret / "python3").chmod(0o755)
+    yard.program("tool", "true")
+    (yard.bin / "tool").write_text(f"#!{secret}/python3\n", "utf-8")
+    yard.launcher("agent", command=["tool"], prompt="{body}", success="exit", network=False)
+    task = yard.create("true", assignee="agent", max_attempts=1)
+    async with yard.dispatching(once=True) as serving:
+        await yard.over(serving)
+    [run] = yard.store.runs(task.id)
+    assert f"inside {secret.parent}, which is denied" in (run.error or "")
 
 
 async def test_what_cannot_be_shown_is_named_with_its_rule_before_anything_starts(

@@ -18,9 +18,10 @@ import pytest
 
 from holdfast.server import launch, loopback
 from tests.support.accounting import settled
-from tests.support.exec_command import ORDINARY, Place, place
+from tests.support.exec_command import Place, place
 from tests.support.httpd import httpd, reply
 from tests.support.peer import WAIT_S, Peer, Refused, ready, serving
+from tests.support.root_only import IDENTITIES
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is Linux's")
 
@@ -113,7 +114,7 @@ async def test_the_service_answers_at_its_own_address(network: str) -> None:
     import urllib.request
     get = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
     for address in ("127.0.0.1", "[::1]", "localhost"):
-        print(get(f"http://{address}:{sys.argv[1]}/page", timeout=patient(5)).read())
+        print(get(f"http://{address}:{sys.argv[1]}/page", timeout=60).read())
     """
     allowed = managed()
     allowed["sandbox"] = LIMITED | {"permissions": {**LIMITED["permissions"], "network": network}}  # type: ignore[dict-item]
@@ -474,10 +475,8 @@ async def test_a_server_that_stops_leaves_no_connection(
 # --- for people
 
 
-@pytest.fixture(params=[0, ORDINARY], ids=["root", "user"])
+@pytest.fixture(params=IDENTITIES)
 def anyone(request: pytest.FixtureRequest) -> Iterator[Place]:
-    if os.getuid() != 0:
-        pytest.skip("a workspace outside of /tmp, and two identities, need root")
     with place(request.param) as made:
         yield made
 

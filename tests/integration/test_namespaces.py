@@ -1,6 +1,7 @@
 """The native backend on the real kernel: what a command tries, and what comes of it.
 
-Everything runs three times: as root in a user namespace, as root without one, as an ordinary user.
+Everything runs three times: as root in a user namespace, as root without one, as an ordinary user. Run by an
+ordinary user, everything runs as that user.
 """
 
 import contextlib
@@ -22,15 +23,15 @@ import pytest
 from holdfast.sandbox import plan as plans
 from holdfast.sandbox.landlock import FAKE_ABI
 from holdfast.sandbox.plan import Base, Link, Plan, Step, StepKind
-from tests.support import confinement
+from tests.support import confinement, identity
 from tests.support.confinement import Options, Outcome
+from tests.support.root_only import root_only
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-    pytest.mark.skipif(os.getuid() != 0, reason="trying all three identities needs root"),
 ]
 
-ORDINARY = 12345
+AS_ROOT = root_only("to be tried as root")
 EPERM, ESRCH, EACCES = 1, 3, 13
 
 
@@ -41,7 +42,11 @@ class Who:
 
 
 @pytest.fixture(
-    params=[Who(0, True), Who(0, False), Who(ORDINARY, True)], ids=["root-userns", "root-plain", "user"]
+    params=[
+        pytest.param(Who(0, True), id="root-userns", marks=AS_ROOT),
+        pytest.param(Who(0, False), id="root-plain", marks=AS_ROOT),
+        pytest.param(Who(identity.USER, True), id="user"),
+    ]
 )
 def who(request: pytest.FixtureRequest) -> Who:
     identity = request.param
@@ -71,8 +76,7 @@ class Scene:
             "outside/file": "outside",
         }.items():
             (top / name).write_text(text, "utf-8")
-        for path in (top, *top.rglob("*")):
-            os.chown(path, who.uid, who.uid)
+        identity.hand_over(top, who.uid)
         steps = (
             *(self.step(StepKind.PIN, name) for name in ("conf", "secrets", "deep")),
             self.step(StepKind.WRITABLE, ""),
@@ -362,7 +366,7 @@ def test_no_privilege_is_left_and_none_can_be_gained(scene: Scene) -> None:
 def test_a_set_user_id_program_gains_nothing(scene: Scene) -> None:
     program = scene.workspace / "id"
     shutil.copy("/usr/bin/id", program)
-    os.chown(program, 0, 0)
+    identity.hand_over(program, identity.SELF)
     program.chmod(0o4755)
     assert scene.sh("./id -u").output == f"{scene.who.uid}\n"
 
@@ -421,10 +425,7 @@ def test_a_32_bit_call_ends_the_process(scene: Scene) -> None:
 
 
 def test_processes_outside_can_not_be_signalled(scene: Scene) -> None:
-    def become() -> None:
-        os.setuid(scene.who.uid)
-
-    with subprocess.Popen(["sleep", "60"], preexec_fn=become) as sleeper:
+    with subprocess.Popen(identity.command_as(scene.who.uid, ["sleep", "60"])) as sleeper:
         try:
             done = scene.python(
                 TRY + "attempt(os.kill, int(sys.argv[1]), 9)\nattempt(os.kill, -1, 9)", str(sleeper.pid)
@@ -446,7 +447,7 @@ def test_unix_sockets_of_the_host_are_out_of_reach_without_a_network(scene: Scen
         two.bind(abstract)
         one.listen()
         two.listen()
-        os.chown(path, scene.who.uid, scene.who.uid)
+        identity.hand_over(Path(path), scene.who.uid)
         done = scene.python(
             TRY
             + """
@@ -632,7 +633,8 @@ def started(scene: Scene, script: str) -> Iterator[tuple[subprocess.Popen[str], 
     """The driver of a command that has said it is ready, and what the command says from then on."""
     options = Options(plans.encode(scene.plan).decode("latin-1"), scene.who.userns, scene.who.uid)
     line = confinement.command_line(options, ("sh", "-c", script))
-    with subprocess.Popen(line, cwd=confinement.REPOSITORY, stdout=subprocess.PIPE, text=True) as driver:
+    top = identity.top(scene.who.uid)
+    with subprocess.Popen(line, cwd=top, stdout=subprocess.PIPE, text=True) as driver:
         try:
             assert driver.stdout is not None
             assert driver.stdout.readline() == "ready\n"

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from holdfast.server import peers
+from tests.support.root_only import root_only
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")
 
@@ -106,7 +107,7 @@ def test_without_netlink_and_tables_nothing_can_be_told(monkeypatch: pytest.Monk
 
 
 @pytest.mark.usefixtures("way")
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+@root_only("to become another user")
 def test_a_stranger_is_seen_as_a_stranger() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         argv = [sys.executable, "-c", CONNECT_AS_STRANGER, str(STRANGER), str(listener.getsockname()[1])]

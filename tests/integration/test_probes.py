@@ -14,11 +14,12 @@ import pytest
 
 from holdfast.sandbox import kernel, probes
 from holdfast.sandbox.hostfacts import HostFacts
-from tests.support.exec_command import ORDINARY, WAIT_S, Place, gone, place
+from tests.support import identity
+from tests.support.exec_command import WAIT_S, Place, gone, place
 from tests.support.faults import NONE, Fault, no_new, refused
+from tests.support.root_only import IDENTITIES
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is Linux's")
-as_root = pytest.mark.skipif(os.getuid() != 0, reason="to take rights away from a process tree needs root")
 
 PATIENCE_S = (
     10 + uuid.uuid4().int % 10**6 / 10**6
@@ -30,7 +31,7 @@ PROBE = (
 SIOCSIFFLAGS, PR_SET_SECCOMP = 0x8914, 22
 
 
-@pytest.fixture(params=[0, ORDINARY], ids=["root", "user"])
+@pytest.fixture(params=IDENTITIES)
 def anyone(request: pytest.FixtureRequest) -> Iterator[Place]:
     with place(request.param) as made:
         yield made
@@ -39,7 +40,7 @@ def anyone(request: pytest.FixtureRequest) -> Iterator[Place]:
 def probed(where: Place, fault: Fault) -> dict[str, Any]:
     """The report of a probe under a fault."""
     done = subprocess.run(
-        where.reachable(fault.wrap(where.uid, [sys.executable, "-c", PROBE])),
+        fault.wrap(where.uid, [where.python, "-c", PROBE]),
         env=where.env() | {"container": "a-test"},
         cwd=where.workspace,
         capture_output=True,
@@ -73,7 +74,6 @@ async def test_every_stage_is_tried_and_nothing_is_left_behind() -> None:
     assert gone(str(PATIENCE_S))
 
 
-@as_root
 def test_a_host_without_faults_can_do_everything(anyone: Place) -> None:
     report = probed(anyone, NONE)
     assert set(works(report).values()) == {True}
@@ -84,7 +84,6 @@ def test_a_host_without_faults_can_do_everything(anyone: Place) -> None:
     assert report["container"]
 
 
-@as_root
 def test_what_a_refused_stage_would_have_led_to_is_unknown(anyone: Place) -> None:
     report = probed(anyone, Fault(calls=no_new(kernel.CLONE_NEWUSER, errno.EPERM)))
     found = works(report)
@@ -95,7 +94,6 @@ def test_what_a_refused_stage_would_have_led_to_is_unknown(anyone: Place) -> Non
     assert found.get("loopback as root", True) is True
 
 
-@as_root
 @pytest.mark.parametrize(
     ("fault", "name", "expected"),
     [
@@ -118,16 +116,15 @@ def test_what_a_refused_stage_would_have_led_to_is_unknown(anyone: Place) -> Non
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_a_fault_takes_away_is_named(fault: Fault, name: str, expected: str) -> None:
-    with place(ORDINARY) as where:
+    with place(identity.USER) as where:
         report = probed(where, fault)
     assert works(report)[name] is False
     assert cause(report, name) == expected
 
 
-@as_root
 def test_a_probe_needs_no_messages_to_itself() -> None:
     """No event loop can be woken by a thread here, so none may be waited for."""
-    with place(ORDINARY) as where:
+    with place(identity.USER) as where:
         assert works(probed(where, Fault(calls=refused("sendto", errno.EPERM))))["user namespace"] is True
 
 

@@ -6,31 +6,29 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Final
 
 import msgspec
 import pytest
 
 from holdfast.agents import procwatch
-from tests.support import watched
-from tests.support.exec_command import ORDINARY, place
+from tests.support import identity, watched
+from tests.support.exec_command import place
 from tests.support.patience import patient
+from tests.support.root_only import IDENTITIES
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's"),
-    pytest.mark.skipif(os.getuid() != 0, reason="two identities need root"),
     pytest.mark.timeout(180),  # some thirty programs are started
 ]
-ROOT: Final = Path(__file__).resolve().parents[2]
 
 
 def seen_by(uid: int) -> dict[str, watched.Seen]:
     """What a watcher with this identity saw of programs with this identity."""
     with place(uid) as made:
-        watched.add_setuid_program(made.workspace)
+        watched.add_closed_program(made.workspace, as_root=identity.AS_ROOT)
         done = subprocess.run(
-            made.as_user([sys.executable, "-m", "tests.support.watched", str(made.workspace)]),
-            cwd=ROOT,
+            made.as_user([made.python, "-m", "tests.support.watched", str(made.workspace)]),
+            cwd=identity.top(uid),
             env=made.env(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -40,7 +38,7 @@ def seen_by(uid: int) -> dict[str, watched.Seen]:
     return msgspec.convert(json.loads(done.stdout), dict[str, watched.Seen])
 
 
-@pytest.mark.parametrize("uid", [0, ORDINARY], ids=["root", "user"])
+@pytest.mark.parametrize("uid", IDENTITIES)
 def test_programs_are_seen_to_wait_for_what_they_wait_for(uid: int) -> None:
     """One test for all cases: they are started once, all together."""
     seen = seen_by(uid)
@@ -48,7 +46,7 @@ def test_programs_are_seen_to_wait_for_what_they_wait_for(uid: int) -> None:
         name: [(case.reader, not case.pipe)] if case.reader else [] for name, case in watched.CASES.items()
     }
     if uid == 0:
-        expected["set-uid program"] = [("setuid-cat", True)]  # closed to others only
+        expected["closed program"] = [("closed-cat", True)]  # closed to others only
     assert {name: values.waiting for name, values in seen.items()} == expected
     assert {name for name, values in seen.items() if values.nobody_reads} == {
         *("sleep", "busy loop", "pipeline", "socket", "poll in the background"),
@@ -71,8 +69,8 @@ def test_programs_are_seen_to_wait_for_what_they_wait_for(uid: int) -> None:
         "command in a session of its own": ["sleep"]
     }
     assert seen["bubblewrap"].main == seen["our sandbox"].main == "cat"
-    assert seen["set-uid program"].hidden == ([] if uid == 0 else ["setuid-cat"])
-    assert seen["set-uid program"].canonical is True, "its terminal can be read all the same"
+    assert seen["closed program"].hidden == ([] if uid == 0 else ["closed-cat"])
+    assert seen["closed program"].canonical is True, "its terminal can be read all the same"
 
 
 def test_what_is_gone_is_nothing_and_everything_at_once_is_bounded() -> None:

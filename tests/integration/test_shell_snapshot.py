@@ -16,6 +16,7 @@ from holdfast.server.snapshot import MAX_ENTRIES, RETRY_S, Prepared, ShellSnapsh
 from holdfast.wire.environment import ShellInfo
 from holdfast.wire.paths import PathUri
 from holdfast.wire.processes import EnvPolicy, ShellSnapshotRequest, StartParams
+from tests.support.patience import patient
 
 PATH = "/usr/local/bin:/usr/bin:/bin"
 PROFILES = {"bash": ".bash_profile", "sh": ".profile", "zsh": ".zprofile"}
@@ -126,7 +127,7 @@ async def start(prepared: Prepared, cwd: str) -> Ended:
     finally:
         if fd >= 0:
             os.close(fd)
-    out, err = await asyncio.wait_for(process.communicate(), 20)
+    out, err = await asyncio.wait_for(process.communicate(), patient(20))
     return Ended(process.returncode or 0, out.decode(), err.decode())
 
 
@@ -392,6 +393,6 @@ async def test_a_cancelled_capture_is_taken_over_by_the_next_start(tmp_path: Pat
     await started.wait()
     second = asyncio.ensure_future(host.run("echo second"))
     first.cancel()
-    assert (await asyncio.wait_for(second, 20)).stdout == "second\n"
+    assert (await asyncio.wait_for(second, patient(20))).stdout == "second\n"
     assert first.cancelled()
     assert calls == 2

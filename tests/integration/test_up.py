@@ -1,6 +1,7 @@
 """`holdfast up`: the exec server answers, the example comes to its three ends, a signal ends it cleanly."""
 
 import asyncio
+import configparser
 import contextlib
 import json
 import os
@@ -17,12 +18,15 @@ import pytest
 
 from holdfast.agents import background
 from holdfast.board.store import open_store
+from holdfast.board.transitions import Move, Status
 from holdfast.client.environment import connect
+from holdfast.dispatch import demo
 from holdfast.dispatch.demo import FORBIDDEN
 from tests.support.arena import end_exec_server, end_listener
+from tests.support.patience import patient
 from tests.support.web import Dashboard, listening
 
-WAIT_S = 60
+WAIT_S = patient(60)
 
 
 @pytest.fixture
@@ -43,7 +47,8 @@ async def home() -> AsyncIterator[Path]:
 
 @contextlib.contextmanager
 def running(home: Path, *words: str, **more: str) -> Iterator["subprocess.Popen[str]"]:
-    argv = [sys.executable, "-m", "holdfast", "up", "--json", *words]
+    neighbours = ("--max-load", "0", "--min-free-memory", "0")  # have no say here
+    argv = [sys.executable, "-m", "holdfast", "up", "--json", *neighbours, *words]
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "HOLDFAST_HOME": str(home)} | more
     with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -110,6 +115,53 @@ async def test_it_goes_on_without_a_dashboard(home: Path) -> None:
         process.send_signal(signal.SIGTERM)
         rest, _ = await asyncio.to_thread(process.communicate, timeout=WAIT_S)
         assert '"kind":"web"' not in rest
+
+
+async def test_a_second_demo_shows_the_first_ones_tasks(home: Path) -> None:
+    shown = []
+    for _ in range(2):
+        with running(home, "--demo", "--no-web") as process:
+            shown.append((await until(process, "demo"))["tasks"])
+            process.send_signal(signal.SIGINT)
+            assert await asyncio.to_thread(process.wait, WAIT_S) == 0
+    assert shown[0] == shown[1]
+    with open_store(str(home / "board.db"), create=False) as store:
+        assert len(store.page("demo").tasks) == 3
+        assert all(len(store.runs(id)) == 1 for id in shown[0])
+
+
+def test_an_example_of_another_installation_that_did_not_end_is_made_anew(tmp_path: Path) -> None:
+    with open_store(str(tmp_path / "board.db")) as store:
+        old = demo.made(store, ["/gone/python"])
+        store.move(old[0], Move.COMPLETE, result="done")
+        new = demo.made(store, ["/here/python"])
+        assert new[0] == old[0]
+        assert new[1] == old[1], "its body names no installation"
+        assert new[2] != old[2]
+        assert store.task(old[2]).status is Status.CANCELLED
+        assert demo.made(store, ["/here/python"]) == new
+
+
+def test_a_unit_is_written_with_what_was_typed_and_no_secret(tmp_path: Path) -> None:
+    env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "SECRET_KEY": "hunter2"}
+    argv = [sys.executable, "-m", "holdfast", "up", "--install-service", "--json", "--max", "3", "--no-web"]
+    more = ["--home", str(tmp_path / "a 100%")]
+    done = subprocess.run([*argv, *more], env=env, capture_output=True, check=True, timeout=WAIT_S)
+    said = json.loads(done.stdout)
+    path = tmp_path / ".config/systemd/user/holdfast.service"
+    assert said["unit"] == str(path)
+    assert "systemctl --user enable --now holdfast" in said["type"]
+    unit = configparser.ConfigParser(interpolation=None)
+    unit.read(path)
+    words = unit["Service"]["ExecStart"]
+    assert words.startswith(f'"{sys.executable}"')
+    assert words.endswith(f'"--home" "{tmp_path}/a 100%%" "--max" "3" "--no-web"')
+    assert "hunter2" not in path.read_text("utf-8")
+    assert not (tmp_path / "a 100%").exists()
+    store = ["--store", "postgresql://me:hunter2@db/board"]
+    refused = subprocess.run([*argv, *store], env=env, capture_output=True, check=False, timeout=WAIT_S)
+    assert refused.returncode == 2
+    assert "hunter2" not in path.read_text("utf-8")
 
 
 async def test_its_exec_server_runs_commands_and_a_second_one_is_sent_away(home: Path) -> None:

@@ -24,16 +24,18 @@ from holdfast.server.launch import Command, Confinement, Exit, Launcher
 from holdfast.server.process import Process as ServerProcess
 from holdfast.wire.processes import Denied
 from tests.integration.test_confined import policy
+from tests.support import identity
 from tests.support.cut import way_to
-from tests.support.exec_command import ORDINARY, Place
+from tests.support.exec_command import Place
 from tests.support.exec_command import place as place_of
 from tests.support.peer import WAIT_S, Peer, ready, serving
+from tests.support.root_only import IDENTITIES
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="seccomp is Linux's"),
-    pytest.mark.skipif(os.getuid() != 0, reason="a workspace outside of /tmp, and two identities, need root"),
 ]
 
+OUR_WAY = Way.AS_ROOT if identity.AS_ROOT else Way.USER_NAMESPACE
 PYTHON = "/usr/bin/python3"
 # Prints for each attempt how the kernel really answered: the errno by name, or "done".
 ATTEMPTS = """
@@ -111,7 +113,7 @@ def fill(made: Place) -> None:
     made.own()
 
 
-@pytest.fixture(params=[0, ORDINARY], ids=["root", "user"])
+@pytest.fixture(params=IDENTITIES)
 def anyone(request: pytest.FixtureRequest) -> Iterator[Place]:
     with place_of(request.param) as made:
         fill(made)
@@ -120,7 +122,7 @@ def anyone(request: pytest.FixtureRequest) -> Iterator[Place]:
 
 @pytest.fixture
 def top() -> Iterator[Path]:
-    with place_of(0) as made:
+    with place_of(identity.SELF) as made:
         fill(made)
         yield made.top
 
@@ -151,7 +153,7 @@ def test_every_refused_change_is_told_with_its_path_and_the_errno_that_the_progr
 
 
 def test_with_landlock_alone_what_it_guards_is_told() -> None:
-    with place_of(0) as made:
+    with place_of(identity.SELF) as made:
         fill(made)
         out, report = watched(made, PYTHON, "-I", "-c", FILES, flags=("--backend", "landlock"))
     real = dict(line.split() for line in out.splitlines())
@@ -250,7 +252,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 
 def test_where_somebody_else_listens_already_the_command_runs_and_that_is_said() -> None:
-    with place_of(0) as made:
+    with place_of(identity.SELF) as made:
         command = made.command("--watch", "--json", "--", "sh", "-c", "mkdir ../outside/d; echo ran")
         done = made.call([sys.executable, "-I", "-c", ELSEWHERE, *command])
     report = json.loads(done.err.splitlines()[-1])
@@ -422,7 +424,7 @@ async def test_what_was_writable_looks_so_until_the_last_call_is_judged(top: Pat
                     tty=False,
                     state=None,
                     on_exit=ended.set_result,
-                    confinement=Confinement(plan.encode(view), Way.AS_ROOT),
+                    confinement=Confinement(plan.encode(view), OUR_WAY),
                     watch=inside,
                 )
             heard, root, mounts = listener.take(ours)
@@ -468,7 +470,7 @@ async def test_a_call_that_a_dead_watcher_had_received_is_answered_by_its_succes
                     tty=False,
                     state=None,
                     on_exit=ended.set_result,
-                    confinement=Confinement(plan.encode(view), Way.AS_ROOT),
+                    confinement=Confinement(plan.encode(view), OUR_WAY),
                     watch=inside,
                 )
             heard, root, mounts = listener.take(ours)

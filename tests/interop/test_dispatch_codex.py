@@ -1,6 +1,7 @@
 """The real Codex as a worker of the board, with a scripted model: it reports, or is asked for it again."""
 
 import json
+import shlex
 import sys
 from collections.abc import AsyncIterator
 from typing import Final
@@ -25,7 +26,9 @@ MADE: Final = command("made", "echo it > made.txt")
 
 def report(summary: str) -> Item:
     return command(
-        "report", f"{sys.executable} -m holdfast handoff complete '{summary}'", yield_time_ms=YIELD_MS
+        "report",
+        f"{shlex.quote(sys.executable)} -m holdfast handoff complete '{summary}'",
+        yield_time_ms=YIELD_MS,
     )
 
 
@@ -41,7 +44,7 @@ def hire(yard: Yard, model: Provider) -> None:
 
 
 def saying(verb: str) -> Item:
-    words = f"{sys.executable} -m holdfast handoff {verb} said"
+    words = f"{shlex.quote(sys.executable)} -m holdfast handoff {verb} said"
     return command(f"say {verb}", words, yield_time_ms=YIELD_MS)
 
 

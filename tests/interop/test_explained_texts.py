@@ -15,10 +15,11 @@ import pytest
 
 from holdfast.doctor.explanation import explain
 from tests.support.codex import CodexClient, requires_codex
+from tests.support.patience import patient
 from tests.support.provider import Item, command, patch, scripted, turns
 from tests.support.servers import isolated_environment
 
-TIMEOUT_S = 60
+TIMEOUT_S = patient(60)
 DEAD: Final = (
     'model_provider = "dead"\n'
     "[model_providers.dead]\n"

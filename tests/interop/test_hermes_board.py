@@ -12,10 +12,11 @@ from holdfast.board.rows import WorkspaceKind
 from holdfast.board.store import Store, open_store
 from holdfast.board.transitions import Status
 from tests.support import hermes
+from tests.support.patience import patient
 from tests.support.servers import isolated_environment
 
 ROOT = Path(__file__).resolve().parents[2]
-WAIT_S = 50.0  # its imports alone take seconds on a loaded machine
+WAIT_S = patient(50.0)  # its imports alone take seconds on a loaded machine
 
 
 @pytest.fixture

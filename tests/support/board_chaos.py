@@ -32,7 +32,7 @@ from tests.support.dispatch import PLACE, Yard
 from tests.support.patience import patient
 from tests.support.proc import Pid
 
-ORPHAN_S: Final = 10.0
+ORPHAN_S: Final = patient(10.0)
 AT_ONCE: Final = 4  # runs
 FEWEST, MOST = 6, 10  # tasks that are not done, while killing goes on
 MOMENT_S: Final = 4.0  # after that it is killed at whatever moment that is

@@ -17,12 +17,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Final
 
 from holdfast.sandbox import bwrapped, confined, kernel, landlock, landlocked, plan
+from tests.support import faults, identity
 
-REPOSITORY: Final = Path(__file__).parents[2]
 SAFE_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 CALLS: Final = (
     "unshare",
@@ -45,11 +44,11 @@ CALLS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How to run it. `uid` is taken on before the fork, `prepare` before that, as root."""
+    """How to run it. `uid` is taken on before the fork."""
 
     plan: str  # encoded, as latin-1
     userns: bool
-    uid: int = 0
+    uid: int = identity.SELF
     tty: bool = False
     cover_proc: bool = False
     extra_fd: str = ""  # a file that the launcher happens to have open, inheritable, as 7
@@ -75,7 +74,7 @@ def run(
     applied: plan.Plan,
     *argv: str,
     userns: bool = True,
-    uid: int = 0,
+    uid: int = identity.SELF,
     tty: bool = False,
     cover_proc: bool = False,
     extra_fd: str = "",
@@ -98,7 +97,7 @@ def run(
         done = subprocess.run(
             command_line(options, argv),
             pass_fds=(writer,),
-            cwd=REPOSITORY,
+            cwd=identity.top(uid),
             input=typed,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -124,11 +123,14 @@ def run(
 
 def command_line(options: Options, argv: tuple[str, ...]) -> list[str]:
     """The command line of this module for these options."""
-    return [sys.executable, "-m", "tests.support.confinement", json.dumps(asdict(options)), "--", *argv]
+    python = identity.python(options.uid)
+    return [python, "-m", "tests.support.confinement", json.dumps(asdict(options)), "--", *argv]
 
 
 def _cover_proc() -> None:
     """Be a container: with part of /proc covered the kernel allows no new one."""
+    if not identity.AS_ROOT:
+        faults.enter_own_user_namespace()
     kernel.unshare(kernel.CLONE_NEWNS)
     root = kernel.open_path("/")
     kernel.make_private(root)
@@ -136,6 +138,8 @@ def _cover_proc() -> None:
     for name in ("/proc/timer_list", "/proc/version"):
         if os.path.exists(name):
             kernel.put_tree(kernel.copy_tree(null), kernel.open_path(name))
+    if not identity.AS_ROOT:
+        kernel.drop_capabilities(bounding_set=False)  # as an ordinary user has none
 
 
 def _relay(master: int) -> None:
@@ -234,12 +238,7 @@ def main(options: Options, argv: list[str]) -> None:
     if options.cover_proc:
         _cover_proc()
     master, tty = -1, None
-    if options.uid:
-        os.setgroups([])
-        os.setresgid(options.uid, options.uid, options.uid)
-        os.setresuid(options.uid, options.uid, options.uid)
-        # Changing its user made us a process that nobody may inspect; one started by that user is not.
-        ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE
+    identity.become(options.uid)
     if options.sabotage:
         arguments = tuple(os.fsencode(one) for one in argv)
         sabotaged(applied, arguments, options)

@@ -265,9 +265,9 @@ class Process:
 
     async def end(self, number: int = signal.SIGKILL) -> int:
         self._process.send_signal(number)
-        return await asyncio.to_thread(self._process.wait, 20)
+        return await asyncio.to_thread(self._process.wait, WITHIN_S)
 
-    async def left(self, within_s: float = 20.0) -> int:
+    async def left(self, within_s: float = WITHIN_S) -> int:
         return await asyncio.to_thread(self._process.wait, within_s)
 
 

@@ -4,7 +4,6 @@ Attempts run below FOLDER. As an ordinary user that means the whole server side 
 """
 
 import asyncio
-import ctypes
 import json
 import os
 import shutil
@@ -20,11 +19,9 @@ from holdfast.sandbox import bwraptool, kernel
 from holdfast.sandbox.landlock import FAKE_ABI
 from holdfast.sandbox.select import Way
 from holdfast.server.launch import Launcher
-from tests.support import confinement
+from tests.support import confinement, identity
 from tests.support.patience import patient
 
-REPOSITORY: Final = Path(__file__).parents[2]
-ORDINARY: Final = 12345
 SUITE_S: Final = patient(300.0)
 
 
@@ -32,18 +29,23 @@ SUITE_S: Final = patient(300.0)
 class Mode:
     """Who runs it, and how.
 
-    `landlock` False: without that layer; `alone`: with nothing else; `deeper`: in a directory of
+    `root`: as root, else as an ordinary user. `landlock` False: without that layer; `alone`: with
+    nothing else; `deeper`: in a directory of
     the workspace that holds nothing protected. `bwrap`: by bubblewrap. `confined` False: no sandbox.
     """
 
     name: str
-    uid: int = 0
+    root: bool = False
     userns: bool = True
     landlock: bool = True
     alone: bool = False
     deeper: bool = False
     bwrap: bool = False
     confined: bool = True
+
+    @property
+    def uid(self) -> int:
+        return 0 if self.root else identity.USER
 
     @property
     def way(self) -> Way:
@@ -57,16 +59,17 @@ class Mode:
 MODES: Final = {
     mode.name: mode
     for mode in (
-        Mode("root-userns"),
-        Mode("root-plain", userns=False),
-        Mode("user", uid=ORDINARY),
-        Mode("root-plain-no-landlock", userns=False, landlock=False),
-        Mode("root-landlock", alone=True),
-        Mode("user-landlock", uid=ORDINARY, alone=True),
-        Mode("user-landlock-deeper", uid=ORDINARY, alone=True, deeper=True),
-        Mode("root-bwrap", landlock=False, bwrap=True),
-        Mode("user-bwrap", uid=ORDINARY, landlock=False, bwrap=True),
-        Mode("no-sandbox", confined=False),
+        Mode("root-userns", root=True),
+        Mode("root-plain", root=True, userns=False),
+        Mode("user"),
+        Mode("root-plain-no-landlock", root=True, userns=False, landlock=False),
+        Mode("root-landlock", root=True, alone=True),
+        Mode("user-landlock", alone=True),
+        Mode("user-landlock-deeper", alone=True, deeper=True),
+        Mode("root-bwrap", root=True, landlock=False, bwrap=True),
+        Mode("user-bwrap", landlock=False, bwrap=True),
+        Mode("root-no-sandbox", root=True, confined=False),
+        Mode("user-no-sandbox", confined=False),
     )
 }
 
@@ -109,8 +112,8 @@ def attempts_of(mode: Mode) -> list[Attempt]:
 def suite(mode: Mode, folder: Path) -> dict[str, Row]:
     """The whole self-check in a process of its own; rows by id of the attempt."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.support.escapes", mode.name, str(folder)],
-        cwd=REPOSITORY,
+        [identity.python(mode.uid), "-m", "tests.support.escapes", mode.name, str(folder)],
+        cwd=identity.top(mode.uid),
         stdout=subprocess.PIPE,
         timeout=SUITE_S,
         check=True,
@@ -179,18 +182,10 @@ def _deeper(backend: selfcheck.RunConfined) -> selfcheck.RunConfined:
     return run
 
 
-def _reachable_python() -> str:
-    """An interpreter for a user who may not enter the home of the one that runs the tests."""
+def _python_inside() -> str:
+    """An interpreter that a command sees under every policy, if there is one."""
     found = shutil.which("python3", path="/usr/local/bin:/usr/bin:/bin")
     return sys.executable if found is None else found
-
-
-def _become(uid: int) -> None:
-    os.setgroups([])
-    os.setresgid(uid, uid, uid)
-    os.setresuid(uid, uid, uid)
-    # Changing its user made us a process that nobody may inspect; one started by that user is not.
-    ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE
 
 
 async def _run(mode: Mode, folder: Path, python: str) -> list[selfcheck.Result]:
@@ -211,16 +206,14 @@ async def _run(mode: Mode, folder: Path, python: str) -> list[selfcheck.Result]:
 
 
 def main(mode: Mode, folder: Path) -> None:
-    python = _reachable_python()
-    if mode.uid:
-        sys.executable = python  # what the launcher is started with
-        _become(mode.uid)
-    if not mode.landlock and not mode.bwrap:
-        os.environ[FAKE_ABI] = "0"
-    if not mode.confined:
+    python = _python_inside()
+    if not mode.confined and mode.root:
         # Nothing that is mounted by an attempt may reach the host.
         kernel.unshare(kernel.CLONE_NEWNS)
         kernel.make_private(kernel.open_path("/"))
+    identity.become(mode.uid)
+    if not mode.landlock and not mode.bwrap:
+        os.environ[FAKE_ABI] = "0"
     results = asyncio.run(_run(mode, folder, python))
     rows = [asdict(Row(one.attempt.id, one.verdict.value, one.describe())) for one in results]
     sys.stdout.write(json.dumps(rows))

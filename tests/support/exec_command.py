@@ -8,28 +8,18 @@ import select
 import shutil
 import signal
 import subprocess
-import sys
 import termios
 import time
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from tests.support import identity
 from tests.support.patience import patient
 
 WAIT_S: Final = patient(20.0)  # no single step takes this long, also on a loaded machine
-ORDINARY: Final = 12345
-
-# An ordinary user may not be able to reach the interpreter, in root's home for example. In a mount
-# namespace of its own it is reachable: $1 is the first closed directory, $2 the interpreter's.
-_REACHABLE: Final = """
-mount -t tmpfs -o mode=755 none /mnt && mkdir /mnt/keep && mount --rbind "$2" /mnt/keep &&
-mount -t tmpfs -o mode=755 none "$1" && mkdir -p "$2" && mount --rbind /mnt/keep "$2" || exit 99
-shift 2; exec "$@"
-"""
 
 
 @dataclass(frozen=True)
@@ -44,35 +34,28 @@ class Place:
 
     def __init__(self, uid: int) -> None:
         self.uid = uid
-        self.top = Path("/var/lib") / f"holdfast-test-{uuid.uuid4().hex}"
+        self.top = identity.folder_for(uid)
         self.workspace, self.outside = self.top / "ws", self.top / "outside"
         (self.workspace / ".git").mkdir(parents=True)
         self.outside.mkdir()
         self.own()
 
     def own(self) -> None:
-        for path in (self.top, *self.top.rglob("*")):
-            os.chown(path, self.uid, self.uid, follow_symlinks=False)
+        identity.hand_over(self.top, self.uid)
+
+    @property
+    def python(self) -> str:
+        """An interpreter that our user can execute, with the product."""
+        return identity.python(self.uid)
 
     def command(self, *args: str) -> list[str]:
-        return [sys.executable, "-m", "holdfast", "exec", *args]
+        return [self.python, "-m", "holdfast", "exec", *args]
 
     def argv(self, *args: str) -> list[str]:
         return self.as_user(self.command(*args))
 
     def as_user(self, command: list[str]) -> list[str]:
-        if self.uid == os.getuid():
-            return command
-        user = str(self.uid)
-        return self.reachable(["setpriv", "--reuid", user, "--regid", user, "--clear-groups", *command])
-
-    def reachable(self, command: list[str]) -> list[str]:
-        """A command line of root's, where its interpreter can be reached by our user."""
-        home = Path(sys.base_prefix)
-        closed = [path for path in (*reversed(home.parents), home) if not path.stat().st_mode & 1]
-        if not closed or self.uid == os.getuid():
-            return command
-        return ["unshare", "-m", "sh", "-c", _REACHABLE, "sh", str(closed[0]), str(home), *command]
+        return identity.command_as(self.uid, command)
 
     @contextlib.contextmanager
     def start(
@@ -114,6 +97,11 @@ class Place:
         return {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(self.top), "LANG": "C.UTF-8"}
 
     def remove(self) -> None:
+        self.top.chmod(0o700)  # a test may have closed a directory, and we may not be root
+        for folder, inner, _ in os.walk(self.top):
+            for name in inner:
+                if not os.path.islink(os.path.join(folder, name)):
+                    os.chmod(os.path.join(folder, name), 0o700)
         shutil.rmtree(self.top)
 
 

@@ -1,9 +1,10 @@
-"""Makes a host refuse things, for one command and its descendants; needs root, changes nothing else.
+"""Makes a host refuse things, for one command and its descendants; changes nothing else.
 
     python FAULTS.PY FAULT -- COMMAND…
 
 FAULT is one JSON object, `Fault` below. Every kind of refusal that containers and hardened hosts are
-known for is real here: the kernel itself answers, not a stand-in.
+known for is real here: the kernel itself answers, not a stand-in. An ordinary user makes them in a user
+namespace of its own, where its id is the same; only root can take capabilities away from root.
 """
 
 import ctypes
@@ -40,7 +41,9 @@ _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000  # linux/seccomp.h
 _NR, _ARGS = 0, 16  # struct seccomp_data
 _READ, _EVERYTHING = 0b1101, (1 << 16) - 1  # linux/landlock.h: execute, read files and directories; all
 _MOST_IDS: Final = 65536
-_MS_BIND, _MS_REMOUNT, _MS_RDONLY = 4096, 32, 1  # linux/mount.h
+_CAPABILITIES: Final = {"net_raw": 13}  # linux/capability.h
+_CAPABILITY_VERSION_3: Final = 0x20080522
+_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_RAISE = 47, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +62,23 @@ class Fault:
     """What is refused. The parts are applied in the order of the fields."""
 
     limits: tuple[str, ...] = ()  # user.max_NAME_namespaces that are 0, in a user namespace of its own
-    read_only: tuple[str, ...] = ()  # mount points
+    read_only: tuple[str, ...] = ()  # mount points and directories
     covered: tuple[str, ...] = ()  # an empty directory or file is mounted over each
+    replaced: tuple[tuple[str, str], ...] = ()  # a path, and what is mounted over it
     landlock: tuple[str, ...] = ()  # Landlock sandboxes around everything: "read", "write" or "scope"
     calls: tuple[Rule, ...] = ()
     without: tuple[str, ...] = ()  # capabilities that nobody here can have
     ambient: tuple[str, ...] = ()  # capabilities that an ordinary user keeps
 
     def wrap(self, uid: int, command: list[str]) -> list[str]:
-        """The command line that runs a command as this user under the fault. To be run by root."""
+        """The command line that runs a command as this user under the fault, for root or that user to run."""
         drop = [f"-{name}" for name in self.without]
         keep = [f"+{name}" for name in self.ambient]
         who = ["setpriv"]
+        if os.getuid() != 0:
+            if drop or uid != os.getuid():
+                raise ValueError("only root can become another user or lose what only root has")
+            return [sys.executable, str(Path(__file__)), json.dumps(asdict(self)), "--", *command]
         if drop:
             who += ["--bounding-set", ",".join(drop), "--inh-caps", ",".join(drop)]
         if keep:
@@ -101,8 +109,16 @@ def filter_of(rules: tuple[Rule, ...], machine: str) -> bytes:
     return b"".join(_INSTRUCTION.pack(*one) for one in code)
 
 
-def _own_limits(names: tuple[str, ...]) -> None:
-    """Enter a user namespace with every user id in it, and forbid more namespaces there."""
+def enter_own_user_namespace() -> None:
+    """As an ordinary user: be allowed to mount and to set limits until the next exec, with the same id."""
+    uid, gid = os.getuid(), os.getgid()
+    kernel.unshare(kernel.CLONE_NEWUSER)
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+        Path(f"/proc/self/{name}").write_text(text, "ascii")
+
+
+def _enter_user_namespace_of_root() -> None:
+    """Enter one with every user id in it."""
     entered, go = os.pipe()
     mapped, done = os.pipe()
     parent = os.getpid()
@@ -117,23 +133,37 @@ def _own_limits(names: tuple[str, ...]) -> None:
     os.write(go, b"x")
     os.read(mapped, 1)
     os.waitpid(child, 0)
-    for name in names:
-        Path(f"/proc/sys/user/max_{name}_namespaces").write_text("0", "ascii")
 
 
-def _own_mounts(read_only: tuple[str, ...], covered: tuple[str, ...]) -> None:
+def _own_mounts(fault: Fault) -> None:
     kernel.unshare(kernel.CLONE_NEWNS)
     kernel.make_private(kernel.open_path("/"))
-    libc = ctypes.CDLL(None, use_errno=True)
-    for path in covered:
+    for path in fault.covered:
         if os.path.isdir(path):
             kernel.put_tree(kernel.new_filesystem("tmpfs", 0, mode="0755"), kernel.open_path(path))
         else:
             kernel.put_tree(kernel.copy_tree(kernel.open_path("/dev/null")), kernel.open_path(path))
-    for path in read_only:
-        flags = _MS_REMOUNT | _MS_BIND | _MS_RDONLY
-        if libc.mount(None, path.encode(), None, ctypes.c_ulong(flags), None) != 0:
-            raise OSError(ctypes.get_errno(), "remount")
+    for path, other in fault.replaced:
+        kernel.put_tree(kernel.copy_tree(kernel.open_path(other)), kernel.open_path(path))
+    for path in fault.read_only:
+        if not os.path.ismount(path):
+            kernel.put_tree(kernel.copy_tree(kernel.open_path(path)), kernel.open_path(path))
+        kernel.set_attributes(kernel.open_path(path), kernel.READ_ONLY)
+
+
+def _keep_over_exec(names: tuple[str, ...]) -> None:
+    """Make capabilities ambient that we have."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    header, data = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0), (ctypes.c_uint32 * 6)()
+    numbers = [_CAPABILITIES[name] for name in names]
+    done = libc.capget(header, data)
+    data[2] |= sum(1 << number for number in numbers)  # the first word of the inheritable ones
+    done |= libc.capset(header, data)
+    for number in numbers:
+        raised = (ctypes.c_ulong(value) for value in (_PR_CAP_AMBIENT_RAISE, number, 0, 0))
+        done |= libc.prctl(_PR_CAP_AMBIENT, *raised)
+    if done != 0:
+        raise OSError(ctypes.get_errno(), "ambient capabilities")
 
 
 def _around(access: str) -> None:
@@ -146,14 +176,22 @@ def _around(access: str) -> None:
 
 def apply(fault: Fault) -> None:
     """Put the calling process under a fault."""
-    if fault.limits:
-        _own_limits(fault.limits)
-    if fault.read_only or fault.covered:
-        _own_mounts(fault.read_only, fault.covered)
-    if fault.landlock:
+    as_root = os.getuid() == 0
+    mounts = fault.read_only or fault.covered or fault.replaced
+    if not as_root and (fault.limits or mounts or fault.ambient):
+        enter_own_user_namespace()
+    elif fault.limits:
+        _enter_user_namespace_of_root()
+    for name in fault.limits:
+        Path(f"/proc/sys/user/max_{name}_namespaces").write_text("0", "ascii")
+    if mounts:
+        _own_mounts(fault)
+    if fault.ambient and not as_root:
+        _keep_over_exec(fault.ambient)
+    if fault.landlock or (fault.calls and not as_root):
         kernel.refuse_new_privileges()
-        for access in fault.landlock:
-            _around(access)
+    for access in fault.landlock:
+        _around(access)
     if fault.calls:
         kernel.install_filter(filter_of(fault.calls, os.uname().machine))
 

@@ -17,8 +17,9 @@ from holdfast.handoff.envelope import Answer, Grant, refusal
 from holdfast.handoff.sender import ACCEPTED, Channel, Sender
 from holdfast.mcp import reports
 from holdfast.mcp.reporting import Reporting
+from tests.support.patience import patient
 
-PATIENCE_S = 60.0  # for a service that is killed again and again to answer one envelope
+PATIENCE_S = patient(60.0)  # for a service that is killed again and again to answer one envelope
 
 
 class Sending(msgspec.Struct):

@@ -9,6 +9,7 @@ import fcntl
 import json
 import os
 import select
+import shlex
 import shutil
 import signal
 import subprocess
@@ -26,7 +27,7 @@ WAIT_S: Final = patient(60.0)  # for all programs to reach the state they are st
 MORE_LOOKS: Final = 5  # at what must not happen
 
 _PY: Final = (sys.executable, "-I", "-c")
-_SETUID: Final = "setuid-cat"
+_CLOSED: Final = "closed-cat"
 _BWRAP: Final = (
     "bwrap",
     "--ro-bind",
@@ -65,7 +66,7 @@ CASES: Final = {
     "input()": Case((*_PY, "input('? ')"), "python"),
     "password": Case((*_PY, "import getpass; getpass.getpass()"), "python"),
     "cat": Case(("cat",), "cat"),
-    "pager": Case(("less", _SETUID), "less"),
+    "pager": Case(("less", "/bin/cat"), "less"),
     "readline in node": Case(("node", "-e", _QUESTION), "node"),
     "child reads, parent waits": Case((*_PY, _WAITING_PARENT), "cat"),
     "select": Case((*_PY, "import select; select.select([0], [], [])"), "python"),
@@ -80,12 +81,17 @@ CASES: Final = {
     "pipeline": Case(("bash", "--norc", "-c", "sleep 600 | cat"), ready="cat"),
     "socket": Case((*_PY, _SOCKET), says=b"ready"),
     "poll in the background": Case(
-        ("bash", "--norc", "-mc", f"{sys.executable} -c 'import select; select.select([0], [], [])' & wait"),
+        (
+            "bash",
+            "--norc",
+            "-mc",
+            f"{shlex.quote(sys.executable)} -c 'import select; select.select([0], [], [])' & wait",
+        ),
         ready="python",
     ),
     "read in the background": Case((*_PY, _BACKGROUND), stopped="cat"),
     "command in a session of its own": Case((*_PY, _COMMAND), ready="sleep"),
-    "set-uid program": Case((f"./{_SETUID}",), ready=_SETUID),
+    "closed program": Case((f"./{_CLOSED}",), ready=_CLOSED),
     "pipe read by cat": Case(("cat",), "cat", pipe=True),
     "pipe polled by node": Case(("node", "-e", "process.stdin.resume()"), "node", pipe=True),
     "pipe that nobody reads": Case(("sleep", "600"), ready="sleep", pipe=True),
@@ -236,11 +242,11 @@ def main() -> None:
     json.dump({name: dataclasses.asdict(values) for name, values in seen.items()}, sys.stdout)
 
 
-def add_setuid_program(folder: Path) -> None:
-    """As root: a program that others may not look into."""
-    program = folder / _SETUID
+def add_closed_program(folder: Path, *, as_root: bool) -> None:
+    """One that nobody but root may look into: the kernel hides what is set-user-id or cannot be read."""
+    program = folder / _CLOSED
     shutil.copyfile("/bin/cat", program)
-    program.chmod(0o4755)
+    program.chmod(0o4755 if as_root else 0o111)
 
 
 if __name__ == "__main__":

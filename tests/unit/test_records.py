@@ -16,7 +16,8 @@ RUN: dict[str, Any] = {
 }
 JUNIT = """<testsuites><testsuite>
 <testcase classname="tests.unit.test_a" name="test_one[x]" time="0.5"/>
-<testcase classname="tests.fault.test_b" name="test_two[quick]" time="2.25"><failure/></testcase>
+<testcase classname="tests.fault.test_b" name="test_two[quick]" time="2.25"><properties>
+<property name="starts" value="3"/></properties><failure/></testcase>
 </testsuite></testsuites>"""
 
 
@@ -45,9 +46,9 @@ def test_where_the_time_goes_is_read_from_a_junit_file() -> None:
     found = cases(JUNIT)
     assert found == [
         Case("tests.unit.test_a", "test_one[x]", 0.5),
-        Case("tests.fault.test_b", "test_two[quick]", 2.25),
+        Case("tests.fault.test_b", "test_two[quick]", 2.25, starts=3),
     ]
     text = suite_page(found, {"test_two": "it waits for a disk"})
-    assert "2 tests, 3 s" in text
+    assert "2 tests, 3 s in all workers together; 1 of them start processes, 3 in all." in text
     assert text.index("| `fault` | 1 | 2.2 |") < text.index("| `unit` | 1 | 0.5 |")
     assert "| 2.2 | `tests.fault.test_b::test_two[quick]` | it waits for a disk |" in text

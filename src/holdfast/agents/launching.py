@@ -43,6 +43,7 @@ class Wish(msgspec.Struct, kw_only=True):
     readable: list[str] = []  # besides; for what lies below something unreadable
     needed: list[str] = []  # what it must be able to run: as `readable`, but only where something hides it
     unreadable: list[str] = []
+    secret: list[str] = []  # unreadable as well, and nothing below is shown, whatever is to be run from there
     private_tmp: bool = False  # /tmp, which everybody shares, is out of reach; TMPDIR is the worker's own
     unconfined: bool = False
     relocate: bool = True  # the CLI's state goes into a directory of the worker's own
@@ -179,29 +180,30 @@ def _with_programs(wish: Wish, program: str, policy: Policy) -> tuple[str, Polic
     Our own interpreter is among that: it tries the sandbox first. Where it stays hidden, that says so itself.
     """
     search = wish.env.get("PATH", os.defpath)
-    if uncovering(policy, {program: trace(program)}, cwd=wish.cwd).refused:
+    if uncovering(policy, {program: trace(program)}, wish).refused:
         program = os.path.realpath(program)  # by a link that nobody sees there
     needed = {*prerequisites.of_program(program, search), *wish.needed}
     if wish.mcp:
         needed |= {*prerequisites.of_program(shutil.which(wish.mcp[0], path=search) or wish.mcp[0], search)}
-    found = uncovering(policy, {path: trace(path) for path in sorted(needed)}, cwd=wish.cwd)
+    found = uncovering(policy, {path: trace(path) for path in sorted(needed)}, wish)
     if found.refused:
         raise UsageError(
             f"{wish.agent} cannot be run in its sandbox: {'; '.join(one.words() for one in found.refused)}",
             remedy=f"install it outside of {found.refused[0].hidden}",
         )
     ours = {path: trace(path) for path in prerequisites.of_ourselves()}
-    for path in (*found.grants, *uncovering(policy, ours, cwd=wish.cwd).grants):
+    for path in (*found.grants, *uncovering(policy, ours, wish).grants):
         policy = policy.allow_read(path)
     return program, policy
 
 
-def uncovering(policy: Policy, needed: Mapping[str, Sight], *, cwd: str) -> Uncovered:
+def uncovering(policy: Policy, needed: Mapping[str, Sight], wish: Wish) -> Uncovered:
     """What the policy hides of what is needed, on the disk as it is."""
-    bound = bind(policy.wish, Where(cwd, (cwd,)))
+    bound = bind(policy.wish, Where(wish.cwd, (wish.cwd,)))
     real = settle(bound, look(bound))
     table = {rule.path: real.access_at(rule.path) for rule in real.rules}
-    return uncover(needed, table, around=os.path.realpath(cwd))
+    never = {os.path.realpath(path) for path in wish.secret}
+    return uncover(needed, table, around=os.path.realpath(wish.cwd), never=never)
 
 
 def _policy(wish: Wish, state: str) -> Policy:
@@ -210,10 +212,10 @@ def _policy(wish: Wish, state: str) -> Policy:
     if wish.private_tmp:
         network = Network.ON if wish.network else Network.OFF
         policy = Policy(workspace_write(network=network, tmpdir=False, slash_tmp=False), wish.cwd)
-        unreadable = [_SHARED_TMP, *wish.unreadable]
+        unreadable = [_SHARED_TMP, *wish.unreadable, *wish.secret]
     else:
         policy = Policy.workspace_write(wish.cwd, network=wish.network)
-        unreadable = wish.unreadable
+        unreadable = [*wish.unreadable, *wish.secret]
     for path in unreadable:
         if os.path.lexists(path):  # a rule about what is not there would put something in its place
             policy = policy.deny(path)

@@ -5,12 +5,11 @@ import contextlib
 import logging
 import os
 import signal
-import socket
-import struct
 from pathlib import Path
 from typing import Final
 
-from holdfast.agents import background
+from holdfast.agents import background, daemons, processes
+from holdfast.agents.book import Book
 from holdfast.agents.control import Server
 from holdfast.agents.service import Service
 from holdfast.agents.supervisor import Supervisor
@@ -26,6 +25,16 @@ async def serve(home: Path, *, idle_s: float = IDLE_S) -> bool:
     lock = background.only_one(home)
     if lock is None:
         return False
+    try:
+        with daemons.registered(home, daemons.SUPERVISOR):  # before anybody can ask which version it is
+            await _replace_exec_server(home)
+            await _supervise(home, idle_s)
+    finally:
+        os.close(lock)
+    return True
+
+
+async def _supervise(home: Path, idle_s: float) -> None:
     supervisor = Supervisor(home)
     server = Server(Service(supervisor).methods)
     ended = asyncio.Event()
@@ -39,7 +48,7 @@ async def serve(home: Path, *, idle_s: float = IDLE_S) -> bool:
                 if supervisor.alive or server.connections:
                     needed_at = asyncio.get_running_loop().time()
                 elif asyncio.get_running_loop().time() - needed_at > idle_s:
-                    _end_exec_server(home)
+                    _end_exec_server(home)  # it has nothing to do without workers
                     break
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_LOOK_S):
@@ -47,14 +56,19 @@ async def serve(home: Path, *, idle_s: float = IDLE_S) -> bool:
             await server.aclose()
     finally:
         await supervisor.aclose()
-        os.close(lock)
-    return True
+
+
+async def _replace_exec_server(home: Path) -> None:
+    """One that runs other code, and owns no worker, makes room for one that runs ours."""
+    if any(record.phase != "ended" for record in Book(home)):
+        return
+    found = daemons.of_role(home, daemons.OWNER)
+    if any(background.difference(one) is not None for one in found):
+        _end_exec_server(home)
+        await processes.left([one.process for one in found], background.START_S)
 
 
 def _end_exec_server(home: Path) -> None:
-    """It has nothing to do without workers; who it is, the kernel says."""
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as sock:
-        sock.connect(str(home / "exec.sock"))
-        pid, uid, _ = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        if uid == os.getuid():
-            os.kill(pid, signal.SIGTERM)
+    """Who it is, the kernel says."""
+    if (process := processes.listener(home / "exec.sock")) is not None:
+        processes.send(process, signal.SIGTERM)

@@ -221,6 +221,18 @@ def fail(
     return ledger.moved_and_told(tx, task, verdict.move, Actor.SYSTEM, who="board", run=run.id, **changes)
 
 
+def give_back(tx: Transaction, ref: RunRef, *, reason: str) -> Task:
+    """End a run that was cut short on purpose: it spends no attempt, and its task may be claimed at once.
+
+    Raises:
+        StaleRun: the run does not hold its task any more.
+    """
+    task, run = _holding(tx, ref)
+    tasks.end_run(tx, run.id, "lost", failure=Failure.INFRA, error=bounded("error", reason))
+    changes: dict[str, object] = {"reason": reason, "attempts": task.attempts - 1, "wake_ms": tx.now_ms}
+    return ledger.moved_and_told(tx, task, Move.WAIT, Actor.SYSTEM, who="board", run=run.id, **changes)
+
+
 def expire(tx: Transaction, slug: str, *, jitter: float) -> list[Task]:
     """End the runs whose lease is over by the store's clock."""
     ended = []

@@ -252,6 +252,10 @@ class Store(Reader):
             )
         )
 
+    def give_back(self, ref: RunRef, *, reason: str) -> Task:
+        """The run was cut short on purpose: it costs no attempt, and whoever comes next takes the task on."""
+        return self.database.write(lambda tx: runs.give_back(tx, ref, reason=reason))
+
     def use(self, ref: RunRef, used: Used) -> Run:
         """What a run has used so far, as far as its worker says; also after its end."""
         return self.database.write(lambda tx: usage.use(tx, ref, used))

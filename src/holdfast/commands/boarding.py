@@ -144,12 +144,12 @@ def me() -> str:
         return f"uid {os.getuid()}"
 
 
-def _address(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str:
+def _address(context: click.Context, _parameter: click.Parameter, value: str | None) -> str:
     if value:
         return value
     from holdfast.home import default_home
 
-    return str(default_home() / "board.db")
+    return str((context.params.get("home") or default_home()) / "board.db")
 
 
 json_option = click.option(
@@ -161,6 +161,6 @@ store_option = click.option(
     metavar="PATH|URL",
     envvar="HOLDFAST_STORE",
     callback=_address,
-    help="A SQLite file or a postgresql:// URL [default: $HOLDFAST_STORE, or board.db in $HOLDFAST_HOME or "
-    "below $XDG_STATE_HOME].",
+    help="A SQLite file or a postgresql:// URL [default: $HOLDFAST_STORE, or board.db in --home, "
+    "$HOLDFAST_HOME or below $XDG_STATE_HOME].",
 )

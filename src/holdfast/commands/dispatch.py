@@ -58,8 +58,8 @@ def dispatch(
 
     A task's assignee is the launcher that starts its worker: codex, claude, opencode, gemini, qwen, hermes,
     aider, script (the body is a shell script), or one of launchers.toml in the home. Ended by a signal, it
-    leaves the workers running; the next dispatcher of the home takes them over. launchers.toml is read again
-    when it changes, or on SIGHUP to a dispatcher that has no terminal.
+    leaves the workers running; the next dispatcher of the home takes them over, and `holdfast down --workers`
+    ends them. launchers.toml is read again when it changes, or on SIGHUP to a dispatcher without a terminal.
 
     Exit codes: 0 done; 1 refused; 2 usage; 3 not found; 4 another dispatcher is there; 5 the store is down.
     """
@@ -74,7 +74,6 @@ def dispatch(
             raise UsageError("say which board", remedy="--board NAME")
         if once + drain + dry_run > 1:
             raise UsageError("--once, --drain and --dry-run exclude each other")
-        home = home.absolute()
         held = hostload.holding(chosen(min_free, max_load))
         if dry_run:
             _foresee(home, address, boards, host, held(0, 0), as_json=as_json)
@@ -156,6 +155,7 @@ def _serve(home: Path, address: str, plan: "Plan", host: str | None, *, as_json:
             raise AssertionError("asyncio.run makes a task")
         loop, again = asyncio.get_running_loop(), asyncio.Event()
         loop.add_signal_handler(signal.SIGTERM, task.cancel)
+        loop.add_signal_handler(signal.SIGUSR1, plan.leaving.set)  # `holdfast down --workers`
         if not os.isatty(0):  # there it says that the terminal is gone
             loop.add_signal_handler(signal.SIGHUP, again.set)
         await serve(home, address, plan, told=told, host=host, again=again)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.commands.boarding import me, store_option
+from holdfast.commands.homeoption import home_option
 from holdfast.commands.oneline import OneLine, fail
 from holdfast.errors import HoldfastError, NotFound, StartupError, UsageError
 
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
     help="The run.json of a worker: its tools report on that task.",
 )
 @click.option("--board", metavar="NAME", help="Supervise: the board that is meant when a call names none.")
+@home_option
 @store_option
-def mcp(run_file: Path | None, board: str | None, address: str) -> None:
+def mcp(run_file: Path | None, board: str | None, home: Path, address: str) -> None:
     """Serve tools to an agent over MCP, on standard input and output.
 
     In the workspace of a run, or with --run, they are a worker's: to look at its task and to report on it.
@@ -36,14 +38,14 @@ def mcp(run_file: Path | None, board: str | None, address: str) -> None:
         if run_file is not None and board is not None:
             raise UsageError("a worker reports on its own task: --run and --board exclude each other")
         sender = None if board is not None else _sender(run_file)
-        asyncio.run(_serve(sender, address, board or ""))
+        asyncio.run(_serve(sender, address, board or "", home))
     except HoldfastError as exc:
         fail(exc)
     except KeyboardInterrupt:
         pass
 
 
-async def _serve(sender: "Sender | None", address: str, board: str) -> None:
+async def _serve(sender: "Sender | None", address: str, board: str, home: Path) -> None:
     try:
         from holdfast.mcp.server import serve
     except ModuleNotFoundError as exc:
@@ -55,10 +57,9 @@ async def _serve(sender: "Sender | None", address: str, board: str) -> None:
 
         await serve(Reporting(sender))
         return
-    from holdfast.home import default_home
     from holdfast.mcp.supervising import supervising
 
-    async with supervising(address, board=board, who=me(), home=default_home()) as desk:
+    async with supervising(address, board=board, who=me(), home=home) as desk:
         await serve(desk)
 
 

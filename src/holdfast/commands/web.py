@@ -14,7 +14,7 @@ from holdfast.commands.homeoption import home_option
 from holdfast.errors import HoldfastError, StartupError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable, Coroutine
 
 
 @click.command(cls=Verb)
@@ -22,17 +22,23 @@ if TYPE_CHECKING:
     "--board", "boards", multiple=True, metavar="NAME", help="Only this one [default: all]. Can be repeated."
 )
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=0, help="Where it listens [default: a free one]."
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="Where it listens; 0 is a free one [default: 4653; if that is taken a free one, which is said].",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="IP", help="Of loopback, no other.")
 @home_option
 @store_option
 @json_option
-def web(boards: tuple[str, ...], port: int, host: str, home: Path, address: str, as_json: bool) -> None:
+def web(
+    boards: tuple[str, ...], port: int | None, host: str, home: Path, address: str, as_json: bool
+) -> None:
     """Show boards in a browser: open the address that is printed.
 
-    It listens on this machine only, and the address holds a token that is made at each start. To look at it
-    from elsewhere, forward its port with ssh.
+    It listens on this machine only. The address that is printed holds a token that is made at each start;
+    `holdfast open` opens the page by a link that works once and leaves a cookie: a bookmark of it works
+    from then on. To look at it from elsewhere, forward its port with ssh.
     """
     from holdfast import log
 
@@ -42,34 +48,36 @@ def web(boards: tuple[str, ...], port: int, host: str, home: Path, address: str,
         say({"kind": "web", "address": url, "text": [url]}, as_json=as_json)
         sys.stdout.flush()
 
+    def note(words: str) -> None:
+        click.echo(f"holdfast: {words}", err=True)
+
     try:
-        asyncio.run(_serve(address, home.absolute(), boards, host, port, announce))
+        asyncio.run(_serve(dashboard(address, home, announce, note, boards=boards, host=host, port=port)))
     except HoldfastError as exc:
         refuse(exc, as_json=as_json)
     except (asyncio.CancelledError, KeyboardInterrupt):
         return  # told to go
 
 
-async def _serve(
-    address: str, home: Path, boards: tuple[str, ...], host: str, port: int, announce: "Callable[[str], None]"
-) -> None:
+async def _serve(serving: "Coroutine[None, None, None]") -> None:
     task = asyncio.current_task()
     if task is None:
         raise AssertionError("asyncio.run makes a task")
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    await dashboard(address, home, announce, boards=boards, host=host, port=port)
+    await serving
 
 
 def dashboard(
     address: str,
     home: Path,
     announce: "Callable[[str], None]",
+    note: "Callable[[str], None]",
     *,
     boards: tuple[str, ...] = (),
     host: str = "127.0.0.1",
-    port: int = 0,
-) -> "Awaitable[None]":
-    """The dashboard, to be waited for.
+    port: int | None = None,
+) -> "Coroutine[None, None, None]":
+    """The dashboard, to be waited for. `note` hears why its port is not the usual one, if it is not.
 
     Raises:
         StartupError: what it needs is not installed.
@@ -81,6 +89,9 @@ def dashboard(
             raise
         raise StartupError("the dashboard is not installed", remedy="pip install 'holdfast[web]'") from None
     from holdfast.dispatch.installed import installed
+    from holdfast.web.entrance import PORT
 
     profiles = tuple(sorted(installed(home, os.environ)))
-    return serve(Options(address, home, me(), boards, profiles, host, port), announce)
+    number, fallback = (PORT, True) if port is None else (port, False)
+    options = Options(address, home, me(), boards, profiles, host, number, fallback=fallback)
+    return serve(options, announce, note)

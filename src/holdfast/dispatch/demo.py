@@ -6,9 +6,10 @@ import shlex
 from collections.abc import Sequence
 from typing import Final
 
+from holdfast.board.lists import MAX_PAGE
 from holdfast.board.rows import NewTask, Task
 from holdfast.board.store import Store
-from holdfast.board.transitions import Status
+from holdfast.board.transitions import Move, Status
 from holdfast.dispatch.desk import Desk
 from holdfast.errors import HoldfastError, NotFound
 
@@ -16,6 +17,8 @@ BOARD: Final = "demo"
 SETTLED: Final = frozenset(
     {Status.DONE, Status.FAILED, Status.WAITING_HUMAN, Status.HANDOFF_FAILED, Status.CANCELLED}
 )
+GIVEN_UP: Final = frozenset({Status.CANCELLED, Status.ARCHIVED})
+WHO: Final = "demo"  # who made its tasks
 FORBIDDEN: Final = "/etc/written-by-a-worker"
 LOOK_S: Final = 0.5
 
@@ -34,10 +37,29 @@ def tasks(command: Sequence[str]) -> list[NewTask]:
 
 
 def made(store: Store, command: Sequence[str]) -> list[str]:
-    """Put the example on its board, which is made if need be; the ids of its tasks."""
+    """Put the example on its board, which is made if need be; the ids of its tasks.
+
+    What is there of an earlier time is kept as it is, so that a second look shows the first one's outcome
+    rather than more cards, and a question that was asked still waits for its answer. To see it run again, a
+    person cancels or archives its tasks. One that has not come to an end and names another installation is
+    cancelled and made anew, because that one may be gone.
+    """
     if BOARD not in {board.slug for board in store.boards()}:
         store.create_board(BOARD, "a worked example")
-    return [store.create(BOARD, new, who="demo").id for new in tasks(command)]
+    kept = {
+        task.title: task
+        for task in reversed(store.page(BOARD, limit=MAX_PAGE).tasks)
+        if task.created_by == WHO and task.status not in GIVEN_UP
+    }
+    return [_made(store, new, kept.get(new.title)).id for new in tasks(command)]
+
+
+def _made(store: Store, new: NewTask, kept: Task | None) -> Task:
+    if kept is not None and (kept.status in SETTLED or kept.body == new.body):
+        return kept
+    if kept is not None:
+        store.move(kept.id, Move.CANCEL, who=WHO)
+    return store.create(BOARD, new, who=WHO)
 
 
 async def outcome(address: str, ids: Sequence[str]) -> list[str]:

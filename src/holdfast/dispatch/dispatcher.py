@@ -33,6 +33,7 @@ T = TypeVar("T")
 POST_S: Final = 0.2  # between looks into outboxes
 TELL_S: Final = 2.0  # between two times that it says how it stands
 AGAIN_S: Final = 1.0  # before a run is attended to again whose attendance failed
+LEFT: Final = "the dispatcher was ended; whoever comes next takes the task on again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ class Plan:
     """What is asked of a dispatcher. `once`: what there is room for now, to its end; `drain`: nothing new.
 
     `held` says why nothing is to be started now, by how many run here and how many of those have only begun.
+    Once `leaving` is set nothing is started, all runs are given back to the board, and the dispatcher ends.
+    `began` is set after the first look at the board.
     """
 
     boards: tuple[str, ...]
@@ -50,6 +53,8 @@ class Plan:
     liveness: Limits = field(default_factory=Limits)
     held: Callable[[int, int], str | None] = lambda _running, _young: None
     notify: tuple[str, ...] = ()  # a command that is told what waits for a person
+    leaving: asyncio.Event = field(default_factory=asyncio.Event)
+    began: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Dispatcher:
@@ -82,6 +87,7 @@ class Dispatcher:
                     self._carry_post,
                     self._sweep,
                     self._reread,
+                    self._heed_leaving,
                     self._say_how_it_stands,
                     self._notifier.serve,
                     functools.partial(watch, self._house, self._plan.liveness, self._attended),
@@ -94,6 +100,7 @@ class Dispatcher:
                 try:
                     await self._round(group)
                     self._house.standing.rounded(self._house.wall_clock())
+                    self._plan.began.set()
                 except HoldfastError as exc:  # workers go on, and so do we when it is back
                     self._house.standing.erred(f"{type(exc).__name__}: {exc}", self._house.wall_clock())
                     log.warning("the board does not answer", extra={"missing": type(exc).__name__})
@@ -110,8 +117,12 @@ class Dispatcher:
 
     async def _round(self, group: asyncio.TaskGroup) -> None:
         ask, plan, now = self._house.desk.ask, self._plan, self._house.clock()
+        if plan.leaving.is_set():
+            self._rounds.leave()
         held = await ask(lambda store: store.held(self._house.host))
         todo = self._rounds.plan(held, self._attended, now)
+        for run in todo.give_back:
+            await ask(lambda store, run=run: _give_back(store, run))  # type: ignore[misc]
         for run in todo.drive:
             self._attend(group, run)
         for id in todo.over:
@@ -125,6 +136,11 @@ class Dispatcher:
             if todo.claim:
                 await self._claim(group, board)
         self._rounds.finish(todo, now)
+
+    async def _heed_leaving(self) -> None:
+        """The next round is not waited for."""
+        await self._plan.leaving.wait()
+        self._house.desk.news.set()
 
     async def _claim(self, group: asyncio.TaskGroup, board: str) -> None:
         house, plan = self._house, self._plan
@@ -261,6 +277,11 @@ async def _persistently(work: Callable[[], Awaitable[None]]) -> None:
         except Exception:
             log.exception("something beside the runs failed")
         await asyncio.sleep(AGAIN_S)
+
+
+def _give_back(store: Store, run: Run) -> None:
+    with contextlib.suppress(StaleRun):  # it ended meanwhile
+        store.give_back(run.ref, reason=LEFT)
 
 
 def _beat(store: Store, run: Run, lease_ms: int) -> bool:

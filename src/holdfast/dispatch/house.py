@@ -87,7 +87,7 @@ class House:
             writable=writable,
             readable=[str(self.home / SOCKET)],
             needed=self._programs(launcher, own.get("PATH", os.defpath)),
-            unreadable=[str(self.home), *self._files(), *credentials(user, granted=writable)],
+            secret=[str(self.home), *self._files(), *credentials(user, granted=writable)],
             private_tmp=True,
             wall_limit_s=task.max_runtime_s or launcher.max_runtime_s,
             idle_limit_s=launcher.idle_s,

@@ -1,4 +1,4 @@
-"""One dispatcher for each home: a lock that its death releases, and that tells whether there is one."""
+"""One dispatcher for each home, and one `up`: locks that their death releases, and that tell who is there."""
 
 import asyncio
 import contextlib
@@ -8,9 +8,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
+from holdfast.agents import daemons
 from holdfast.errors import Conflict
 
 NAME: Final = "dispatcher.lock"
+UP: Final = "up.lock"
 TRIES: Final = 5  # whoever asks whether there is a dispatcher has the lock for a moment
 AGAIN_S: Final = 0.02
 
@@ -18,17 +20,39 @@ AGAIN_S: Final = 0.02
 @contextlib.asynccontextmanager
 async def only_one(home: Path) -> AsyncIterator[None]:
     """Raises Conflict when this home has a dispatcher."""
-    fd = os.open(home / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    async with _held(home, NAME, daemons.DISPATCHER):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def only_one_up(home: Path) -> AsyncIterator[None]:
+    """Raises Conflict when this home has a dispatcher, or an `up` that is about to have one."""
+    async with _held(home, UP, daemons.UP):
+        if is_held(home):
+            raise _conflict(home)
+        yield
+
+
+@contextlib.asynccontextmanager
+async def _held(home: Path, name: str, role: str) -> AsyncIterator[None]:
+    fd = os.open(home / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         for _ in range(TRIES):
             if _taken(fd, fcntl.LOCK_EX):
                 break
             await asyncio.sleep(AGAIN_S)
         else:
-            raise Conflict(f"there is a dispatcher for {home}", remedy="give another one another --home")
-        yield
+            raise _conflict(home)
+        with daemons.registered(home, role):
+            yield
     finally:
         os.close(fd)
+
+
+def _conflict(home: Path) -> Conflict:
+    return Conflict(
+        f"there is a dispatcher for {home}", remedy="holdfast status; or give another one another --home"
+    )
 
 
 def is_held(home: Path) -> bool:

@@ -20,6 +20,7 @@ BEATS: Final = 4  # renewals in one lease: three may be lost
 class Round:
     """What to do, in this order."""
 
+    give_back: tuple[Run, ...]  # to the board, which lets somebody else begin again
     drive: tuple[Run, ...]  # held by this host, and nobody here drives them
     over: tuple[str, ...]  # driven here, and not held any more: somebody ended them
     renew: tuple[Run, ...]  # leases
@@ -37,11 +38,20 @@ class Rounds:
         self._renewed_at: float | None = None
         self._expired_at: float | None = None
         self._looked = False
+        self._leaving = False
+
+    def leave(self) -> None:
+        """From now on nothing is begun, and what runs is given back."""
+        self._leaving = True
+        self._claiming = False
 
     def plan(self, held: Iterable[Run], driven: Collection[str], now: float) -> Round:
         """`held`: the runs that the board gives to this host; `driven`: the ids of those driven here."""
         ours = {run.id: run for run in held}
+        if self._leaving:
+            return Round(tuple(ours.values()), (), tuple(driven), (), expire=False, claim=False)
         return Round(
+            give_back=(),
             drive=tuple(run for run in ours.values() if run.id not in driven),
             over=tuple(id for id in driven if id not in ours),
             renew=tuple(ours.values()) if _due(self._renewed_at, self._renew_s, now) else (),

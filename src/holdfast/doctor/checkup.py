@@ -6,6 +6,7 @@ import os
 import pwd
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import traceback
@@ -23,6 +24,7 @@ from holdfast.doctor.scorecard import Column, Tried
 from holdfast.doctor.shortfalls import declared
 from holdfast.errors import HoldfastError, OperationFailed, UsageError
 from holdfast.sandbox import fingerprints, kernel, landlock, launcher
+from holdfast.sandbox.resolve import trace
 from holdfast.sandbox.select import BACKENDS, Backend, Trial, Way
 from holdfast.server.executor import Executor
 
@@ -30,6 +32,8 @@ T = TypeVar("T")
 
 ALL: Final = (Backend.NAMESPACES, Backend.BWRAP, Backend.LANDLOCK)
 _PYTHONS: Final = "/usr/local/bin:/usr/bin:/bin"  # where every user finds one
+_PLAIN_PYTHON: Final = "/usr/bin/python3"
+_ANSWER_S: Final = 30.0  # an interpreter that says its version, on a machine with much to do
 _MAX_TOLD: Final = 16 << 20  # all attempts by all backends are a tenth of this
 _PR_SET_DUMPABLE: Final = 4  # linux/prctl.h
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -59,10 +63,12 @@ def check(
     """Make these attempts with one backend or with all, as we are and as `user` if one is named.
 
     Raises:
-        UsageError: there is no such user, or only root could become it.
+        UsageError: no such user, only root could become it, or it cannot reach our code or any Python.
         Interrupted: a signal came.
     """
     named = None if user is None else _entry(user)
+    if named is not None and named.pw_uid != os.geteuid():
+        _refuse_out_of_reach(named)
     columns = _until_told(_tried(backend, attempts, progress, _name(os.geteuid())))
     if named is None or named.pw_uid == os.geteuid():
         return columns
@@ -185,11 +191,32 @@ def _folder() -> Path:
 
 def _as_user(entry: pwd.struct_passwd, columns_of: Callable[[], list[Column]]) -> list[Column]:
     """What a child finds that became this user; it has everything loaded that it could not read then."""
+
+    def found() -> list[Column]:
+        sys.executable = _reachable().python or sys.executable
+        return [replace(column, wanted=True) for column in columns_of()]
+
+    return _asked_as(entry, found, list[Column])
+
+
+def _refuse_out_of_reach(entry: pwd.struct_passwd) -> None:
+    """Before anything is tried by anybody, since the rest takes minutes."""
+    found = _asked_as(entry, _reachable, Reach)
+    if found.python is None:
+        raise UsageError(
+            f"--user {entry.pw_name}: {found.problem}",
+            remedy="install Holdfast where every user can read it, with a Python that every user can run: "
+            f"{_PLAIN_PYTHON} -m venv /opt/holdfast && /opt/holdfast/bin/pip install holdfast",
+        )
+
+
+def _asked_as(entry: pwd.struct_passwd, ask: Callable[[], T], kind: type[T]) -> T:
+    """The answer of a child that became this user."""
     reader, writer = os.pipe2(os.O_CLOEXEC)
     us, child = os.getpid(), os.fork()
     if child == 0:
         os.close(reader)
-        _be(entry, us, columns_of, writer)
+        _be(entry, us, ask, writer)
     os.close(writer)
     try:
         with open(reader, "rb") as stream:
@@ -204,34 +231,18 @@ def _as_user(entry: pwd.struct_passwd, columns_of: Callable[[], list[Column]]) -
         raise Interrupted(code - 128)
     if code != 0:
         raise OperationFailed(f"the part as {entry.pw_name} ended with {code}")
-    return msgspec.json.decode(told, type=list[Column])
+    return msgspec.json.decode(told, type=kind)
 
 
-def _be(
-    entry: pwd.struct_passwd, parent: int, columns_of: Callable[[], list[Column]], writer: int
-) -> NoReturn:
+def _be(entry: pwd.struct_passwd, parent: int, ask: Callable[[], object], writer: int) -> NoReturn:
     code = 1
     try:
         _become(entry)
         kernel.die_with_parent(signal.SIGTERM)
         if os.getppid() == parent:
-            python = _reachable()
-            if python is None:
-                where = Path(launcher.__file__).parents[1]
-                columns = [
-                    Column(
-                        entry.pw_name,
-                        "any",
-                        reason=f"this user may not read {where}, or no Python",
-                        remedy="install Holdfast where every user can read it",
-                        wanted=True,
-                    )
-                ]
-            else:
-                sys.executable = python
-                columns = [replace(column, wanted=True) for column in columns_of()]
+            answer = msgspec.json.encode(ask())
             with open(writer, "wb") as stream:
-                stream.write(msgspec.json.encode(columns))
+                stream.write(answer)
             code = 0
     except Interrupted as exc:
         code = 128 + exc.signum
@@ -254,8 +265,39 @@ def _become(entry: pwd.struct_passwd) -> None:
     os.chdir("/")
 
 
-def _reachable() -> str | None:
-    """An interpreter for the launcher and the attempts, if the code can be read at all."""
-    if not os.access(launcher.__file__, os.R_OK):
+class Reach(msgspec.Struct, frozen=True):
+    """An interpreter for the launcher and the attempts; None, with what is in the way, if nothing can run."""
+
+    python: str | None
+    problem: str = ""
+
+
+def _reachable() -> Reach:
+    """As whoever we are now: our own interpreter, else one that every user finds."""
+    if (problem := _obstacle(launcher.__file__, os.R_OK)) is not None:
+        return Reach(None, problem)
+    library = os.path.dirname(os.__file__)
+    problem = _obstacle(sys.executable, os.X_OK) or _obstacle(library, os.R_OK | os.X_OK)
+    if problem is None:
+        return Reach(sys.executable)
+    other = shutil.which("python3", path=_PYTHONS)
+    if other is not None and _is_recent(other):
+        return Reach(other)
+    return Reach(None, f"{problem}, and {_PYTHONS} have no Python 3.11 or newer")
+
+
+def _obstacle(path: str, access: int) -> str | None:
+    """What keeps us from a path, in words: the first directory that we may not search, or itself."""
+    if os.access(path, access):
         return None
-    return sys.executable if os.access(sys.executable, os.X_OK) else shutil.which("python3", path=_PYTHONS)
+    real = trace(os.path.abspath(path)).real
+    above = [str(folder) for folder in reversed(Path(real).parents)]
+    closed = next((folder for folder in above if not os.access(folder, os.X_OK)), None)
+    if closed is None:
+        return f"{real} may not be {'run' if access & os.X_OK else 'read'} by this user"
+    return f"{closed} may not be searched by this user, and {path} leads there"
+
+
+def _is_recent(python: str) -> bool:
+    command = [python, "-I", "-S", "-c", "import sys; sys.exit(sys.version_info < (3, 11))"]
+    return subprocess.run(command, check=False, timeout=_ANSWER_S).returncode == 0  # noqa: S603 - no words of others

@@ -1,4 +1,4 @@
-"""The key under which a home's tokens are minted: HOME/handoff.key, made once, for its owner alone."""
+"""A key of a home, made once, for its owner alone: HOME/handoff.key, under which tokens are minted."""
 
 import contextlib
 import os
@@ -13,8 +13,8 @@ NAME: Final = "handoff.key"
 SIZE: Final = 32  # bytes, as the hash it is used with
 
 
-def load(home: Path) -> bytes:
-    """The key of this home; the first who asks makes it.
+def load(home: Path, name: str = NAME) -> bytes:
+    """The key of this name in this home; the first who asks makes it.
 
     Raises:
         StartupError: it cannot be made or read, or others than its owner can read it.
@@ -22,16 +22,16 @@ def load(home: Path) -> bytes:
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):
-            return _read(home / NAME)
-        _make(home)
-        return _read(home / NAME)
+            return _read(home / name)
+        _make(home, name)
+        return _read(home / name)
     except OSError as exc:
-        raise StartupError(f"cannot use {home / NAME}: {exc.strerror}") from None
+        raise StartupError(f"cannot use {home / name}: {exc.strerror}") from None
 
 
-def _make(home: Path) -> None:
+def _make(home: Path, name: str) -> None:
     """Whole or not at all: whoever is killed half way leaves no key, and of two makers one wins."""
-    hidden = home / f".{NAME}.{secrets.token_hex(4)}"
+    hidden = home / f".{name}.{secrets.token_hex(4)}"
     fd = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         with open(fd, "wb") as file:
@@ -39,7 +39,7 @@ def _make(home: Path) -> None:
             file.flush()
             os.fsync(fd)
         with contextlib.suppress(FileExistsError):
-            os.link(hidden, home / NAME)
+            os.link(hidden, home / name)
     finally:
         hidden.unlink()
     folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
@@ -61,6 +61,7 @@ def _read(place: Path) -> bytes:
         raise StartupError(f"{place} is not its owner's alone", remedy=f"chmod 600 {place}")
     if len(key) != SIZE:
         raise StartupError(
-            f"{place} is no key", remedy="remove it; runs that are under way cannot report then"
+            f"{place} is no key",
+            remedy="remove it; what was signed with it is refused then, such as reports of runs under way",
         )
     return key

@@ -5,7 +5,7 @@ interpreter in it. Without more the program ends with "Permission denied" before
 what it needs is granted, below what is hidden, and never what is hidden itself.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -37,10 +37,17 @@ class Uncovered:
     refused: tuple[Refused, ...]
 
 
-def uncover(needed: Mapping[str, Sight], table: Mapping[str, Access], *, around: str) -> Uncovered:
+def uncover(
+    needed: Mapping[str, Sight],
+    table: Mapping[str, Access],
+    *,
+    around: str,
+    never: Collection[str] = (),
+) -> Uncovered:
     """What to allow so that the `needed` paths are readable under the rules of `table`, by real path.
 
-    A grant that would also show what lies beside `around`, the workspace, is refused.
+    A grant that would also show what lies beside `around`, the workspace, is refused, and so is any below a
+    denied path of `never`: what is needed was read from files that an earlier worker may have written.
     """
     refused: dict[str, Refused] = {}
     grants: set[str] = set()
@@ -48,14 +55,16 @@ def uncover(needed: Mapping[str, Sight], table: Mapping[str, Access], *, around:
         top = _denier(table, sight.real) if sight.exists else None
         if top is None:
             continue
-        if _is_wide(sight.real, top, table, around):
+        if top in never or _is_wide(sight.real, top, table, around):
             refused[path] = Refused(path, top)
         else:
             grants.add(sight.real)
     links = [(path, link.at) for path, sight in needed.items() if sight.exists for link in sight.links]
     for _, at in links:
         top, folder = _denier(table, at), parent(at)
-        if top is not None and name(folder) in _OF_PROGRAMS and not _is_wide(folder, top, table, around):
+        if top is None or top in never or name(folder) not in _OF_PROGRAMS:
+            continue
+        if not _is_wide(folder, top, table, around):
             grants.add(folder)
     for path, at in links:
         top = _denier(table, at)

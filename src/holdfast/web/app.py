@@ -20,6 +20,7 @@ from holdfast.board.transitions import Move
 from holdfast.dispatch.desk import Desk
 from holdfast.errors import MethodNotFound, NotFound, UsageError
 from holdfast.web import cards, entrance, evidence, looking, replies, verbs
+from holdfast.web.door import Door
 from holdfast.web.feed import Feed, Stream
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ class Dashboard:
     only: tuple[str, ...] = ()  # the boards that are shown; all of them when empty
     profiles: tuple[str, ...] = ()  # whose workers can be started here, to choose from
     files: Mapping[str, tuple[bytes, str]] = field(default_factory=dict)
+    door: Door | None = None  # without one only the token lets anybody in
 
     def board(self, request: Request) -> str:
         """Raises NotFound for a board that is not shown here."""
@@ -164,8 +166,19 @@ async def _page(here: Dashboard, request: Request) -> ASGIApp:
     return Response(data, headers={"content-type": kind})
 
 
+async def _open(here: Dashboard, request: Request) -> ASGIApp:
+    """A link that works once: the cookie of this home for its code."""
+    cookie = (
+        None if here.door is None else here.door.enter(request.scope, request.query_params.get("code", ""))
+    )
+    if cookie is None:
+        return Response("This link was used before, or is too old. Type: holdfast open\n", 401)
+    return Response(status_code=303, headers={"location": "/", "set-cookie": cookie})
+
+
 ROUTES: Final[tuple[tuple[str, str, Handler], ...]] = (
     ("GET", "/", _page),
+    ("GET", "/open", _open),
     ("GET", "/static/{name}", _page),
     ("GET", "/api/boards", _boards),
     ("GET", "/api/boards/{board}", _board),
@@ -184,7 +197,7 @@ ROUTES: Final[tuple[tuple[str, str, Handler], ...]] = (
 def application(here: Dashboard, token: str) -> ASGIApp:
     """Everything behind the entrance."""
     routes = [Route(path, _answered(here, handler), methods=[method]) for method, path, handler in ROUTES]
-    return _Gate(Starlette(routes=routes, exception_handlers={HTTPException: _no_route}), token)
+    return _Gate(Starlette(routes=routes, exception_handlers={HTTPException: _no_route}), token, here.door)
 
 
 def pages() -> dict[str, tuple[bytes, str]]:
@@ -196,8 +209,8 @@ def pages() -> dict[str, tuple[bytes, str]]:
 class _Gate:
     """Answers what may not come in, and gives every answer its headers."""
 
-    def __init__(self, app: ASGIApp, token: str) -> None:
-        self._app, self._token = app, token
+    def __init__(self, app: ASGIApp, token: str, door: Door | None) -> None:
+        self._app, self._token, self._door = app, token, door
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def with_headers(message: Message) -> None:
@@ -207,7 +220,8 @@ class _Gate:
             await send(message)
 
         heads = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
-        refused = entrance.refusal(scope["path"], heads, self._token)
+        has_cookie = self._door is not None and self._door.knows(scope, heads)
+        refused = entrance.refusal(scope["path"], heads, self._token, has_cookie=has_cookie)
         app = self._app if refused is None else _json(replies.fault(refused.error), refused.status)
         await app(scope, receive, with_headers)
 

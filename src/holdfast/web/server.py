@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import secrets
 import socket
 from collections.abc import Callable, Iterator
@@ -12,10 +13,12 @@ from typing import Final
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from holdfast.agents import daemons
 from holdfast.dispatch.desk import Desk
 from holdfast.errors import StartupError
 from holdfast.web import entrance, looking
 from holdfast.web.app import Dashboard, application, pages
+from holdfast.web.door import Door
 from holdfast.web.feed import SLOW_S, Feed
 
 MAX_CONNECTIONS: Final = 200  # at once: a page has one stream and a few requests
@@ -35,17 +38,20 @@ class Options:
     host: str = "127.0.0.1"
     port: int = 0
     slow_s: float = SLOW_S
+    fallback: bool = False  # a free port, when this one is taken
 
 
-async def serve(options: Options, announce: Callable[[str], None]) -> None:
-    """Serve until cancelled. `announce` gets the address to open, with its token.
+async def serve(
+    options: Options, announce: Callable[[str], None], note: Callable[[str], None] = lambda _: None
+) -> None:
+    """Serve until cancelled. `announce` gets the address to open, with its token; `note` a taken port.
 
     Raises:
         StartupError: others could reach that address, or it is taken.
         NotFound: there is no such store, or no such board.
     """
     files = await asyncio.to_thread(pages)
-    with _listening(options.host, options.port) as listener:
+    with _listening(options, note) as listener:
         async with Desk.open(options.address) as desk:
             for board in options.boards:
                 await desk.ask(lambda store, board=board: looking.board(store, board))  # type: ignore[misc]  # is it there?
@@ -56,12 +62,15 @@ async def serve(options: Options, announce: Callable[[str], None]) -> None:
             server = _Server(answering)
             feed = Feed(desk, slow_s=options.slow_s)
             token = secrets.token_urlsafe(32)
+            base = _base(listener)
             here = Dashboard(
                 *(desk, feed, options.home, options.who, server.cut, options.boards, options.profiles),
                 files=files,
+                door=Door(options.home, base),
             )
             app = application(here, token)
-            await _run(server, feed, listener, lambda: announce(_url(listener, token)))
+            with daemons.registered(options.home, daemons.DASHBOARD, base):
+                await _run(server, feed, listener, lambda: announce(f"{base}#token={token}"))
 
 
 async def _run(server: "_Server", feed: Feed, listener: socket.socket, ready: Callable[[], None]) -> None:
@@ -114,20 +123,27 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.contextmanager
-def _listening(host: str, port: int) -> Iterator[socket.socket]:
-    family = socket.AF_INET6 if ":" in entrance.check_host(host) else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as listener:
+def _listening(options: Options, note: Callable[[str], None]) -> Iterator[socket.socket]:
+    host, port = entrance.check_host(options.host), options.port
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNSENT)
         try:
-            listener.bind((host, port))
-            listener.listen(MAX_CONNECTIONS)
+            try:
+                listener.bind((host, port))
+                listener.listen(MAX_CONNECTIONS)
+            except OSError as exc:
+                if exc.errno != errno.EADDRINUSE or not options.fallback:
+                    raise
+                note(f"port {port} is taken, so a free one is used this time")
+                listener.bind((host, 0))
+                listener.listen(MAX_CONNECTIONS)
         except OSError as exc:
             raise StartupError(f"cannot listen on {host}:{port}: {exc.strerror}") from None
         yield listener
 
 
-def _url(listener: socket.socket, token: str) -> str:
+def _base(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
     name = f"[{host}]" if ":" in host else host
-    return f"http://{name}:{port}/#token={token}"
+    return f"http://{name}:{port}/"

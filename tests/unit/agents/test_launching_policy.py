@@ -1,7 +1,15 @@
+import sys
 from pathlib import Path
+from typing import cast
 
+import pytest
+
+from holdfast.agents.catalog import CATALOG
 from holdfast.agents.launching import Wish, prepare
+from holdfast.agents.preflight import preflight
+from holdfast.client.environment import Environment
 from holdfast.client.policy import Policy
+from holdfast.errors import UsageError
 
 STATE = "/srv/state"
 
@@ -49,3 +57,43 @@ def test_the_state_of_another_worker_can_be_gone_on_with() -> None:
     assert ready.state == "/srv/other"
     assert ready.environment["TMPDIR"] == "/srv/other/tmp"
     assert STATE not in repr(ready.policy)
+
+
+def a_program(place: Path) -> str:
+    place.parent.mkdir(parents=True)
+    place.write_text("#!/bin/sh\n", "utf-8")
+    place.chmod(0o755)
+    return str(place)
+
+
+def test_the_command_of_an_mcp_server_is_readable_below_what_is_hidden(tmp_path: Path) -> None:
+    tool, agent = a_program(tmp_path / "tools" / "server"), a_program(tmp_path / "npm" / "claude")
+    wish = Wish(
+        agent="claude",
+        cwd="/srv/work",
+        env={"PATH": f"{tmp_path / 'npm'}:/usr/bin:/bin"},
+        prompt="hello",
+        mcp=[tool, "--run", "x"],
+        unreadable=[str(tmp_path)],
+    )
+    shown = repr(prepare(wish, state=STATE).policy)
+    assert f"read {tool}" in shown
+    assert f"read {agent}" in shown
+    denied = Wish(**{name: getattr(wish, name) for name in wish.__struct_fields__} | {"unreadable": [tool]})
+    with pytest.raises(UsageError):
+        prepare(denied, state=STATE)
+
+
+async def test_what_hides_our_interpreter_is_named_before_anything_is_tried() -> None:
+    policy = Policy.workspace_write("/srv/work").deny(sys.base_prefix).deny(sys.prefix)
+    [trouble] = await preflight(
+        cast(Environment, None),  # nothing is run in it
+        CATALOG["codex"],
+        cwd="/srv/work",
+        variables={"HOME": "/srv/home"},
+        policy=policy,
+        state=STATE,
+        base=None,
+    )
+    assert "cannot be read there" in trouble.what
+    assert "is denied" in trouble.errno

@@ -20,7 +20,7 @@ def rounds(*, claiming: bool = True, once: bool = False) -> Rounds:
 def test_the_first_round_does_everything() -> None:
     held = [run("r_1"), run("r_2")]
     assert rounds().plan(held, ["r_2", "r_3"], 5.0) == Round(
-        drive=(held[0],), over=("r_3",), renew=tuple(held), expire=True, claim=True
+        give_back=(), drive=(held[0],), over=("r_3",), renew=tuple(held), expire=True, claim=True
     )
 
 
@@ -36,6 +36,16 @@ def test_leases_that_ran_out_are_looked_for_with_every_tick() -> None:
     told.finish(told.plan([], [], 100.0), 100.0)
     assert not told.plan([], [], 100.0 + TICK_S).expire
     assert told.plan([], [], 100.1 + TICK_S).expire
+
+
+def test_leaving_it_begins_nothing_and_gives_back_what_it_holds() -> None:
+    told, held = rounds(), [run("r_1"), run("r_2")]
+    told.leave()
+    assert told.plan(held, ["r_1"], 5.0) == Round(
+        give_back=tuple(held), drive=(), over=("r_1",), renew=(), expire=False, claim=False
+    )
+    told.finish(told.plan([], [], 6.0), 6.0)
+    assert told.is_over([])
 
 
 def test_a_round_that_was_not_finished_is_planned_again() -> None:

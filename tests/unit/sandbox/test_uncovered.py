@@ -66,6 +66,11 @@ def test_a_link_that_no_narrow_grant_shows_is_refused_by_its_name() -> None:
     assert found.refused[0].words() == "/tmp/tool cannot be read: inside /tmp, which is denied"
 
 
+def test_a_link_beside_more_than_programs_is_refused() -> None:
+    tool = folder("/opt/tool", ("/tmp/x/tool", "/opt/tool"))
+    assert uncover({"t": tool}, TABLE, around=AROUND) == Uncovered((), (Refused("/tmp/x/tool", "/tmp"),))
+
+
 def test_a_directory_of_programs_that_is_hidden_itself_stays_so() -> None:
     tool = folder("/opt/tool", ("/srv/bin/tool", "/opt/tool"))
     table = {"/": Access.READ, "/srv/bin": Access.DENY}
@@ -74,3 +79,15 @@ def test_a_directory_of_programs_that_is_hidden_itself_stays_so() -> None:
 
 def test_without_any_rule_everything_is_hidden() -> None:
     assert found("/opt/py", table={}) == Uncovered(("/opt/py",), ())
+
+
+def test_nothing_below_a_secret_is_shown_for_the_sake_of_a_program() -> None:
+    """A link, or a line in a file that the program is found by, may have been written by a worker."""
+    table = {**TABLE, "/home/me/.gnupg": Access.DENY}
+    needed = {
+        "p": folder("/home/me/.gnupg/private-keys-v1.d"),
+        "l": folder("/opt/tool", ("/home/me/.gnupg/bin/tool", "/opt/tool")),
+    }
+    found = uncover(needed, table, around=AROUND, never={"/home/me/.gnupg"})
+    assert found.grants == ()
+    assert {one.hidden for one in found.refused} == {"/home/me/.gnupg"}

@@ -82,6 +82,40 @@ def test_the_page_needs_no_token() -> None:
     assert refusal("/static/app.js", [HERE], TOKEN) is None
 
 
+PAGE = ("x-holdfast", "page")
+
+
+@pytest.mark.parametrize("more", [[], [("sec-fetch-site", "same-origin")]])
+def test_the_cookie_of_this_home_is_enough_for_our_page(more: list[tuple[str, str]]) -> None:
+    assert refusal("/api/boards", [HERE, PAGE, *more], TOKEN, has_cookie=True) is None
+    assert refusal("/api/boards", [HERE, PAGE, *more], TOKEN, has_cookie=False) is not None
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        [("x-holdfast", "other")],
+        [PAGE, PAGE],
+        [PAGE, ("sec-fetch-site", "same-site")],
+        [PAGE, ("sec-fetch-site", "cross-site")],
+        [PAGE, ("sec-fetch-site", "none")],
+        [PAGE, ("sec-fetch-site", "same-origin"), ("sec-fetch-site", "same-site")],
+    ],
+)
+def test_a_cookie_counts_only_with_what_no_other_page_can_send(headers: list[tuple[str, str]]) -> None:
+    refused = refusal("/api/boards", [HERE, *headers], TOKEN, has_cookie=True)
+    assert refused is not None
+    assert (refused.status, refused.error.remedy) == (401, "holdfast open")
+
+
+def test_a_cookie_does_not_let_a_foreign_name_or_page_in() -> None:
+    for headers in ([("host", "example.org"), PAGE], [HERE, PAGE, ("origin", "http://127.0.0.1:8000")]):
+        refused = refusal("/api/boards", headers, TOKEN, has_cookie=True)
+        assert refused is not None
+        assert refused.status == 403
+
+
 def test_a_token_is_known_whole() -> None:
     assert is_known(f"Bearer {TOKEN}", TOKEN)
     assert not is_known(f"Bearer {TOKEN[:-1]}", TOKEN)

@@ -1,4 +1,5 @@
-// Requests with the token of this start, which came in the fragment of the address and goes nowhere else.
+// Requests with the token of this start, which came in the fragment of the address and goes nowhere else, or
+// with the cookie of this home, which counts only with the header that no other page can send.
 
 const KEPT = "holdfast-token";
 
@@ -12,7 +13,10 @@ export function takeToken() {
   history.replaceState(null, "", given.size ? `#${given}` : location.pathname);
 }
 
-export const authorization = () => ({ Authorization: `Bearer ${sessionStorage.getItem(KEPT) ?? ""}` });
+export const authorization = () => ({
+  Authorization: `Bearer ${sessionStorage.getItem(KEPT) ?? ""}`,
+  "X-Holdfast": "page",
+});
 
 export class Refused extends Error {
   constructor(status, error) {

@@ -78,8 +78,8 @@ function locked() {
       "div",
       { class: "locked", role: "alert" },
       el("h2", {}, "This page has no valid token"),
-      el("p", {}, "Every start of the dashboard makes a new one. Open the address that it printed:"),
-      el("pre", {}, "holdfast web"),
+      el("p", {}, "Let this browser in, for as long as it is used; after that a bookmark of the page is enough:"),
+      el("pre", {}, "holdfast open"),
     ),
   );
 }

@@ -1,0 +1,282 @@
+"""What `holdfast up` runs in one process, from its start to the end of everything that it started."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+
+from holdfast.agents import daemons, ending
+from holdfast.agents.book import Book
+from holdfast.board.store import open_store
+from holdfast.commands.web import dashboard
+from holdfast.dispatch import demo as example
+from holdfast.dispatch import hostload, lock, opening, pressure
+from holdfast.dispatch.dispatcher import Plan
+from holdfast.dispatch.house import worker_of
+from holdfast.dispatch.installed import installed
+from holdfast.errors import Conflict, StartupError
+from holdfast.server.address import parse
+from holdfast.server.executor import Executor
+from holdfast.server.listen import Options as ServerOptions
+from holdfast.server.listen import Server
+
+if TYPE_CHECKING:
+    from holdfast.board.rows import Run
+    from holdfast.dispatch.pressure import Limits
+
+Job: TypeAlias = "asyncio.Future[None]"
+
+NOTIFY: Final = "NOTIFY_SOCKET"  # where systemd, or `up --detach`, wants to hear that all of it is there
+AGAIN: Final = "holdfast status, holdfast open, or holdfast down"
+
+
+class Print(Protocol):
+    """One piece of news: for people as lines, for programs as members."""
+
+    def __call__(self, kind: str, text: list[str], **members: object) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be run."""
+
+    home: Path
+    address: str  # of the store
+    board: str
+    listen: str
+    most: int | None
+    limits: "Limits"
+    web_port: int | None  # None: the usual one, or else a free one
+    with_web: bool
+    demo: bool
+
+
+def conflict(home: Path) -> Conflict | None:
+    """Why nothing can be started here, with where the running one is; None when something can."""
+    found = daemons.find(home)
+    there = next((one for one in found if one.role in (daemons.UP, daemons.DISPATCHER)), None)
+    if there is None:
+        return None
+    shown = [one.card.address for one in found if one.role == daemons.DASHBOARD and one.card is not None]
+    where = f"; its dashboard is {shown[0]}" if shown else ""
+    name = "up" if there.role == daemons.UP else "dispatch"
+    return Conflict(
+        f"`holdfast {name}` runs for {home} already, pid {there.process.pid}{where}", remedy=AGAIN
+    )
+
+
+async def run(wanted: Wanted, print_: Print) -> None:
+    """Until a signal, or until a part of it fails; then nothing that it started is left.
+
+    Raises:
+        Conflict: it runs already; nothing was changed.
+        HoldfastError: a part of it does not start.
+    """
+    Book(wanted.home).prepare()
+    async with contextlib.AsyncExitStack() as stack:
+        try:
+            await stack.enter_async_context(lock.only_one_up(wanted.home))
+        except Conflict as exc:
+            raise conflict(wanted.home) or exc from None
+        await _Running(wanted, print_, stack).run()
+
+
+class _Running:
+    def __init__(self, wanted: Wanted, print_: Print, stack: contextlib.AsyncExitStack) -> None:
+        self._wanted = wanted
+        self._print = print_
+        self._stack = stack
+        self._leaving, self._hasten = asyncio.Event(), asyncio.Event()
+        self._serving, self._shown = asyncio.Event(), asyncio.Event()
+        self._runs: dict[str, str] = {}  # those that are attended to, and their workers
+        self._mine: set[str] = set()  # the workers of all runs; those of setups, checks and so on begin alike
+        self._ended = 0
+        self._starter = os.environ.pop(NOTIFY, "")  # nobody below this process is to tell them anything
+
+    async def run(self) -> None:
+        wanted = self._wanted
+        ids = self._made()
+        boards = (wanted.board, *((example.BOARD,) if wanted.demo and wanted.board != example.BOARD else ()))
+        most = wanted.most or pressure.most_here(hostload.look())
+        plan = Plan(boards, most, held=hostload.holding(wanted.limits), leaving=self._leaving)
+        server = Server(ServerOptions(parse(wanted.listen)), Executor())
+        with self._signals():
+            self._introduce()
+            jobs: list[Job] = [
+                asyncio.ensure_future(server.serve(self._announce)),
+                asyncio.ensure_future(opening.serve(wanted.home, wanted.address, plan, told=self._told)),
+            ]
+            aside: list[Job] = [
+                asyncio.ensure_future(self._say_ready(plan.began)),
+                asyncio.ensure_future(self._show(ids)),
+            ]
+            try:
+                jobs += self._dashboard()
+                aside.append(asyncio.ensure_future(_until(self._leaving)))
+                await asyncio.wait([*jobs, aside[-1]], return_when=asyncio.FIRST_COMPLETED)
+                done = [job for job in jobs if job.done()]
+            finally:
+                await self._leave(server, jobs, aside)
+        for job in done:
+            job.result()
+
+    def _made(self) -> list[str]:
+        """The board, and with --demo the ids of its tasks."""
+        wanted = self._wanted
+        with open_store(wanted.address) as store:
+            if wanted.board not in {one.slug for one in store.boards()}:
+                with contextlib.suppress(Conflict):  # somebody else made it meanwhile
+                    store.create_board(wanted.board)
+            return example.made(store, opening.COMMAND) if wanted.demo else []
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """The first one ends all of it, the second hastens that; a terminal that is gone counts as well."""
+        loop = asyncio.get_running_loop()
+
+        def signalled() -> None:
+            (self._hasten if self._leaving.is_set() else self._leaving).set()
+
+        heard = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            heard.append(signal.SIGHUP)
+        for signum in heard:
+            loop.add_signal_handler(signum, signalled)
+        try:
+            yield
+        finally:
+            for signum in heard:
+                loop.remove_signal_handler(signum)
+
+    # --- what is said
+
+    def _introduce(self) -> None:
+        wanted = self._wanted
+        launchers = sorted(installed(wanted.home, os.environ))
+        created = (
+            f"holdfast task create 'Say hello' --board {wanted.board} --assignee script --body 'echo hello'"
+        )
+        self._print(
+            "board",
+            [
+                f"board        {wanted.board} in {wanted.address}",
+                f"  try: {created}",
+                f"workers for  {', '.join(launchers)}",
+            ],
+            board=wanted.board,
+            store=wanted.address,
+            launchers=launchers,
+        )
+
+    def _told(self, kind: str, run: "Run") -> None:
+        if kind == "began":
+            self._runs[run.id] = worker_of(run.id)
+            self._mine.add(worker_of(run.id))
+        elif self._runs.pop(run.id, None) is not None and self._leaving.is_set():
+            self._ended += 1
+        line = {"run": run.id, "task": run.task_id, "board": run.board, "profile": run.profile}
+        self._print(kind, [f"{kind} {run.task_id} {run.id} {run.profile}"], **line)
+
+    def _announce(self, url: str) -> None:
+        self._stack.enter_context(daemons.registered(self._wanted.home, daemons.EXEC, url))
+        hint = f"  try: CODEX_EXEC_SERVER_URL={url} codex"
+        self._print("serving", [f"exec server  {url}", hint], address=url)
+        self._serving.set()
+
+    def _dashboard(self) -> list[Job]:
+        wanted = self._wanted
+        if not wanted.with_web:
+            self._shown.set()
+            return []
+
+        def note(words: str) -> None:
+            self._print("web_port", [f"dashboard    {words}"], reason=words)
+
+        def opened(url: str) -> None:
+            text = [f"dashboard    {url}", "  try: holdfast open"]
+            self._print("web", text, address=url)
+            self._shown.set()
+
+        try:
+            serving = dashboard(wanted.address, wanted.home, opened, note=note, port=wanted.web_port)
+        except StartupError as exc:
+            self._print("web", [f"dashboard    none: {exc}; {exc.remedy}"], address=None)
+            self._shown.set()
+            return []
+        return [asyncio.ensure_future(serving)]
+
+    async def _say_ready(self, began: asyncio.Event) -> None:
+        for event in (self._serving, self._shown, began):
+            await event.wait()
+        self._print("ready", ["Ctrl-C ends all of this, and its workers."], pid=os.getpid())
+        notify(self._starter, "READY=1")
+
+    async def _show(self, ids: list[str]) -> None:
+        """What became of the example, if there is one."""
+        if ids:
+            said = await example.outcome(self._wanted.address, ids)
+            self._print("demo", ["", *said, "", "Ctrl-C ends this."], tasks=ids)
+
+    # --- the end
+
+    async def _leave(self, server: Server, jobs: list[Job], aside: list[Job]) -> None:
+        """Give the runs back to their board, end what was started, and say which."""
+        self._leaving.set()
+        if self._runs:
+            words = f"ending {len(self._runs)} workers; Ctrl-C again hastens"
+            self._print("leaving", [words], workers=sorted(self._runs.values()))
+        dispatching = jobs[1]
+        hurry = asyncio.ensure_future(_until(self._hasten))
+        await asyncio.wait([dispatching, hurry], timeout=ending.LEAVE_S, return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        server.stop()
+        for job in (*jobs[1:], *aside):
+            job.cancel()
+        await asyncio.gather(*jobs, *aside, hurry, return_exceptions=True)
+        alive = daemons.workers_alive(self._wanted.home)
+        if cut := [id for id in alive if self._is_mine(id)]:
+            await ending.stop_workers(self._wanted.home, cut, grace_s=0.0)
+        await self._end_background(self._ended + len(self._runs))
+
+    def _is_mine(self, worker: str) -> bool:
+        return any(worker == mine or worker.startswith(f"{mine}-") for mine in self._mine)
+
+    async def _end_background(self, ended: int) -> None:
+        others = [id for id in daemons.workers_alive(self._wanted.home) if not self._is_mine(id)]
+        if others:
+            words = f"left running, because {len(others)} other workers do: {', '.join(others)}"
+            text = [words, "  to end them: holdfast down --workers"]
+        else:
+            await ending.end_background(self._wanted.home, self._hasten)
+            text = ["nothing is left running"]
+        if ended:
+            text.insert(0, f"ended {ended} workers; the next `holdfast up` takes their tasks on again")
+        self._print("left", text, ended=ended, left=others)
+
+
+async def _until(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+def notify(address: str, state: str) -> None:
+    """Tell whoever started this process, if they want to hear it (as sd_notify(3) does)."""
+    if not address:
+        return
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        sock.connect(f"\0{address[1:]}" if address.startswith("@") else address)
+        sock.send(state.encode())
+
+
+def guarded(print_: Callable[..., None]) -> Print:
+    """A terminal that is gone does not keep us from ending what we started."""
+
+    def printed(kind: str, text: list[str], **members: object) -> None:
+        with contextlib.suppress(OSError):
+            print_(kind, text, **members)
+
+    return printed
