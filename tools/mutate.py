@@ -27,7 +27,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 RECORD: Final = ROOT / "docs" / "records" / "mutations.md"
 LIMIT_S: Final = 900.0  # of one run of tests: broken code may wait for what never comes
 PLACE: Final = "/var/tmp"  # noqa: S108 - sandboxes often leave /tmp writable or hide it
-_FAILURE: Final = re.compile(r"^FAILED (\S+)", re.MULTILINE)
+_FAILURE: Final = re.compile(r"^FAILED ([^\s\[]+)", re.MULTILINE)  # without its parameters
 
 
 class Mutation(NamedTuple):
@@ -75,6 +75,13 @@ MUTATIONS: Final = (
         "src/holdfast/server/confine.py",
         '"deny": Access.DENY,',
         '"deny": Access.READ,',
+    ),
+    Mutation(
+        "hard-links-inside",
+        "what may be read may be written",
+        "src/holdfast/server/confine.py",
+        '{"read": Access.READ,',
+        '{"read": Access.WRITE,',
     ),
     Mutation(
         "no-privilege-is-gained",
@@ -189,6 +196,11 @@ def changed(source: str, mutation: Mutation) -> str:
     return source.replace(mutation.text, mutation.broken)
 
 
+def failures(said: str) -> tuple[str, ...]:
+    """The tests that pytest says have failed, each once."""
+    return tuple(sorted(set(_FAILURE.findall(said))))
+
+
 def page(outcomes: Iterable[Outcome], *, date: str, head: str) -> str:
     """The record: every promise, how it was broken, and which test noticed."""
     rows = [
@@ -247,7 +259,7 @@ class Copy:
             timeout=LIMIT_S,
             check=False,
         )
-        return done.returncode, tuple(sorted(set(_FAILURE.findall(done.stdout)))), done.stdout[-3000:]
+        return done.returncode, failures(done.stdout), done.stdout[-3000:]
 
     def uses_itself(self) -> bool:
         """Whether the package that its tests import is the copy."""

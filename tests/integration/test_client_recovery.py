@@ -295,6 +295,19 @@ async def test_events_that_overtake_each_other_are_put_in_order_without_a_read(
         assert proxy.sent("process/read") == []
 
 
+async def test_a_gap_of_an_abandoned_command_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_module, "OVERTAKING_S", 3600.0)
+    fault, spoke = losing("process/output", 1)
+    async with proxied(fault) as (env, proxy):
+        process = await env.start(sh("echo one; read line; echo two; read line"), stdin=True)
+        await asyncio.wait_for(spoke.wait(), WAIT_S)
+        await process.write(b"\n")
+        await until(lambda: process._ordering.missing == 1)
+        process.abandon()
+        await env.status()  # answered after whatever was asked before
+        assert proxy.sent("process/read") == []
+
+
 async def test_a_gap_that_the_server_cannot_fill_fails_that_command_after_one_read() -> None:
     mark = fresh_mark()
     lose, spoke = losing("process/output", 1)

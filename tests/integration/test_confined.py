@@ -299,7 +299,7 @@ async def test_a_hard_link_made_inside_opens_nothing_that_is_denied_or_read_only
     if backend is Backend.LANDLOCK:  # which denies by not listing
         seen = ("/usr", "/bin", "/lib", "/lib64", guarded.parent)
         entries = [at(Path(path), "read") for path in seen if Path(path).exists()]
-    script = "ln {0} linked; cat linked; echo changed >> linked; ls; true"
+    script = "cat {0}; ln {0} linked; cat linked; echo changed >> linked; ls; true"
     async with serving(choice=Choice(backend, degraded=True)) as (url, _), ready(url) as peer:
         for name, path, held in (("denied", key, b"key"), ("read-only", guarded, b"secret")):
             _, said = await run(

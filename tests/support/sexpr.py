@@ -8,8 +8,8 @@ REGEX: Final = '#""'  # stands for every regular expression
 _DELIMITERS: Final = frozenset('()"; \n\t')
 
 
-def read(text: str) -> Shape:
-    """All expressions of a text, with every regular expression made the same.
+def read(text: str, *, raw: bool = False) -> tuple[Shape, ...]:
+    """All expressions of a text, with every regular expression made the same unless they are wanted `raw`.
 
     Raises:
         ValueError: brackets or quotes do not match.
@@ -30,7 +30,7 @@ def read(text: str) -> Shape:
         elif char == '"' or text.startswith('#"', at):
             opened = text.index('"', at) + 1
             closed = text.index('"', opened)
-            stack[-1].append(REGEX if char == "#" else text[at : closed + 1])
+            stack[-1].append(REGEX if char == "#" and not raw else text[at : closed + 1])
             at = closed
         elif not char.isspace():
             end = at

@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.rows import every_row
 from tests.unit.test_requirements import REQUIREMENTS
-from tools.mutate import MUTATIONS, Mutation, Outcome, changed, named_tests, page
+from tools.mutate import MUTATIONS, Mutation, Outcome, changed, failures, named_tests, page
 
 ROOT = Path(__file__).resolve().parents[2]
 ONE = Mutation("a", "it lies", "src/x.py", "return a | b", "return b")
@@ -37,6 +37,17 @@ def test_the_tests_of_a_promise_are_those_it_names() -> None:
         "a": ["t"],
         "b": [],
     }
+
+
+def test_failures_are_named_without_their_parameters_and_once() -> None:
+    said = (
+        "E  FAILED\n"
+        "FAILED tests/a.py::test_x[one or two] - AssertionError\n"
+        "FAILED tests/a.py::test_x[2]\n"
+        "ERROR tests/b.py\n"
+        "FAILED tests/a.py::test_a - contains 1 failed subtest\n"
+    )
+    assert failures(said) == ("tests/a.py::test_a", "tests/a.py::test_x")
 
 
 def test_the_record_says_what_was_changed_and_who_noticed() -> None:

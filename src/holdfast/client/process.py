@@ -293,6 +293,8 @@ class Process:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(OVERTAKING_S):
                         await self._news()
+                if self._failure is not None:
+                    return
                 if self._ordering.missing != missing:
                     continue
                 params = ReadParams(self.process_id, missing - 1, None, 0)

@@ -1,11 +1,8 @@
-"""Profiles for macOS: compared with golden files, and the profiles that must not be made.
-
-To write the golden files anew: `python -m tests.unit.sandbox.test_seatbelt`.
-"""
+"""Profiles for macOS: what each allows, read by a reader of its own, and those that must not be made."""
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +12,7 @@ from holdfast.sandbox.presets import full_access, read_only, workspace_write
 from holdfast.sandbox.seatbelt import SANDBOX_EXEC, SeatbeltProfile, command, profile
 from holdfast.sandbox.seen import GitDir, Match, Seen, Sight
 from tests.support.rows import every_row
+from tests.support.seatbelt import Asked, allowed
 from tests.support.sexpr import Shape, read
 from tests.unit.sandbox.test_planner import (
     DENY,
@@ -31,7 +29,6 @@ from tests.unit.sandbox.test_planner import (
     trace,
 )
 
-GOLDEN = Path(__file__).parent / "golden"
 WHERE = Where("/Users/me/w", ("/Users/me/w",), tmpdir="/var/folders/T")
 MAC: Tree = {
     "/tmp": "/private/tmp",
@@ -90,17 +87,167 @@ CASES: dict[str, Callable[[], SeatbeltProfile]] = {
 }
 
 
-def golden(made: SeatbeltProfile) -> str:
-    return made.text + "".join(f"; {key} = {value}\n" for key, value in made.parameters)
+# What each letter asks for, of the path beside it: read, see that it is there, write, remove or rename.
+LETTERS = {"r": "file-read-data", "s": "file-read-metadata", "w": "file-write-data", "u": "file-write-unlink"}
+READ_ONLY = {
+    "/etc/hosts": "rs",
+    "/Users/me/w/f": "rs",
+    "/Users/me/w/.git/config": "rs",
+    "/private/tmp/f": "rs",
+}
+WORKSPACE = {
+    "/private/etc/hosts": "rs",
+    "/Users/me/f": "rs",
+    "/Users/me/w": "rsw",  # it cannot be moved away
+    "/Users/me/w/f": "rswu",
+    "/Users/me/w/sub/.git": "rswu",  # only the workspace's own
+    "/Users/me/w/.git": "rs",
+    "/Users/me/w/.git/config": "rs",
+    "/Users/me/w/.GIT/config": "rs",  # the file system does not tell letters of two sizes apart
+    "/Users/me/w/.github": "rswu",
+    "/Users/me/w/.codex/config.toml": "rs",
+    "/Users/me/w/.agents": "rs",
+    "/Users/me/wx": "rs",  # begins like it and is another
+    "/private/tmp/f": "rswu",
+    "/private/var/folders/T/f": "rswu",
+    "/private/var/folders/U": "rs",
+}
+MAY: dict[str, dict[str, str]] = {
+    "read-only": READ_ONLY,
+    "workspace-write": WORKSPACE,
+    "full-write-network-off": {"/etc/hosts": "rswu", "/Users/me/w/.git/config": "rswu", "/dev/disk0": "rswu"},
+    "full-access": {"/etc/hosts": "rswu", "/Users/me/w/.git/config": "rswu", "/dev/disk0": "rswu"},
+    "minimal": {
+        "/": "rs",
+        "/Users": "s",
+        "/Users/me": "s",
+        "/Users/me/.ssh/id": "",
+        "/Users/you": "",
+        "/Users/me/w/f": "rswu",
+        "/Users/me/w/.git/config": "rs",
+        "/usr/bin/env": "rs",
+        "/usr/local": "",
+        "/usr/local/bin/x": "",
+        "/bin/sh": "rs",
+        "/private/etc/hosts": "rs",
+        "/private/var/db/secret": "",
+        "/opt/x": "",
+    },
+    "deny-globs": {
+        "/Users/me/w/f": "rswu",
+        "/Users/me/w/.env": "",
+        "/Users/me/w/a/b/prod.env": "",
+        "/Users/me/w/a/b/prod.env/below": "",
+        "/Users/me/w/a/b/prod.environment": "rswu",
+        "/Users/me/w/conf": "rsw",
+        "/Users/me/w/conf/ka1/x.pem": "",
+        "/Users/me/w/conf/kd1/x.pem": "rswu",
+        "/Users/me/w/conf/ka1/sub/x.pem": "rswu",
+        "/Users/me/.ssh": "",
+        "/Users/me/.ssh/id": "",
+        "/Users/me/.netrc": "",
+        "/Users/me/.sshx": "rs",
+    },
+    "nested": {
+        "/Users/me/other.txt": "rs",
+        "/Users/me/notes.txt": "rswu",
+        "/Users/me/w/f": "rswu",
+        "/Users/me/w/a": "s",
+        "/Users/me/w/a/f": "",
+        "/Users/me/w/a/b": "rsw",
+        "/Users/me/w/a/b/f": "rswu",
+        "/Users/me/w/a/b/locked": "rs",
+        "/Users/me/w/a/b/locked/f": "rs",
+        "/Users/me/w/conf": "rsw",
+        "/Users/me/w/conf/deep": "rsw",
+        "/Users/me/w/conf/deep/f": "rswu",
+        "/Users/me/w/conf/deep/locked/f": "rs",
+    },
+    "loopback-ports": READ_ONLY,
+    "network-on": WORKSPACE,
+}
+BASE_SERVICES = {"com.apple.system.opendirectoryd.libinfo", "com.apple.PowerManagement.control"}
+START_SERVICES = {"com.apple.logd", "com.apple.system.logger", "com.apple.system.notification_center"}
+NETWORK_SERVICES = {
+    "com.apple.SecurityServer",
+    "com.apple.SystemConfiguration.DNSConfiguration",
+    "com.apple.SystemConfiguration.configd",
+    "com.apple.bsd.dirhelper",
+    "com.apple.networkd",
+    "com.apple.ocspd",
+    "com.apple.system.opendirectoryd.membership",
+    "com.apple.trustd",
+    "com.apple.trustd.agent",
+}
+PREFERENCES = {
+    "com.apple.cfprefsd.agent",
+    "com.apple.cfprefsd.daemon",
+}  # they tell what files of the user say
+PARTLY_READABLE = {"minimal", "deny-globs", "nested"}
+ONLINE = {"full-access", "network-on"}
+WITH_PORTS = {"loopback-ports": {"localhost:8080", "localhost:3128"}}
+
+
+def may(profile: SeatbeltProfile, operation: str, **about: Any) -> bool:
+    """By both ways to read a profile: the last rule wins, and a rule for one operation wins over patterns."""
+    asked = Asked(operation, **about)
+    one, other = (
+        allowed(profile.text, profile.parameters, asked, exact_last=exact_last)
+        for exact_last in (False, True)
+    )
+    assert one == other, f"{asked} depends on the reading"
+    return one
 
 
 @every_row("name", CASES)
-def test_a_profile_is_the_golden_one(name: str) -> None:
-    assert golden(CASES[name]()) == (GOLDEN / f"{name}.sb").read_text("utf-8")
+def test_a_profile_allows_what_it_is_for_and_nothing_else(name: str) -> None:
+    wanted = CASES[name]()
+    got = {
+        path: "".join(letter for letter, asked in LETTERS.items() if may(wanted, asked, path=path))
+        for path in MAY[name]
+    }
+    assert got == MAY[name]
+    assert may(wanted, "file-write-data", path="/dev/null")
+    assert may(wanted, "file-read-data", path="/dev/urandom")
 
 
-def test_there_is_no_golden_file_without_a_profile() -> None:
-    assert {path.stem for path in GOLDEN.iterdir()} == set(CASES)
+def test_a_directory_that_may_hold_what_a_pattern_denies_is_not_moved_away() -> None:
+    wanted = CASES["deny-globs"]()
+    for path, movable in (("/Users/me/w/a", False), ("/Users/me/w/conf/ka1", False)):
+        assert may(wanted, "file-write-unlink", path=path, directory=True) == movable, path
+        assert may(wanted, "file-write-unlink", path=path), "a file may"
+
+
+@every_row("name", CASES)
+def test_a_profile_reaches_the_network_and_services_as_far_as_it_says(name: str) -> None:
+    wanted = CASES[name]()
+    targets = {"localhost:8080", "localhost:3128", "localhost:22", "192.0.2.1:443"}
+    reached = targets if name in ONLINE else WITH_PORTS.get(name, set())
+    assert {target for target in targets if may(wanted, "network-outbound", name=target)} == reached
+    assert may(wanted, "network-bind") == may(wanted, "network-inbound") == (name in ONLINE)
+    services = {
+        str(shape[1]).strip('"')
+        for shape in walk(read(wanted.text))
+        if shape[0] in ("global-name", "local-name")
+    }
+    expected = BASE_SERVICES | (NETWORK_SERVICES if reached else set())
+    expected |= set() if name in PARTLY_READABLE else PREFERENCES
+    assert services == expected | (START_SERVICES if name == "minimal" else set())
+
+
+@every_row("name", CASES)
+def test_a_profile_lets_programs_start_and_touches_no_other(name: str) -> None:
+    wanted = CASES[name]()
+    assert may(wanted, "process-exec", path="/bin/sh")
+    assert may(wanted, "process-fork")
+    assert may(wanted, "signal", name="same-sandbox")
+    assert not may(wanted, "signal", name="others")
+    assert not may(wanted, "process-info-pidinfo", name="others")
+    assert may(wanted, "sysctl-read", name="hw.ncpu")
+    assert not may(wanted, "sysctl-read", name="kern.procargs2")
+    assert not may(wanted, "sysctl-write", name="kern.hostname")
+    for operation in ("mach-register", "system-privilege", "file-mount", "nvram-set", "iokit-set-properties"):
+        assert not may(wanted, operation), operation
 
 
 @every_row("name", CASES)
@@ -262,8 +409,3 @@ def test_a_policy_that_is_too_long_for_the_arguments_is_refused() -> None:
     bound: Bound = bind(Policy((*(read_only().rules or ()), *many), Network.OFF), WHERE)
     with pytest.raises(SandboxUnavailable):
         profile(bound, look(bound, MAC))
-
-
-if __name__ == "__main__":
-    for case, make in CASES.items():
-        (GOLDEN / f"{case}.sb").write_text(golden(make()), "utf-8")
