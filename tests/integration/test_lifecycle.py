@@ -230,7 +230,7 @@ async def test_up_is_refused_beside_a_dispatcher(home: Path) -> None:
 
 
 async def test_detached_it_returns_when_all_is_there_and_down_ends_it(home: Path) -> None:
-    code, said = asked(home, "up", "--detach", "--web-port", "0")
+    code, said = asked(home, "up", "--detach", "--web-port", "0", "--listen", "ws://127.0.0.1:0")
     assert code == 0
     code, shown = asked(home, "status")
     roles = {one["role"]: one for one in shown["daemons"]}

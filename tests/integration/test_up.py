@@ -22,6 +22,7 @@ from holdfast.board.transitions import Move, Status
 from holdfast.client.environment import connect
 from holdfast.dispatch import demo
 from holdfast.dispatch.demo import FORBIDDEN
+from tests.support import proc
 from tests.support.arena import end_exec_server, end_listener
 from tests.support.patience import patient
 from tests.support.web import Dashboard, listening
@@ -109,9 +110,9 @@ async def test_it_goes_on_without_a_dashboard(home: Path) -> None:
     (hidden / "__init__.py").write_text("raise ModuleNotFoundError('no', name='uvicorn')", "utf-8")
     with running(home, PYTHONPATH=str(hidden.parent)) as process:
         assert (await until(process, "web"))["address"] is None
-        assert (await until(process, "serving"))["address"]
+        await until(process, "ready")
     with running(home, "--no-web") as process:
-        await until(process, "serving")
+        await until(process, "ready")
         process.send_signal(signal.SIGTERM)
         rest, _ = await asyncio.to_thread(process.communicate, timeout=WAIT_S)
         assert '"kind":"web"' not in rest
@@ -164,9 +165,20 @@ def test_a_unit_is_written_with_what_was_typed_and_no_secret(tmp_path: Path) -> 
     assert "hunter2" not in path.read_text("utf-8")
 
 
+async def test_nothing_listens_on_the_network_unless_it_is_asked_for(home: Path) -> None:
+    """Whoever may connect to an exec server may run commands as this user, confined workers included."""
+    with running(home, "--no-web") as process:
+        await until(process, "ready")
+        assert proc.listening_ports(process.pid) == []
+        process.send_signal(signal.SIGTERM)
+        said, _ = await asyncio.to_thread(process.communicate, timeout=WAIT_S)
+        assert '"kind":"serving"' not in said
+
+
 async def test_its_exec_server_runs_commands_and_a_second_one_is_sent_away(home: Path) -> None:
-    with running(home) as process:
+    with running(home, "--listen", "ws://127.0.0.1:0") as process:
         address = (await until(process, "serving"))["address"]
+        assert int(address.rpartition(":")[2]) in proc.listening_ports(process.pid)
         async with connect(address) as environment:
             assert (await environment.run(["echo", "hello"], cwd="/")).stdout == b"hello\n"
         with running(home) as second:

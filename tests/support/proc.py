@@ -108,3 +108,19 @@ async def gone(processes: Iterable[Pid], within_s: float) -> list[Pid]:
                 await asyncio.sleep(0.05)
                 left = living(left)
     return left
+
+
+def listening_ports(pid: int) -> list[int]:
+    """The TCP ports on which this process listens."""
+    inodes = set()
+    for fd in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            inodes.add(os.readlink(fd))
+    rows = [line.split() for name in ("tcp", "tcp6") for line in _table(pid, name)]
+    return [int(row[1].rpartition(":")[2], 16) for row in rows if f"socket:[{row[9]}]" in inodes]
+
+
+def _table(pid: int, name: str) -> list[str]:
+    listens = "0A"
+    lines = Path(f"/proc/{pid}/net/{name}").read_text("ascii").splitlines()[1:]
+    return [line for line in lines if line.split()[3] == listens]

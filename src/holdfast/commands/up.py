@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,13 +16,13 @@ from holdfast.errors import HoldfastError
 if TYPE_CHECKING:
     from holdfast.commands.up_running import Wanted
 
-LISTEN: Final = "ws://127.0.0.1:0"
-
 
 @click.command(cls=Verb)
 @click.option("--board", default="main", show_default=True, metavar="NAME", help="Made if there is none.")
 @click.option(
-    "--listen", metavar="URL", default=LISTEN, show_default=True, help="Where the exec server listens."
+    "--listen",
+    metavar="URL",
+    help="Also an exec server for clients such as codex, at this address; ws://127.0.0.1:0 is a free port.",
 )
 @host_options
 @click.option(
@@ -52,7 +52,7 @@ LISTEN: Final = "ws://127.0.0.1:0"
 def up(
     context: click.Context,
     board: str,
-    listen: str,
+    listen: str | None,
     most: int | None,
     min_free: int | None,
     max_load: float | None,
@@ -65,7 +65,7 @@ def up(
     address: str,
     as_json: bool,
 ) -> None:
-    """Start all of it here: an exec server, a board, a dispatcher of sandboxed workers, and a dashboard.
+    """Start all of it here: a board, a dispatcher of sandboxed workers, and a dashboard.
 
     Ctrl-C, SIGTERM or the end of its terminal end everything that it started, the workers too; their tasks go
     back to the board, and the next `up` takes them on again. A second Ctrl-C hastens that. With --detach it

@@ -48,7 +48,7 @@ class Wanted:
     home: Path
     address: str  # of the store
     board: str
-    listen: str
+    listen: str | None  # where an exec server for clients such as codex listens; None: there is none
     most: int | None
     limits: "Limits"
     web_port: int | None  # None: the usual one, or else a free one
@@ -96,6 +96,7 @@ class _Running:
         self._runs: dict[str, str] = {}  # those that are attended to, and their workers
         self._mine: set[str] = set()  # the workers of all runs; those of setups, checks and so on begin alike
         self._ended = 0
+        self._exec_job: Job | None = None
         self._starter = os.environ.pop(NOTIFY, "")  # nobody below this process is to tell them anything
 
     async def run(self) -> None:
@@ -104,19 +105,18 @@ class _Running:
         boards = (wanted.board, *((example.BOARD,) if wanted.demo and wanted.board != example.BOARD else ()))
         most = wanted.most or pressure.most_here(hostload.look())
         plan = Plan(boards, most, held=hostload.holding(wanted.limits), leaving=self._leaving)
-        server = Server(ServerOptions(parse(wanted.listen)), Executor())
+        server = None if wanted.listen is None else Server(ServerOptions(parse(wanted.listen)), Executor())
         with self._signals():
             self._introduce()
-            jobs: list[Job] = [
-                asyncio.ensure_future(server.serve(self._announce)),
-                asyncio.ensure_future(opening.serve(wanted.home, wanted.address, plan, told=self._told)),
-            ]
+            dispatching = opening.serve(wanted.home, wanted.address, plan, told=self._told)
+            jobs: list[Job] = [asyncio.ensure_future(dispatching)]
             aside: list[Job] = [
                 asyncio.ensure_future(self._say_ready(plan.began)),
                 asyncio.ensure_future(self._show(ids)),
             ]
             try:
                 jobs += self._dashboard()
+                jobs += self._exec_server(server)
                 aside.append(asyncio.ensure_future(_until(self._leaving)))
                 await asyncio.wait([*jobs, aside[-1]], return_when=asyncio.FIRST_COMPLETED)
                 done = [job for job in jobs if job.done()]
@@ -182,6 +182,13 @@ class _Running:
         line = {"run": run.id, "task": run.task_id, "board": run.board, "profile": run.profile}
         self._print(kind, [f"{kind} {run.task_id} {run.id} {run.profile}"], **line)
 
+    def _exec_server(self, server: Server | None) -> list[Job]:
+        if server is None:
+            self._serving.set()
+            return []
+        self._exec_job = asyncio.ensure_future(server.serve(self._announce))
+        return [self._exec_job]
+
     def _announce(self, url: str) -> None:
         self._stack.enter_context(daemons.registered(self._wanted.home, daemons.EXEC, url))
         hint = f"  try: CODEX_EXEC_SERVER_URL={url} codex"
@@ -224,19 +231,20 @@ class _Running:
 
     # --- the end
 
-    async def _leave(self, server: Server, jobs: list[Job], aside: list[Job]) -> None:
+    async def _leave(self, server: Server | None, jobs: list[Job], aside: list[Job]) -> None:
         """Give the runs back to their board, end what was started, and say which."""
         self._leaving.set()
         if self._runs:
             words = f"ending {len(self._runs)} workers; Ctrl-C again hastens"
             self._print("leaving", [words], workers=sorted(self._runs.values()))
-        dispatching = jobs[1]
-        hurry = asyncio.ensure_future(_until(self._hasten))
+        dispatching, hurry = jobs[0], asyncio.ensure_future(_until(self._hasten))
         await asyncio.wait([dispatching, hurry], timeout=ending.LEAVE_S, return_when=asyncio.FIRST_COMPLETED)
         hurry.cancel()
-        server.stop()
-        for job in (*jobs[1:], *aside):
-            job.cancel()
+        if server is not None:
+            server.stop()
+        for job in (*jobs, *aside):
+            if job is not self._exec_job:  # it ends its commands, and then itself
+                job.cancel()
         await asyncio.gather(*jobs, *aside, hurry, return_exceptions=True)
         alive = daemons.workers_alive(self._wanted.home)
         if cut := [id for id in alive if self._is_mine(id)]:
