@@ -1,6 +1,7 @@
 """Rules for every test: one patience, an event loop, and no silent gaps where nobody looks."""
 
 import os
+import signal
 from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
@@ -38,6 +39,8 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.xmlpath:
         config.pluginmanager.register(Starts())
     config.pluginmanager.register(root_only)  # who runs the tests, and what only root can try
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell has it for what runs in its background
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # what tests start must heed Ctrl-C
     config.option.timeout = float(config.getini("timeout")) * float(os.environ[patience.VARIABLE])
 
 

@@ -1,7 +1,8 @@
 """docs/records from what runs of the tests left behind.
 
-python -m tools.records deep             docs/records/deep.md, from deep.json beside it
-python -m tools.records suite FILE.xml   docs/records/suite.md, from a run with --junitxml=FILE.xml
+python -m tools.records deep                     docs/records/deep.md, from deep.json beside it
+python -m tools.records suite FILE.xml [WORDS]   docs/records/suite.md, from a run with --junitxml=FILE.xml;
+                                                 WORDS are said about that run
 """
 
 import json
@@ -64,7 +65,7 @@ def cases(junit: str) -> list[Case]:
     ]
 
 
-def suite_page(found: list[Case], reasons: dict[str, str]) -> str:
+def suite_page(found: list[Case], reasons: dict[str, str], about: str) -> str:
     """Where the time of a run went: by folder, by module, by test."""
     folders: Counter[str] = Counter()
     modules: Counter[str] = Counter()
@@ -79,6 +80,7 @@ def suite_page(found: list[Case], reasons: dict[str, str]) -> str:
     return "\n\n".join(
         [
             "# Where the time of the tests goes",
+            about,
             f"{len(found):,} tests, {sum(case.seconds for case in found):,.0f} s in all workers together; "
             f"{sum(case.starts > 0 for case in found):,} of them start processes, "
             f"{sum(case.starts for case in found):,} in all.",
@@ -111,9 +113,9 @@ def main(words: list[str]) -> int:
         case ["deep"]:
             told = json.loads((RECORDS / "deep.json").read_text("utf-8"))
             (RECORDS / "deep.md").write_text(deep_page(told), "utf-8")
-        case ["suite", junit]:
+        case ["suite", junit, *about]:
             reasons = json.loads((RECORDS / "slow_tests.json").read_text("utf-8"))
-            text = suite_page(cases(Path(junit).read_text("utf-8")), reasons)
+            text = suite_page(cases(Path(junit).read_text("utf-8")), reasons, " ".join(about))
             (RECORDS / "suite.md").write_text(text + "\n", "utf-8")
         case _:
             sys.stderr.write(__doc__ or "")

@@ -48,7 +48,8 @@ def test_where_the_time_goes_is_read_from_a_junit_file() -> None:
         Case("tests.unit.test_a", "test_one[x]", 0.5),
         Case("tests.fault.test_b", "test_two[quick]", 2.25, starts=3),
     ]
-    text = suite_page(found, {"test_two": "it waits for a disk"})
+    text = suite_page(found, {"test_two": "it waits for a disk"}, "On a quiet machine.")
+    assert "On a quiet machine." in text
     assert "2 tests, 3 s in all workers together; 1 of them start processes, 3 in all." in text
     assert text.index("| `fault` | 1 | 2.2 |") < text.index("| `unit` | 1 | 0.5 |")
     assert "| 2.2 | `tests.fault.test_b::test_two[quick]` | it waits for a disk |" in text
