@@ -1,6 +1,7 @@
 """Environments by name: who starts when, who shares, what is replaced, and what readiness says."""
 
 import asyncio
+import json
 import os
 import shlex
 import signal
@@ -20,7 +21,7 @@ from tests.support.peer import WAIT_S, serving
 from tests.support.recorder import Recorder, recording
 
 SERVER = f"echo $$ > pid; exec {shlex.quote(sys.executable)} -m holdfast serve --listen stdio"
-CHILD = f"program = '/bin/sh'\nargs = ['-c', '{SERVER}']"
+CHILD = f"program = '/bin/sh'\nargs = ['-c', {json.dumps(SERVER)}]"
 
 
 @asynccontextmanager
