@@ -91,9 +91,7 @@ class Peer:
 
     async def closed(self, process_id: str) -> list[dict[str, Any]]:
         """Wait for the end of a process; all its events."""
-        await self.until(
-            lambda: [event["method"] for event in self.events.get(process_id, [])[-1:]] == ["process/closed"]
-        )
+        await self.until(lambda: self.methods(process_id)[-1:] == ["process/closed"])
         return self.events[process_id]
 
     async def output_has(self, process_id: str, text: bytes) -> None:
