@@ -24,10 +24,7 @@ pytestmark = [
 
 CONFINED: Final = [mode for mode in MODES.values() if mode.confined]
 FREE: Final = [mode for mode in MODES.values() if not mode.confined]
-MUST_BITE: Final = {
-    True: 100,
-    False: 60,
-}  # of the attempts that are made without a sandbox: as root, as a user
+MUST_BITE: Final = 100  # of the attempts that are made without a sandbox, as anybody
 
 
 def as_params(modes: list[Mode]) -> list[object]:
@@ -90,7 +87,7 @@ SEEN: Final = (
 def test_without_a_sandbox_the_attempts_succeed_and_the_witnesses_see_it(mode: Mode) -> None:
     rows = tried(mode)
     succeeded = {id_ for id_, row in rows.items() if row.verdict == "broken"}
-    assert len(succeeded) >= MUST_BITE[mode.root]
+    assert len(succeeded) >= MUST_BITE
     by_guarantee = {one.guarantee for one in attempts_of(mode) if one.id in succeeded}
     assert by_guarantee == set(Guarantee) - {Guarantee.USABLE}
     text = "\n".join(row.text for row in rows.values())
