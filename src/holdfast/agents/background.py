@@ -64,7 +64,7 @@ async def supervisor(home: Path) -> Client:
     """
     book.Book(home).prepare()
     path = supervisor_socket(home)
-    argv = [*daemons.command(), "worker", "supervise", "--home", str(home)]
+    argv = [*prerequisites.command(), "worker", "supervise", "--home", str(home)]
 
     def spawn() -> "subprocess.Popen[bytes]":
         return _spawn(argv, home / "supervisor.log")
@@ -122,7 +122,7 @@ async def _sent_away(ending: Sequence[Daemon]) -> None:
 async def exec_server(home: Path, connect: Callable[[str], Awaitable[T]]) -> T:
     """What `connect` makes of the address of the exec server, which is started if there is none."""
     address = exec_address(home)
-    argv = [*daemons.command(), "serve", "--listen", address, "--keep", KEEP, "--no-hint"]
+    argv = [*prerequisites.command(), "serve", "--listen", address, "--keep", KEEP, "--no-hint"]
 
     def spawn() -> "subprocess.Popen[bytes]":
         card, path = daemons.prepare(home, daemons.OWNER)
@@ -180,8 +180,6 @@ def _spawn(argv: Sequence[str], log: Path, *inherited: int) -> "subprocess.Popen
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     kept = {name: environ[name] for name in _PASSED if name in environ}
     kept |= {name: value for name, value in environ.items() if name.startswith(("LC_", "HOLDFAST_"))}
-    if given := prerequisites.given_by_caller():
-        kept["PYTHONPATH"] = os.pathsep.join(given)
     return kept
 
 

@@ -12,7 +12,6 @@ import fcntl
 import functools
 import hashlib
 import os
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,7 +35,6 @@ SUPERVISOR: Final = "supervisor"
 OWNER: Final = "worker server"  # the exec server that owns the workers
 EXEC: Final = "exec server"  # the one for clients such as codex, which is part of `up`
 DASHBOARD: Final = "dashboard"
-_BOOT: Final = "import sys; sys.path.insert(0, sys.argv.pop(1)); from holdfast.cli import main; main()"
 _ORDER: Final = (UP, DISPATCHER, EXEC, DASHBOARD, SUPERVISOR, OWNER)
 _LOCKS: Final = {"dispatcher.lock": DISPATCHER}
 _SOCKETS: Final = {"supervisor.sock": SUPERVISOR, "exec.sock": OWNER}
@@ -71,17 +69,6 @@ def origin() -> Origin:
             status = path.stat()
             digest.update(f"{path.relative_to(PLACE)} {status.st_size} {status.st_mtime_ns}\n".encode())
     return Origin(__version__, str(PLACE), digest.hexdigest()[:16])
-
-
-def command() -> list[str]:
-    """The beginning of a command line that runs `holdfast` with the code of this process, from anywhere."""
-    above = str(PLACE.parent)
-    named = {os.path.realpath(entry) for entry in os.environ.get("PYTHONPATH", "").split(":") if entry}
-    with contextlib.suppress(FileNotFoundError):  # where we were is gone
-        named.add(os.path.realpath(os.getcwd()))
-    if above in named:  # a daemon has another environment and works elsewhere
-        return [sys.executable, "-c", _BOOT, above]
-    return [sys.executable, "-m", "holdfast"]
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from holdfast.agents import book, daemons
 from holdfast.commands.boarding import Answer
 from holdfast.commands.up_running import NOTIFY, conflict
 from holdfast.errors import OperationFailed
+from holdfast.sandbox import prerequisites
 
 READY_S: Final = 60.0  # for four interpreters, on a machine that is busy with agents
 LOOK_S: Final = 0.1  # between looks at whether it has ended instead
@@ -26,7 +27,7 @@ def start(home: Path, typed: Sequence[str]) -> Answer:
     book.Book(home).prepare()
     if (running := conflict(home)) is not None:
         raise running
-    argv = [*daemons.command(), "up", "--home", str(home), *typed]
+    argv = [*prerequisites.command(), "up", "--home", str(home), *typed]
     with (
         tempfile.TemporaryDirectory(prefix="holdfast-") as folder,
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard,

@@ -4,10 +4,10 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from holdfast.agents import daemons
 from holdfast.commands.boarding import Answer
 from holdfast.commands.userunit import NAME, unit
 from holdfast.errors import OperationFailed, UsageError
+from holdfast.sandbox import prerequisites
 
 
 def install(home: Path, typed: Sequence[str], environ: Mapping[str, str] = os.environ) -> Answer:
@@ -18,7 +18,7 @@ def install(home: Path, typed: Sequence[str], environ: Mapping[str, str] = os.en
         OperationFailed: it cannot be written.
     """
     _refuse_secrets(typed)
-    argv = [*daemons.command(), "up", "--home", str(home), *typed]
+    argv = [*prerequisites.command(), "up", "--home", str(home), *typed]
     path = _folder(environ) / NAME
     try:
         text = unit(argv, {"PATH": environ.get("PATH", os.defpath)})

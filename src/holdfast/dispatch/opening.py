@@ -5,7 +5,6 @@ import contextlib
 import hashlib
 import os
 import socket
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -29,23 +28,7 @@ from holdfast.handoff import key
 from holdfast.handoff.service import Service
 from holdfast.sandbox import prerequisites
 
-
-def _command() -> tuple[str, ...]:
-    """`holdfast` as a worker calls it: without our PYTHONPATH, in a directory that may hold any module.
-
-    The directory of the interpreter is named without links, which its sandbox may hide.
-    """
-    folder, name = os.path.split(sys.executable)
-    own = (os.path.join(os.path.realpath(folder), name), "-P", "-m", "holdfast")
-    given = prerequisites.given_by_caller()
-    return (
-        ("/usr/bin/env", f"PYTHONPATH={os.pathsep.join(map(os.path.realpath, given))}", *own)
-        if given
-        else own
-    )
-
-
-COMMAND = _command()
+COMMAND = prerequisites.command()
 
 
 def host_name(home: Path) -> str:

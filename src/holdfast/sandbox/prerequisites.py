@@ -41,6 +41,18 @@ def given_by_caller() -> tuple[str, ...]:
     return tuple(path for path in _holders() if os.path.realpath(path) in given and not _is_site(path))
 
 
+def command() -> tuple[str, ...]:
+    """The beginning of a command line that runs `holdfast` with the code of this process, from any directory.
+
+    Nothing is imported from the directory it is started in. That of the interpreter is named without links,
+    which a sandbox may hide.
+    """
+    folder, name = os.path.split(sys.executable)
+    own = (os.path.join(os.path.realpath(folder), name), "-P", "-m", "holdfast")
+    given = os.pathsep.join(map(os.path.realpath, given_by_caller()))
+    return ("/usr/bin/env", f"PYTHONPATH={given}", *own) if given else own
+
+
 def of_program(program: str, search: str) -> tuple[str, ...]:
     """What an executable file needs: itself, its interpreters, the packages they load. No shared library."""
     return _existing(_of_program(program, search, _MAX_HOPS))
