@@ -16,7 +16,7 @@ from tests.support.patience import patient
 
 LIMIT_S: Final = patient(60.0)
 TAKEN_S: Final = patient(30.0)  # from a prompt to the decision it leads to
-HEEDED_S: Final = patient(10.0)  # for a key to have its effect …
+HEEDED_S: Final = patient(30.0)  # for a key to have its effect …
 MAX_PRESSES: Final = 3  # … since a dialog that has only just come up may not heed it
 MAX_DIALOGS: Final = 8  # before its first prompt
 QUICK: Final = {"codex", "claude"}

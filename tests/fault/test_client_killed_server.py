@@ -21,8 +21,8 @@ from tests.support.httpd import httpd
 from tests.support.patience import patient
 from tests.support.servers import ServerProcess, codex_server, holdfast_server
 
-AT_ONCE_S: Final = patient(10.0)  # a loaded machine needs a while for nothing
-WITHIN_S: Final = patient(15.0)  # after the restart: the longest pause between two attempts is 2 s
+AT_ONCE_S: Final = patient(30.0)  # a loaded machine needs a while for nothing
+WITHIN_S: Final = patient(30.0)  # after the restart: the longest pause between two attempts is 2 s
 CAT: Final = ["/bin/cat"]  # ends with its input: a killed reference leaves its commands behind
 
 

@@ -13,7 +13,7 @@ from tests.support.patience import patient
 from tests.support.peer import Peer, descendants_named, ready, seen_running, serving
 from tests.support.servers import holdfast_server
 
-GONE_S = patient(10.0)
+GONE_S = patient(30.0)
 
 
 def _mark() -> str:

@@ -44,7 +44,7 @@ from tests.support.tiers import DEEP, sizes
 
 BURST: Final = 40  # delivered at once, as one read from a socket would
 BURSTS: Final = 8  # on one connection
-ANSWER_S: Final = patient(15.0)  # for a whole burst, on a loaded machine
+ANSWER_S: Final = patient(30.0)  # for a whole burst, on a loaded machine
 LONG_POLL_S: Final = 0.01  # in place of a day
 MAX_FILE_BYTES: Final = 1024 * 1024  # a block written at a wild offset must not fill the disk
 MORE_OBJECTS: Final = 4000  # caches that fill late; a leak per connection is several times this

@@ -20,7 +20,7 @@ from holdfast.errors import ConnectionLost, UsageError
 from tests.support.arena import PLACE, end_exec_server
 from tests.support.patience import patient
 
-WITHIN_S: Final = patient(20.0)
+WITHIN_S: Final = patient(40.0)
 
 
 class Start:

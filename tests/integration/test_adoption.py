@@ -11,7 +11,7 @@ from holdfast.errors import HoldfastError, InvalidRequest, SessionAttached
 from tests.support.patience import patient
 from tests.support.peer import serving
 
-WAIT_S = patient(10.0)
+WAIT_S = patient(30.0)
 ECHO = "echo up; while read line; do echo got $line; done; exit 5"
 
 

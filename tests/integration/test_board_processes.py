@@ -149,11 +149,11 @@ def test_a_link_waits_for_the_parent_that_somebody_is_finishing(postgres_server:
         def finish(tx: Transaction) -> "Future[Task]":
             tasks.move(tx, parent, Move.COMPLETE, who="me")
             linking = beside.submit(link)
-            until = time.monotonic() + patient(20)
+            until = time.monotonic() + patient(40)
             while not linking.done() and not tx.select(WAITING, {}):
                 assert time.monotonic() < until
                 time.sleep(0.01)
             return linking
 
-        assert store.database.write(finish).result(patient(20)).status is Status.READY
+        assert store.database.write(finish).result(patient(40)).status is Status.READY
         assert store.faults() == []

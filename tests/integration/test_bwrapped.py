@@ -34,7 +34,7 @@ pytestmark = [
 ]
 
 REAL: Final = shutil.which("bwrap") or ""
-WAIT_S: Final = patient(10.0)
+WAIT_S: Final = patient(30.0)
 
 
 class Scene:

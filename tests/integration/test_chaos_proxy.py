@@ -16,7 +16,7 @@ from tests.support.tiers import asyncio_first
 
 __all__ = ["asyncio_first"]
 
-WAIT_S = patient(10.0)
+WAIT_S = patient(30.0)
 ENDS: list[End] = ["reset", "close", "half"]
 PAYLOAD = random.Random(0).randbytes(300_000)  # noqa: S311 # no secret
 

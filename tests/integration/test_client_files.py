@@ -174,7 +174,7 @@ async def test_a_watch_fires_when_a_missing_file_appears(env: Environment, tmp_p
     watch = await env.files.watch(tmp_path / "a" / "b")
     assert not watch.fired
     (tmp_path / "a").mkdir()
-    async with asyncio.timeout(patient(10)):
+    async with asyncio.timeout(patient(30)):
         await watch.changed()
 
 
@@ -202,7 +202,7 @@ async def test_a_body_is_streamed_as_it_comes(env: Environment) -> None:
         writer.write(b"second")
         await writer.drain()
 
-    async with httpd({"/slow": slowly}) as web, asyncio.timeout(patient(10)):
+    async with httpd({"/slow": slowly}) as web, asyncio.timeout(patient(30)):
         async with env.http.stream("GET", web.url("/slow")) as response:
             body = aiter(response)
             assert await anext(body) == b"first"
@@ -221,7 +221,7 @@ async def test_a_lost_link_ends_streams_at_once_and_the_session_goes_on(tmp_path
         await writer.drain()
         await stuck.wait()
 
-    async with httpd({"/": endless}) as web, interruptible() as (env, way), asyncio.timeout(patient(20)):
+    async with httpd({"/": endless}) as web, interruptible() as (env, way), asyncio.timeout(patient(40)):
         blocks = env.files.open_blocks(tmp_path / "big")
         await anext(blocks)
         async with env.http.stream("GET", web.url("/")) as response:
@@ -247,7 +247,7 @@ async def test_closing_the_environment_ends_whoever_waits_for_it(tmp_path: Path)
         await writer.drain()
         await stuck.wait()
 
-    async with httpd({"/": endless}) as web, serving() as (url, _), asyncio.timeout(patient(20)):
+    async with httpd({"/": endless}) as web, serving() as (url, _), asyncio.timeout(patient(40)):
         env = await Environment.open(url)
         try:
             watch = await env.files.watch(tmp_path / "none")

@@ -176,7 +176,7 @@ async def test_terminate_ends_everything_inside_also_what_detached_itself(place:
         await peer.output_has("p", b"up")
         assert await peer.call("process/terminate", {"processId": "p"}) == {"running": True}
         await peer.closed("p")
-        async with asyncio.timeout(patient(5)):
+        async with asyncio.timeout(patient(20)):
             while descendants_named(mark):
                 await asyncio.sleep(0.01)
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(120)
 async def told(yard: Yard, met: str) -> Told:
     """What the dispatcher says once a member is neither empty nor zero."""
     found: Told | None = None
-    async with asyncio.timeout(patient(20)):
+    async with asyncio.timeout(patient(40)):
         while found is None or not getattr(found, met):
             await asyncio.sleep(0.05)
             _, found = statusfile.read(yard.home)

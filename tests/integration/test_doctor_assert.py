@@ -267,7 +267,7 @@ def test_a_program_that_never_ends_is_ended_with_its_children(tmp_path: Path) ->
 
 def _until_gone(pid: int) -> None:
     """Whoever is killed has a name until somebody has taken note."""
-    until = time.monotonic() + patient(10)
+    until = time.monotonic() + patient(30)
     while _runs(pid):
         assert time.monotonic() < until
         time.sleep(0.02)
@@ -293,7 +293,7 @@ def test_the_stub_answers_on_loopback_and_only_who_knows_its_token() -> None:
         host = stub.url.removeprefix("http://").removesuffix("/v1")
 
         def post(token: str, path: str = "/v1/responses", body: bytes = b'{"input": []}') -> int:
-            link = http.client.HTTPConnection(host, timeout=patient(10))
+            link = http.client.HTTPConnection(host, timeout=patient(30))
             try:
                 link.request("POST", path, body, {"authorization": f"Bearer {token}"})
                 return link.getresponse().status

@@ -159,7 +159,7 @@ async def test_resume_does_not_wait_for_a_long_poll_of_the_dropped_connection() 
 
 async def _resume(peer: Peer, session: str) -> None:
     """As a client does: again while the server has not noticed the loss."""
-    async with asyncio.timeout(patient(5)):
+    async with asyncio.timeout(patient(20)):
         while True:
             try:
                 await peer.initialize(resume=session)
@@ -172,7 +172,7 @@ async def test_an_expired_session_is_unknown() -> None:
     async with serving(clocks=Clocks(detached_s=0.05)) as (url, executor):
         async with ready(url) as peer:
             session = peer.session_id
-        async with asyncio.timeout(patient(5)):
+        async with asyncio.timeout(patient(20)):
             while len(executor.sessions):
                 await asyncio.sleep(0.01)
         async with connected(url) as again:

@@ -62,7 +62,7 @@ def params(url: str, **more: object) -> HttpRequestParams:
 async def connected(environ: Mapping[str, str] | None = None) -> AsyncIterator[Client]:
     client = Client(environ or {})
     try:
-        async with asyncio.timeout(patient(10)):
+        async with asyncio.timeout(patient(30)):
             yield client
     finally:
         await client.requests.aclose()
@@ -498,7 +498,7 @@ async def test_closing_hangs_up_on_a_stream_whose_pump_never_ran() -> None:
     async with httpd({"/": slow}) as server:
         async with connected() as client:
             await client.stream(server.url())
-        async with asyncio.timeout(patient(5)):
+        async with asyncio.timeout(patient(20)):
             await slow.hung_up.wait()
 
 

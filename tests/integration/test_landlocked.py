@@ -289,7 +289,7 @@ async def test_what_leaves_the_session_ends_with_the_command_and_not_only_with_t
 
 async def ended(name: str) -> None:
     """Wait until nothing of that name runs."""
-    async with asyncio.timeout(patient(10)):
+    async with asyncio.timeout(patient(30)):
         while [pid for pid in descendants_named(name) if not _is_zombie(pid)]:
             await asyncio.sleep(0.01)
 

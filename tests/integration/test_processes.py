@@ -158,7 +158,7 @@ async def test_an_id_in_use_is_refused_until_the_closed_process_is_forgotten() -
         await peer.start("p", "true")
         await peer.closed("p")
         peer.events.clear()
-        async with asyncio.timeout(patient(5)):
+        async with asyncio.timeout(patient(20)):
             while True:
                 try:
                     await peer.call("process/read", {"processId": "p"})
@@ -276,7 +276,7 @@ async def test_terminate_on_a_terminal_ends_background_jobs_of_an_interactive_sh
         await seen_running(mark)
         await peer.call("process/terminate", {"processId": "p"})
         await peer.closed("p")
-        async with asyncio.timeout(patient(5)):
+        async with asyncio.timeout(patient(20)):
             while descendants_named(mark):
                 await asyncio.sleep(0.01)
 
@@ -393,7 +393,7 @@ async def test_a_dropped_connection_loses_no_output_and_repeats_none() -> None:
             await peer.output_has("p", b"one\n")
             session = peer.session_id
         async with connected(url) as again:
-            async with asyncio.timeout(patient(5)):
+            async with asyncio.timeout(patient(20)):
                 while True:
                     try:
                         await again.initialize(resume=session)

@@ -127,7 +127,7 @@ async def start(prepared: Prepared, cwd: str) -> Ended:
     finally:
         if fd >= 0:
             os.close(fd)
-    out, err = await asyncio.wait_for(process.communicate(), patient(20))
+    out, err = await asyncio.wait_for(process.communicate(), patient(40))
     return Ended(process.returncode or 0, out.decode(), err.decode())
 
 
@@ -393,6 +393,6 @@ async def test_a_cancelled_capture_is_taken_over_by_the_next_start(tmp_path: Pat
     await started.wait()
     second = asyncio.ensure_future(host.run("echo second"))
     first.cancel()
-    assert (await asyncio.wait_for(second, patient(20))).stdout == "second\n"
+    assert (await asyncio.wait_for(second, patient(40))).stdout == "second\n"
     assert first.cancelled()
     assert calls == 2

@@ -19,7 +19,7 @@ from tests.support.httpd import httpd, reply
 from tests.support.patience import patient
 
 SERVER: Final = [sys.executable, "-m", "holdfast", "serve", "--listen", "stdio"]
-WAIT_S: Final = patient(10.0)  # on a loaded machine, too
+WAIT_S: Final = patient(30.0)  # on a loaded machine, too
 BUSY: Final = "echo $$ > pid.new; mv pid.new pid; exec sleep 1000"
 
 # Ctrl-C comes once the caller is known to wait for the command; it goes on and sees the command gone.

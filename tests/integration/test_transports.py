@@ -27,7 +27,7 @@ TOKEN = "correct horse battery"
 def fetch(url: str, method: str, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
     """One HTTP request, in a thread because the server lives in our loop."""
     host, port = url.removeprefix("ws://").rsplit(":", 1)
-    link = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=patient(5))
+    link = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=patient(20))
     try:
         link.request(method, path, headers=headers)
         reply = link.getresponse()
@@ -68,7 +68,7 @@ async def test_bytes_that_are_not_http_are_refused() -> None:
         for garbage in (b"\x16\x03\x01 tls?\r\n\r\n", b"x" * 20_000):
             reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rsplit(":", 1)[1]))
             writer.write(garbage)
-            async with asyncio.timeout(patient(5)):
+            async with asyncio.timeout(patient(20)):
                 assert (await reader.read()).startswith(b"HTTP/1.1 400")
             writer.close()
 
@@ -184,7 +184,7 @@ class Lines:
     async def call(self, method: str, params: object = None) -> dict[str, Any]:
         self.writer.write(json.dumps({"id": 1, "method": method, "params": params}).encode() + b"\r\n")
         while True:
-            async with asyncio.timeout(patient(5)):
+            async with asyncio.timeout(patient(20)):
                 message: dict[str, Any] = json.loads(await self.reader.readline())
             if "id" in message:
                 return message
@@ -234,7 +234,7 @@ async def run(*argv: str, data: bytes = b"", **env: str) -> tuple[int, bytes, by
         stderr=asyncio.subprocess.PIPE,
         env=os.environ | env,
     )
-    async with asyncio.timeout(patient(20)):
+    async with asyncio.timeout(patient(40)):
         out, err = await process.communicate(data)
     assert process.returncode is not None
     return process.returncode, out, err
@@ -303,7 +303,7 @@ async def test_a_server_whose_directory_was_removed_still_serves(tmp_path: Path)
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    async with asyncio.timeout(patient(20)):
+    async with asyncio.timeout(patient(40)):
         out, err = await process.communicate(HELLO)
     assert err == b""
     info = json.loads(out)["result"]["environmentInfo"]

@@ -263,7 +263,7 @@ async def test_lost_events_fire(client: Client) -> None:
             os.mkdir(name := f"{folder}/{number % 2}")
             os.rmdir(name)
         (place / "absent").mkdir()  # finds the queue full
-        async with asyncio.timeout(patient(5)):
+        async with asyncio.timeout(patient(20)):
             while not client.told:
                 await settle()
         assert client.told == [1]

@@ -129,7 +129,7 @@ async def test_a_watch_fires_when_a_missing_file_appears(env: Environment, tmp_p
         await env.files.watch(tmp_path / "there")
     watch = await env.files.watch(tmp_path / "absent")
     (tmp_path / "absent").touch()
-    async with asyncio.timeout(patient(10)):
+    async with asyncio.timeout(patient(30)):
         await watch.changed()
 
 
@@ -166,7 +166,7 @@ async def test_a_body_that_breaks_off_is_an_error_after_what_came(env: Environme
 
     async with httpd({"/": short}) as web, env.http.stream("GET", web.url("/")) as response:
         body = aiter(response)
-        async with asyncio.timeout(patient(10)):
+        async with asyncio.timeout(patient(30)):
             assert await anext(body) == b"first"
             with pytest.raises(OperationFailed):
                 await anext(body)

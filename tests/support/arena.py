@@ -30,7 +30,7 @@ from tests.support.patience import patient
 MODEL: Final = "scripted-model"
 KEY: Final = "scripted-key-0123456789"
 PROMPT: Final = "Do what the script says."
-GONE_S: Final = patient(10.0)
+GONE_S: Final = patient(30.0)
 PLACE: Final = "/var/tmp"  # see above
 
 

@@ -70,7 +70,7 @@ class FakeCaller:
 
     async def called(self, method: str, times: int = 1) -> None:
         """Wait until the method was called so often."""
-        async with asyncio.timeout(patient(5)):
+        async with asyncio.timeout(patient(20)):
             while self.methods().count(method) < times:
                 self._news.clear()
                 await self._news.wait()

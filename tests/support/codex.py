@@ -16,7 +16,7 @@ from tests.support.servers import isolated_environment
 from tools.get_codex import VERSION, installed
 
 RUN_LIMIT_S: Final = patient(40.0)
-LEAVE_LIMIT_S: Final = patient(5.0)  # for the app server, once its input has ended
+LEAVE_LIMIT_S: Final = patient(20.0)  # for the app server, once its input has ended
 MAX_LINE_BYTES: Final = 16 * 1024 * 1024  # one message of the app server may hold a whole tool output
 PROMPT: Final = "Run the script."
 

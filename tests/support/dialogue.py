@@ -18,7 +18,7 @@ from websockets.exceptions import ConnectionClosed
 
 from tests.support.patience import patient
 
-ANSWER_LIMIT_S: Final = patient(10.0)
+ANSWER_LIMIT_S: Final = patient(30.0)
 MAX_BYTES: Final = 64 * 1024 * 1024  # the protocol's limit for one message
 VOLATILE: Final = ("sessionId", "environmentInfo", "createdAtMs", "modifiedAtMs", "message", "warnings")
 

@@ -19,7 +19,7 @@ from typing import Final
 from tests.support import identity
 from tests.support.patience import patient
 
-WAIT_S: Final = patient(20.0)  # no single step takes this long, also on a loaded machine
+WAIT_S: Final = patient(40.0)  # no single step takes this long, also on a loaded machine
 
 
 @dataclass(frozen=True)

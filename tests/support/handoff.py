@@ -18,7 +18,7 @@ from tests.support.boards import claimed, made
 from tests.support.patience import patient
 
 KEY: Final = b"k" * 32
-WAIT_S: Final = patient(20.0)  # for anything, on a loaded machine
+WAIT_S: Final = patient(40.0)  # for anything, on a loaded machine
 
 
 def grant_of(run: Run, workspace: Path, socket: Path | None = None, *, key: bytes = KEY) -> Grant:

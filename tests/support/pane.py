@@ -25,7 +25,7 @@ async def tmux_server() -> AsyncIterator[str]:
 async def tmux(socket: str, *words: str) -> str:
     argv = ["tmux", "-L", socket, *words]
     done = await asyncio.to_thread(
-        subprocess.run, argv, capture_output=True, text=True, timeout=patient(10), check=False
+        subprocess.run, argv, capture_output=True, text=True, timeout=patient(30), check=False
     )
     return str(done.stdout)
 

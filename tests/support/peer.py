@@ -19,7 +19,7 @@ from holdfast.server.executor import Clocks, Executor
 from holdfast.server.listen import Options, Server
 from tests.support.patience import patient
 
-WAIT_S: Final = patient(10.0)  # no single answer takes this long, also on a loaded machine
+WAIT_S: Final = patient(30.0)  # no single answer takes this long, also on a loaded machine
 MAX_BYTES: Final = 64 * 1024 * 1024
 ENV: Final = {"PATH": "/usr/bin:/bin"}
 
@@ -200,7 +200,7 @@ def fresh_mark() -> str:
 
 async def seen_running(mark: str, count: int = 1) -> list[int]:
     """The processes named by `mark`, once there are `count`: during an exec a process has no name."""
-    async with asyncio.timeout(patient(5)):
+    async with asyncio.timeout(patient(20)):
         while len(found := descendants_named(mark)) < count:
             await asyncio.sleep(0.01)
     return found

@@ -29,7 +29,7 @@ Fault: TypeAlias = Callable[["Entry"], Message | None]
 
 MAX_BYTES: Final = 64 * 1024 * 1024  # the protocol's limit for one message
 MAX_CHUNK_BYTES: Final = 1024 * 1024  # the client gives a process up over an event that is larger
-WAIT_LIMIT_S: Final = patient(15.0)
+WAIT_LIMIT_S: Final = patient(30.0)
 _EVENTS: Final = ("process/output", "process/exited", "process/closed")
 
 

@@ -14,8 +14,8 @@ from typing import Final
 
 from tests.support.patience import patient
 
-START_LIMIT_S: Final = patient(20.0)  # a cold start on a loaded machine
-STOP_LIMIT_S: Final = patient(5.0)  # after SIGTERM, then SIGKILL
+START_LIMIT_S: Final = patient(40.0)  # a cold start on a loaded machine
+STOP_LIMIT_S: Final = patient(20.0)  # after SIGTERM, then SIGKILL
 ANY_PORT: Final = "ws://127.0.0.1:0"
 
 

@@ -13,7 +13,7 @@ from tests.support.provider import Provider, Script, scripted
 from tests.support.recorder import Fault, Recorder, broken_rules, recording
 from tests.support.servers import ServerProcess
 
-EVENT_LIMIT_S: Final = patient(10.0)
+EVENT_LIMIT_S: Final = patient(30.0)
 
 
 class Stage:
