@@ -2,15 +2,16 @@
 
 import os
 import signal
+import time
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 from hypothesis import settings
 
-from tests.support import patience, root_only
+from tests.support import patience, proc, root_only
 from tests.support.deep_record import DeepRecord
 from tests.support.starts import Starts
 from tests.support.tiers import DEEP, asyncio_first
@@ -62,6 +63,16 @@ def pytest_collection_modifyitems(
     for item in items:
         if (mark := item.get_closest_marker("timeout")) is not None:
             item.add_marker(pytest.mark.timeout(patience.patient(mark.args[0])), append=False)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_left_running() -> Iterator[None]:
+    """Whatever the tests of this process started is gone when they are done: no daemon, no agent, no server."""
+    yield
+    until = time.monotonic() + patience.patient(20.0)
+    while (left := proc.below(os.getpid())) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert [proc.command_line(one.pid) for one in left] == []
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

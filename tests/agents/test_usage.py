@@ -1,9 +1,6 @@
 """What real CLIs say that they used is what the board keeps, and a budget stops one that goes on for ever."""
 
 import json
-import tempfile
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -11,22 +8,15 @@ import pytest
 from holdfast.board.transitions import Status
 from tests.support.agent_clis import requires_cli
 from tests.support.arena import MODEL
-from tests.support.dispatch import PLACE, Yard
+from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.model import MADE, Model, scripted_model
 from tests.support.tiers import DEEP
+
+__all__ = ["home_fixture", "yard_fixture"]
 
 ANSWER_TOKENS: Final = 12  # of each answer of the scripted model
 
 pytestmark = pytest.mark.timeout(180)
-
-
-@pytest.fixture
-async def yard() -> AsyncIterator[Yard]:
-    made = Yard(Path(tempfile.mkdtemp(prefix="yard-", dir=PLACE)))
-    try:
-        yield made
-    finally:
-        await made.aclose()
 
 
 def hire(yard: Yard, cli: str, model: Model, scenario: str) -> None:

@@ -15,10 +15,9 @@ import random
 import shlex
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +27,7 @@ from holdfast.board.transitions import Status
 from holdfast.dispatch.house import SOCKET
 from tests.support import proc
 from tests.support.board_aftermath import all_tasks, complaints, nudge, wrong
-from tests.support.dispatch import PLACE, Yard
+from tests.support.dispatch import Yard, own_yard
 from tests.support.patience import patient
 from tests.support.proc import Pid
 
@@ -273,18 +272,9 @@ class Rampage:
         }
 
 
-@contextlib.asynccontextmanager
-async def a_yard() -> AsyncIterator[Yard]:
-    yard = Yard(Path(tempfile.mkdtemp(prefix="yard-", dir=PLACE)))
-    try:
-        yield yard
-    finally:
-        await yard.aclose()
-
-
 async def _seed(seed: int, kills: int) -> dict[str, object]:
     began = time.monotonic()
-    async with a_yard() as yard:
+    async with own_yard() as yard:
         rampage = Rampage(yard, seed)
         await rampage.rage(kills)
         record = rampage.record()

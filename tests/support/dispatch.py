@@ -223,7 +223,7 @@ class Yard:
             while not met():
                 await asyncio.sleep(0.02)
 
-    async def aclose(self) -> None:
+    async def clear(self) -> None:
         """Nothing of it is left but the two daemons of its home, without workers."""
         self.store.close()
         if background.supervisor_socket(self.home).exists():
@@ -293,18 +293,9 @@ def home_fixture() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture(name="yard")
-async def yard_fixture(home_with_daemons: Path) -> AsyncIterator[Yard]:
-    made = Yard(_folder(), home_with_daemons)
-    try:
-        yield made
-    finally:
-        await made.aclose()
-
-
-@pytest.fixture(name="yard")
-async def fresh_yard_fixture() -> AsyncIterator[Yard]:
-    """With daemons of its own, to be killed."""
+@contextlib.asynccontextmanager
+async def own_yard() -> AsyncIterator[Yard]:
+    """With daemons of its own, which may be killed and are ended with it."""
     made = Yard(_folder())
     try:
         yield made
@@ -312,3 +303,18 @@ async def fresh_yard_fixture() -> AsyncIterator[Yard]:
         made.store.close()
         await end_daemons(made.home)
         shutil.rmtree(made.folder, ignore_errors=True)
+
+
+@pytest.fixture(name="yard")
+async def yard_fixture(home_with_daemons: Path) -> AsyncIterator[Yard]:
+    made = Yard(_folder(), home_with_daemons)
+    try:
+        yield made
+    finally:
+        await made.clear()
+
+
+@pytest.fixture(name="yard")
+async def fresh_yard_fixture() -> AsyncIterator[Yard]:
+    async with own_yard() as made:
+        yield made

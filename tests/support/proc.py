@@ -53,6 +53,12 @@ def below(pid: int) -> list[Pid]:
     return found
 
 
+def command_line(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+    return ""
+
+
 def _threads(pid: int) -> list[Path]:
     with contextlib.suppress(OSError):
         return list(Path(f"/proc/{pid}/task").iterdir())
