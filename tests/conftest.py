@@ -67,7 +67,7 @@ def pytest_collection_modifyitems(
 
 @pytest.fixture(scope="session", autouse=True)
 def nothing_is_left_running() -> Iterator[None]:
-    """Whatever the tests of this process started is gone when they are done: no daemon, no agent, no server."""
+    """Whatever the tests of this process started is gone when they are done."""
     yield
     until = time.monotonic() + patience.patient(20.0)
     while (left := proc.below(os.getpid())) and time.monotonic() < until:
