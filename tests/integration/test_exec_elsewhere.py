@@ -16,6 +16,7 @@ import pytest
 
 from tests.support import identity
 from tests.support.exec_command import WAIT_S, Done, Place, Screen, gone, place
+from tests.support.tiers import DEEP
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is Linux's"),
@@ -55,9 +56,23 @@ def served(listen: str, workspace: Path, env: dict[str, str]) -> Iterator[str]:
 
 
 @pytest.fixture(params=["ws", "unix", "named"])
+def over_each(request: pytest.FixtureRequest) -> Iterator[Elsewhere]:
+    """For what travels: bytes, signals, the terminal."""
+    with reached_by(request.param) as made:
+        yield made
+
+
+@pytest.fixture(params=["ws", pytest.param("unix", marks=DEEP), pytest.param("named", marks=DEEP)])
 def elsewhere(request: pytest.FixtureRequest) -> Iterator[Elsewhere]:
+    """For what the command itself does, whichever way it reaches the server."""
+    with reached_by(request.param) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def reached_by(way: str) -> Iterator[Elsewhere]:
     with place(identity.SELF) as here, place(identity.SELF) as there, contextlib.ExitStack() as stack:
-        if request.param == "named":
+        if way == "named":
             folder = here.top / ".holdfast"
             folder.mkdir()
             entry = {
@@ -70,20 +85,20 @@ def elsewhere(request: pytest.FixtureRequest) -> Iterator[Elsewhere]:
             (folder / "environments.toml").write_text(text, "utf-8")
             yield Elsewhere(here, there, "box")
             return
-        listen = "ws://127.0.0.1:0" if request.param == "ws" else f"unix://{there.top}/socket"
+        listen = "ws://127.0.0.1:0" if way == "ws" else f"unix://{there.top}/socket"
         yield Elsewhere(here, there, stack.enter_context(served(listen, there.workspace, there.env())))
 
 
-def test_output_exit_code_and_directory_are_the_commands_own(elsewhere: Elsewhere) -> None:
-    done = elsewhere.sh("echo out; echo err >&2; pwd; exit 7")
-    assert (done.code, done.out, done.err) == (7, f"out\n{elsewhere.there.workspace}\n", "err\n")
-    assert elsewhere.sh("kill -TERM $$").code == 143
+def test_output_exit_code_and_directory_are_the_commands_own(over_each: Elsewhere) -> None:
+    done = over_each.sh("echo out; echo err >&2; pwd; exit 7")
+    assert (done.code, done.out, done.err) == (7, f"out\n{over_each.there.workspace}\n", "err\n")
+    assert over_each.sh("kill -TERM $$").code == 143
 
 
-def test_standard_input_is_passed_on_and_ends(elsewhere: Elsewhere) -> None:
+def test_standard_input_is_passed_on_and_ends(over_each: Elsewhere) -> None:
     data = os.urandom(300_000).hex().encode()
-    assert elsewhere.run("--", "cat", feed=data).out.encode() == data
-    assert elsewhere.run("--", "true", feed=data).code == 0
+    assert over_each.run("--", "cat", feed=data).out.encode() == data
+    assert over_each.run("--", "true", feed=data).code == 0
 
 
 def test_output_is_shown_when_it_is_written(elsewhere: Elsewhere) -> None:
@@ -184,9 +199,9 @@ def test_what_holds_the_outputs_open_is_not_waited_for(elsewhere: Elsewhere) -> 
     assert (done.code, done.out) == (0, "started\n")
 
 
-def test_a_terminal_there_for_a_terminal_here(elsewhere: Elsewhere) -> None:
+def test_a_terminal_there_for_a_terminal_here(over_each: Elsewhere) -> None:
     script = "read go; stty size; echo $TERM; trap 'stty size' WINCH; echo armed; while :; do sleep 0.1; done"
-    with Screen(elsewhere.here, "--env", elsewhere.where, "--", "/bin/sh", "-c", script) as screen:
+    with Screen(over_each.here, "--env", over_each.where, "--", "/bin/sh", "-c", script) as screen:
         screen.type(b"go\n")
         screen.until(rb"33 101\r\ndumb\r\narmed\r\n")
         screen.resize(44, 111)
