@@ -11,6 +11,8 @@ MADE   := $(shell test -w . && echo . || echo "$${XDG_CACHE_HOME:-$$HOME/.cache}
 VENV   ?= $(if $(filter .,$(MADE)),.venv,$(MADE)/venv)
 RUN    := "$(VENV)"/bin
 PYTEST ?=
+# One more than there are cores: tests wait a third of their time.
+WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 
 ifneq ($(MADE),.)
 ifeq ($(wildcard .agents-cli),)
@@ -30,7 +32,7 @@ run: for-run                      ## install and start everything, with three ta
 	@exec $(RUN)/holdfast up --demo
 
 test: for-test tools-for-tests    ## every promise once, with the real codex, PostgreSQL, browser and every sandbox backend
-	@$(RUN)/pytest -n auto --dist worksteal $(PYTEST); status=$$?; $(RUN)/python -m tools.get_packages --missing && exit $$status
+	@$(RUN)/pytest -n $(WORKERS) --dist worksteal $(PYTEST); status=$$?; $(RUN)/python -m tools.get_packages --missing && exit $$status
 
 check: lint types unit            ## before every commit: under a minute
 lint: for-test
@@ -38,10 +40,10 @@ lint: for-test
 types: for-test
 	$(RUN)/mypy src tests tools bench examples
 unit: for-test
-	$(RUN)/pytest tests/unit tests/property -q -n auto --dist worksteal
+	$(RUN)/pytest tests/unit tests/property -q -n $(WORKERS) --dist worksteal
 
 deep: for-test tools-for-tests    ## what `make test` tries once, again and more often; with agents and chaos; writes docs/records/
-	$(RUN)/pytest -n auto --dist worksteal -m deep --hypothesis-profile=deep --record-deep docs/records/deep.json; result=$$?; $(RUN)/python -m tools.records deep; exit $$result
+	$(RUN)/pytest -n $(WORKERS) --dist worksteal -m deep --hypothesis-profile=deep --record-deep docs/records/deep.json; result=$$?; $(RUN)/python -m tools.records deep; exit $$result
 	$(MAKE) agents chaos
 
 agents: for-test tools-for-tests  ## every fault with every agent CLI, in some 20 minutes; writes docs/reference/agents.md

@@ -98,16 +98,16 @@ async def test_what_is_still_on_without_a_sandbox_is_named(place: Path) -> None:
         "--no-hint",
     ]
     program = f"{_NO_NEW_PRIVILEGES}; os.execv(sys.executable, [sys.executable, *{serve!r}])"
-    server = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
-    try:
-        async with Workers.connect(place / "h") as workers:
+    async with Workers.connect(place / "h") as workers:  # which ends a server of other code when it begins
+        server = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
+        try:
             async with asyncio.timeout(WITHIN_S):
                 while not (place / "h" / "exec.sock").exists():
                     await asyncio.sleep(0.02)
             report = await answer(await run(workers, place, unconfined=True))
-    finally:
-        await end_exec_server(place / "h")
-        await server.wait()
+        finally:
+            await end_exec_server(place / "h")
+            await server.wait()
     assert report["hostEquivalent"] == "no"
     assert report["why"].endswith(": no new privileges")
 
