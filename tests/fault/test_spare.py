@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
+from tests.support.patience import patient
 from tests.support.peer import Peer, fresh_mark, ready, seen_running, serving
 from tests.support.root_only import root_only
 from tests.support.servers import holdfast_server
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is Linux's")
 
-WAIT_S = 10.0
+WAIT_S = patient(30.0)
 
 
 def _policy(workspace: Path, network: str = "restricted") -> dict[str, Any]:

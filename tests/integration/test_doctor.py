@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-TIMEOUT_S = 30
+from tests.support.patience import patient
+
+TIMEOUT_S = patient(60)
 
 
 def doctor(*arguments: str, text: str = "", **environ: str) -> subprocess.CompletedProcess[str]:

@@ -16,8 +16,9 @@ from tests.support import identity
 from tests.support.boards import made
 from tests.support.exec_command import Done, Place, place
 from tests.support.handoff import ingesting, serving, started
+from tests.support.patience import patient
 
-WAIT_S = 60.0
+WAIT_S = patient(60.0)
 
 pytestmark = pytest.mark.timeout(300)  # many processes, each of which starts an interpreter
 

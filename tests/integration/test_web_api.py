@@ -20,9 +20,10 @@ from holdfast.errors import NotFound, StartupError
 from holdfast.web import feed, verbs
 from holdfast.web.app import ROUTES, STATIC
 from tests.support.boards import claimed, made
+from tests.support.patience import patient
 from tests.support.web import WHO, Dashboard, dashboard, listening
 
-WAIT_S = 20
+WAIT_S = patient(30)
 MANY = 20_000  # events: more than all buffers hold
 
 

@@ -5,25 +5,10 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
-
 from holdfast.agents.launching import Wish
 from holdfast.board.transitions import Move, Status
 from holdfast.errors import OperationFailed, Unreachable
 from tests.support.fakes import Act, Scene
-from tests.support.jumping import JumpingLoop
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, object]]:
-    return "asyncio", {"loop_factory": JumpingLoop}
-
-
-@pytest.fixture
-async def scene(tmp_path: Path) -> Scene:
-    home = tmp_path / "home"
-    home.mkdir()
-    return Scene(home)
 
 
 @contextlib.asynccontextmanager

@@ -1,7 +1,6 @@
 """One run from its claim to its end, with a worker that pretends and a clock that jumps."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,19 +13,6 @@ from holdfast.dispatch.run import marks
 from holdfast.dispatch.runsteps import ANSWERED_S
 from holdfast.errors import UsageError
 from tests.support.fakes import Act, Scene
-from tests.support.jumping import JumpingLoop
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, object]]:
-    return "asyncio", {"loop_factory": JumpingLoop}
-
-
-@pytest.fixture
-async def scene(tmp_path: Path) -> Scene:
-    home = tmp_path / "home"
-    home.mkdir()
-    return Scene(home)
 
 
 async def only_run(scene: Scene, task: Task) -> Run:
