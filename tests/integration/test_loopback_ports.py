@@ -195,11 +195,15 @@ async def test_connections_beyond_the_limit_wait_for_their_turn(
 ) -> None:
     monkeypatch.setattr(loopback, limit, 2)
     open_now, most = 0, 0
+    two_at_once = asyncio.Event()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal open_now, most
         open_now += 1
         most = max(most, open_now)
+        if open_now == 2:
+            two_at_once.set()
+        await two_at_once.wait()  # else one may be over before the next begins
         await echo(reader, writer)
         open_now -= 1
 
