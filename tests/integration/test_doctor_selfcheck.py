@@ -266,6 +266,7 @@ def test_a_user_who_cannot_read_our_code_is_told_so_before_anything_is_tried(
     assert "install Holdfast where every user can read it" in done.stderr
 
 
+@root_only("to become another user")
 @pytest.mark.parametrize("older", [True, False])
 def test_a_user_who_cannot_reach_our_interpreter_gets_another_or_is_told(
     monkeypatch: pytest.MonkeyPatch, older: bool

@@ -197,7 +197,7 @@ def test_a_server_that_is_not_there_leaves_no_thread() -> None:
     before = threading.active_count()
     with pytest.raises(Unreachable):
         sync.connect(["/no/such/server"])
-    assert threading.active_count() == before
+    assert threading.active_count() <= before  # one of an earlier test may end meanwhile
 
 
 @pytest.mark.parametrize(

@@ -184,6 +184,7 @@ def test_a_person_makes_opens_and_comments_a_task_by_keyboard(
     page.keyboard.press("Escape")
     page.keyboard.press("Escape")
     expect(page.locator("#drawer")).to_be_hidden()
+    expect(page.locator(".card")).to_have_count(2)  # the new one comes with the news
     page.keyboard.press("j")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("k")
