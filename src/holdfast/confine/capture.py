@@ -4,8 +4,8 @@ import asyncio
 import os
 import signal
 
+from holdfast.confine.launch import Command, Confinement, Exit, Launcher
 from holdfast.errors import HoldfastError
-from holdfast.server.launch import Command, Confinement, Exit, Launcher
 
 
 class Capture:

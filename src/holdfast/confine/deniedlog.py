@@ -11,9 +11,9 @@ from typing import Final, Literal
 import msgspec
 from msgspec import structs
 
-from holdfast.sandbox.denials import Explain
-from holdfast.sandbox.paths import parent
-from holdfast.sandbox.policy import Access
+from holdfast.sandbox.policy.paths import parent
+from holdfast.sandbox.policy.policy import Access
+from holdfast.sandbox.reasons.denials import Explain
 from holdfast.wire.processes import Denied
 
 MAX_DENIALS: Final = 256  # entries kept of one process: a reader learns nothing from more

@@ -20,12 +20,13 @@ from pathlib import Path
 from typing import Final
 
 import holdfast
+from holdfast.confine.loopback import Loopback
 from holdfast.errors import OperationFailed, SandboxUnavailable
-from holdfast.sandbox import fingerprints, orders
-from holdfast.sandbox.loopback import MAX_LISTENERS
-from holdfast.sandbox.plan import StepKind
-from holdfast.sandbox.select import Way
-from holdfast.server.loopback import Loopback
+from holdfast.sandbox.plan.plan import StepKind
+from holdfast.sandbox.plan.select import Way
+from holdfast.sandbox.protocol import orders
+from holdfast.sandbox.protocol.loopback import MAX_LISTENERS
+from holdfast.sandbox.reasons import fingerprints
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +42,7 @@ _STOP_S: Final = 8.0  # longer than the launcher's own limit for killing what it
 # Isolated and without site-packages of its own: a small process, whatever is installed or configured.
 _BOOT: Final = (
     f"import sys; sys.path.append({str(Path(holdfast.__file__).parent.parent)!r}); "
-    "from holdfast.sandbox.launcher import main; main()"
+    "from holdfast.sandbox.launcher.launcher import main; main()"
 )
 
 

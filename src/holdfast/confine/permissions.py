@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Final, assert_never
 
 from holdfast.errors import SandboxUnavailable, UsageError
-from holdfast.sandbox.plan import MAX_LOOPBACK_PORTS
-from holdfast.sandbox.policy import (
+from holdfast.sandbox.plan.plan import MAX_LOOPBACK_PORTS
+from holdfast.sandbox.plan.select import Need
+from holdfast.sandbox.policy.policy import (
     Access,
     At,
     Bound,
@@ -21,7 +22,6 @@ from holdfast.sandbox.policy import (
     Target,
     Where,
 )
-from holdfast.sandbox.select import Need
 from holdfast.wire.paths import PathUri
 from holdfast.wire.permissions import (
     CurrentWorkingDirectory,

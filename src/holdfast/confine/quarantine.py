@@ -10,7 +10,7 @@ import os
 import secrets
 from collections.abc import Iterable
 
-from holdfast.sandbox.denials import Denial
+from holdfast.sandbox.reasons.denials import Denial
 
 
 def set_aside(absent: Iterable[str]) -> dict[str, str]:

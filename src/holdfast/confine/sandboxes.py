@@ -11,15 +11,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
+from holdfast.confine.launch import Command, Confinement, Exit, Launcher, SetupFailed
+from holdfast.confine.permissions import needs_of, policy_of, where_of
 from holdfast.errors import SandboxUnavailable
-from holdfast.sandbox import bwraptool, grants, landlock
-from holdfast.sandbox import plan as plans
-from holdfast.sandbox.losses import losses
-from holdfast.sandbox.plan import Base, Plan
-from holdfast.sandbox.planner import plan_for, settle
-from holdfast.sandbox.policy import Bound, Network, bind
-from holdfast.sandbox.resolve import look
-from holdfast.sandbox.select import (
+from holdfast.sandbox.backends import bwraptool
+from holdfast.sandbox.kernel import landlock
+from holdfast.sandbox.plan import grants
+from holdfast.sandbox.plan import plan as plans
+from holdfast.sandbox.plan.losses import losses
+from holdfast.sandbox.plan.plan import Base, Plan
+from holdfast.sandbox.plan.planner import plan_for, settle
+from holdfast.sandbox.plan.resolve import look
+from holdfast.sandbox.plan.select import (
     ANY,
     UNCONFINED,
     Choice,
@@ -30,8 +33,7 @@ from holdfast.sandbox.select import (
     declare,
     select,
 )
-from holdfast.server.confine import needs_of, policy_of, where_of
-from holdfast.server.launch import Command, Confinement, Exit, Launcher, SetupFailed
+from holdfast.sandbox.policy.policy import Bound, Network, bind
 from holdfast.wire.permissions import SandboxContext
 
 T = TypeVar("T")

@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from holdfast.sandbox.denials import Denial, Evidence, classify, sandbox_denied
-from holdfast.sandbox.policy import Network
-from holdfast.sandbox.select import Enforcement
-from holdfast.server.quarantine import denial_of, set_aside
-from holdfast.server.sandboxes import Sandbox
+from holdfast.confine.quarantine import denial_of, set_aside
+from holdfast.confine.sandboxes import Sandbox
+from holdfast.sandbox.plan.select import Enforcement
+from holdfast.sandbox.policy.policy import Network
+from holdfast.sandbox.reasons.denials import Denial, Evidence, classify, sandbox_denied
 from holdfast.wire.processes import DenialReport, Denied, EnforcementReport
 
 MAX_TAIL: Final = 64 * 1024  # bytes at the end of the output that are read for a reason

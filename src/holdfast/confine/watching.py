@@ -21,12 +21,13 @@ from typing import Final
 
 import msgspec
 
+from holdfast.confine.deniedlog import Counted, DeniedLog, Rules, Seen
+from holdfast.confine.launch import LOST_CODE, Confinement, Exit, Launcher
+from holdfast.confine.sandboxes import Sandbox
 from holdfast.errors import HoldfastError
-from holdfast.sandbox import foresight, listener, plan, watcher
-from holdfast.sandbox.select import Way
-from holdfast.server.deniedlog import Counted, DeniedLog, Rules, Seen
-from holdfast.server.launch import LOST_CODE, Confinement, Exit, Launcher
-from holdfast.server.sandboxes import Sandbox
+from holdfast.sandbox.plan import plan
+from holdfast.sandbox.plan.select import Way
+from holdfast.sandbox.watcher import foresight, listener, watcher
 from holdfast.wire.processes import Denied, WatchReport
 
 log = logging.getLogger(__name__)

@@ -10,18 +10,18 @@ from typing import Final
 
 import msgspec
 
-from holdfast.agents.launching import Wish
 from holdfast.agents.sdk import passed
-from holdfast.board.rows import Run, Task
-from holdfast.dispatch.desk import Desk
-from holdfast.dispatch.fleet import Fleet
+from holdfast.agents.worker.launching import Wish
+from holdfast.board.asyncstore import Desk
+from holdfast.board.rules.rows import Run, Task
 from holdfast.dispatch.installed import Installed
-from holdfast.dispatch.launchers import Launcher, credentials
-from holdfast.dispatch.standing import Standing
+from holdfast.dispatch.rules.launchers import Launcher, credentials
+from holdfast.dispatch.rules.standing import Standing
+from holdfast.dispatch.supervisorclient import Fleet
 from holdfast.handoff import outbox
 from holdfast.handoff.envelope import Grant, mint
 from holdfast.handoff.sender import VARIABLE
-from holdfast.sandbox import prerequisites
+from holdfast.sandbox.plan import prerequisites
 
 SOCKET: Final = "board.sock"
 _BESIDE: Final = ("", "-wal", "-shm", "-journal")  # of a SQLite file

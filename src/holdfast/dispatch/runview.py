@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from holdfast.agents.background import supervisor_socket
-from holdfast.agents.control import Client
 from holdfast.agents.sdk import Workers
+from holdfast.agents.supervisor.background import supervisor_socket
+from holdfast.agents.supervisor.control import Client
 from holdfast.board.reading import Reader
-from holdfast.board.rows import Run
-from holdfast.dispatch.house import worker_of
+from holdfast.board.rules.rows import Run
+from holdfast.dispatch.context import worker_of
 from holdfast.errors import NotFound, Unreachable
 
 

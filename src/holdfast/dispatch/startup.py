@@ -9,24 +9,24 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from holdfast.agents.book import Book
-from holdfast.board import assign, budget
-from holdfast.board.assign import Assignment
-from holdfast.board.lists import MAX_PAGE
-from holdfast.board.rows import Run
+from holdfast.agents.worker.book import Book
+from holdfast.board.asyncstore import Desk
+from holdfast.board.rules import assign, budget
+from holdfast.board.rules.assign import Assignment
+from holdfast.board.rules.rows import Run
+from holdfast.board.rules.transitions import Status
 from holdfast.board.store import Store, open_store
-from holdfast.board.transitions import Status
+from holdfast.board.verbs.lists import MAX_PAGE
 from holdfast.dispatch import statusfile
-from holdfast.dispatch.desk import Desk
+from holdfast.dispatch.context import SOCKET, House
 from holdfast.dispatch.dispatcher import Dispatcher, Plan
-from holdfast.dispatch.fleet import Fleet
-from holdfast.dispatch.house import SOCKET, House
 from holdfast.dispatch.installed import Installed
 from holdfast.dispatch.lock import only_one
-from holdfast.dispatch.standing import Standing
+from holdfast.dispatch.rules.standing import Standing
+from holdfast.dispatch.supervisorclient import Fleet
 from holdfast.handoff import key
 from holdfast.handoff.service import Service
-from holdfast.sandbox import prerequisites
+from holdfast.sandbox.plan import prerequisites
 
 COMMAND = prerequisites.command()
 

@@ -13,8 +13,8 @@ from typing import Any, Final, TypeAlias
 
 import pybase64
 
-from holdfast.agents.launching import Wish
 from holdfast.agents.sdk import ENDED, RUN_S, Workers
+from holdfast.agents.worker.launching import Wish
 from holdfast.errors import ConnectionLost, HoldfastError, NotFound
 
 log = logging.getLogger(__name__)

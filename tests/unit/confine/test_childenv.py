@@ -1,6 +1,6 @@
 from typing import Literal
 
-from holdfast.server.childenv import final_env, matches, narrowed
+from holdfast.confine.childenv import final_env, matches, narrowed
 from holdfast.wire.processes import EnvPolicy
 from tests.support.rows import every_row
 

@@ -2,9 +2,20 @@
 
 import pytest
 
+from holdfast.confine.permissions import (
+    FileUse,
+    check_cwd,
+    loopback_ports,
+    managed_ports,
+    needs_of,
+    policy_of,
+    runs_directly,
+    where_of,
+)
 from holdfast.errors import SandboxUnavailable, UsageError
-from holdfast.sandbox.plan import MAX_LOOPBACK_PORTS
-from holdfast.sandbox.policy import (
+from holdfast.sandbox.plan.plan import MAX_LOOPBACK_PORTS
+from holdfast.sandbox.plan.select import Need
+from holdfast.sandbox.policy.policy import (
     Access,
     At,
     Glob,
@@ -16,17 +27,6 @@ from holdfast.sandbox.policy import (
     Special,
     Where,
     bind,
-)
-from holdfast.sandbox.select import Need
-from holdfast.server.confine import (
-    FileUse,
-    check_cwd,
-    loopback_ports,
-    managed_ports,
-    needs_of,
-    policy_of,
-    runs_directly,
-    where_of,
 )
 from holdfast.wire.paths import PathUri
 from holdfast.wire.permissions import (

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from holdfast.server.peers import allowed, find_uid, reported_uid
+from holdfast.local.peers import allowed, find_uid, reported_uid
 from tests.support.rows import every_row
 
 HEADING = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from holdfast.agents.evidence import Claim, Failure, Want, Work
-from holdfast.agents.verdict import ExitRules
+from holdfast.agents.evidence.evidence import Claim, Failure, Want, Work
+from holdfast.agents.evidence.verdict import ExitRules
 
 DEFAULT_START_LIMIT_S = 30.0  # until the first sign of life; opencode says more
 MAX_ARGUMENT = 100_000  # bytes of one argument: Linux takes 128 KiB for argument and name together

@@ -9,7 +9,7 @@ fits decides: "usage limit" before "429".
 import re
 from typing import Final
 
-from holdfast.agents.evidence import Failure, Trouble
+from holdfast.agents.evidence.evidence import Failure, Trouble
 
 MAX_MESSAGE = 2000  # characters looked at; causes come first, dumps after
 

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from holdfast.agents.agent import Agent
-from holdfast.agents.evidence import Evidence
-from holdfast.agents.parsers_claude import ClaudeEvents
-from holdfast.agents.parsers_codex import CodexEvents
-from holdfast.agents.parsers_gemini import GeminiEvents
-from holdfast.agents.parsers_json import JsonEvents
-from holdfast.agents.parsers_opencode import OpencodeEvents
-from holdfast.agents.parsers_text import TextLines
+from holdfast.agents.catalog.agent import Agent
+from holdfast.agents.catalog.parsers_claude import ClaudeEvents
+from holdfast.agents.catalog.parsers_codex import CodexEvents
+from holdfast.agents.catalog.parsers_gemini import GeminiEvents
+from holdfast.agents.catalog.parsers_json import JsonEvents
+from holdfast.agents.catalog.parsers_opencode import OpencodeEvents
+from holdfast.agents.catalog.parsers_text import TextLines
+from holdfast.agents.evidence.evidence import Evidence
 
 
 class Parser(Protocol):

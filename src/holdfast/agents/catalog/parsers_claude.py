@@ -8,7 +8,19 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from holdfast.agents.evidence import (
+from holdfast.agents.catalog.failures import of_message
+from holdfast.agents.catalog.parsers_json import (
+    Event,
+    Handler,
+    JsonEvents,
+    at_path,
+    count_at,
+    int_at,
+    list_at,
+    number_at,
+    text_at,
+)
+from holdfast.agents.evidence.evidence import (
     Claim,
     Failure,
     Option,
@@ -23,18 +35,6 @@ from holdfast.agents.evidence import (
     Wants,
     Work,
     Working,
-)
-from holdfast.agents.failures import of_message
-from holdfast.agents.parsers_json import (
-    Event,
-    Handler,
-    JsonEvents,
-    at_path,
-    count_at,
-    int_at,
-    list_at,
-    number_at,
-    text_at,
 )
 
 _QUIET = {  # what the CLI says of itself and nobody needs

@@ -7,9 +7,17 @@ that codex's own sandbox refused has no event at all.
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.agents.evidence import Claim, Progress, Ready, Result, ToolFailed, Usage, Work, Working
-from holdfast.agents.failures import of_message
-from holdfast.agents.parsers_json import Event, Handler, JsonEvents, at_path, count_at, int_at, text_at
+from holdfast.agents.catalog.failures import of_message
+from holdfast.agents.catalog.parsers_json import (
+    Event,
+    Handler,
+    JsonEvents,
+    at_path,
+    count_at,
+    int_at,
+    text_at,
+)
+from holdfast.agents.evidence.evidence import Claim, Progress, Ready, Result, ToolFailed, Usage, Work, Working
 
 _TOOLS = {"command_execution", "file_change", "mcp_tool_call", "web_search", "collab_tool_call"}
 _PLANS = {"todo_list", "plan"}

@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.agents.evidence import (
+from holdfast.agents.catalog.failures import of_message
+from holdfast.agents.catalog.parsers_json import Event, Handler, JsonEvents, count_at, text_at
+from holdfast.agents.evidence.evidence import (
     Claim,
     Failure,
     Progress,
@@ -13,8 +15,6 @@ from holdfast.agents.evidence import (
     Work,
     Working,
 )
-from holdfast.agents.failures import of_message
-from holdfast.agents.parsers_json import Event, Handler, JsonEvents, count_at, text_at
 
 
 class GeminiEvents(JsonEvents):

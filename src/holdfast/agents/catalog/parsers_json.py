@@ -10,12 +10,12 @@ from typing import TypeAlias
 
 import msgspec
 
-from holdfast.agents.agent import RetrySign
-from holdfast.agents.calls import MAX_WHAT, Calls
-from holdfast.agents.evidence import Claim, Drift, Evidence, Failure, Progress, Result, Source, Work
-from holdfast.agents.failures import of_message
-from holdfast.agents.parsers_text import Attempts, TextLines, dated
-from holdfast.agents.redaction import shown
+from holdfast.agents.catalog.agent import RetrySign
+from holdfast.agents.catalog.calls import MAX_WHAT, Calls
+from holdfast.agents.catalog.failures import of_message
+from holdfast.agents.catalog.parsers_text import Attempts, TextLines, dated
+from holdfast.agents.evidence.evidence import Claim, Drift, Evidence, Failure, Progress, Result, Source, Work
+from holdfast.agents.evidence.redaction import shown
 
 MAX_LINE = 32 * 1024 * 1024  # characters: one event may hold a whole thread; 10 MiB were too few
 MAX_KINDS = 64  # of unknown events told apart: names are the worker's word

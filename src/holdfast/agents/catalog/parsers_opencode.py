@@ -6,7 +6,18 @@ step that finishes with `tool-calls` goes on, unless a tool was refused: then th
 
 from collections.abc import Mapping, Sequence
 
-from holdfast.agents.evidence import (
+from holdfast.agents.catalog.failures import of_message
+from holdfast.agents.catalog.parsers_json import (
+    Event,
+    Handler,
+    JsonEvents,
+    at_path,
+    count_at,
+    int_at,
+    number_at,
+    text_at,
+)
+from holdfast.agents.evidence.evidence import (
     Claim,
     Failure,
     Progress,
@@ -19,17 +30,6 @@ from holdfast.agents.evidence import (
     Used,
     Work,
     Working,
-)
-from holdfast.agents.failures import of_message
-from holdfast.agents.parsers_json import (
-    Event,
-    Handler,
-    JsonEvents,
-    at_path,
-    count_at,
-    int_at,
-    number_at,
-    text_at,
 )
 
 _UNFINISHED = {"length": Failure.CONTEXT, "content-filter": Failure.REFUSAL}

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from holdfast.agents.agent import RetrySign
-from holdfast.agents.evidence import (
+from holdfast.agents.catalog.agent import RetrySign
+from holdfast.agents.catalog.failures import MAX_MESSAGE, of_line, of_message, of_status
+from holdfast.agents.catalog.resets import announced
+from holdfast.agents.evidence.evidence import (
     Claim,
     Evidence,
     Failure,
@@ -16,9 +18,7 @@ from holdfast.agents.evidence import (
     Trouble,
     Work,
 )
-from holdfast.agents.failures import MAX_MESSAGE, of_line, of_message, of_status
-from holdfast.agents.redaction import shown
-from holdfast.agents.resets import announced
+from holdfast.agents.evidence.redaction import shown
 
 LIMITS = (Failure.QUOTA, Failure.RATE_LIMIT)
 MAX_CONTINUED = 8  # lines after an error that belong to it, up to an empty one: errors are wrapped

@@ -2,7 +2,7 @@
 
 import re
 
-from holdfast.agents.agent import (
+from holdfast.agents.catalog.agent import (
     CANNOT_START,
     NOT_SAVED,
     Agent,
@@ -20,8 +20,8 @@ from holdfast.agents.agent import (
     Versions,
     WantSign,
 )
-from holdfast.agents.evidence import Failure, Want, Wants, Work, Working
-from holdfast.agents.verdict import ExitRules
+from holdfast.agents.evidence.evidence import Failure, Want, Wants, Work, Working
+from holdfast.agents.evidence.verdict import ExitRules
 
 _BRAILLE = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏⣷⣯⣟⡿⢿⣻⣽⣾"
 

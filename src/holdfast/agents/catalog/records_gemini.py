@@ -2,7 +2,7 @@
 
 import re
 
-from holdfast.agents.agent import (
+from holdfast.agents.catalog.agent import (
     CANNOT_START,
     RETRIES,
     Agent,
@@ -18,8 +18,8 @@ from holdfast.agents.agent import (
     Versions,
     WantSign,
 )
-from holdfast.agents.evidence import Failure, Idle, Want, Wants, Work, Working
-from holdfast.agents.verdict import ExitRules
+from holdfast.agents.evidence.evidence import Failure, Idle, Want, Wants, Work, Working
+from holdfast.agents.evidence.verdict import ExitRules
 
 _LIST = re.compile(r"^[ │]*[●\u203a] 1\. (?:Allow|Yes)", re.MULTILINE)
 _ONCE = re.compile(

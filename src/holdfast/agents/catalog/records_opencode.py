@@ -2,7 +2,7 @@
 
 import re
 
-from holdfast.agents.agent import (
+from holdfast.agents.catalog.agent import (
     CANNOT_START,
     NOT_SAVED,
     Agent,
@@ -17,8 +17,8 @@ from holdfast.agents.agent import (
     Versions,
     WantSign,
 )
-from holdfast.agents.evidence import Want, Work
-from holdfast.agents.verdict import ExitRules
+from holdfast.agents.evidence.evidence import Want, Work
+from holdfast.agents.evidence.verdict import ExitRules
 
 _DATA, _STATE, _CONFIG, _CACHE = "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"
 

@@ -2,7 +2,7 @@
 
 import re
 
-from holdfast.agents.agent import (
+from holdfast.agents.catalog.agent import (
     CANNOT_START,
     NOT_SAVED,
     Agent,
@@ -13,8 +13,8 @@ from holdfast.agents.agent import (
     Versions,
     WantSign,
 )
-from holdfast.agents.evidence import Failure, Want
-from holdfast.agents.verdict import ExitRules
+from holdfast.agents.evidence.evidence import Failure, Want
+from holdfast.agents.evidence.verdict import ExitRules
 
 # Without these it edits .gitignore, and says much of itself before it begins.
 _AIDER_QUIET = ("--no-gitignore", "--no-check-update", "--no-show-model-warnings", "--no-show-release-notes")

@@ -10,7 +10,7 @@ back to something older.
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from holdfast.agents.evidence import (
+from holdfast.agents.evidence.evidence import (
     Answered,
     Evidence,
     Idle,

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from holdfast.agents.digest import Digest
-from holdfast.agents.evidence import (
+from holdfast.agents.evidence.digest import Digest
+from holdfast.agents.evidence.evidence import (
     Answered,
     Denied,
     Evidence,
@@ -25,8 +25,8 @@ from holdfast.agents.evidence import (
     Work,
     Working,
 )
-from holdfast.agents.signs import is_unknown_dialog
-from holdfast.agents.verdict import denial_words
+from holdfast.agents.evidence.signs import is_unknown_dialog
+from holdfast.agents.evidence.verdict import denial_words
 
 DENIALS: Final = 3  # two can be a probe and its second try
 DENIALS_S: Final = 10.0  # a loop tries again every second or faster

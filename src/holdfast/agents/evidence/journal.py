@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from holdfast.agents import evidence
-from holdfast.agents.evidence import Claim, Evidence, Source
+from holdfast.agents.evidence import evidence
+from holdfast.agents.evidence.evidence import Claim, Evidence, Source
 
 _CLAIMS: Final[dict[str, type[Claim]]] = {
     kind.__name__: kind

@@ -7,9 +7,9 @@ that its owner set.
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.agents.evidence import Failure, Retrying, State, Status
-from holdfast.agents.status import RETRYING, STORM, Limits
-from holdfast.agents.verdict import http_failure
+from holdfast.agents.evidence.evidence import Failure, Retrying, State, Status
+from holdfast.agents.evidence.status import RETRYING, STORM, Limits
+from holdfast.agents.evidence.verdict import http_failure
 
 HOPELESS: Final = frozenset(
     {Failure.AUTH, Failure.MODEL, Failure.QUOTA}

@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from holdfast.agents.evidence import MAX_SEEN
-from holdfast.doctor.redaction import HIDDEN, redacted
+from holdfast.agents.evidence.evidence import MAX_SEEN
+from holdfast.doctor.explain.redaction import HIDDEN, redacted
 
 MAX_LOOKED_AT: Final = 4096  # characters; nobody sees more, and patterns stay cheap on a huge line
 MIN_SECRET: Final = 6  # characters: masking a shorter one would spoil ordinary words

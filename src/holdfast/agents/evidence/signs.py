@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from holdfast.agents.evidence import (
+from holdfast.agents.evidence.evidence import (
     MAX_SEEN,
     Claim,
     Evidence,

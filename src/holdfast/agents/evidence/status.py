@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from holdfast.agents import holdups
-from holdfast.agents.digest import LIFE_ONLY, Digest
-from holdfast.agents.evidence import (
+from holdfast.agents.evidence import holdups
+from holdfast.agents.evidence.digest import LIFE_ONLY, Digest
+from holdfast.agents.evidence.evidence import (
     Evidence,
     Exited,
     Failure,
@@ -30,8 +30,8 @@ from holdfast.agents.evidence import (
     Work,
     Working,
 )
-from holdfast.agents.verdict import RULES as VERDICTS
-from holdfast.agents.verdict import ExitRules, verdict
+from holdfast.agents.evidence.verdict import RULES as VERDICTS
+from holdfast.agents.evidence.verdict import ExitRules, verdict
 
 START_S: Final = (
     30.0  # most take part within 10 s; one that needs longer on a cold, busy host has it in its record

@@ -20,8 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from holdfast.agents.digest import LIFE_ONLY, began
-from holdfast.agents.evidence import (
+from holdfast.agents.evidence.digest import LIFE_ONLY, began
+from holdfast.agents.evidence.evidence import (
     Answered,
     Denied,
     Evidence,

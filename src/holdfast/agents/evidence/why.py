@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from holdfast.agents.evidence import (
+from holdfast.agents.evidence.evidence import (
     Answered,
     Claim,
     Denied,
@@ -27,9 +27,9 @@ from holdfast.agents.evidence import (
     Wants,
     Working,
 )
-from holdfast.agents.holdups import DENIALS, DENIALS_S
-from holdfast.agents.status import HOLD_S, PROVIDER_QUIET_S, QUIET_S, STORM_REQUESTS, STORM_S
-from holdfast.agents.verdict import denial_words
+from holdfast.agents.evidence.holdups import DENIALS, DENIALS_S
+from holdfast.agents.evidence.status import HOLD_S, PROVIDER_QUIET_S, QUIET_S, STORM_REQUESTS, STORM_S
+from holdfast.agents.evidence.verdict import denial_words
 
 _FINAL: Final = "nothing: it has ended"
 _ITS_CHECK: Final = "a check of the work itself, by whoever gave the task"

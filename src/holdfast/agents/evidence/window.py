@@ -9,7 +9,16 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final, TypeAlias
 
-from holdfast.agents.evidence import Denied, Evidence, Progress, Requested, Source, Used, Work, Working
+from holdfast.agents.evidence.evidence import (
+    Denied,
+    Evidence,
+    Progress,
+    Requested,
+    Source,
+    Used,
+    Work,
+    Working,
+)
 
 MAX_ITEMS: Final = 200  # classify looks at all of them, for every worker, twice a second
 

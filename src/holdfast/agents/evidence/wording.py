@@ -3,7 +3,7 @@
 import enum
 from dataclasses import fields, is_dataclass
 
-from holdfast.agents.evidence import Evidence
+from holdfast.agents.evidence.evidence import Evidence
 
 
 def in_words(evidence: Evidence) -> str:

@@ -17,11 +17,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-from holdfast.agents import book, daemons, processes, skew
-from holdfast.agents.control import Client
-from holdfast.agents.daemons import Daemon
+from holdfast.agents.supervisor import daemons, processes, skew
+from holdfast.agents.supervisor.control import Client
+from holdfast.agents.supervisor.daemons import Daemon
+from holdfast.agents.worker import book
 from holdfast.errors import ConnectionLost, OperationFailed, Unreachable
-from holdfast.sandbox import prerequisites
+from holdfast.sandbox.plan import prerequisites
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from holdfast.errors import (
     face,
     from_rpc_error,
 )
-from holdfast.server import peers
+from holdfast.local import peers
 
 log = logging.getLogger(__name__)
 

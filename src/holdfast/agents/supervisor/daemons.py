@@ -20,14 +20,14 @@ from typing import Final
 import msgspec
 
 from holdfast import __version__
-from holdfast.agents import processes
-from holdfast.agents.book import Book
-from holdfast.agents.processes import Process
-from holdfast.agents.skew import Origin
+from holdfast.agents.supervisor import processes
+from holdfast.agents.supervisor.processes import Process
+from holdfast.agents.supervisor.skew import Origin
+from holdfast.agents.worker.book import Book
 from holdfast.errors import OperationFailed
 
 FOLDER: Final = "daemons"
-PLACE: Final = Path(__file__).resolve().parents[1]
+PLACE: Final = Path(__file__).resolve().parents[2]
 
 UP: Final = "up"
 DISPATCHER: Final = "dispatcher"

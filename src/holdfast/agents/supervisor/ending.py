@@ -8,10 +8,10 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
-from holdfast.agents import background, daemons, processes
-from holdfast.agents.control import Client
-from holdfast.agents.daemons import Daemon
-from holdfast.agents.processes import Process
+from holdfast.agents.supervisor import background, daemons, processes
+from holdfast.agents.supervisor.control import Client
+from holdfast.agents.supervisor.daemons import Daemon
+from holdfast.agents.supervisor.processes import Process
 from holdfast.errors import HoldfastError
 
 GONE_S: Final = 15.0  # for a daemon to end by itself: what it owns has to end first

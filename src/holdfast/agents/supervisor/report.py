@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.agents import resets
-from holdfast.agents.evidence import Denied, Evidence, Exited, Result, Trouble, Used
-from holdfast.agents.worker import Worker, now
+from holdfast.agents.catalog import resets
+from holdfast.agents.evidence.evidence import Denied, Evidence, Exited, Result, Trouble, Used
+from holdfast.agents.worker.worker import Worker, now
 
 SCHEMA_VERSION: Final = 1
 MAX_DENIALS: Final = 20  # in one report, which is sent with every change

@@ -5,16 +5,16 @@ from typing import Final
 
 import msgspec
 
-from holdfast.agents import book
-from holdfast.agents.answering import answer
-from holdfast.agents.catalog import CATALOG
-from holdfast.agents.control import Method, Peer
-from holdfast.agents.evidence import Failure
-from holdfast.agents.launching import Wish
-from holdfast.agents.report import SCHEMA_VERSION, report
-from holdfast.agents.supervisor import Supervisor
-from holdfast.agents.why import why
-from holdfast.agents.worker import GRACE_S, Worker, now
+from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.evidence.evidence import Failure
+from holdfast.agents.evidence.why import why
+from holdfast.agents.supervisor.control import Method, Peer
+from holdfast.agents.supervisor.report import SCHEMA_VERSION, report
+from holdfast.agents.supervisor.supervisor import Supervisor
+from holdfast.agents.worker import book
+from holdfast.agents.worker.answering import answer
+from holdfast.agents.worker.launching import Wish
+from holdfast.agents.worker.worker import GRACE_S, Worker, now
 
 MAX_TAIL: Final = 1 << 20
 

@@ -8,11 +8,11 @@ import signal
 from pathlib import Path
 from typing import Final
 
-from holdfast.agents import background, daemons, processes
-from holdfast.agents.book import Book
-from holdfast.agents.control import Server
-from holdfast.agents.service import Service
-from holdfast.agents.supervisor import Supervisor
+from holdfast.agents.supervisor import background, daemons, processes
+from holdfast.agents.supervisor.control import Server
+from holdfast.agents.supervisor.service import Service
+from holdfast.agents.supervisor.supervisor import Supervisor
+from holdfast.agents.worker.book import Book
 
 log = logging.getLogger(__name__)
 

@@ -14,21 +14,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from holdfast.agents import background, channels
-from holdfast.agents.book import Book, Record, new_id
-from holdfast.agents.catalog import CATALOG
-from holdfast.agents.evidence import MAX_SEEN, Evidence, Source
-from holdfast.agents.explaining import Explaining, held, release
-from holdfast.agents.launching import Ready, Wish, prepare
-from holdfast.agents.preflight import preflight
-from holdfast.agents.status import Limits
-from holdfast.agents.surroundings import Surroundings
-from holdfast.agents.worker import Worker, now
+from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Source
+from holdfast.agents.evidence.status import Limits
+from holdfast.agents.supervisor import background
+from holdfast.agents.worker import channels
+from holdfast.agents.worker.book import Book, Record, new_id
+from holdfast.agents.worker.explaining import Explaining, held, release
+from holdfast.agents.worker.launching import Ready, Wish, prepare
+from holdfast.agents.worker.preflight import preflight
+from holdfast.agents.worker.surroundings import Surroundings
+from holdfast.agents.worker.worker import Worker, now
 from holdfast.client.environment import Environment
 from holdfast.client.process import Process
 from holdfast.client.recovery import State
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, SessionAttached, Unreachable
-from holdfast.nofollow import write_below
+from holdfast.local.nofollow import write_below
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
-from holdfast.agents.evidence import MAX_SEEN, Claim, Idle, Want, Wants, Work, Working
-from holdfast.agents.queries import Query, csi_query, dcs_query, escape_query, osc_query
+from holdfast.agents.evidence.evidence import MAX_SEEN, Claim, Idle, Want, Wants, Work, Working
+from holdfast.agents.terminal.queries import Query, csi_query, dcs_query, escape_query, osc_query
 
 MAX_STRING: Final = 64 * 1024  # bytes of an OSC or DCS string: copied text passes, memory is not filled
 MAX_PARAMETERS: Final = 256  # bytes between CSI and its last byte; the longest in use have about 60

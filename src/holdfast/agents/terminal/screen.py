@@ -18,7 +18,7 @@ import pyte
 from pyte.screens import Char, Cursor, StaticDefaultDict
 from wcwidth import wcwidth
 
-from holdfast.agents.escapes import Kind, Piece, Splitter
+from holdfast.agents.terminal.escapes import Kind, Piece, Splitter
 
 MAX_PENDING: Final = 256 * 1024  # bytes kept between two looks: they take 0.2 s to draw, and fill 50 screens
 MAX_COUNT: Final = 9999  # of a parameter: pyte loops over some

@@ -16,8 +16,19 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from holdfast.agents.agent import RetrySign
-from holdfast.agents.evidence import (
+from holdfast.agents.catalog.agent import RetrySign
+from holdfast.agents.catalog.parsers_json import (
+    Event,
+    Handler,
+    JsonEvents,
+    at_path,
+    count_at,
+    int_at,
+    list_at,
+    number_at,
+    text_at,
+)
+from holdfast.agents.evidence.evidence import (
     Answered,
     Claim,
     Failure,
@@ -32,18 +43,7 @@ from holdfast.agents.evidence import (
     Work,
     Working,
 )
-from holdfast.agents.parsers_json import (
-    Event,
-    Handler,
-    JsonEvents,
-    at_path,
-    count_at,
-    int_at,
-    list_at,
-    number_at,
-    text_at,
-)
-from holdfast.agents.redaction import shown
+from holdfast.agents.evidence.redaction import shown
 from holdfast.errors import InvalidRequest, UsageError
 
 VERSION: Final = 1

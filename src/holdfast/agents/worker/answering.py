@@ -1,9 +1,9 @@
 """Approve or deny what a worker asks: a structured request by its options, a dialog by its keys."""
 
-from holdfast.agents import acp
-from holdfast.agents.agent import Agent
-from holdfast.agents.evidence import Answered, Evidence, Failure, Source, State, Trouble, Want
-from holdfast.agents.worker import Worker, now
+from holdfast.agents.catalog.agent import Agent
+from holdfast.agents.evidence.evidence import Answered, Evidence, Failure, Source, State, Trouble, Want
+from holdfast.agents.worker import acp
+from holdfast.agents.worker.worker import Worker, now
 from holdfast.errors import InvalidRequest, UsageError
 
 _ATTACH = "attach to its terminal and answer there, or send the key of a choice"

@@ -26,9 +26,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from holdfast.agents import journal
-from holdfast.agents.acp import Errand
-from holdfast.agents.journal import Entry
+from holdfast.agents.evidence import journal
+from holdfast.agents.evidence.journal import Entry
+from holdfast.agents.worker.acp import Errand
 from holdfast.errors import NotFound, OperationFailed, UsageError
 
 MAX_EVIDENCE_BYTES: Final = 1 << 20  # of one file; two are kept

@@ -2,17 +2,19 @@
 
 from typing import Final
 
-from holdfast.agents import acp, escapes, procwatch, queries, signs
-from holdfast.agents.acp import Errand
-from holdfast.agents.agent import Agent
-from holdfast.agents.agent import Channel as Told
-from holdfast.agents.book import Record
-from holdfast.agents.calls import Calls
-from holdfast.agents.evidence import MAX_SEEN, Evidence, Idle, Source, Want, Wants
-from holdfast.agents.parsers import Parser, parser_of, text_parser_of
-from holdfast.agents.parsers_json import JsonEvents
-from holdfast.agents.screen import Screen
-from holdfast.agents.worker import Channel, Input, Taken, now
+from holdfast.agents.catalog.agent import Agent
+from holdfast.agents.catalog.agent import Channel as Told
+from holdfast.agents.catalog.calls import Calls
+from holdfast.agents.catalog.parsers import Parser, parser_of, text_parser_of
+from holdfast.agents.catalog.parsers_json import JsonEvents
+from holdfast.agents.evidence import signs
+from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Idle, Source, Want, Wants
+from holdfast.agents.terminal import escapes, queries
+from holdfast.agents.terminal.screen import Screen
+from holdfast.agents.worker import acp, procwatch
+from holdfast.agents.worker.acp import Errand
+from holdfast.agents.worker.book import Record
+from holdfast.agents.worker.worker import Channel, Input, Taken, now
 
 MAX_LINE: Final = 32 << 20  # bytes of one event: a whole thread in one line has been seen
 

@@ -11,9 +11,9 @@ from typing import Final
 
 import msgspec
 
-from holdfast.agents.agent import Agent, StatePath
-from holdfast.doctor.consequences import OTHER_PROVIDER, PROVIDER_OUT_OF_REACH, RELOCATED
-from holdfast.doctor.equivalence import (
+from holdfast.agents.catalog.agent import Agent, StatePath
+from holdfast.doctor.compare.consequences import OTHER_PROVIDER, PROVIDER_OUT_OF_REACH, RELOCATED
+from holdfast.doctor.compare.equivalence import (
     MAX_LINE,
     SCHEMA_VERSION,
     Answer,

@@ -17,11 +17,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from holdfast.agents.evidence import MAX_SEEN, Denied
-from holdfast.agents.procwatch import tree
-from holdfast.agents.strace import MAX_LINE, Strace, command_line, tells
+from holdfast.agents.evidence.evidence import MAX_SEEN, Denied
+from holdfast.agents.worker.procwatch import tree
+from holdfast.agents.worker.strace import MAX_LINE, Strace, command_line, tells
 from holdfast.client.policy import Policy
-from holdfast.sandbox.policy import Where, bind
+from holdfast.sandbox.policy.policy import Where, bind
 from holdfast.wire.processes import Denied as Refusal
 
 JOIN_S: Final = 10.0  # a start waits so long for strace, on a busy machine; then it is joined later

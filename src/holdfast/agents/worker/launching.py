@@ -8,18 +8,18 @@ from typing import Final
 
 import msgspec
 
-from holdfast.agents.acp import Errand
-from holdfast.agents.agent import MAX_ARGUMENT, Agent, launch, provider_secrets, state_files
-from holdfast.agents.catalog import CATALOG
+from holdfast.agents.catalog.agent import MAX_ARGUMENT, Agent, launch, provider_secrets, state_files
+from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.worker.acp import Errand
 from holdfast.client.policy import Policy
 from holdfast.errors import NotFound, UsageError
-from holdfast.sandbox import prerequisites
-from holdfast.sandbox.planner import settle
-from holdfast.sandbox.policy import Network, Where, bind
-from holdfast.sandbox.presets import workspace_write
-from holdfast.sandbox.resolve import look, trace
-from holdfast.sandbox.seen import Sight
-from holdfast.sandbox.uncovered import Uncovered, uncover
+from holdfast.sandbox.plan import prerequisites
+from holdfast.sandbox.plan.planner import settle
+from holdfast.sandbox.plan.resolve import look, trace
+from holdfast.sandbox.plan.seen import Sight
+from holdfast.sandbox.plan.uncovered import Uncovered, uncover
+from holdfast.sandbox.policy.policy import Network, Where, bind
+from holdfast.sandbox.policy.presets import workspace_write
 
 TERM: Final = "xterm-256color"  # what our screen understands
 _SHARED_TMP: Final = "/tmp"  # noqa: S108 - to keep it away

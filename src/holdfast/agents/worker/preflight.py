@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from holdfast.agents.agent import RETRIES, Agent, StatePath, relocation_of, state_paths
-from holdfast.agents.evidence import Denied, Failure
-from holdfast.agents.evidence import Trouble as Told
-from holdfast.agents.holdups import DENIALS
+from holdfast.agents.catalog.agent import RETRIES, Agent, StatePath, relocation_of, state_paths
+from holdfast.agents.evidence.evidence import Denied, Failure
+from holdfast.agents.evidence.evidence import Trouble as Told
+from holdfast.agents.evidence.holdups import DENIALS
 from holdfast.client.environment import Environment
 from holdfast.client.policy import Policy
 from holdfast.errors import HoldfastError
-from holdfast.sandbox import prerequisites
-from holdfast.sandbox.policy import Access, Bound, Network, Where, bind
+from holdfast.sandbox.plan import prerequisites
+from holdfast.sandbox.policy.policy import Access, Bound, Network, Where, bind
 
 LIMIT_S: Final = 10.0  # for all of it; a name server that does not answer takes the most
 _CONNECT_S: Final = 3.0

@@ -18,7 +18,7 @@ import termios
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from holdfast.agents.evidence import (
+from holdfast.agents.evidence.evidence import (
     Evidence,
     Obstacle,
     Obstructed,

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast.agents.agent import Agent, launch, relocation_of, state_of
-from holdfast.agents.evidence import MAX_SEEN, Denied, Evidence, Source
+from holdfast.agents.catalog.agent import Agent, launch, relocation_of, state_of
+from holdfast.agents.evidence.evidence import MAX_SEEN, Denied, Evidence, Source
 from holdfast.wire.processes import Denied as Refusal
 
 

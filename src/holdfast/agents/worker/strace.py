@@ -10,13 +10,13 @@ import re
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from holdfast.agents.evidence import Denied
+from holdfast.agents.evidence.evidence import Denied
+from holdfast.confine.deniedlog import Rules, Seen
 from holdfast.errors import UsageError
-from holdfast.sandbox.foresight import access
-from holdfast.sandbox.notifyfilter import FILES, Aim, Call, Place
-from holdfast.sandbox.paths import absolute
-from holdfast.sandbox.policy import Access, Bound, Network
-from holdfast.server.deniedlog import Rules, Seen
+from holdfast.sandbox.policy.paths import absolute
+from holdfast.sandbox.policy.policy import Access, Bound, Network
+from holdfast.sandbox.watcher.foresight import access
+from holdfast.sandbox.watcher.notifyfilter import FILES, Aim, Call, Place
 
 MAX_UNFINISHED: Final = 4096  # calls under way at once, one per thread; more are not remembered
 MAX_LINE: Final = 64 * 1024  # characters of a line; two paths of 4096 bytes, each byte escaped

@@ -15,18 +15,18 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from holdfast.agents import procwatch
-from holdfast.agents.agent import StatePath, state_paths
-from holdfast.agents.book import Book, Record
-from holdfast.agents.catalog import CATALOG
-from holdfast.agents.equivalence import CONFINEMENT, Case, Report, judge, unknown
-from holdfast.agents.launching import Ready
+from holdfast.agents.catalog.agent import StatePath, state_paths
+from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.worker import procwatch
+from holdfast.agents.worker.book import Book, Record
+from holdfast.agents.worker.equivalence import CONFINEMENT, Case, Report, judge, unknown
+from holdfast.agents.worker.launching import Ready
 from holdfast.client.environment import Environment
-from holdfast.doctor.circumstances import NAMESPACES
-from holdfast.doctor.compare import PROBE_S, Landmarks, Side, look, places
-from holdfast.doctor.equivalence import Value, of_status
+from holdfast.confine.launch import Launcher
+from holdfast.doctor.compare.circumstances import NAMESPACES
+from holdfast.doctor.compare.compare import PROBE_S, Landmarks, Side, look, places
+from holdfast.doctor.compare.equivalence import Value, of_status
 from holdfast.errors import HoldfastError
-from holdfast.server.launch import Launcher
 
 log = logging.getLogger(__name__)
 

@@ -15,12 +15,11 @@ from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
-from holdfast.agents import keys, policy
-from holdfast.agents.agent import Agent
-from holdfast.agents.book import MAX_EVIDENCE_BYTES, MAX_OUTPUT_BYTES, Book, Log, Mark, Record
-from holdfast.agents.calls import Calls
-from holdfast.agents.digest import Digest
-from holdfast.agents.evidence import (
+from holdfast.agents.catalog.agent import Agent
+from holdfast.agents.catalog.calls import Calls
+from holdfast.agents.evidence import policy
+from holdfast.agents.evidence.digest import Digest
+from holdfast.agents.evidence.evidence import (
     MAX_SEEN,
     Denied,
     Evidence,
@@ -32,12 +31,14 @@ from holdfast.agents.evidence import (
     Vanished,
     Wants,
 )
-from holdfast.agents.explaining import Explaining
-from holdfast.agents.holdups import open_requests
-from holdfast.agents.journal import Entry, encode
-from holdfast.agents.refusals import Tally, Whose, evidence_of
-from holdfast.agents.status import Limits, classify
-from holdfast.agents.window import Window
+from holdfast.agents.evidence.holdups import open_requests
+from holdfast.agents.evidence.journal import Entry, encode
+from holdfast.agents.evidence.status import Limits, classify
+from holdfast.agents.evidence.window import Window
+from holdfast.agents.terminal import keys
+from holdfast.agents.worker.book import MAX_EVIDENCE_BYTES, MAX_OUTPUT_BYTES, Book, Log, Mark, Record
+from holdfast.agents.worker.explaining import Explaining
+from holdfast.agents.worker.refusals import Tally, Whose, evidence_of
 from holdfast.client.ordering import Exited as ProcessExited
 from holdfast.client.ordering import Output
 from holdfast.client.process import Process

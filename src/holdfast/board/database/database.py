@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.board.rows import JsonObject
+from holdfast.board.rules.rows import JsonObject
 
 T = TypeVar("T")
 Value: TypeAlias = str | int | bytes | None

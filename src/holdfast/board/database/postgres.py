@@ -17,8 +17,8 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import dict_row
 
-from holdfast.board import database
-from holdfast.board.database import Clock, Row, Transaction, Value
+from holdfast.board.database import database
+from holdfast.board.database.database import Clock, Row, Transaction, Value
 from holdfast.errors import Conflict, HoldfastError, NotFound, OperationFailed, Unreachable
 
 T = TypeVar("T")

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, TypeVar
 
-from holdfast.board import database
-from holdfast.board.database import Clock, Row, Transaction, Value
+from holdfast.board.database import database
+from holdfast.board.database.database import Clock, Row, Transaction, Value
 from holdfast.errors import Conflict, HoldfastError, NotFound, OperationFailed, StoreDamaged, Unreachable
 
 T = TypeVar("T")

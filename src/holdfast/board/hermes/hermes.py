@@ -15,11 +15,21 @@ from typing import Final
 
 import msgspec
 
-from holdfast.board import hermeshistory, hermesrow
-from holdfast.board.hermesrow import Known, Plan, Row, Source, absent, epoch_ms, integer, json_object, text
-from holdfast.board.retry import DEFAULT_MAX_ATTEMPTS, MOST_ATTEMPTS
-from holdfast.board.rows import MAX_PRIORITY, MAX_RUNTIME_S, WorkspaceKind
-from holdfast.board.transitions import ENDS, Status, settled
+from holdfast.board.hermes import hermeshistory, hermesrow
+from holdfast.board.hermes.hermesrow import (
+    Known,
+    Plan,
+    Row,
+    Source,
+    absent,
+    epoch_ms,
+    integer,
+    json_object,
+    text,
+)
+from holdfast.board.rules.retry import DEFAULT_MAX_ATTEMPTS, MOST_ATTEMPTS
+from holdfast.board.rules.rows import MAX_PRIORITY, MAX_RUNTIME_S, WorkspaceKind
+from holdfast.board.rules.transitions import ENDS, Status, settled
 from holdfast.errors import InvalidRequest
 
 STATUSES: Final = {

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from holdfast.board.hermesrow import ID, Row, Source, text
-from holdfast.board.rows import MAX_FILE
+from holdfast.board.hermes.hermesrow import ID, Row, Source, text
+from holdfast.board.rules.rows import MAX_FILE
 from holdfast.errors import InvalidRequest, NotFound
 
 NAME: Final = "kanban.db"

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
-from holdfast.board import hermesrow
-from holdfast.board.hermesrow import Known, Plan, Row, absent, epoch_ms, integer, json_object, text
+from holdfast.board.hermes import hermesrow
+from holdfast.board.hermes.hermesrow import Known, Plan, Row, absent, epoch_ms, integer, json_object, text
 
 # Its outcome → ours, with the class of the failure.
 OUTCOMES: Final[dict[str, tuple[str, str | None]]] = {

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from holdfast.board.rows import MAX_METADATA, MAX_PATH, MAX_TEXT, MAX_TITLE, JsonObject, WorkspaceKind
-from holdfast.board.transitions import Status
+from holdfast.board.rules.rows import MAX_METADATA, MAX_PATH, MAX_TEXT, MAX_TITLE, JsonObject, WorkspaceKind
+from holdfast.board.rules.transitions import Status
 
 Row: TypeAlias = Mapping[str, object]
 Value: TypeAlias = str | int | None

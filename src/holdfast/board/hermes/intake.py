@@ -5,11 +5,12 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from holdfast.board import boards, files, hermes, ledger
-from holdfast.board.database import Transaction, row_of
-from holdfast.board.hermesrow import MAX_NAME, Known, Plan, Row, Source, Value, text
-from holdfast.board.rows import MAX_PARENTS, MAX_TEXT, NewTask, Task
+from holdfast.board.database.database import Transaction, row_of
+from holdfast.board.hermes import hermes
+from holdfast.board.hermes.hermesrow import MAX_NAME, Known, Plan, Row, Source, Value, text
+from holdfast.board.rules.rows import MAX_PARENTS, MAX_TEXT, NewTask, Task
 from holdfast.board.store import Store
+from holdfast.board.verbs import boards, files, ledger
 from holdfast.errors import HoldfastError, NotFound
 
 Contents: TypeAlias = Callable[[Row], bytes | None]  # of an attachment; None if it cannot be had

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from holdfast.board.rows import Board, Task
-from holdfast.board.transitions import ENDS, Status
+from holdfast.board.rules.rows import Board, Task
+from holdfast.board.rules.transitions import ENDS, Status
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ zero in the store, and "unknown" wherever it is shown. Money is kept in milliont
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from holdfast.board.rows import MAX_COST, MAX_TOKENS, Run, Task
+from holdfast.board.rules.rows import MAX_COST, MAX_TOKENS, Run, Task
 
 MILLION: Final = 1_000_000
 OPTIONS: Final = (

@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from holdfast.board.budget import MILLION, Used
-from holdfast.board.rows import Event
-from holdfast.board.transitions import Move, Status
+from holdfast.board.rules.budget import MILLION, Used
+from holdfast.board.rules.rows import Event
+from holdfast.board.rules.transitions import Move, Status
 
 WINDOW: Final = 10_000  # events: some thousand runs, and some ten milliseconds
 BUCKETS_S: Final = (0.1, 0.5, 1, 5, 30, 60, 300, 1800, 3600)  # from at once to "nobody has room"

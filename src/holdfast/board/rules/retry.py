@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from holdfast.board.transitions import Move
+from holdfast.board.rules.transitions import Move
 
 DEFAULT_MAX_ATTEMPTS: Final = 3
 MOST_ATTEMPTS: Final = 100  # beyond that somebody mistyped

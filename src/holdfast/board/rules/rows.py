@@ -8,8 +8,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from holdfast.board.retry import DEFAULT_MAX_ATTEMPTS, MOST_ATTEMPTS
-from holdfast.board.transitions import Status
+from holdfast.board.rules.retry import DEFAULT_MAX_ATTEMPTS, MOST_ATTEMPTS
+from holdfast.board.rules.transitions import Status
 from holdfast.errors import UsageError
 
 JsonObject: TypeAlias = dict[str, object]

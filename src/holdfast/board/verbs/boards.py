@@ -5,8 +5,8 @@ from typing import Final
 
 import msgspec
 
-from holdfast.board.database import Transaction, row_of
-from holdfast.board.rows import Board, bounded
+from holdfast.board.database.database import Transaction, row_of
+from holdfast.board.rules.rows import Board, bounded
 from holdfast.errors import Conflict, InvalidRequest, NotFound, UsageError
 
 SLUG: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")

@@ -5,11 +5,12 @@ from typing import Final
 
 import msgspec
 
-from holdfast.board import assign, boards, ledger, lists, messages, tasks
-from holdfast.board.database import Row, Transaction, row_of
-from holdfast.board.lists import Offer
-from holdfast.board.rows import Run, Task
-from holdfast.board.transitions import Move
+from holdfast.board.database.database import Row, Transaction, row_of
+from holdfast.board.rules import assign
+from holdfast.board.rules.rows import Run, Task
+from holdfast.board.rules.transitions import Move
+from holdfast.board.verbs import boards, ledger, lists, messages, tasks
+from holdfast.board.verbs.lists import Offer
 from holdfast.errors import UsageError
 
 MAX_LEASE_MS: Final = 24 * 3_600_000  # a worker that is silent for longer is gone

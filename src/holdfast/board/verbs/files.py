@@ -1,8 +1,8 @@
 """Files of a board: attachments of a task, and what is kept of a run."""
 
-from holdfast.board import ledger
-from holdfast.board.database import Transaction, row_of
-from holdfast.board.rows import MAX_ATTACHMENTS, MAX_FILE, MAX_KEPT, File, Task, file_name
+from holdfast.board.database.database import Transaction, row_of
+from holdfast.board.rules.rows import MAX_ATTACHMENTS, MAX_FILE, MAX_KEPT, File, Task, file_name
+from holdfast.board.verbs import ledger
 from holdfast.errors import Conflict, InvalidRequest, NotFound, StoreDamaged, UsageError
 
 

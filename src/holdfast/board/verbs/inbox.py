@@ -4,10 +4,10 @@ from typing import Final
 
 import msgspec
 
-from holdfast.board import boards, ledger
-from holdfast.board.database import Transaction, row_of
-from holdfast.board.rows import Event, Task
-from holdfast.board.transitions import Status
+from holdfast.board.database.database import Transaction, row_of
+from holdfast.board.rules.rows import Event, Task
+from holdfast.board.rules.transitions import Status
+from holdfast.board.verbs import boards, ledger
 from holdfast.errors import InvalidRequest, UsageError
 
 MAX_LISTED: Final = 500  # tasks of each status

@@ -6,10 +6,10 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from holdfast.board import transitions
-from holdfast.board.database import Transaction, row_of
-from holdfast.board.rows import Run, RunRef, Task
-from holdfast.board.transitions import Actor, Move, Status
+from holdfast.board.database.database import Transaction, row_of
+from holdfast.board.rules import transitions
+from holdfast.board.rules.rows import Run, RunRef, Task
+from holdfast.board.rules.transitions import Actor, Move, Status
 from holdfast.errors import Conflict, NotFound, StaleRun
 
 S = TypeVar("S", bound=msgspec.Struct)

@@ -6,12 +6,13 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from holdfast.board import assign, boards, budget, files, metrics, usage
-from holdfast.board.assign import Busy, Capacity
-from holdfast.board.database import Transaction, Value, row_of
-from holdfast.board.metrics import Recent, Runs
-from holdfast.board.rows import Board, Comment, Detail, Event, Link, Message, ParentResult, Run, Task
-from holdfast.board.transitions import Status
+from holdfast.board.database.database import Transaction, Value, row_of
+from holdfast.board.rules import assign, budget, metrics
+from holdfast.board.rules.assign import Busy, Capacity
+from holdfast.board.rules.metrics import Recent, Runs
+from holdfast.board.rules.rows import Board, Comment, Detail, Event, Link, Message, ParentResult, Run, Task
+from holdfast.board.rules.transitions import Status
+from holdfast.board.verbs import boards, files, usage
 from holdfast.errors import NotFound, UsageError
 
 T = TypeVar("T")

@@ -1,8 +1,8 @@
 """Whether a run looks stuck, as its dispatcher says. Nothing is ended for it."""
 
-from holdfast.board import ledger, lists
-from holdfast.board.database import Transaction, row_of
-from holdfast.board.rows import Run, RunRef, bounded
+from holdfast.board.database.database import Transaction, row_of
+from holdfast.board.rules.rows import Run, RunRef, bounded
+from holdfast.board.verbs import ledger, lists
 from holdfast.errors import StaleRun
 
 

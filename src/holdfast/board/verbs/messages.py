@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from holdfast.board import ledger, lists
-from holdfast.board.database import Transaction, row_of
-from holdfast.board.rows import Detail, JsonObject, Message, RunRef, Task
+from holdfast.board.database.database import Transaction, row_of
+from holdfast.board.rules.rows import Detail, JsonObject, Message, RunRef, Task
+from holdfast.board.verbs import ledger, lists
 from holdfast.errors import InvalidRequest, UsageError
 
 MAX_MESSAGE: Final = 2_000  # characters: many of them fit into one answer, and into a prompt

@@ -1,8 +1,8 @@
 """Directories that several hosts may name: one run at a time is in each."""
 
-from holdfast.board import runs
-from holdfast.board.database import Transaction
-from holdfast.board.rows import Run, RunRef
+from holdfast.board.database.database import Transaction
+from holdfast.board.rules.rows import Run, RunRef
+from holdfast.board.verbs import runs
 from holdfast.errors import Conflict
 
 

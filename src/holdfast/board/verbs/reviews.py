@@ -9,10 +9,11 @@ from typing import Final
 
 import msgspec
 
-from holdfast.board import ledger, tasks, transitions
-from holdfast.board.database import Transaction, row_of
-from holdfast.board.rows import MAX_PATH, Comment, Event, JsonObject, Run, RunRef, Task, bounded
-from holdfast.board.transitions import Actor, Move, Status
+from holdfast.board.database.database import Transaction, row_of
+from holdfast.board.rules import transitions
+from holdfast.board.rules.rows import MAX_PATH, Comment, Event, JsonObject, Run, RunRef, Task, bounded
+from holdfast.board.rules.transitions import Actor, Move, Status
+from holdfast.board.verbs import ledger, tasks
 from holdfast.errors import IllegalTransition, InvalidRequest, UsageError
 
 CHECKS: Final = "checks"  # what a task in review waits for before a person is asked; and who then speaks

@@ -10,10 +10,10 @@ from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.board import claims, files, ledger, lists, retry, reviews, tasks
-from holdfast.board.database import Transaction, row_of
-from holdfast.board.retry import Failure
-from holdfast.board.rows import (
+from holdfast.board.database.database import Transaction, row_of
+from holdfast.board.rules import retry
+from holdfast.board.rules.retry import Failure
+from holdfast.board.rules.rows import (
     Comment,
     Detail,
     File,
@@ -25,7 +25,8 @@ from holdfast.board.rows import (
     bounded,
     metadata_text,
 )
-from holdfast.board.transitions import Actor, Move
+from holdfast.board.rules.transitions import Actor, Move
+from holdfast.board.verbs import claims, files, ledger, lists, reviews, tasks
 from holdfast.errors import Conflict, InvalidRequest, StaleRun, UsageError
 
 S = TypeVar("S", bound=msgspec.Struct)

@@ -4,9 +4,9 @@ from typing import Final
 
 import msgspec
 
-from holdfast.board import boards, ledger, transitions
-from holdfast.board.database import Transaction, row_of
-from holdfast.board.rows import (
+from holdfast.board.database.database import Transaction, row_of
+from holdfast.board.rules import transitions
+from holdfast.board.rules.rows import (
     MAX_PARENTS,
     Comment,
     Edit,
@@ -17,7 +17,8 @@ from holdfast.board.rows import (
     bounded,
     metadata_text,
 )
-from holdfast.board.transitions import Actor, Move, Status
+from holdfast.board.rules.transitions import Actor, Move, Status
+from holdfast.board.verbs import boards, ledger
 from holdfast.errors import IllegalTransition, InvalidRequest, NotFound, UsageError
 
 _ENDED_RUN: Final = {

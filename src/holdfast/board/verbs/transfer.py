@@ -13,8 +13,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from holdfast.board.database import Transaction, Value
-from holdfast.board.rows import Board, Comment, Event, File, Link, Message, Run, Task
+from holdfast.board.database.database import Transaction, Value
+from holdfast.board.rules.rows import Board, Comment, Event, File, Link, Message, Run, Task
 from holdfast.errors import Conflict, InvalidRequest
 
 S = TypeVar("S", bound=msgspec.Struct)

@@ -5,9 +5,9 @@ from typing import Final
 
 import msgspec
 
-from holdfast.board import ledger, lists
-from holdfast.board.database import Transaction
-from holdfast.board.rows import Event, Run, RunRef
+from holdfast.board.database.database import Transaction
+from holdfast.board.rules.rows import Event, Run, RunRef
+from holdfast.board.verbs import ledger, lists
 from holdfast.errors import NotFound
 
 CARDS: Final = "created_cards"  # in a run's metadata, as the tools of workers call them

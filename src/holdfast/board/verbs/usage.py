@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable
 
-from holdfast.board import budget, ledger, tasks
-from holdfast.board.budget import Budget, Used
-from holdfast.board.database import Transaction, row_of
-from holdfast.board.retry import Failure
-from holdfast.board.rows import Run, RunRef, Task, bounded
-from holdfast.board.transitions import Actor, Move
+from holdfast.board.database.database import Transaction, row_of
+from holdfast.board.rules import budget
+from holdfast.board.rules.budget import Budget, Used
+from holdfast.board.rules.retry import Failure
+from holdfast.board.rules.rows import Run, RunRef, Task, bounded
+from holdfast.board.rules.transitions import Actor, Move
+from holdfast.board.verbs import ledger, tasks
 from holdfast.errors import StaleRun
 
 

@@ -19,9 +19,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from holdfast.agents.catalog import CATALOG
-from holdfast.board import budget
-from holdfast.board.budget import Budget
+from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.board.rules import budget
+from holdfast.board.rules.budget import Budget
 from holdfast.errors import UsageError
 
 DEFAULT_RUNTIME_S: Final = 4 * 3600.0  # a worker that needs longer is told so by its task or its launcher

@@ -9,8 +9,8 @@ people, and nothing is ended for it.
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.agents.calls import WINDOW
-from holdfast.agents.evidence import State
+from holdfast.agents.catalog.calls import WINDOW
+from holdfast.agents.evidence.evidence import State
 
 LOOK_S: Final = 20.0  # between two looks: each walks through a workspace
 STILL_S: Final = 5 * 60.0  # a CLI that waits for somebody or something for so long has nobody to wait for

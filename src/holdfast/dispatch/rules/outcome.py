@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from holdfast.agents import evidence
-from holdfast.agents.evidence import State
-from holdfast.board.retry import Failure
+from holdfast.agents.evidence import evidence
+from holdfast.agents.evidence.evidence import State
+from holdfast.board.rules.retry import Failure
 
 MAX_REASON: Final = 2_000  # characters
 

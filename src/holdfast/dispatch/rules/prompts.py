@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.board.rows import Detail
+from holdfast.board.rules.rows import Detail
 
 MAX_BODY: Final = 48_000  # characters; with all the rest it fits into one argument of a command line
 MAX_RESULT: Final = 4_000  # of one task that this one waited for

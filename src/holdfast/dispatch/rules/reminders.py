@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.board.rows import Task
+from holdfast.board.rules.rows import Task
 
 MOST: Final = 1000  # reminders that are owed at once; before that, those that were delivered are forgotten
 AGAIN_MS: Final = 10_000  # after a delivery that failed, doubling

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from holdfast.board.rows import Comment, Detail
-from holdfast.board.transitions import Move
+from holdfast.board.rules.rows import Comment, Detail
+from holdfast.board.rules.transitions import Move
 
 MAX_WORDS: Final = 16_000  # characters of all of it; with a task's body it still fits into a prompt
 MAX_ONE: Final = 6_000  # of one comment: the end of a check's output is there

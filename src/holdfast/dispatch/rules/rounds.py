@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.board.rows import Run
-from holdfast.dispatch.pressure import MAX_HERE, YOUNG_S
+from holdfast.board.rules.rows import Run
+from holdfast.dispatch.rules.pressure import MAX_HERE, YOUNG_S
 
 TICK_S: Final = 1.0  # between rounds when nothing is heard, and between looks for leases that ran out
 BEATS: Final = 4  # renewals in one lease: three may be lost

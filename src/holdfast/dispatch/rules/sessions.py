@@ -8,7 +8,7 @@ gone on with is given up, and the next run begins a fresh one.
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from holdfast.board.rows import Run
+from holdfast.board.rules.rows import Run
 
 RESUMES: Final = "resumes"  # in a run's metadata: the run in whose state its CLI went on
 

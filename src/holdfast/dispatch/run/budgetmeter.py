@@ -3,15 +3,15 @@
 import asyncio
 from collections.abc import Callable
 
-from holdfast.agents.agent import Agent
-from holdfast.agents.catalog import CATALOG
-from holdfast.board import budget
-from holdfast.board.budget import Budget, Used
-from holdfast.board.rows import Run
+from holdfast.agents.catalog.agent import Agent
+from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.board.rules import budget
+from holdfast.board.rules.budget import Budget, Used
+from holdfast.board.rules.rows import Run
 from holdfast.board.store import Store
-from holdfast.dispatch import transcript
-from holdfast.dispatch.fleet import Report
-from holdfast.dispatch.house import House
+from holdfast.dispatch.context import House
+from holdfast.dispatch.run import transcript
+from holdfast.dispatch.supervisorclient import Report
 
 
 class Purse:

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from holdfast.agents import background
+from holdfast.agents.supervisor import background
 from holdfast.client.environment import Environment
 from holdfast.client.policy import Policy
-from holdfast.dispatch.manifest import CUT, MAX_DIFF, MAX_LISTED, MAX_PATH, Changes, Entry, Manifest
+from holdfast.dispatch.rules.manifest import CUT, MAX_DIFF, MAX_LISTED, MAX_PATH, Changes, Entry, Manifest
 from holdfast.errors import OperationFailed
 
 MAX_ENTRIES: Final = 20_000  # files of one look; beyond it the manifest is not whole

@@ -11,13 +11,13 @@ from typing import Final
 
 import msgspec
 
-from holdfast.agents.launching import Wish
 from holdfast.agents.sdk import ENDED
-from holdfast.board.reviews import Check
-from holdfast.board.rows import Run, Task
-from holdfast.dispatch.fleet import Report
-from holdfast.dispatch.house import House
-from holdfast.dispatch.launchers import BUILTIN
+from holdfast.agents.worker.launching import Wish
+from holdfast.board.rules.rows import Run, Task
+from holdfast.board.verbs.reviews import Check
+from holdfast.dispatch.context import House
+from holdfast.dispatch.rules.launchers import BUILTIN
+from holdfast.dispatch.supervisorclient import Report
 from holdfast.errors import NotFound, OperationFailed, UsageError
 
 CHECK_S: Final = 1800.0  # for one command; a suite that takes longer is no check before every review

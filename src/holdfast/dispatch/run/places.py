@@ -4,11 +4,11 @@ import asyncio
 import contextlib
 from typing import Final
 
-from holdfast.board import unverified
-from holdfast.board.rows import Run, WorkspaceKind
-from holdfast.dispatch import workspace
-from holdfast.dispatch.house import House
-from holdfast.dispatch.workspace import Workspace
+from holdfast.board.rules.rows import Run, WorkspaceKind
+from holdfast.board.verbs import unverified
+from holdfast.dispatch.context import House
+from holdfast.dispatch.run import workspace
+from holdfast.dispatch.run.workspace import Workspace
 from holdfast.errors import Conflict, OperationFailed
 
 LOOK_S: Final = 1.0  # between looks whether a directory is free

@@ -12,32 +12,22 @@ from typing import Final
 
 import msgspec
 
-from holdfast.agents.launching import Wish
-from holdfast.board.retry import Failure
-from holdfast.board.reviews import Requested
-from holdfast.board.rows import MAX_FILE, Detail, JsonObject, Message, Run, WorkspaceKind
+from holdfast.agents.worker.launching import Wish
+from holdfast.board.rules.retry import Failure
+from holdfast.board.rules.rows import MAX_FILE, Detail, JsonObject, Message, Run, WorkspaceKind
 from holdfast.board.store import Store
-from holdfast.dispatch import (
-    changes,
-    checks,
-    errands,
-    manifest,
-    outcome,
-    places,
-    prompts,
-    requested,
-    runsteps,
-    sessions,
-    workspace,
-)
-from holdfast.dispatch.fleet import Report
-from holdfast.dispatch.house import House, worker_of
-from holdfast.dispatch.launchers import BRIEF, Launcher
-from holdfast.dispatch.manifest import Changes, Manifest
-from holdfast.dispatch.outcome import Complete, End, Fail, Outcome, Stop, Work
-from holdfast.dispatch.purse import Purse
-from holdfast.dispatch.runsteps import Event, Step
-from holdfast.dispatch.workspace import Workspace
+from holdfast.board.verbs.reviews import Requested
+from holdfast.dispatch.context import House, worker_of
+from holdfast.dispatch.rules import manifest, outcome, prompts, requested, runsteps, sessions
+from holdfast.dispatch.rules.launchers import BRIEF, Launcher
+from holdfast.dispatch.rules.manifest import Changes, Manifest
+from holdfast.dispatch.rules.outcome import Complete, End, Fail, Outcome, Stop, Work
+from holdfast.dispatch.rules.runsteps import Event, Step
+from holdfast.dispatch.run import changes, checks, places, workspace
+from holdfast.dispatch.run import scripts as errands
+from holdfast.dispatch.run.budgetmeter import Purse
+from holdfast.dispatch.run.workspace import Workspace
+from holdfast.dispatch.supervisorclient import Report
 from holdfast.errors import NotFound, OperationFailed, StaleRun, UsageError
 from holdfast.handoff import outbox
 from holdfast.handoff.broker import Broker

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final, Literal
 
 from holdfast.agents.sdk import ENDED
-from holdfast.board.rows import Run, Task
-from holdfast.dispatch.house import House
-from holdfast.dispatch.launchers import Launcher
+from holdfast.board.rules.rows import Run, Task
+from holdfast.dispatch.context import House
+from holdfast.dispatch.rules.launchers import Launcher
 from holdfast.errors import NotFound, OperationFailed, UsageError
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from holdfast.agents.agent import Agent
+from holdfast.agents.catalog.agent import Agent
 
 MAX_ENTRIES: Final = 2_000  # looked at to find the file; a worker can make any number of them
 MAX_TAIL: Final = 256 * 1024  # bytes from the end: some of the largest lines

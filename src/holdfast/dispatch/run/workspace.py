@@ -18,10 +18,10 @@ from typing import Final
 
 import msgspec
 
-from holdfast.board.rows import Task, WorkspaceKind
-from holdfast.dispatch import copies
+from holdfast.board.rules.rows import Task, WorkspaceKind
+from holdfast.dispatch.run import copies
 from holdfast.errors import NotFound, OperationFailed, UsageError
-from holdfast.nofollow import write_below
+from holdfast.local.nofollow import write_below
 
 GIT_S: Final = 120.0  # a checkout of a large repository on a busy disk
 TURN_S: Final = 0.02  # between attempts to be alone with a repository

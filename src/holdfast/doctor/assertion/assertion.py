@@ -14,12 +14,13 @@ from typing import Final
 from holdfast import __version__
 from holdfast.agentconfig import codex, project
 from holdfast.agentconfig.settings import Key
-from holdfast.doctor import claims, explanation, probe, proof, routes
-from holdfast.doctor.claims import EXPECTATIONS, Claim, Judged, Kind, Role, Tried, Verdict, Word
-from holdfast.doctor.routes import Launch, Run
-from holdfast.doctor.witness import Listener, Questions, listening, outside, state_folder, workplace
+from holdfast.doctor.assertion import claims, probe, proof, routes
+from holdfast.doctor.assertion.claims import EXPECTATIONS, Claim, Judged, Kind, Role, Tried, Verdict, Word
+from holdfast.doctor.assertion.routes import Launch, Run
+from holdfast.doctor.assertion.witness import Listener, Questions, listening, outside, state_folder, workplace
+from holdfast.doctor.explain import explanation
 from holdfast.errors import NotFound, UsageError
-from holdfast.sandbox import fingerprints
+from holdfast.sandbox.reasons import fingerprints
 
 MAX_EVIDENCE: Final = 600  # characters; a line of an error, not a whole log
 

@@ -22,11 +22,11 @@ from holdfast.agentconfig import codex
 from holdfast.agentconfig.effective import flatten
 from holdfast.agentconfig.files import MAX_CONFIG_BYTES
 from holdfast.agentconfig.settings import Key
-from holdfast.doctor import child
-from holdfast.doctor.stubprovider import playing
-from holdfast.doctor.witness import PREFIX, Questions, temporary
+from holdfast.doctor.assertion import child
+from holdfast.doctor.assertion.stubprovider import playing
+from holdfast.doctor.assertion.witness import PREFIX, Questions, temporary
 from holdfast.errors import HoldfastError
-from holdfast.sandbox.paths import within
+from holdfast.sandbox.policy.paths import within
 
 COMMAND_EXEC: Final = "app-server command/exec"
 EXEC: Final = "codex exec"

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from holdfast.doctor import probe
-from holdfast.doctor.claims import Answers, Claim, Kind, Role, Tried, parse
+from holdfast.doctor.assertion import probe
+from holdfast.doctor.assertion.claims import Answers, Claim, Kind, Role, Tried, parse
 from holdfast.errors import OperationFailed
-from holdfast.sandbox.paths import within
+from holdfast.sandbox.policy.paths import within
 
 PREFIX: Final = "holdfast-assert-"
 START_S: Final = 15  # for the program inside, beside its addresses; it takes a tenth of a second

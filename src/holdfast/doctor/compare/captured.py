@@ -7,8 +7,8 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.doctor.equivalence import Stream
-from holdfast.server.launch import Command, Confinement, Exit, Launcher
+from holdfast.confine.launch import Command, Confinement, Exit, Launcher
+from holdfast.doctor.compare.equivalence import Stream
 
 KILL_S: Final = 5.0  # from SIGKILL to the news of the end; longer only where it hangs in the kernel
 LINGER_S: Final = 2.0  # for output of whoever outlived the command; what is under way arrives at once

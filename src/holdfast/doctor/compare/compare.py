@@ -24,9 +24,11 @@ from typing import Final, Self, TypeAlias
 
 import msgspec
 
-from holdfast.doctor import circumstances
-from holdfast.doctor.captured import Captured, capture
-from holdfast.doctor.equivalence import (
+from holdfast.confine.launch import Command, Confinement, Launcher, StartFailed
+from holdfast.confine.verdict import enforcement_report
+from holdfast.doctor.compare import circumstances
+from holdfast.doctor.compare.captured import Captured, capture
+from holdfast.doctor.compare.equivalence import (
     HARMLESS,
     Circumstances,
     Comparison,
@@ -40,10 +42,8 @@ from holdfast.doctor.equivalence import (
 from holdfast.errors import UsageError
 from holdfast.outcome import NOT_EXECUTABLE, NOT_FOUND
 from holdfast.run import Scene, Wish, scene_of
-from holdfast.sandbox.paths import absolute
+from holdfast.sandbox.policy.paths import absolute
 from holdfast.server.executor import Executor
-from holdfast.server.launch import Command, Confinement, Launcher, StartFailed
-from holdfast.server.verdict import enforcement_report
 from holdfast.wire.processes import EnforcementReport
 
 TIMEOUT_S: Final = 60.0  # for the command, on either side

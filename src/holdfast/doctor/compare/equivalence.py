@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from holdfast.doctor.consequences import CONSEQUENCES
-from holdfast.sandbox.hostfacts import capabilities
+from holdfast.doctor.compare.consequences import CONSEQUENCES
+from holdfast.sandbox.host.hostfacts import capabilities
 
 Value: TypeAlias = str | int | bool | tuple[str, ...] | None  # None: could not be seen
 Circumstances: TypeAlias = Mapping[str, Mapping[str, Value]]

@@ -2,12 +2,12 @@
 
 from typing import Final
 
-from holdfast.doctor.attempt import Attempt, Guarantee
-from holdfast.doctor.everyday import EVERYDAY
-from holdfast.doctor.fileattempts import FILES
-from holdfast.doctor.kernelattempts import KERNEL
-from holdfast.doctor.networkattempts import NETWORK
-from holdfast.doctor.processattempts import PROCESSES
+from holdfast.doctor.escape.attempt import Attempt, Guarantee
+from holdfast.doctor.escape.everyday import EVERYDAY
+from holdfast.doctor.escape.fileattempts import FILES
+from holdfast.doctor.escape.kernelattempts import KERNEL
+from holdfast.doctor.escape.networkattempts import NETWORK
+from holdfast.doctor.escape.processattempts import PROCESSES
 
 ESCAPES: Final = (*FILES, *PROCESSES, *NETWORK, *KERNEL)
 ATTEMPTS: Final[tuple[Attempt, ...]] = (*ESCAPES, *EVERYDAY)

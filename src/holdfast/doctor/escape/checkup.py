@@ -17,15 +17,17 @@ from typing import Any, Final, NoReturn, Protocol, TypeVar
 
 import msgspec
 
-from holdfast.doctor import selfcheck
-from holdfast.doctor.attempts import Attempt
-from holdfast.doctor.rules import why
-from holdfast.doctor.scorecard import Column, Tried
-from holdfast.doctor.shortfalls import declared
+from holdfast.doctor.escape import selfcheck
+from holdfast.doctor.escape.attempts import Attempt
+from holdfast.doctor.escape.scorecard import Column, Tried
+from holdfast.doctor.escape.shortfalls import declared
+from holdfast.doctor.facts.rules import why
 from holdfast.errors import HoldfastError, OperationFailed, UsageError
-from holdfast.sandbox import fingerprints, kernel, landlock, launcher
-from holdfast.sandbox.resolve import trace
-from holdfast.sandbox.select import BACKENDS, Backend, Trial, Way
+from holdfast.sandbox.kernel import kernel, landlock
+from holdfast.sandbox.launcher import launcher
+from holdfast.sandbox.plan.resolve import trace
+from holdfast.sandbox.plan.select import BACKENDS, Backend, Trial, Way
+from holdfast.sandbox.reasons import fingerprints
 from holdfast.server.executor import Executor
 
 T = TypeVar("T")

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from holdfast.doctor.attempt import WORKS, Attempt, Guarantee
+from holdfast.doctor.escape.attempt import WORKS, Attempt, Guarantee
 
 _POOL: Final = """
 import multiprocessing

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from holdfast.doctor.attempt import (
+from holdfast.doctor.escape.attempt import (
     CONTAINED,
     NOTHING,
     UNMOVABLE,

@@ -6,7 +6,7 @@ Calls get arguments that can not do anything. A call that is let through fails f
 
 from typing import Final
 
-from holdfast.doctor.attempt import NOTHING, REFUSED, UNSEEN, UNWRITABLE, Attempt, Guarantee
+from holdfast.doctor.escape.attempt import NOTHING, REFUSED, UNSEEN, UNWRITABLE, Attempt, Guarantee
 
 _SWITCHES: Final = (
     (

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from holdfast.doctor.attempt import NOTHING, REFUSED, UNREACHED, UNRESOLVED, Attempt, Guarantee
+from holdfast.doctor.escape.attempt import NOTHING, REFUSED, UNREACHED, UNRESOLVED, Attempt, Guarantee
 
 _FAR: Final = "'192.0.2.1'"  # reserved for examples: nobody is there
 _NEAR: Final = "'127.0.0.1'"

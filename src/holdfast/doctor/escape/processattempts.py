@@ -2,7 +2,15 @@
 
 from typing import Final
 
-from holdfast.doctor.attempt import NOTHING, REFUSED, UNREADABLE, UNSEEN, UNWRITABLE, Attempt, Guarantee
+from holdfast.doctor.escape.attempt import (
+    NOTHING,
+    REFUSED,
+    UNREADABLE,
+    UNSEEN,
+    UNWRITABLE,
+    Attempt,
+    Guarantee,
+)
 
 _PROCESSES: Final = (
     ("kill-outside", "signal a process outside", "os.kill(scene.victim, 9)", UNSEEN),

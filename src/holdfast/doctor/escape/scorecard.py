@@ -6,9 +6,9 @@ from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from typing import Final
 
-from holdfast.doctor.attempts import ATTEMPTS, Attempt, Guarantee
+from holdfast.doctor.escape.attempts import ATTEMPTS, Attempt, Guarantee
 from holdfast.errors import UsageError
-from holdfast.sandbox.guarantees import GUARANTEES
+from holdfast.sandbox.backends.guarantees import GUARANTEES
 
 SCHEMA_VERSION: Final = 1
 _ORDINARY_WORK: Final = "ordinary-work"

@@ -16,16 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from holdfast.doctor import inside
-from holdfast.doctor.attempt import CONTAINED, FAILED, SKIPPED, Attempt
-from holdfast.doctor.attempts import ATTEMPTS
-from holdfast.doctor.captured import capture
-from holdfast.doctor.scene import Scene
+from holdfast.confine.launch import Command, Confinement, Launcher
+from holdfast.doctor.compare.captured import capture
+from holdfast.doctor.escape import inside
+from holdfast.doctor.escape.attempt import CONTAINED, FAILED, SKIPPED, Attempt
+from holdfast.doctor.escape.attempts import ATTEMPTS
+from holdfast.doctor.escape.scene import Scene
 from holdfast.errors import HoldfastError, SandboxUnavailable
-from holdfast.sandbox import plan as plans
-from holdfast.sandbox.plan import Plan
-from holdfast.sandbox.select import Way
-from holdfast.server.launch import Command, Confinement, Launcher
+from holdfast.sandbox.plan import plan as plans
+from holdfast.sandbox.plan.plan import Plan
+from holdfast.sandbox.plan.select import Way
 
 MAX_OUTPUT: Final = 1 << 20  # more than any attempt prints; one that prints without end must not fill us
 COMMAND_S: Final = 40.0  # the slowest takes two seconds; a hang is an outcome too

@@ -8,8 +8,8 @@ import enum
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from holdfast.sandbox import rights
-from holdfast.sandbox.select import Way
+from holdfast.sandbox.plan import rights
+from holdfast.sandbox.plan.select import Way
 
 
 class Shortfall(enum.StrEnum):

@@ -6,7 +6,7 @@ with the place and once below a copy of the line: every reason has to own both.
 
 from typing import Final
 
-from holdfast.sandbox.fingerprint_table import Layer, Row
+from holdfast.sandbox.reasons.fingerprint_table import Layer, Row
 
 _WHERE: Final = "codex app-server --print-startup-config --strict-config (names file, line and column)"
 _HOIST: Final = (

@@ -4,8 +4,8 @@ import errno
 from dataclasses import replace
 from typing import Final
 
-from holdfast.doctor.explanation import Explanation
-from holdfast.sandbox.hostfacts import Fact, HostFacts
+from holdfast.doctor.explain.explanation import Explanation
+from holdfast.sandbox.host.hostfacts import Fact, HostFacts
 
 # By fingerprint, or by what stands before its dot: the facts it is about.
 TRIED: Final = {

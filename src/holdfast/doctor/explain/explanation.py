@@ -7,14 +7,14 @@ A text is read once, in pieces, and may be longer than memory. What a row says o
 from dataclasses import dataclass, field
 from typing import Final
 
-from holdfast.doctor.config_table import CONFIG_ROWS
-from holdfast.doctor.launch_table import LAUNCH_ROWS
-from holdfast.doctor.logtext import LogText
-from holdfast.doctor.redaction import redacted
-from holdfast.doctor.run_table import RUN_ROWS
-from holdfast.sandbox import fingerprints
-from holdfast.sandbox.fingerprint_table import Layer
-from holdfast.sandbox.fingerprints import Fingerprint
+from holdfast.doctor.explain.config_table import CONFIG_ROWS
+from holdfast.doctor.explain.launch_table import LAUNCH_ROWS
+from holdfast.doctor.explain.logtext import LogText
+from holdfast.doctor.explain.redaction import redacted
+from holdfast.doctor.explain.run_table import RUN_ROWS
+from holdfast.sandbox.reasons import fingerprints
+from holdfast.sandbox.reasons.fingerprint_table import Layer
+from holdfast.sandbox.reasons.fingerprints import Fingerprint
 
 SCHEMA_VERSION: Final = 1
 MAX_EVIDENCE: Final = 5  # lines shown of one cause; the others are counted

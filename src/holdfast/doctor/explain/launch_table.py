@@ -5,7 +5,7 @@ The same rules hold as for the rows of `sandbox/fingerprint_table.py`, which has
 
 from typing import Final
 
-from holdfast.sandbox.fingerprint_table import Layer, Row
+from holdfast.sandbox.reasons.fingerprint_table import Layer, Row
 
 _OTHER_HOME: Final = "export CODEX_HOME=$HOME/.codex (any directory that is not below $TMPDIR or /tmp)"
 _NO_SWITCH: Final = "codex features disable use_legacy_landlock"

@@ -6,7 +6,7 @@ that leaves no text; it is there to be read.
 
 from typing import Final
 
-from holdfast.sandbox.fingerprint_table import Layer, Row
+from holdfast.sandbox.reasons.fingerprint_table import Layer, Row
 
 _REFUSED: Final = r"(?:Read-only file system|Operation not permitted|Permission denied)"
 

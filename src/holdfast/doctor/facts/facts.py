@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from holdfast.doctor.agents import AGENTS, Agent
-from holdfast.doctor.machine import Disk, Facts, Installed, Place
+from holdfast.doctor.facts.agents import AGENTS, Agent
+from holdfast.doctor.facts.machine import Disk, Facts, Installed, Place
 from holdfast.errors import HoldfastError
-from holdfast.sandbox.bwrapped import told
-from holdfast.sandbox.probes import probe
-from holdfast.sandbox.select import Trial, Way
+from holdfast.sandbox.backends.bwrapped import told
+from holdfast.sandbox.host.probes import probe
+from holdfast.sandbox.plan.select import Trial, Way
 from holdfast.server.executor import Executor
 
 VERSION_S: Final = 1.2  # for `--version`; some CLIs start a whole runtime for it

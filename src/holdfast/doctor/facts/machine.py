@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from holdfast.sandbox.hostfacts import HostFacts
-from holdfast.sandbox.select import Trial, Way
+from holdfast.sandbox.host.hostfacts import HostFacts
+from holdfast.sandbox.plan.select import Trial, Way
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from holdfast.doctor.machine import Facts
-from holdfast.sandbox import fingerprints
-from holdfast.sandbox.fingerprints import Fingerprint
-from holdfast.sandbox.paths import within
-from holdfast.sandbox.select import BACKENDS, CAUSED, WEAKNESSES, Trial, Way
+from holdfast.doctor.facts.machine import Facts
+from holdfast.sandbox.plan.select import BACKENDS, CAUSED, WEAKNESSES, Trial, Way
+from holdfast.sandbox.policy.paths import within
+from holdfast.sandbox.reasons import fingerprints
+from holdfast.sandbox.reasons.fingerprints import Fingerprint
 
 SCHEMA_VERSION: Final = 1
 LOW_DISK_BYTES: Final = 1 << 30  # one build of an ordinary project

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.sandbox.plan import Base, Plan, Step, StepKind
+from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
 
 OPTIONS: Final = (  # all that we use; a bubblewrap whose help lacks one is too old
     *("--args", "--as-pid-1", "--bind", "--cap-drop", "--chdir", "--dev", "--dev-bind", "--die-with-parent"),

@@ -27,9 +27,9 @@ import signal
 from collections.abc import Iterable
 from typing import Final, NamedTuple, NoReturn
 
-from holdfast.sandbox import kernel, seccomp, shim
-from holdfast.sandbox.bubblewrap import Surroundings, applied, arguments
-from holdfast.sandbox.confined import (
+from holdfast.sandbox.backends import shim
+from holdfast.sandbox.backends.bubblewrap import Surroundings, applied, arguments
+from holdfast.sandbox.backends.confined import (
     ALL_SIGNALS,
     NOT_STARTED,
     Command,
@@ -37,9 +37,10 @@ from holdfast.sandbox.confined import (
     report_failure,
     report_weakened,
 )
-from holdfast.sandbox.kernel import SetupFailed, Stage
-from holdfast.sandbox.plan import Base, Plan, Step, StepKind
-from holdfast.sandbox.view import CONSOLE, KERNEL_SWITCHES, OLD_PROC
+from holdfast.sandbox.kernel import kernel, seccomp
+from holdfast.sandbox.kernel.kernel import SetupFailed, Stage
+from holdfast.sandbox.kernel.view import CONSOLE, KERNEL_SWITCHES, OLD_PROC
+from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
 
 UNKNOWN: Final = "bwrap:bwrap.other"  # the stage of what nobody can explain
 NO_LANDLOCK: Final = "landlock"  # who is under Landlock may not mount, so there is no second layer
@@ -263,7 +264,7 @@ def _init_of(info: bytes) -> int:
 
 def told(text: bytes) -> SetupFailed:
     """The failure that bwrap's message is about."""
-    from holdfast.sandbox import fingerprint_table, fingerprints  # slow, and hardly ever needed
+    from holdfast.sandbox.reasons import fingerprint_table, fingerprints
 
     message = text.decode("utf-8", "replace").rstrip()
     known = {row.id for row in fingerprint_table.SETUP_ROWS}

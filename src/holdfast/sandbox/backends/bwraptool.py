@@ -12,8 +12,8 @@ import subprocess
 import time
 from typing import IO, Final
 
-from holdfast.sandbox import bwrapped
-from holdfast.sandbox.bubblewrap import OPTIONS
+from holdfast.sandbox.backends import bwrapped
+from holdfast.sandbox.backends.bubblewrap import OPTIONS
 
 HELP_S: Final = 2.0  # it prints a page; whatever takes longer is not bubblewrap
 MAX_HELP: Final = 64 * 1024  # ten times the real one; a program that prints without end must not fill us

@@ -23,12 +23,14 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, NoReturn
 
-from holdfast.sandbox import kernel, listener, loopback
-from holdfast.sandbox.kernel import SetupFailed, Stage
-from holdfast.sandbox.namespaces import drop, fork, isolate, own_mounts
-from holdfast.sandbox.orders import HAS_STATE, STATE_FD, TTY, WATCH, Request
-from holdfast.sandbox.plan import Base, Plan
-from holdfast.sandbox.view import CONSOLE, build_view
+from holdfast.sandbox.kernel import kernel
+from holdfast.sandbox.kernel.kernel import SetupFailed, Stage
+from holdfast.sandbox.kernel.namespaces import drop, fork, isolate, own_mounts
+from holdfast.sandbox.kernel.view import CONSOLE, build_view
+from holdfast.sandbox.plan.plan import Base, Plan
+from holdfast.sandbox.protocol import loopback
+from holdfast.sandbox.protocol.orders import HAS_STATE, STATE_FD, TTY, WATCH, Request
+from holdfast.sandbox.watcher import listener
 
 MAX_REPORT: Final = 8192  # a few words and one path
 NOT_STARTED: Final = 125  # exit status of a set-up that failed; the report says why

@@ -2,13 +2,13 @@
 
 The words of docs/reference/sandbox.md. A verdict is about a backend at its best on a host that has
 what it needs; what a host lacks is said by the answer to every start. `attempts` are ids of
-`holdfast.doctor.attempts`: a test sees to it that they exist and that no escape is left out, so what
+`holdfast.doctor.escape.attempts`: a test sees to it that they exist and that no escape is left out, so what
 is promised and what is tried do not drift apart.
 """
 
 from typing import Final
 
-from holdfast.sandbox.guarantee import Row, holds, no, partly, tried
+from holdfast.sandbox.backends.guarantee import Row, holds, no, partly, tried
 
 _VIEW: Final = holds("As with namespaces: the view is the same, made by another program.")
 _FILTER: Final = holds("The seccomp filter is the same.")

@@ -20,8 +20,7 @@ import signal
 import time
 from typing import Final, NoReturn
 
-from holdfast.sandbox import kernel, landlock, listener, seccomp
-from holdfast.sandbox.confined import (
+from holdfast.sandbox.backends.confined import (
     FORWARDED,
     NOT_STARTED,
     Command,
@@ -29,11 +28,13 @@ from holdfast.sandbox.confined import (
     report_failure,
     signal_group,
 )
-from holdfast.sandbox.grants import TERMINAL, TooManyGrants, grants
-from holdfast.sandbox.kernel import SetupFailed, Stage
-from holdfast.sandbox.plan import Base, Plan
-from holdfast.sandbox.proctable import PARENT, processes
-from holdfast.sandbox.rights import SCOPE_ABI
+from holdfast.sandbox.kernel import kernel, landlock, seccomp
+from holdfast.sandbox.kernel.kernel import SetupFailed, Stage
+from holdfast.sandbox.kernel.proctable import PARENT, processes
+from holdfast.sandbox.plan.grants import TERMINAL, TooManyGrants, grants
+from holdfast.sandbox.plan.plan import Base, Plan
+from holdfast.sandbox.plan.rights import SCOPE_ABI
+from holdfast.sandbox.watcher import listener
 
 _ALL_SIGNALS: Final = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 END: Final = signal.SIGPWR  # to the keeper; no command gets this one passed on

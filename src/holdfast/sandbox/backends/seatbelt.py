@@ -21,11 +21,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from holdfast.errors import SandboxUnavailable
-from holdfast.sandbox import seatbelt_regex
-from holdfast.sandbox.paths import depth, join, name, parent, within
-from holdfast.sandbox.planner import plan_for, settle
-from holdfast.sandbox.policy import Access, Bound, BoundRule, Network, Place, Rule, Special
-from holdfast.sandbox.seatbelt_blocks import (
+from holdfast.sandbox.backends import seatbelt_regex
+from holdfast.sandbox.backends.seatbelt_blocks import (
     BASE,
     NETWORK_SERVICES,
     PLATFORM,
@@ -33,7 +30,10 @@ from holdfast.sandbox.seatbelt_blocks import (
     PREFERENCES,
     rule,
 )
-from holdfast.sandbox.seen import Found, Seen
+from holdfast.sandbox.plan.planner import plan_for, settle
+from holdfast.sandbox.plan.seen import Found, Seen
+from holdfast.sandbox.policy.paths import depth, join, name, parent, within
+from holdfast.sandbox.policy.policy import Access, Bound, BoundRule, Network, Place, Rule, Special
 
 # By its full name: a program of the same name that comes first on the path could do as it likes.
 SANDBOX_EXEC: Final = "/usr/bin/sandbox-exec"

@@ -12,8 +12,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from holdfast.sandbox.globs import Pattern
-from holdfast.sandbox.paths import join
+from holdfast.sandbox.policy.globs import Pattern
+from holdfast.sandbox.policy.paths import join
 
 _END: Final = "($|/)"  # the thing itself, or all below it
 _BYTE: Final = "[^/]"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from holdfast.sandbox import fingerprints
+from holdfast.sandbox.reasons import fingerprints
 
 # linux/capability.h, in the order of their bits
 CAPABILITIES: Final = (

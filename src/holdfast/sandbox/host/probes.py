@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import holdfast
-from holdfast.sandbox.hostfacts import Fact, HostFacts, fact_of, host_facts
+from holdfast.sandbox.host.hostfacts import Fact, HostFacts, fact_of, host_facts
 
 STAGE_S: Final = 0.5  # a stage takes a few milliseconds; one that takes this long hangs
 STARTUP_S: Final = 0.8  # beside that: an interpreter starts in 50 ms, on a busy machine in ten times that
@@ -21,7 +21,7 @@ _MAX_OUTPUT: Final = 256 * 1024  # far more than all lines; more is not our chil
 # As the launcher is started: small, whatever is installed or configured.
 _BOOT: Final = (
     f"import sys; sys.path.append({str(Path(holdfast.__file__).parent.parent)!r}); "
-    "from holdfast.sandbox.stages import main; main()"
+    "from holdfast.sandbox.host.stages import main; main()"
 )
 
 

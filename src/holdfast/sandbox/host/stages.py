@@ -23,8 +23,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple, NoReturn
 
-from holdfast.sandbox import bwraptool, kernel, landlock, namespaces, seccomp
-from holdfast.sandbox.kernel import SetupFailed, Stage
+from holdfast.sandbox.backends import bwraptool
+from holdfast.sandbox.kernel import kernel, landlock, namespaces, seccomp
+from holdfast.sandbox.kernel.kernel import SetupFailed, Stage
 
 MAX_READING: Final = 4096  # bytes of one file; what we look for is a number or a few lines
 MAX_LINE: Final = 4096  # bytes that one child may say: no more than a pipe takes at once

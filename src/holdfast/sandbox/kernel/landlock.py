@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from ctypes import c_int, c_int32, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Final
 
-from holdfast.sandbox.kernel import numbered, open_path
-from holdfast.sandbox.rights import NEWEST_KNOWN_ABI, SCOPE_ABI, fitting, handled, scoped
+from holdfast.sandbox.kernel.kernel import numbered, open_path
+from holdfast.sandbox.plan.rights import NEWEST_KNOWN_ABI, SCOPE_ABI, fitting, handled, scoped
 
 # linux/landlock.h
 _CREATE_RULESET_VERSION: Final = 1

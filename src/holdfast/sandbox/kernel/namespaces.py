@@ -16,10 +16,11 @@ import socket
 import struct
 from typing import Final
 
-from holdfast.sandbox import kernel, landlock, rights, seccomp
-from holdfast.sandbox.kernel import SetupFailed, Stage
-from holdfast.sandbox.plan import Base, Plan, StepKind
-from holdfast.sandbox.view import SHARED_MEMORY
+from holdfast.sandbox.kernel import kernel, landlock, seccomp
+from holdfast.sandbox.kernel.kernel import SetupFailed, Stage
+from holdfast.sandbox.kernel.view import SHARED_MEMORY
+from holdfast.sandbox.plan import rights
+from holdfast.sandbox.plan.plan import Base, Plan, StepKind
 
 _MACHINE: Final = os.uname().machine
 _FILTERS: Final = {  # made once, before the fork, not for every command

@@ -23,7 +23,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.sandbox.callrules import ALONE, CallRule
+from holdfast.sandbox.kernel.callrules import ALONE, CallRule
 
 # linux/bpf_common.h
 _LOAD: Final = 0x20  # BPF_LD | BPF_W | BPF_ABS

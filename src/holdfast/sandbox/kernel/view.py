@@ -19,9 +19,9 @@ import os
 import stat
 from typing import Final
 
-from holdfast.sandbox import kernel
-from holdfast.sandbox.kernel import NO_DEV, NO_EXEC, NO_SUID, READ_ONLY, Stage
-from holdfast.sandbox.plan import Base, Plan, Step, StepKind
+from holdfast.sandbox.kernel import kernel
+from holdfast.sandbox.kernel.kernel import NO_DEV, NO_EXEC, NO_SUID, READ_ONLY, Stage
+from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
 
 _GRANTS: Final = (StepKind.READABLE, StepKind.WRITABLE, StepKind.READ_ONLY)
 _MASKS: Final = (StepKind.MASK_DIRECTORY, StepKind.MASK_FILE)

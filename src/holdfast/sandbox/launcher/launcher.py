@@ -28,10 +28,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from holdfast.sandbox import bwrapped, confined, landlocked, loopback, namespaces, plan
-from holdfast.sandbox.confined import Kind
-from holdfast.sandbox.kernel import SetupFailed
-from holdfast.sandbox.orders import (
+from holdfast.sandbox.backends import bwrapped, confined, landlocked
+from holdfast.sandbox.backends.confined import Kind
+from holdfast.sandbox.kernel import namespaces
+from holdfast.sandbox.kernel.kernel import SetupFailed
+from holdfast.sandbox.kernel.proctable import PARENT, SESSION, processes
+from holdfast.sandbox.launcher.spare import Spare
+from holdfast.sandbox.plan import plan
+from holdfast.sandbox.protocol import loopback
+from holdfast.sandbox.protocol.orders import (
     BE_WATCHER,
     BWRAP,
     DEGRADED,
@@ -48,8 +53,6 @@ from holdfast.sandbox.orders import (
     pack_event,
     receive,
 )
-from holdfast.sandbox.proctable import PARENT, SESSION, processes
-from holdfast.sandbox.spare import Spare
 
 _PR_SET_CHILD_SUBREAPER: Final = 36  # linux/prctl.h
 _QUIET_MS: Final = 5  # before a spare is made: made at once it would slow down the command just started
@@ -82,7 +85,7 @@ def _spawn(request: Request, fds: list[int]) -> int:
 
 def _fork_watcher(fd: int) -> int:
     """Start a watcher on this socket; raises OSError."""
-    from holdfast.sandbox import watcher  # where nothing is watched nobody pays for it
+    from holdfast.sandbox.watcher import watcher
 
     pid = os.fork()
     if pid == 0:

@@ -12,9 +12,11 @@ import socket
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
-from holdfast.sandbox import confined, kernel, namespaces, plan
-from holdfast.sandbox.confined import Kind
-from holdfast.sandbox.orders import Request, receive, send_request
+from holdfast.sandbox.backends import confined
+from holdfast.sandbox.backends.confined import Kind
+from holdfast.sandbox.kernel import kernel, namespaces
+from holdfast.sandbox.plan import plan
+from holdfast.sandbox.protocol.orders import Request, receive, send_request
 
 _ORDER_FD: Final = 3  # everything above belongs to the launcher
 

@@ -20,8 +20,8 @@ The launcher imports this.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from holdfast.sandbox.plan import Base, Plan, Step, StepKind
-from holdfast.sandbox.rights import (
+from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
+from holdfast.sandbox.plan.rights import (
     EVERYTHING,
     IOCTL_DEV,
     LIST,

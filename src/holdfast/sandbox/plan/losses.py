@@ -7,10 +7,10 @@ than in namespaces; and what is hindered although the policy allows it, which is
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from holdfast.sandbox.grants import closed, unlisted
-from holdfast.sandbox.plan import Base, Plan, StepKind
-from holdfast.sandbox.rights import REFER_ABI, SCOPE_ABI, TRUNCATE_ABI
-from holdfast.sandbox.select import Losses
+from holdfast.sandbox.plan.grants import closed, unlisted
+from holdfast.sandbox.plan.plan import Base, Plan, StepKind
+from holdfast.sandbox.plan.rights import REFER_ABI, SCOPE_ABI, TRUNCATE_ABI
+from holdfast.sandbox.plan.select import Losses
 
 MAX_NAMED: Final = 4  # paths in one sentence; a repository may have hundreds of protected ones
 

@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Final
 
 from holdfast.errors import SandboxUnavailable
-from holdfast.sandbox.paths import depth, parent, within
-from holdfast.sandbox.plan import Base, Link, Plan, Step, StepKind
-from holdfast.sandbox.policy import Access, Bound, BoundRule, Network, Place, Special
-from holdfast.sandbox.seen import Crossing, Found, Seen, Sight
+from holdfast.sandbox.plan.plan import Base, Link, Plan, Step, StepKind
+from holdfast.sandbox.plan.seen import Crossing, Found, Seen, Sight
+from holdfast.sandbox.policy.paths import depth, parent, within
+from holdfast.sandbox.policy.policy import Access, Bound, BoundRule, Network, Place, Special
 
 _REFUSED: Final = {Access.READ: "read-only", Access.WRITE: "writable", Access.DENY: "deny-read"}
 

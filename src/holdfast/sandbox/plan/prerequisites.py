@@ -26,7 +26,7 @@ def of_ourselves() -> tuple[str, ...]:
     """What an interpreter like ours needs in order to run this package."""
     found = [*_of_python(sys.executable), sys.prefix, sys.base_prefix]
     found += [path for path in sys.path if os.path.basename(path) in _SITES or path in _holders()]
-    package = Path(__file__).resolve().parents[1]
+    package = Path(__file__).resolve().parents[2]
     if not any(os.path.realpath(path) == str(package.parent) for path in found):
         found.append(str(package))
     return _existing(found)

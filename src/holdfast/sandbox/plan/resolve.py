@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from holdfast.errors import SandboxUnavailable, UsageError, from_os_error
-from holdfast.sandbox.paths import absolute, join, name, parent
-from holdfast.sandbox.policy import Bound, BoundGlob, Where
-from holdfast.sandbox.seen import Crossing, Found, GitDir, Match, Seen, Sight
+from holdfast.sandbox.plan.seen import Crossing, Found, GitDir, Match, Seen, Sight
+from holdfast.sandbox.policy.paths import absolute, join, name, parent
+from holdfast.sandbox.policy.policy import Bound, BoundGlob, Where
 
 MAX_LINKS: Final = 40  # as many as the kernel follows
 MAX_MATCHES: Final = 8192  # more masks than this would make every start slow

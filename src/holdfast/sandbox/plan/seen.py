@@ -4,7 +4,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from holdfast.sandbox.policy import BoundGlob
+from holdfast.sandbox.policy.policy import BoundGlob
 
 
 class Found(enum.Enum):

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from holdfast.errors import SandboxUnavailable
-from holdfast.sandbox import fingerprints
-from holdfast.sandbox.fingerprints import Fingerprint
+from holdfast.sandbox.reasons import fingerprints
+from holdfast.sandbox.reasons.fingerprints import Fingerprint
 
 
 class Need(enum.StrEnum):

@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.sandbox.paths import name, parent, within
-from holdfast.sandbox.policy import Access
-from holdfast.sandbox.seen import Sight
+from holdfast.sandbox.plan.seen import Sight
+from holdfast.sandbox.policy.paths import name, parent, within
+from holdfast.sandbox.policy.policy import Access
 
 # A link is only seen where the directory that holds it is: these hold nothing but programs.
 _OF_PROGRAMS: Final = ("bin", ".bin", "sbin", "Scripts")

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast.errors import UsageError
-from holdfast.sandbox.paths import absolute, join, within
+from holdfast.sandbox.policy.paths import absolute, join, within
 
 # How the reference spells, inside a pattern on the wire, "below every workspace root".
 PROJECT_ROOTS_PREFIX: Final = "codex-project-roots://"

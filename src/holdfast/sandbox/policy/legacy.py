@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, assert_never
 
 from holdfast.errors import UsageError
-from holdfast.sandbox.policy import (
+from holdfast.sandbox.policy.policy import (
     Access,
     At,
     Bound,
@@ -20,7 +20,7 @@ from holdfast.sandbox.policy import (
     Where,
     bind,
 )
-from holdfast.sandbox.presets import full_access, read_only, workspace_write
+from holdfast.sandbox.policy.presets import full_access, read_only, workspace_write
 
 
 @dataclass(frozen=True, slots=True)

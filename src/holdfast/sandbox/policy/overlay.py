@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from holdfast.errors import UsageError
-from holdfast.sandbox.paths import absolute, depth, within
-from holdfast.sandbox.policy import (
+from holdfast.sandbox.policy.paths import absolute, depth, within
+from holdfast.sandbox.policy.policy import (
     Access,
     At,
     Bound,

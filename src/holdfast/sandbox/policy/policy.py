@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias, assert_never
 
 from holdfast.errors import UsageError
-from holdfast.sandbox.globs import Pattern, bind_pattern
-from holdfast.sandbox.paths import absolute, depth, join, within
+from holdfast.sandbox.policy.globs import Pattern, bind_pattern
+from holdfast.sandbox.policy.paths import absolute, depth, join, within
 
 PROTECTED_NAMES: Final = (".git", ".agents", ".codex", ".aws")
 
@@ -71,7 +71,7 @@ class At:
 
 @dataclass(frozen=True, slots=True)
 class Glob:
-    """A pattern, see `holdfast.sandbox.globs`; it can only deny."""
+    """A pattern, see `holdfast.sandbox.policy.globs`; it can only deny."""
 
     pattern: str
 

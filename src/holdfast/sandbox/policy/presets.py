@@ -2,7 +2,17 @@
 
 from collections.abc import Iterable
 
-from holdfast.sandbox.policy import PROTECTED_NAMES, Access, At, Kind, Network, Place, Policy, Rule, Special
+from holdfast.sandbox.policy.policy import (
+    PROTECTED_NAMES,
+    Access,
+    At,
+    Kind,
+    Network,
+    Place,
+    Policy,
+    Rule,
+    Special,
+)
 
 
 def read_only(network: Network = Network.OFF) -> Policy:

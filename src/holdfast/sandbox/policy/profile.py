@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from holdfast.errors import UsageError
-from holdfast.sandbox.policy import Access, At, Glob, Network, Place, Policy, Rule, Special, Target
+from holdfast.sandbox.policy.policy import Access, At, Glob, Network, Place, Policy, Rule, Special, Target
 
 PLACES: Final = {
     ":root": Place.ROOT,

@@ -12,10 +12,10 @@ import errno
 import socket
 from typing import Final
 
-from holdfast.sandbox.kernel import SetupFailed, Stage
-from holdfast.sandbox.namespaces import NO_LOOPBACK
-from holdfast.sandbox.orders import receive_with_fds
-from holdfast.sandbox.plan import MAX_LOOPBACK_PORTS, Plan
+from holdfast.sandbox.kernel.kernel import SetupFailed, Stage
+from holdfast.sandbox.kernel.namespaces import NO_LOOPBACK
+from holdfast.sandbox.plan.plan import MAX_LOOPBACK_PORTS, Plan
+from holdfast.sandbox.protocol.orders import receive_with_fds
 
 MAX_LISTENERS: Final = 2 * MAX_LOOPBACK_PORTS
 BACKLOG: Final = 128  # connections that wait while the server is busy or at its limit

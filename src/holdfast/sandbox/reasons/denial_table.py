@@ -5,7 +5,7 @@ The same rules hold as for the rows of `fingerprint_table`.
 
 from typing import Final, NamedTuple
 
-from holdfast.sandbox.fingerprint_table import Layer, Row
+from holdfast.sandbox.reasons.fingerprint_table import Layer, Row
 
 
 class Wording(NamedTuple):

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from holdfast.errors import UsageError
-from holdfast.sandbox.fingerprint_table import Layer
-from holdfast.sandbox.fingerprints import Match, by_errno, match
-from holdfast.sandbox.paths import absolute, parent
-from holdfast.sandbox.policy import Access, Decision
+from holdfast.sandbox.policy.paths import absolute, parent
+from holdfast.sandbox.policy.policy import Access, Decision
+from holdfast.sandbox.reasons.fingerprint_table import Layer
+from holdfast.sandbox.reasons.fingerprints import Match, by_errno, match
 
 MAX_EVIDENCE = 512  # characters of a line quoted in a denial, as the reference does
 

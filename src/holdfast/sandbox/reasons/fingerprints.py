@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.sandbox.denial_table import COMMAND_ROWS, HINTS, WORDINGS
-from holdfast.sandbox.fingerprint_table import BY_ERRNO, SETUP_ROWS, Layer, Row
-from holdfast.sandbox.needles import needles
+from holdfast.sandbox.reasons.denial_table import COMMAND_ROWS, HINTS, WORDINGS
+from holdfast.sandbox.reasons.fingerprint_table import BY_ERRNO, SETUP_ROWS, Layer, Row
+from holdfast.sandbox.reasons.needles import needles
 
 MAX_TEXT = 64 * 1024  # characters read, from the end: what failed is said last; keeps a flood cheap
 MAX_LINE = 2000  # characters of one line; a longer one is a dump, and its quotes mean nothing

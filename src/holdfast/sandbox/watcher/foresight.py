@@ -12,9 +12,9 @@ import json
 import struct
 from typing import Final, NamedTuple
 
-from holdfast.sandbox.grants import closed
-from holdfast.sandbox.notifyfilter import O_CREAT, O_EXCL, Aim
-from holdfast.sandbox.plan import Base, Plan, StepKind
+from holdfast.sandbox.plan.grants import closed
+from holdfast.sandbox.plan.plan import Base, Plan, StepKind
+from holdfast.sandbox.watcher.notifyfilter import O_CREAT, O_EXCL, Aim
 
 _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10  # linux/socket.h
 _MAPPED: Final = bytes(10) + b"\xff\xff"  # an IPv4 address in IPv6

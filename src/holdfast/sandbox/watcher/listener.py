@@ -16,9 +16,10 @@ import socket
 import struct
 from typing import Final
 
-from holdfast.sandbox import kernel, notifyfilter, seccomp
-from holdfast.sandbox.kernel import Stage
-from holdfast.sandbox.orders import receive_with_fds
+from holdfast.sandbox.kernel import kernel, seccomp
+from holdfast.sandbox.kernel.kernel import Stage
+from holdfast.sandbox.protocol.orders import receive_with_fds
+from holdfast.sandbox.watcher import notifyfilter
 
 _MACHINE: Final = os.uname().machine
 _PROGRAMS: Final = {  # by whether the network is off; made once, before the fork

@@ -14,7 +14,7 @@ import enum
 import functools
 from typing import Final, NamedTuple
 
-from holdfast.sandbox.seccomp import (
+from holdfast.sandbox.kernel.seccomp import (
     ALLOW,
     ARCHITECTURES,
     Instruction,

@@ -11,8 +11,8 @@ import stat
 from ctypes import c_int, c_long, c_size_t, c_ulong, c_void_p
 from typing import Final
 
-from holdfast.sandbox.foresight import Terrain
-from holdfast.sandbox.kernel import numbered
+from holdfast.sandbox.kernel.kernel import numbered
+from holdfast.sandbox.watcher.foresight import Terrain
 
 MAX_PATH: Final = 4096  # PATH_MAX
 MAX_LINKS: Final = 8  # dangling links followed by hand

@@ -30,11 +30,12 @@ import time
 from ctypes import c_int, c_ulong, c_void_p
 from typing import Final, NamedTuple, NoReturn
 
-from holdfast.sandbox import foresight, kernel
-from holdfast.sandbox.foresight import Scene, Terrain
-from holdfast.sandbox.notifyfilter import WRITE_INTENT, Aim, Call, Place, watched
-from holdfast.sandbox.orders import receive_with_fds
-from holdfast.sandbox.tracee import Memory, View, name_of, shown
+from holdfast.sandbox.kernel import kernel
+from holdfast.sandbox.protocol.orders import receive_with_fds
+from holdfast.sandbox.watcher import foresight
+from holdfast.sandbox.watcher.foresight import Scene, Terrain
+from holdfast.sandbox.watcher.notifyfilter import WRITE_INTENT, Aim, Call, Place, watched
+from holdfast.sandbox.watcher.tracee import Memory, View, name_of, shown
 
 NAME: Final = b"holdfast-watch"  # how ps calls it
 MAX_SCENE: Final = 128 * 1024  # bytes of the first message: some thousand paths

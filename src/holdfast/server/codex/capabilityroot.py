@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from holdfast.errors import HoldfastError, from_os_error
-from holdfast.server.regular import read_regular
+from holdfast.server.codex.regular import read_regular
 from holdfast.wire.discovery import (
     CapabilityRoot,
     PluginFiles,

@@ -14,9 +14,9 @@ from urllib.parse import unquote
 import msgspec
 
 from holdfast.errors import InvalidRequest
-from holdfast.server.capabilityroot import MAX_DIRECTORIES, discover_root
-from holdfast.server.executorconfig import SYSTEM_DIR
-from holdfast.server.regular import read_regular
+from holdfast.server.codex.capabilityroot import MAX_DIRECTORIES, discover_root
+from holdfast.server.codex.executorconfig import SYSTEM_DIR
+from holdfast.server.codex.regular import read_regular
 from holdfast.wire.discovery import (
     CapabilityRoot,
     DiscoverParams,
@@ -143,7 +143,7 @@ def _plugin(entry: _Cached, found: RootDiscovery, skills: list[PluginSkill]) -> 
 
 def _describe(found: RootDiscovery) -> tuple[list[PluginSkill], bool]:
     """The usable skills of a root, and whether nothing in it was unusable."""
-    from holdfast.server import skills as texts  # YAML is slow to import, and few connections discover
+    from holdfast.server.codex import skills as texts
 
     namespaces: dict[str, str] = {}
     for file in found.namespace_manifests:

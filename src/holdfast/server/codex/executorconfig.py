@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from holdfast.errors import OperationFailed, UsageError, from_os_error
-from holdfast.server.regular import read_regular
+from holdfast.server.codex.regular import read_regular
 from holdfast.wire.environment import (
     ConfigLayer,
     EnvironmentConfig,

@@ -7,7 +7,7 @@ from typing import Final, cast
 
 from holdfast.errors import RemoteProtocolError
 from holdfast.server.connection import Connection
-from holdfast.server.websocket import WRITE_HIGH_BYTES
+from holdfast.server.edges.websocket import WRITE_HIGH_BYTES
 from holdfast.wire.lines import LineReader
 
 log = logging.getLogger(__name__)

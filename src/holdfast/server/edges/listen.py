@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.errors import PeerRefused, StartupError
-from holdfast.sandbox.select import ANY, Choice
-from holdfast.server import peers
-from holdfast.server.address import Address, Stdio, UnixAddress, WebSocketAddress
-from holdfast.server.auth import Authenticator
+from holdfast.local import peers
+from holdfast.sandbox.plan.select import ANY, Choice
 from holdfast.server.connection import Connection, Wire
+from holdfast.server.edges.address import Address, Stdio, UnixAddress, WebSocketAddress
+from holdfast.server.edges.auth import Authenticator
+from holdfast.server.edges.lineedge import LineEdge
+from holdfast.server.edges.linger import Linger
+from holdfast.server.edges.websocket import WebSocketEdge
 from holdfast.server.executor import Clocks, Executor
-from holdfast.server.lineedge import LineEdge
-from holdfast.server.linger import Linger
 from holdfast.server.metrics import NO_METRICS, Metrics, PrometheusMetrics
-from holdfast.server.websocket import WebSocketEdge
 
 log = logging.getLogger(__name__)
 

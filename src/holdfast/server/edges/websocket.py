@@ -17,8 +17,8 @@ from websockets.server import ServerProtocol
 
 from holdfast.errors import RemoteProtocolError
 from holdfast.server.connection import Connection
-from holdfast.server.httphead import MAX_HEAD_BYTES, Answer, answer, parse_head
-from holdfast.server.keepalive import Keepalive
+from holdfast.server.edges.httphead import MAX_HEAD_BYTES, Answer, answer, parse_head
+from holdfast.server.edges.keepalive import Keepalive
 from holdfast.wire.rpc import MAX_MESSAGE_BYTES
 
 log = logging.getLogger(__name__)

@@ -18,21 +18,21 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.confine.launch import Command, Exit, Launcher
+from holdfast.confine.permissions import check_cwd, needs_of
+from holdfast.confine.quarantine import set_aside
+from holdfast.confine.sandboxes import Sandboxes, bound_of
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError
-from holdfast.sandbox import prerequisites
-from holdfast.sandbox.orders import receive_with_fds
-from holdfast.sandbox.paths import absolute, within
-from holdfast.sandbox.plan import Plan
-from holdfast.sandbox.planner import plan_for
-from holdfast.sandbox.policy import PLATFORM_ROOTS, Access, At, Bound, BoundRule, Rule
-from holdfast.sandbox.resolve import Entry, glance, unchanged
-from holdfast.sandbox.seen import Seen
-from holdfast.server.confine import check_cwd, needs_of
-from holdfast.server.fsworker import ERROR, FIRST_READ, FRAME, OPENED, REQUEST
-from holdfast.server.launch import Command, Exit, Launcher
-from holdfast.server.mounts import Mounts
-from holdfast.server.quarantine import set_aside
-from holdfast.server.sandboxes import Sandboxes, bound_of
+from holdfast.sandbox.plan import prerequisites
+from holdfast.sandbox.plan.plan import Plan
+from holdfast.sandbox.plan.planner import plan_for
+from holdfast.sandbox.plan.resolve import Entry, glance, unchanged
+from holdfast.sandbox.plan.seen import Seen
+from holdfast.sandbox.policy.paths import absolute, within
+from holdfast.sandbox.policy.policy import PLATFORM_ROOTS, Access, At, Bound, BoundRule, Rule
+from holdfast.sandbox.protocol.orders import receive_with_fds
+from holdfast.server.files.fsworker import ERROR, FIRST_READ, FRAME, OPENED, REQUEST
+from holdfast.server.files.mounts import Mounts
 from holdfast.wire.files import OpenParams
 from holdfast.wire.paths import PathUri
 from holdfast.wire.permissions import SandboxContext
@@ -47,7 +47,9 @@ CALL_S: Final = 60.0  # a file call that takes longer hangs in a dead mount
 _PASSED: Final = ("PATH", "TMPDIR", "TMP", "TEMP")  # all of the environment that a worker sees
 # The worker imports from where we did, however we were started; never from a working directory.
 _IMPORTS: Final = [place for place in sys.path if os.path.isabs(place)]
-_BOOT: Final = f"import sys; sys.path[:] = {_IMPORTS!r}; from holdfast.server.fsworker import main; main()"
+_BOOT: Final = (
+    f"import sys; sys.path[:] = {_IMPORTS!r}; from holdfast.server.files.fsworker import main; main()"
+)
 _CLASSES: Final[dict[int, type[HoldfastError]]] = {
     -32004: NotFound,
     -32600: InvalidRequest,

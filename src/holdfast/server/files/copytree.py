@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import Final
 
 from holdfast.errors import InvalidRequest
-from holdfast.server.contents import READ_FLAGS, WRITE_FLAGS, write_all
-from holdfast.server.files import make_directories, protocol_errors
+from holdfast.server.files.contents import READ_FLAGS, WRITE_FLAGS, write_all
+from holdfast.server.files.files import make_directories, protocol_errors
 from holdfast.wire.files import CopyParams
 from holdfast.wire.structs import Empty
 

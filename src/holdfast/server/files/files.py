@@ -15,9 +15,9 @@ import msgspec
 import pybase64
 
 from holdfast.errors import InvalidRequest, OperationFailed, from_os_error
-from holdfast.server import nofollow
-from holdfast.server.contents import READ_FLAGS, SMALL_BYTES, WRITE_FLAGS, create, encoded, overwrite
-from holdfast.server.removal import remove_tree
+from holdfast.server.files import nofollow
+from holdfast.server.files.contents import READ_FLAGS, SMALL_BYTES, WRITE_FLAGS, create, encoded, overwrite
+from holdfast.server.files.removal import remove_tree
 from holdfast.wire.files import (
     CanonicalPath,
     CreateDirectoryParams,

@@ -15,8 +15,8 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.errors import HoldfastError, face
-from holdfast.server import copytree, files, walk
-from holdfast.server.handles import open_file
+from holdfast.server.files import copytree, files, walk
+from holdfast.server.files.handles import open_file
 from holdfast.wire.files import OpenParams
 from holdfast.wire.methods import METHODS, json_decoder
 

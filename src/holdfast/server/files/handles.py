@@ -11,8 +11,8 @@ import msgspec
 import pybase64
 
 from holdfast.errors import InvalidRequest, NotFound
-from holdfast.server.contents import NEW_FILE_MODE, WRITE_FLAGS
-from holdfast.server.files import open_to_read, protocol_errors, refuse_irregular
+from holdfast.server.files.contents import NEW_FILE_MODE, WRITE_FLAGS
+from holdfast.server.files.files import open_to_read, protocol_errors, refuse_irregular
 from holdfast.wire.files import HandleParams, HandleResult, OpenParams, ReadBlockParams, WriteBlockParams
 from holdfast.wire.structs import Empty
 

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from holdfast.errors import InvalidRequest, OperationFailed
-from holdfast.server.contents import READ_FLAGS, WRITE_FLAGS, create, encoded, overwrite
+from holdfast.server.files.contents import READ_FLAGS, WRITE_FLAGS, create, encoded, overwrite
 from holdfast.wire.files import Metadata
 
 _SEARCH: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from holdfast.errors import InvalidRequest, from_os_error
-from holdfast.server.files import lossy, protocol_errors
+from holdfast.server.files.files import lossy, protocol_errors
 from holdfast.wire.files import WalkEntry, WalkError, WalkOptions, WalkParams, WalkResult
 from holdfast.wire.paths import uri_of
 

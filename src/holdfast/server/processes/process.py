@@ -17,11 +17,11 @@ import msgspec
 import pybase64
 from msgspec import structs
 
-from holdfast.server.eventlog import EventLog
-from holdfast.server.launch import Exit
-from holdfast.server.stdin import Stdin
-from holdfast.server.verdict import Judge, Verdict, denial_report
-from holdfast.server.watching import Watch
+from holdfast.confine.launch import Exit
+from holdfast.confine.verdict import Judge, Verdict, denial_report
+from holdfast.confine.watching import Watch
+from holdfast.server.processes.eventlog import EventLog
+from holdfast.server.processes.stdin import Stdin
 from holdfast.wire.processes import Denied, ProcessExited, Usage
 from holdfast.wire.rpc import notification
 

@@ -14,17 +14,17 @@ from typing import Final
 
 from msgspec import UNSET
 
+from holdfast.confine.capture import Capture
+from holdfast.confine.childenv import final_env
+from holdfast.confine.launch import Command, Launcher, SetupFailed
+from holdfast.confine.permissions import managed_ports
+from holdfast.confine.sandboxes import Sandbox, Sandboxes
+from holdfast.confine.verdict import enforcement_report, judge_of
+from holdfast.confine.watching import begin
 from holdfast.errors import InvalidRequest, OperationFailed, UsageError
-from holdfast.sandbox.select import Backend, Enforcement
-from holdfast.server.capture import Capture
-from holdfast.server.childenv import final_env
-from holdfast.server.confine import managed_ports
-from holdfast.server.launch import Command, Launcher, SetupFailed
-from holdfast.server.process import Process, open_pipes, set_window_size
-from holdfast.server.sandboxes import Sandbox, Sandboxes
-from holdfast.server.snapshot import ShellSnapshots
-from holdfast.server.verdict import enforcement_report, judge_of
-from holdfast.server.watching import begin
+from holdfast.sandbox.plan.select import Backend, Enforcement
+from holdfast.server.processes.process import Process, open_pipes, set_window_size
+from holdfast.server.processes.snapshot import ShellSnapshots
 from holdfast.wire.processes import (
     DenialsParams,
     DenialsResult,

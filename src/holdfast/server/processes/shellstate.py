@@ -16,8 +16,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from holdfast.confine.childenv import narrowed, scrubbed
 from holdfast.errors import UsageError
-from holdfast.server.childenv import narrowed, scrubbed
 from holdfast.wire.processes import EnvPolicy, ShellSnapshotRequest
 
 STATE_FD: Final = 9  # dash can name one digit only; the highest is the least likely to be in use

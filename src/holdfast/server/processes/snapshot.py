@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from holdfast.server import shellstate
+from holdfast.server.processes import shellstate
 from holdfast.wire.environment import ShellInfo
 from holdfast.wire.permissions import SandboxContext
 from holdfast.wire.processes import EnvPolicy, StartParams

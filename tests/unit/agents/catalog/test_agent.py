@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 
-from holdfast.agents.agent import (
+from holdfast.agents.catalog.agent import (
     CANNOT_START,
     Agent,
     Mcp,
@@ -19,7 +19,7 @@ from holdfast.agents.agent import (
     state_of,
     state_paths,
 )
-from holdfast.agents.verdict import ExitRules
+from holdfast.agents.evidence.verdict import ExitRules
 from tests.support.rows import every_row
 
 DATABASE = StatePath("{home}/.x/x.db*", "x's database", CANNOT_START, "X_HOME", "x.db*")

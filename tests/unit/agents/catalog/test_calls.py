@@ -1,15 +1,15 @@
 import json
 from pathlib import Path
 
-from holdfast.agents.acp import AcpEvents
-from holdfast.agents.calls import MAX_WHAT, WINDOW, Calls
-from holdfast.agents.catalog import CATALOG
-from holdfast.agents.parsers import parser_of
-from holdfast.agents.parsers_codex import CodexEvents
-from holdfast.agents.parsers_json import JsonEvents
+from holdfast.agents.catalog.calls import MAX_WHAT, WINDOW, Calls
+from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.catalog.parsers import parser_of
+from holdfast.agents.catalog.parsers_codex import CodexEvents
+from holdfast.agents.catalog.parsers_json import JsonEvents
+from holdfast.agents.worker.acp import AcpEvents
 from tests.support.rows import every_row
 
-RECORDED = Path(__file__).parent / "recorded"
+RECORDED = Path(__file__).parents[1] / "recorded"
 
 
 def made(*whole: str) -> Calls:

@@ -7,10 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agents.agent import Agent, Channel, PromptBy, launch, relocation_of, state_files, state_of
-from holdfast.agents.catalog import BORROWED, CATALOG, MARKERS, without_outer_agent
-from holdfast.agents.evidence import Idle, Want, Wants, Working
-from holdfast.agents.keys import KEYS
+from holdfast.agents.catalog.agent import (
+    Agent,
+    Channel,
+    PromptBy,
+    launch,
+    relocation_of,
+    state_files,
+    state_of,
+)
+from holdfast.agents.catalog.catalog import BORROWED, CATALOG, MARKERS, without_outer_agent
+from holdfast.agents.evidence.evidence import Idle, Want, Wants, Working
+from holdfast.agents.terminal.keys import KEYS
 from tests.support.rows import every_row
 
 AGENTS = list(CATALOG.values())
@@ -133,7 +141,7 @@ def test_a_screen_that_wants_something_is_recognised(name: str, want: Want, scre
     assert wanted[0] is want
 
 
-FOLDER = Path(__file__).parent / "screens"
+FOLDER = Path(__file__).parents[1] / "screens"
 
 
 @pytest.mark.parametrize("name", ["codex", "claude", "gemini", "qwen"])

@@ -1,7 +1,7 @@
 """Which failure a status, a message and a line mean, and that talk about errors means none."""
 
-from holdfast.agents.evidence import Failure, Trouble
-from holdfast.agents.failures import MAX_MESSAGE, of_line, of_message, of_status
+from holdfast.agents.catalog.failures import MAX_MESSAGE, of_line, of_message, of_status
+from holdfast.agents.evidence.evidence import Failure, Trouble
 from tests.support.rows import every_row
 
 

@@ -7,14 +7,14 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.agents.catalog import CATALOG
-from holdfast.agents.evidence import Drift, Evidence, Failure, Result, Retrying, Trouble
-from holdfast.agents.parsers import NAMES, parser_of, text_parser_of
-from holdfast.agents.parsers_text import TextLines
-from holdfast.agents.wording import in_words
+from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.catalog.parsers import NAMES, parser_of, text_parser_of
+from holdfast.agents.catalog.parsers_text import TextLines
+from holdfast.agents.evidence.evidence import Drift, Evidence, Failure, Result, Retrying, Trouble
+from holdfast.agents.evidence.wording import in_words
 from tests.support.rows import every_row
 
-RECORDED = Path(__file__).parent / "recorded"
+RECORDED = Path(__file__).parents[1] / "recorded"
 RECORDINGS = sorted(RECORDED.glob("*/*.jsonl"))
 
 

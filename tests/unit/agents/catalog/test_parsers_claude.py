@@ -2,7 +2,8 @@
 
 import json
 
-from holdfast.agents.evidence import (
+from holdfast.agents.catalog.parsers_claude import ClaudeEvents
+from holdfast.agents.evidence.evidence import (
     Claim,
     Drift,
     Failure,
@@ -19,7 +20,6 @@ from holdfast.agents.evidence import (
     Work,
     Working,
 )
-from holdfast.agents.parsers_claude import ClaudeEvents
 from tests.support.rows import every_row
 
 THINKING = Working(Work.THINKING)

@@ -2,8 +2,9 @@
 
 import json
 
-from holdfast.agents.catalog import CATALOG
-from holdfast.agents.evidence import (
+from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.catalog.parsers_codex import CodexEvents
+from holdfast.agents.evidence.evidence import (
     Claim,
     Drift,
     Failure,
@@ -17,7 +18,6 @@ from holdfast.agents.evidence import (
     Work,
     Working,
 )
-from holdfast.agents.parsers_codex import CodexEvents
 from tests.support.rows import every_row
 
 THINKING = Working(Work.THINKING)

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from holdfast.agents.evidence import (
+from holdfast.agents.catalog.parsers_gemini import GeminiEvents
+from holdfast.agents.evidence.evidence import (
     Claim,
     Failure,
     Progress,
@@ -16,7 +17,6 @@ from holdfast.agents.evidence import (
     Work,
     Working,
 )
-from holdfast.agents.parsers_gemini import GeminiEvents
 from tests.support.rows import every_row
 
 CUT: dict[str, object] = {

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from holdfast.agents import parsers_json
-from holdfast.agents.evidence import Drift, Failure, Progress, Ready, Result, Source, Trouble, Work
-from holdfast.agents.parsers_json import (
+from holdfast.agents.catalog import parsers_json
+from holdfast.agents.catalog.parsers_json import (
     MAX_KINDS,
     OTHER,
     Handler,
@@ -18,6 +17,7 @@ from holdfast.agents.parsers_json import (
     number_at,
     text_at,
 )
+from holdfast.agents.evidence.evidence import Drift, Failure, Progress, Ready, Result, Source, Trouble, Work
 from tests.support.rows import every_row
 
 

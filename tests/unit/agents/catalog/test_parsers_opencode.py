@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from holdfast.agents.evidence import (
+from holdfast.agents.catalog.parsers_opencode import OpencodeEvents
+from holdfast.agents.evidence.evidence import (
     Claim,
     Drift,
     Failure,
@@ -19,7 +20,6 @@ from holdfast.agents.evidence import (
     Work,
     Working,
 )
-from holdfast.agents.parsers_opencode import OpencodeEvents
 from tests.support.rows import every_row
 
 START: dict[str, object] = {"type": "step_start", "part": {}}

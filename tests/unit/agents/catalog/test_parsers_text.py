@@ -2,9 +2,18 @@
 
 import re
 
-from holdfast.agents.agent import RetrySign
-from holdfast.agents.evidence import Evidence, Failure, Progress, Ready, Retrying, Source, Trouble, Work
-from holdfast.agents.parsers_text import MAX_CONTINUED, Attempts, TextLines
+from holdfast.agents.catalog.agent import RetrySign
+from holdfast.agents.catalog.parsers_text import MAX_CONTINUED, Attempts, TextLines
+from holdfast.agents.evidence.evidence import (
+    Evidence,
+    Failure,
+    Progress,
+    Ready,
+    Retrying,
+    Source,
+    Trouble,
+    Work,
+)
 
 SIGNS = (
     RetrySign(re.compile(r"^again (?P<attempt>\d+)/(?P<of>\d+) in (?P<in_s>\d+)s(?: \((?P<cause>.*)\))?")),

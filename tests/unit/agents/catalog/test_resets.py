@@ -1,6 +1,6 @@
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 
-from holdfast.agents.resets import MAX_AHEAD, MAX_LOOKED, announced, due
+from holdfast.agents.catalog.resets import MAX_AHEAD, MAX_LOOKED, announced, due
 from tests.support.rows import every_row
 
 SAID = datetime(2026, 11, 16, 11, 19, 27, tzinfo=UTC)

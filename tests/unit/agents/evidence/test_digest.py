@@ -1,7 +1,7 @@
 """Which reports stand: precedence, freshness, decay."""
 
-from holdfast.agents.digest import FILE_S, Digest, began
-from holdfast.agents.evidence import (
+from holdfast.agents.evidence.digest import FILE_S, Digest, began
+from holdfast.agents.evidence.evidence import (
     Claim,
     Exited,
     Idle,
@@ -17,7 +17,7 @@ from holdfast.agents.evidence import (
     Work,
     Working,
 )
-from holdfast.agents.evidence import Failure as F
+from holdfast.agents.evidence.evidence import Failure as F
 from tests.support.evidence import Row, refused, story
 from tests.support.rows import every_row
 

@@ -1,4 +1,4 @@
-from holdfast.agents.evidence import Source, State, Usage
+from holdfast.agents.evidence.evidence import Source, State, Usage
 from tests.support.rows import every_row
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast.agents import holdups
-from holdfast.agents.digest import Digest
-from holdfast.agents.evidence import (
+from holdfast.agents.evidence import holdups
+from holdfast.agents.evidence.digest import Digest
+from holdfast.agents.evidence.evidence import (
     Answered,
     Claim,
     Idle,
@@ -24,7 +24,7 @@ from holdfast.agents.evidence import (
     Work,
     Working,
 )
-from holdfast.agents.evidence import Failure as F
+from holdfast.agents.evidence.evidence import Failure as F
 from tests.support.evidence import Row, refused, story
 from tests.support.rows import every_row
 

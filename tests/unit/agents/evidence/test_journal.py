@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.agents import evidence as e
-from holdfast.agents import journal
+from holdfast.agents.evidence import evidence as e
+from holdfast.agents.evidence import journal
 from tests.support.rows import every_row
 
 CLAIMS: list[e.Claim] = [

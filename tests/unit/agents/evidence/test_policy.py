@@ -1,6 +1,6 @@
 import pytest
 
-from holdfast.agents.evidence import (
+from holdfast.agents.evidence.evidence import (
     Exited,
     Progress,
     Ready,
@@ -13,9 +13,9 @@ from holdfast.agents.evidence import (
     Work,
     Working,
 )
-from holdfast.agents.evidence import Failure as F
-from holdfast.agents.policy import End, decide
-from holdfast.agents.status import STORM_REQUESTS, Limits, classify
+from holdfast.agents.evidence.evidence import Failure as F
+from holdfast.agents.evidence.policy import End, decide
+from holdfast.agents.evidence.status import STORM_REQUESTS, Limits, classify
 from tests.support.evidence import Row, story
 from tests.support.rows import every_row
 

@@ -6,13 +6,13 @@ A run that still went on when the recording was stopped is judged at that moment
 import json
 from pathlib import Path
 
-from holdfast.agents.catalog import CATALOG
-from holdfast.agents.evidence import Evidence, Exited, Source, Status
-from holdfast.agents.parsers import parser_of, text_parser_of
-from holdfast.agents.status import Limits, classify
+from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.catalog.parsers import parser_of, text_parser_of
+from holdfast.agents.evidence.evidence import Evidence, Exited, Source, Status
+from holdfast.agents.evidence.status import Limits, classify
 from tests.support.rows import every_row
 
-RECORDED = Path(__file__).parent / "recorded"
+RECORDED = Path(__file__).parents[1] / "recorded"
 CASES = sorted(f"{path.parent.name}/{path.stem}" for path in RECORDED.glob("*/*.jsonl"))
 
 

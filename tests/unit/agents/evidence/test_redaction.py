@@ -1,8 +1,8 @@
 """No key leaves, nothing a terminal would obey stays, and ordinary words survive."""
 
-from holdfast.agents.evidence import MAX_SEEN
-from holdfast.agents.redaction import redact, shown
-from holdfast.doctor.redaction import HIDDEN
+from holdfast.agents.evidence.evidence import MAX_SEEN
+from holdfast.agents.evidence.redaction import redact, shown
+from holdfast.doctor.explain.redaction import HIDDEN
 from tests.support.rows import every_row
 
 KEY = "mock-key-12345678"

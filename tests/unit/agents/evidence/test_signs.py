@@ -5,8 +5,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from holdfast.agents.evidence import Claim, Evidence, Idle, Progress, Source, Want, Wants, Work, Working
-from holdfast.agents.signs import (
+from holdfast.agents.evidence.evidence import (
+    Claim,
+    Evidence,
+    Idle,
+    Progress,
+    Source,
+    Want,
+    Wants,
+    Work,
+    Working,
+)
+from holdfast.agents.evidence.signs import (
     BOTTOM_LINES,
     STABLE_S,
     bottom,
@@ -17,7 +27,7 @@ from holdfast.agents.signs import (
 )
 from tests.support.rows import every_row
 
-SCREENS: Final = Path(__file__).parent / "screens"
+SCREENS: Final = Path(__file__).parents[1] / "screens"
 
 
 @dataclass(frozen=True)

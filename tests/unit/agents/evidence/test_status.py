@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from holdfast.agents.evidence import (
+from holdfast.agents.evidence.evidence import (
     Answered,
     Exited,
     Idle,
@@ -26,8 +26,8 @@ from holdfast.agents.evidence import (
     Work,
     Working,
 )
-from holdfast.agents.evidence import Failure as F
-from holdfast.agents.status import (
+from holdfast.agents.evidence.evidence import Failure as F
+from holdfast.agents.evidence.status import (
     HOLD_S,
     NAMES,
     PROVIDER_QUIET_S,
@@ -41,7 +41,7 @@ from holdfast.agents.status import (
     Limits,
     classify,
 )
-from holdfast.agents.verdict import ExitRules
+from holdfast.agents.evidence.verdict import ExitRules
 from tests.support.evidence import Row, refused, story
 from tests.support.rows import every_row
 

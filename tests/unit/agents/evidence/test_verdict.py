@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import pytest
 
-from holdfast.agents.evidence import (
+from holdfast.agents.evidence.evidence import (
     Denied,
     Exited,
     Idle,
@@ -24,8 +24,8 @@ from holdfast.agents.evidence import (
     Work,
     Working,
 )
-from holdfast.agents.evidence import Failure as F
-from holdfast.agents.verdict import RULES, ExitRules, denial_words, http_failure, verdict
+from holdfast.agents.evidence.evidence import Failure as F
+from holdfast.agents.evidence.verdict import RULES, ExitRules, denial_words, http_failure, verdict
 from tests.support.evidence import Row, refused, story
 from tests.support.rows import every_row
 

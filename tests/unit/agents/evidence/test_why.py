@@ -1,4 +1,4 @@
-from holdfast.agents.evidence import (
+from holdfast.agents.evidence.evidence import (
     Answered,
     Claim,
     Drift,
@@ -25,9 +25,9 @@ from holdfast.agents.evidence import (
     Work,
     Working,
 )
-from holdfast.agents.evidence import Failure as F
-from holdfast.agents.status import NAMES, Limits, classify
-from holdfast.agents.why import RULES, age, claim_words, headline, why
+from holdfast.agents.evidence.evidence import Failure as F
+from holdfast.agents.evidence.status import NAMES, Limits, classify
+from holdfast.agents.evidence.why import RULES, age, claim_words, headline, why
 from tests.support.evidence import Row, refused, story
 from tests.support.rows import every_row
 

@@ -1,5 +1,15 @@
-from holdfast.agents.evidence import Progress, Requested, Source, Usage, Used, Want, Wants, Work, Working
-from holdfast.agents.window import MAX_ITEMS, Window
+from holdfast.agents.evidence.evidence import (
+    Progress,
+    Requested,
+    Source,
+    Usage,
+    Used,
+    Want,
+    Wants,
+    Work,
+    Working,
+)
+from holdfast.agents.evidence.window import MAX_ITEMS, Window
 from tests.support.evidence import refused, story
 
 DECISION = (0.0, Source.PROTOCOL, Wants(Want.DECISION, request="1"))

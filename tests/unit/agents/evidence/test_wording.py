@@ -1,6 +1,6 @@
 """Evidence in one line."""
 
-from holdfast.agents.evidence import (
+from holdfast.agents.evidence.evidence import (
     Claim,
     Evidence,
     Failure,
@@ -12,7 +12,7 @@ from holdfast.agents.evidence import (
     Want,
     Wants,
 )
-from holdfast.agents.wording import in_words
+from holdfast.agents.evidence.wording import in_words
 from tests.support.rows import every_row
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.agents.skew import Origin, Step, advice, decide, difference
+from holdfast.agents.supervisor.skew import Origin, Step, advice, decide, difference
 
 MINE = Origin("1.0", "/srv/a", "aa")
 

@@ -4,10 +4,10 @@ import base64
 
 import pytest
 
-from holdfast.agents import escapes
-from holdfast.agents.escapes import Bar, Event, Notice, Phase, Reader, Report, Titled, claim
-from holdfast.agents.evidence import MAX_SEEN, Claim, Idle, Want, Wants, Work, Working
-from holdfast.agents.queries import Query
+from holdfast.agents.evidence.evidence import MAX_SEEN, Claim, Idle, Want, Wants, Work, Working
+from holdfast.agents.terminal import escapes
+from holdfast.agents.terminal.escapes import Bar, Event, Notice, Phase, Reader, Report, Titled, claim
+from holdfast.agents.terminal.queries import Query
 from tests.support.rows import every_row
 
 ST = b"\x1b\\"

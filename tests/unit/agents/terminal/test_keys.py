@@ -1,6 +1,6 @@
 import pytest
 
-from holdfast.agents.evidence import (
+from holdfast.agents.evidence.evidence import (
     Claim,
     Evidence,
     Failure,
@@ -13,7 +13,8 @@ from holdfast.agents.evidence import (
     Work,
     Working,
 )
-from holdfast.agents.keys import (
+from holdfast.agents.evidence.signs import read_screen
+from holdfast.agents.terminal.keys import (
     CHANGED_WITHIN_S,
     ENTER_AFTER_S,
     KEYS,
@@ -28,10 +29,9 @@ from holdfast.agents.keys import (
     refuse_key,
     refuse_text,
 )
-from holdfast.agents.signs import read_screen
 from holdfast.errors import InvalidRequest, UsageError
 from tests.support.rows import every_row
-from tests.unit.agents.test_signs import Record
+from tests.unit.agents.evidence.test_signs import Record
 
 
 def waiting(want: Want, source: Source = Source.ESCAPE) -> Status:

@@ -1,5 +1,5 @@
-from holdfast.agents.escapes import Reader
-from holdfast.agents.queries import MAX_ANSWERS, Query, View, answers
+from holdfast.agents.terminal.escapes import Reader
+from holdfast.agents.terminal.queries import MAX_ANSWERS, Query, View, answers
 from tests.support.rows import every_row
 
 VIEW = View(row=3, column=7, rows=40, columns=120, modes=frozenset((25, 2004)))

@@ -1,4 +1,4 @@
-from holdfast.agents.screen import MAX_PENDING, Screen
+from holdfast.agents.terminal.screen import MAX_PENDING, Screen
 from tests.support.rows import every_row
 
 

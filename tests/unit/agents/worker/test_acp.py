@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.agents.acp import MAX_ID, MAX_QUESTION, AcpEvents, Errand, answer, choose, opening
-from holdfast.agents.evidence import (
+from holdfast.agents.evidence.evidence import (
     Answered,
     Claim,
     Drift,
@@ -22,6 +21,7 @@ from holdfast.agents.evidence import (
     Work,
     Working,
 )
+from holdfast.agents.worker.acp import MAX_ID, MAX_QUESTION, AcpEvents, Errand, answer, choose, opening
 from holdfast.errors import InvalidRequest, UsageError
 from tests.support.rows import every_row
 

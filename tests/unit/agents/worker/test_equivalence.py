@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.agents.agent import StatePath
-from holdfast.agents.catalog import CATALOG
-from holdfast.agents.equivalence import (
+from holdfast.agents.catalog.agent import StatePath
+from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.worker.equivalence import (
     EXITS,
     ITSELF,
     Case,
@@ -19,8 +19,8 @@ from holdfast.agents.equivalence import (
     report_of,
     unknown,
 )
-from holdfast.doctor.consequences import OTHER_PROVIDER, RELOCATED
-from holdfast.doctor.equivalence import Answer, Value
+from holdfast.doctor.compare.consequences import OTHER_PROVIDER, RELOCATED
+from holdfast.doctor.compare.equivalence import Answer, Value
 
 HELD: dict[str, Value] = {
     "user namespace": "user:[1]",

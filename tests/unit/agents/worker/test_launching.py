@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agents.launching import Ready, Wish, prepare
+from holdfast.agents.worker.launching import Ready, Wish, prepare
 from holdfast.errors import UsageError
 
 SERVER = ["/bin/holdfast", "mcp", "--run", "/w/.holdfast/run.json"]

@@ -4,9 +4,9 @@ from typing import cast
 
 import pytest
 
-from holdfast.agents.catalog import CATALOG
-from holdfast.agents.launching import Wish, prepare
-from holdfast.agents.preflight import preflight
+from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.worker.launching import Wish, prepare
+from holdfast.agents.worker.preflight import preflight
 from holdfast.client.environment import Environment
 from holdfast.client.policy import Policy
 from holdfast.errors import UsageError

@@ -1,7 +1,7 @@
 """What follows from a look at the processes of a worker; the looks themselves are in tests/integration."""
 
-from holdfast.agents.evidence import Claim, Obstacle, Obstructed, Unread, Want, Wants, Work, Working
-from holdfast.agents.procwatch import MAX_PROCESSES, Look, Process, Terminal, Waiter, evidence
+from holdfast.agents.evidence.evidence import Claim, Obstacle, Obstructed, Unread, Want, Wants, Work, Working
+from holdfast.agents.worker.procwatch import MAX_PROCESSES, Look, Process, Terminal, Waiter, evidence
 from tests.support.rows import every_row
 
 RAW, LINES, SECRET = Terminal(False, False, 0), Terminal(True, True, 0), Terminal(True, False, 0)

@@ -4,9 +4,9 @@ import dataclasses
 
 from msgspec.structs import replace
 
-from holdfast.agents.catalog import CATALOG
-from holdfast.agents.evidence import Denied, Source
-from holdfast.agents.refusals import Tally, Whose, evidence_of
+from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.evidence.evidence import Denied, Source
+from holdfast.agents.worker.refusals import Tally, Whose, evidence_of
 from holdfast.wire.processes import Denied as Refusal
 
 REFUSAL = Refusal(

@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast.board import hermes
-from holdfast.board.hermesrow import Known, Plan, Row, Source
-from holdfast.board.transitions import ENDS, Status
+from holdfast.board.hermes import hermes
+from holdfast.board.hermes.hermesrow import Known, Plan, Row, Source
+from holdfast.board.rules.transitions import ENDS, Status
 from holdfast.errors import InvalidRequest
 from tests.support.rows import every_row
 

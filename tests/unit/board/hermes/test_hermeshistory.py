@@ -4,8 +4,8 @@ from collections import defaultdict
 
 import msgspec
 
-from holdfast.board import hermeshistory
-from holdfast.board.hermesrow import Plan, Row
+from holdfast.board.hermes import hermeshistory
+from holdfast.board.hermes.hermesrow import Plan, Row
 from tests.support.rows import every_row
 
 NEW: dict[str, Row] = {"t_1": {"id": "t_1"}}

@@ -2,9 +2,9 @@
 
 import json
 
-from holdfast.board import hermesrow
-from holdfast.board.hermesrow import epoch_ms, integer, json_object, text
-from holdfast.board.rows import MAX_METADATA, MAX_TEXT, MAX_TITLE, WorkspaceKind
+from holdfast.board.hermes import hermesrow
+from holdfast.board.hermes.hermesrow import epoch_ms, integer, json_object, text
+from holdfast.board.rules.rows import MAX_METADATA, MAX_TEXT, MAX_TITLE, WorkspaceKind
 from tests.support.rows import every_row
 
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from holdfast.board.assign import (
+from holdfast.board.rules.assign import (
     Assignment,
     Busy,
     Capacity,
@@ -15,8 +15,8 @@ from holdfast.board.assign import (
     pools_reached,
     stopped,
 )
-from holdfast.board.rows import Board, Task
-from holdfast.board.transitions import Status
+from holdfast.board.rules.rows import Board, Task
+from holdfast.board.rules.transitions import Status
 from tests.support.rows import every_row
 
 NOW = 1_700_000_000_000

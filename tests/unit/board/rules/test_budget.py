@@ -2,9 +2,9 @@
 
 import pytest
 
-from holdfast.board import budget
-from holdfast.board.budget import Budget, Used
-from holdfast.board.rows import MAX_COST, MAX_TOKENS
+from holdfast.board.rules import budget
+from holdfast.board.rules.budget import Budget, Used
+from holdfast.board.rules.rows import MAX_COST, MAX_TOKENS
 from tests.support.dispatch import a_run, a_task
 from tests.support.rows import every_row
 

@@ -1,11 +1,11 @@
 """Numbers about a board, from its newest events."""
 
-from holdfast.board import metrics
-from holdfast.board.budget import Used
-from holdfast.board.database import SQL
-from holdfast.board.metrics import Profile, Recent, Runs
-from holdfast.board.rows import Event
-from holdfast.board.transitions import TABLE, Move, Status
+from holdfast.board.database.database import SQL
+from holdfast.board.rules import metrics
+from holdfast.board.rules.budget import Used
+from holdfast.board.rules.metrics import Profile, Recent, Runs
+from holdfast.board.rules.rows import Event
+from holdfast.board.rules.transitions import TABLE, Move, Status
 from tests.support.rows import every_row
 
 

@@ -4,8 +4,8 @@ import itertools
 
 import pytest
 
-from holdfast.board.retry import FIRST_DELAY_MS, MAX_DELAY_MS, Failure, Verdict, delay_ms, verdict
-from holdfast.board.transitions import Move
+from holdfast.board.rules.retry import FIRST_DELAY_MS, MAX_DELAY_MS, Failure, Verdict, delay_ms, verdict
+from holdfast.board.rules.transitions import Move
 from tests.support.rows import every_row
 
 NOW = 1_000_000

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.board.rows import (
+from holdfast.board.rules.rows import (
     MAX_METADATA,
     MAX_NAME,
     MAX_PARENTS,
@@ -22,7 +22,7 @@ from holdfast.board.rows import (
 )
 from holdfast.errors import UsageError
 from tests.support.rows import every_row
-from tests.unit.board.test_assign import task
+from tests.unit.board.rules.test_assign import task
 
 
 @every_row(

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from holdfast.board.transitions import (
+from holdfast.board.rules.transitions import (
     ENDS,
     TABLE,
     TIMED,

@@ -1,8 +1,8 @@
 import pytest
 
-from holdfast.agents.catalog import CATALOG
-from holdfast.board.budget import Budget
-from holdfast.dispatch.launchers import BUILTIN, Launcher, credentials, decode, known
+from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.board.rules.budget import Budget
+from holdfast.dispatch.rules.launchers import BUILTIN, Launcher, credentials, decode, known
 from holdfast.errors import UsageError
 from tests.support.rows import every_row
 

@@ -3,9 +3,9 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.agents.calls import WINDOW
-from holdfast.agents.evidence import State
-from holdfast.dispatch.liveness import (
+from holdfast.agents.catalog.calls import WINDOW
+from holdfast.agents.evidence.evidence import State
+from holdfast.dispatch.rules.liveness import (
     FEW,
     LOOP_CALLS,
     LOOP_S,

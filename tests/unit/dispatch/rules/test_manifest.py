@@ -1,4 +1,4 @@
-from holdfast.dispatch.manifest import CUT, MAX_DIFF, MAX_LISTED, Entry, Manifest, changes
+from holdfast.dispatch.rules.manifest import CUT, MAX_DIFF, MAX_LISTED, Entry, Manifest, changes
 
 
 def text(words: str, *, at: int = 1, mode: int = 0o644) -> Entry:

@@ -1,8 +1,8 @@
 import pytest
 
-from holdfast.agents import evidence
-from holdfast.board.retry import Failure
-from holdfast.dispatch.outcome import MAX_REASON, Complete, End, Fail, Stop, Work, bounded, judge
+from holdfast.agents.evidence import evidence
+from holdfast.board.rules.retry import Failure
+from holdfast.dispatch.rules.outcome import MAX_REASON, Complete, End, Fail, Stop, Work, bounded, judge
 from tests.support.rows import every_row
 
 COMPLETED = End("completed", None, "", 0)

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.dispatch.pressure import (
+from holdfast.dispatch.rules.pressure import (
     GIB,
     MAX_HERE,
     MAX_STALL,

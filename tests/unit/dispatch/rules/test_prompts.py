@@ -1,8 +1,8 @@
 import msgspec
 
-from holdfast.board.rows import Comment, Message, ParentResult
-from holdfast.board.transitions import Status
-from holdfast.dispatch.prompts import (
+from holdfast.board.rules.rows import Comment, Message, ParentResult
+from holdfast.board.rules.transitions import Status
+from holdfast.dispatch.rules.prompts import (
     FILE,
     MAX_BODY,
     MAX_COMMENTS,

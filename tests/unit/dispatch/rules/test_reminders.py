@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from holdfast.board.rows import Task
-from holdfast.dispatch import reminders
-from holdfast.dispatch.reminders import MOST, Book, Owed, due, forgotten, has_room, noted, still, tried
+from holdfast.board.rules.rows import Task
+from holdfast.dispatch.rules import reminders
+from holdfast.dispatch.rules.reminders import MOST, Book, Owed, due, forgotten, has_room, noted, still, tried
 from tests.support.dispatch import a_task
 
 

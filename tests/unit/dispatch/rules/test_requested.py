@@ -5,9 +5,9 @@ from typing import Final
 import msgspec
 import pytest
 
-from holdfast.board.rows import Comment, Detail, Event
-from holdfast.dispatch import requested
-from holdfast.dispatch.requested import answer, changes, diff_line
+from holdfast.board.rules.rows import Comment, Detail, Event
+from holdfast.dispatch.rules import requested
+from holdfast.dispatch.rules.requested import answer, changes, diff_line
 from tests.support.dispatch import a_detail, a_run
 from tests.support.rows import every_row
 

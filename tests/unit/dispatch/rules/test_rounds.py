@@ -1,9 +1,9 @@
 import msgspec
 import pytest
 
-from holdfast.board.rows import Run
-from holdfast.dispatch.pressure import YOUNG_S
-from holdfast.dispatch.rounds import BEATS, TICK_S, Round, Rounds, Starts, hold_up
+from holdfast.board.rules.rows import Run
+from holdfast.dispatch.rules.pressure import YOUNG_S
+from holdfast.dispatch.rules.rounds import BEATS, TICK_S, Round, Rounds, Starts, hold_up
 from tests.support.dispatch import a_run
 
 LEASE_S = 40.0

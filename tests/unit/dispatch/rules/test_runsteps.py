@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 
-from holdfast.dispatch.runsteps import ANSWERED, ANSWERED_S, TABLE, Event, Step, after, farewell_s
+from holdfast.dispatch.rules.runsteps import ANSWERED, ANSWERED_S, TABLE, Event, Step, after, farewell_s
 
 
 def walk(*events: Event) -> list[Step]:

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from holdfast.board.rows import Run
-from holdfast.dispatch.sessions import RESUMES, Session, before
+from holdfast.board.rules.rows import Run
+from holdfast.dispatch.rules.sessions import RESUMES, Session, before
 from tests.support.dispatch import a_run
 from tests.support.rows import every_row
 

@@ -1,6 +1,6 @@
 """What a dispatcher says of itself is what happened."""
 
-from holdfast.dispatch.standing import MAX_ERROR, MAX_STARTS, Standing, quantile
+from holdfast.dispatch.rules.standing import MAX_ERROR, MAX_STARTS, Standing, quantile
 from tests.support.rows import every_row
 
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.agents.launching import Wish
-from holdfast.board.reviews import Review
-from holdfast.board.rows import Run, Task
-from holdfast.board.transitions import Move, Status
-from holdfast.dispatch.run import marks
-from holdfast.dispatch.runsteps import ANSWERED_S
+from holdfast.agents.worker.launching import Wish
+from holdfast.board.rules.rows import Run, Task
+from holdfast.board.rules.transitions import Move, Status
+from holdfast.board.verbs.reviews import Review
+from holdfast.dispatch.rules.runsteps import ANSWERED_S
+from holdfast.dispatch.run.run import marks
 from holdfast.errors import UsageError
 from tests.support.fakes import Act, Scene
 

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from holdfast.doctor import claims
-from holdfast.doctor.claims import EXPECTATIONS, Claim, Judged, Kind, Role, Tried, Verdict, Word
+from holdfast.doctor.assertion import claims
+from holdfast.doctor.assertion.claims import EXPECTATIONS, Claim, Judged, Kind, Role, Tried, Verdict, Word
 from holdfast.errors import UsageError
 from tests.support.rows import every_row
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.doctor import proof
+from holdfast.doctor.assertion import proof
 
 
 @pytest.fixture

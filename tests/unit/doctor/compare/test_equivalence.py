@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.doctor.consequences import CONSEQUENCES
-from holdfast.doctor.equivalence import (
+from holdfast.doctor.compare.consequences import CONSEQUENCES
+from holdfast.doctor.compare.equivalence import (
     GROUPS,
     MAX_LINE,
     UNLIMITED,

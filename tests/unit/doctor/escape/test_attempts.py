@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from holdfast.doctor import inside
-from holdfast.doctor.attempt import CONTAINED, DONE, FAILED, SKIPPED, UNRESOLVED
-from holdfast.doctor.attempts import ATTEMPTS, ESCAPES, EVERYDAY, Attempt, Guarantee
+from holdfast.doctor.escape import inside
+from holdfast.doctor.escape.attempt import CONTAINED, DONE, FAILED, SKIPPED, UNRESOLVED
+from holdfast.doctor.escape.attempts import ATTEMPTS, ESCAPES, EVERYDAY, Attempt, Guarantee
 from tests.support.rows import every_row
 
 every_attempt = pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda attempt: attempt.id)

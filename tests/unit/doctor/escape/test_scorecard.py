@@ -2,8 +2,18 @@
 
 import pytest
 
-from holdfast.doctor.attempts import ATTEMPTS
-from holdfast.doctor.scorecard import LINES, Column, State, Tried, cell, chosen, exit_code, lines, report
+from holdfast.doctor.escape.attempts import ATTEMPTS
+from holdfast.doctor.escape.scorecard import (
+    LINES,
+    Column,
+    State,
+    Tried,
+    cell,
+    chosen,
+    exit_code,
+    lines,
+    report,
+)
 from holdfast.errors import UsageError
 from tests.support.rows import every_row
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.doctor import inside
-from holdfast.doctor.attempt import UNWRITABLE, Attempt, Guarantee
-from holdfast.doctor.selfcheck import Outcome, Result, Verdict, told
+from holdfast.doctor.escape import inside
+from holdfast.doctor.escape.attempt import UNWRITABLE, Attempt, Guarantee
+from holdfast.doctor.escape.selfcheck import Outcome, Result, Verdict, told
 from tests.support.rows import every_row
 
 ATTEMPT = Attempt("x", Guarantee.OUTSIDE, "try x", "pass", UNWRITABLE)

@@ -2,10 +2,10 @@ import itertools
 
 import pytest
 
-from holdfast.doctor.attempts import ATTEMPTS, Guarantee
-from holdfast.doctor.shortfalls import ALONE, Shortfall, declared, shortfalls
-from holdfast.sandbox import rights
-from holdfast.sandbox.select import Way
+from holdfast.doctor.escape.attempts import ATTEMPTS, Guarantee
+from holdfast.doctor.escape.shortfalls import ALONE, Shortfall, declared, shortfalls
+from holdfast.sandbox.plan import rights
+from holdfast.sandbox.plan.select import Way
 from tests.support.rows import every_row
 
 EVERY_WORD = ("landlock", "proc", "loopback")

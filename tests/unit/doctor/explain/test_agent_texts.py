@@ -8,13 +8,13 @@ import re
 
 import pytest
 
-from holdfast.doctor.config_table import CONFIG_ROWS
-from holdfast.doctor.explanation import TABLE, explain
-from holdfast.doctor.launch_table import LAUNCH_ROWS
-from holdfast.doctor.run_table import RUN_ROWS
-from holdfast.sandbox.needles import needles
+from holdfast.doctor.explain.config_table import CONFIG_ROWS
+from holdfast.doctor.explain.explanation import TABLE, explain
+from holdfast.doctor.explain.launch_table import LAUNCH_ROWS
+from holdfast.doctor.explain.run_table import RUN_ROWS
+from holdfast.sandbox.reasons.needles import needles
 from tests.support.rows import every_row
-from tests.unit.sandbox.test_fingerprints import ALL, ONLY_BY_ERRNO
+from tests.unit.sandbox.reasons.test_fingerprints import ALL, ONLY_BY_ERRNO
 
 HOME = "/home/me/.codex"
 TOML = f"Error: failed to load bootstrap configuration\n\nCaused by:\n    0: {HOME}/config.toml:2:1: "

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.doctor.confirmation import TRIED, compared
-from holdfast.doctor.explanation import TABLE, explain, lines
-from holdfast.sandbox.hostfacts import Fact
-from holdfast.sandbox.stages import probes
-from tests.unit.doctor.test_rules import HOST
+from holdfast.doctor.explain.confirmation import TRIED, compared
+from holdfast.doctor.explain.explanation import TABLE, explain, lines
+from holdfast.sandbox.host.hostfacts import Fact
+from holdfast.sandbox.host.stages import probes
+from tests.unit.doctor.facts.test_rules import HOST
 
 LOOPBACK = "bwrap: loopback: Failed RTM_NEWADDR: Operation not permitted"
 

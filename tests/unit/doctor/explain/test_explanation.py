@@ -5,7 +5,7 @@ import tracemalloc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.doctor.explanation import (
+from holdfast.doctor.explain.explanation import (
     MAX_EVIDENCE,
     MAX_EVIDENCE_CHARS,
     NEXT,
@@ -16,7 +16,7 @@ from holdfast.doctor.explanation import (
     lines,
     report,
 )
-from holdfast.sandbox.fingerprint_table import Layer
+from holdfast.sandbox.reasons.fingerprint_table import Layer
 
 LOOPBACK = "bwrap: loopback: Failed RTM_NEWADDR: Operation not permitted"
 LOG = f"""starting

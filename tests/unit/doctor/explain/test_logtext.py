@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from holdfast.doctor.logtext import MAX_LINE_CHARS, MAX_OPEN_CHARS, LogText
+from holdfast.doctor.explain.logtext import MAX_LINE_CHARS, MAX_OPEN_CHARS, LogText
 from tests.support.rows import every_row
 
 TEXT = "one\nzwei Größen\nthree\n"

@@ -1,6 +1,6 @@
 """What opens doors goes; what explains the failure stays."""
 
-from holdfast.doctor.redaction import HIDDEN, redacted
+from holdfast.doctor.explain.redaction import HIDDEN, redacted
 from tests.support.rows import every_row
 
 

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.doctor.machine import Disk, Facts, Installed, Place
-from holdfast.doctor.rules import Finding, Severity, exit_code, findings
-from holdfast.sandbox.hostfacts import AppArmor, Bwrap, Fact, HostFacts
-from holdfast.sandbox.select import Trial, Way
+from holdfast.doctor.facts.machine import Disk, Facts, Installed, Place
+from holdfast.doctor.facts.rules import Finding, Severity, exit_code, findings
+from holdfast.sandbox.host.hostfacts import AppArmor, Bwrap, Fact, HostFacts
+from holdfast.sandbox.plan.select import Trial, Way
 from tests.support.rows import every_row
 
 HOST = HostFacts(

@@ -2,8 +2,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.sandbox.bubblewrap import OPTIONS, Surroundings, applied, arguments
-from holdfast.sandbox.plan import Base, Link, Plan, Step, StepKind
+from holdfast.sandbox.backends.bubblewrap import OPTIONS, Surroundings, applied, arguments
+from holdfast.sandbox.plan.plan import Base, Link, Plan, Step, StepKind
 
 AROUND = Surroundings(11, 12)
 PIN, WRITABLE, READABLE, READ_ONLY, MASK_DIRECTORY, MASK_FILE = (

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.sandbox.guarantee import BACKENDS, Holding, Row, Verdict, holds, no, partly, tried
+from holdfast.sandbox.backends.guarantee import BACKENDS, Holding, Row, Verdict, holds, no, partly, tried
 
 ROW = Row("x", "X", holds("a"), partly("b"), no("c"), holds("d"), tried("one  two"))
 

@@ -4,10 +4,10 @@ from collections import Counter
 
 import pytest
 
-from holdfast.doctor.attempts import ATTEMPTS, ESCAPES
-from holdfast.sandbox.guarantee import BACKENDS, Row, Verdict
-from holdfast.sandbox.guarantees import GUARANTEES
-from holdfast.sandbox.select import Backend
+from holdfast.doctor.escape.attempts import ATTEMPTS, ESCAPES
+from holdfast.sandbox.backends.guarantee import BACKENDS, Row, Verdict
+from holdfast.sandbox.backends.guarantees import GUARANTEES
+from holdfast.sandbox.plan.select import Backend
 
 every_row = pytest.mark.parametrize("row", GUARANTEES, ids=lambda row: row.id)
 

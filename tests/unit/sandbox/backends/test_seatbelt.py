@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from holdfast.errors import SandboxUnavailable
-from holdfast.sandbox.policy import Bound, Glob, Kind, Network, Policy, Rule, Where, bind
-from holdfast.sandbox.presets import full_access, read_only, workspace_write
-from holdfast.sandbox.seatbelt import SANDBOX_EXEC, SeatbeltProfile, command, profile
-from holdfast.sandbox.seen import GitDir, Match, Seen, Sight
+from holdfast.sandbox.backends.seatbelt import SANDBOX_EXEC, SeatbeltProfile, command, profile
+from holdfast.sandbox.plan.seen import GitDir, Match, Seen, Sight
+from holdfast.sandbox.policy.policy import Bound, Glob, Kind, Network, Policy, Rule, Where, bind
+from holdfast.sandbox.policy.presets import full_access, read_only, workspace_write
 from tests.support.rows import every_row
 from tests.support.seatbelt import Asked, allowed
 from tests.support.sexpr import Shape, read
-from tests.unit.sandbox.test_planner import (
+from tests.unit.sandbox.plan.test_planner import (
     DENY,
     DIRECTORY,
     FILE,

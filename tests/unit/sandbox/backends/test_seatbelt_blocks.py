@@ -2,8 +2,7 @@
 
 import pytest
 
-from holdfast.sandbox.paths import absolute
-from holdfast.sandbox.seatbelt_blocks import (
+from holdfast.sandbox.backends.seatbelt_blocks import (
     BASE,
     NETWORK_SERVICES,
     PLATFORM,
@@ -12,6 +11,7 @@ from holdfast.sandbox.seatbelt_blocks import (
     named,
     rule,
 )
+from holdfast.sandbox.policy.paths import absolute
 from tests.support.sexpr import read
 
 BLOCKS = {"base": BASE, "preferences": PREFERENCES, "platform": PLATFORM, "network": NETWORK_SERVICES}

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from holdfast.sandbox.globs import Pattern, bind_pattern
-from holdfast.sandbox.seatbelt_regex import ancestors, denied, metadata
+from holdfast.sandbox.backends.seatbelt_regex import ancestors, denied, metadata
+from holdfast.sandbox.policy.globs import Pattern, bind_pattern
 from tests.support.rows import every_row
 
 

@@ -1,4 +1,4 @@
-from holdfast.sandbox.shim import BASH, candidates, command_line
+from holdfast.sandbox.backends.shim import BASH, candidates, command_line
 
 
 def after_script(*argv: str, program: str | None = None, variables: tuple[str, ...] = ()) -> list[str]:

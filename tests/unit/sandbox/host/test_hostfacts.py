@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from holdfast.sandbox.hostfacts import (
+from holdfast.sandbox.host.hostfacts import (
     AppArmor,
     Bwrap,
     Fact,

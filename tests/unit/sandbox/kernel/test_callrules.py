@@ -2,8 +2,8 @@
 
 import errno
 
-from holdfast.sandbox.callrules import ALONE
-from holdfast.sandbox.seccomp import ABSENT, ALLOW, ARCHITECTURES, REFUSE, Sockets, program
+from holdfast.sandbox.kernel.callrules import ALONE
+from holdfast.sandbox.kernel.seccomp import ABSENT, ALLOW, ARCHITECTURES, REFUSE, Sockets, program
 from tests.support.bpf import verdict
 from tests.support.rows import every_row
 

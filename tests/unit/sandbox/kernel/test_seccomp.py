@@ -2,7 +2,7 @@ import errno
 
 import pytest
 
-from holdfast.sandbox.seccomp import (
+from holdfast.sandbox.kernel.seccomp import (
     ABSENT,
     ALLOW,
     ALWAYS_REFUSED,

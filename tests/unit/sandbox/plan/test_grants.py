@@ -2,10 +2,10 @@
 
 import pytest
 
-from holdfast.sandbox import grants as module
-from holdfast.sandbox.grants import TooManyGrants, closed, grants, unlisted
-from holdfast.sandbox.plan import Base, Plan, Step, StepKind
-from holdfast.sandbox.rights import EVERYTHING, LIST, MAKE_REG, READ, READ_FILE, WRITE, WRITE_FILE
+from holdfast.sandbox.plan import grants as module
+from holdfast.sandbox.plan.grants import TooManyGrants, closed, grants, unlisted
+from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
+from holdfast.sandbox.plan.rights import EVERYTHING, LIST, MAKE_REG, READ, READ_FILE, WRITE, WRITE_FILE
 
 TREE = {
     "/": ["dev", "etc", "home", "proc"],

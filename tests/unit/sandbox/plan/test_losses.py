@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.sandbox.losses import MAX_NAMED, losses
-from holdfast.sandbox.plan import Base, Plan, Step, StepKind
+from holdfast.sandbox.plan.losses import MAX_NAMED, losses
+from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
 from tests.support.rows import every_row
 
 WS = Step(StepKind.WRITABLE, "/ws")

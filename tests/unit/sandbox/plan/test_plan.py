@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.sandbox.plan import Base, Link, Plan, Step, StepKind, decode, encode
+from holdfast.sandbox.plan.plan import Base, Link, Plan, Step, StepKind, decode, encode
 from tests.support.rows import every_row
 
 PLAN = Plan(

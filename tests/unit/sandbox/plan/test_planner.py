@@ -5,10 +5,11 @@ from collections.abc import Mapping
 import pytest
 
 from holdfast.errors import SandboxUnavailable
-from holdfast.sandbox.paths import absolute, join, parent
-from holdfast.sandbox.plan import Base, Link, Plan
-from holdfast.sandbox.planner import plan_for, settle, warnings
-from holdfast.sandbox.policy import (
+from holdfast.sandbox.plan.plan import Base, Link, Plan
+from holdfast.sandbox.plan.planner import plan_for, settle, warnings
+from holdfast.sandbox.plan.seen import Crossing, Found, GitDir, Match, Seen, Sight
+from holdfast.sandbox.policy.paths import absolute, join, parent
+from holdfast.sandbox.policy.policy import (
     Access,
     At,
     Bound,
@@ -22,8 +23,7 @@ from holdfast.sandbox.policy import (
     Where,
     bind,
 )
-from holdfast.sandbox.presets import full_access, read_only, workspace_write
-from holdfast.sandbox.seen import Crossing, Found, GitDir, Match, Seen, Sight
+from holdfast.sandbox.policy.presets import full_access, read_only, workspace_write
 from tests.support.rows import every_row
 
 READ, WRITE, DENY = Access.READ, Access.WRITE, Access.DENY

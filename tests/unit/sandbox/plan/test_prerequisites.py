@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.sandbox import prerequisites
-from holdfast.sandbox.prerequisites import given_by_caller, of_ourselves, of_program
+from holdfast.sandbox.plan import prerequisites
+from holdfast.sandbox.plan.prerequisites import given_by_caller, of_ourselves, of_program
 
-PACKAGE = Path(prerequisites.__file__).resolve().parents[2]
+PACKAGE = Path(prerequisites.__file__).resolve().parents[3]
 
 
 def made(place: Path, text: str = "", *, mode: int = 0o755) -> str:
@@ -41,7 +41,7 @@ def test_we_need_our_interpreter_its_installation_and_this_package() -> None:
 
 
 def test_a_directory_from_which_only_others_are_loaded_is_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    root = str(Path(__file__).resolve().parents[3])  # of the tests, which are loaded
+    root = str(Path(__file__).resolve().parents[4])  # of the tests, which are loaded
     monkeypatch.syspath_prepend(root)
     of_ourselves.cache_clear()
     assert root not in of_ourselves()

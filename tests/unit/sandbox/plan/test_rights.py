@@ -1,6 +1,6 @@
 import pytest
 
-from holdfast.sandbox.rights import (
+from holdfast.sandbox.plan.rights import (
     DEVICES,
     EXECUTE,
     IOCTL_DEV,

@@ -1,6 +1,6 @@
 """What was seen at a path."""
 
-from holdfast.sandbox.seen import Found, Sight
+from holdfast.sandbox.plan.seen import Found, Sight
 
 
 def test_only_what_can_be_looked_at_exists() -> None:

@@ -6,7 +6,7 @@ import itertools
 import pytest
 
 from holdfast.errors import SandboxUnavailable
-from holdfast.sandbox.select import (
+from holdfast.sandbox.plan.select import (
     ANY,
     BACKENDS,
     UNCONFINED,

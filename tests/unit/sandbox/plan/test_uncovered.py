@@ -1,6 +1,6 @@
-from holdfast.sandbox.policy import Access
-from holdfast.sandbox.seen import Crossing, Found, Sight
-from holdfast.sandbox.uncovered import Refused, Uncovered, uncover
+from holdfast.sandbox.plan.seen import Crossing, Found, Sight
+from holdfast.sandbox.plan.uncovered import Refused, Uncovered, uncover
+from holdfast.sandbox.policy.policy import Access
 
 TABLE = {"/": Access.READ, "/tmp": Access.DENY, "/srv/work": Access.WRITE}
 AROUND = "/srv/work"

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.errors import UsageError
-from holdfast.sandbox.globs import MAX_ALTERNATIVES, MAX_PATTERN_CHARS, Pattern, bind_pattern
+from holdfast.sandbox.policy.globs import MAX_ALTERNATIVES, MAX_PATTERN_CHARS, Pattern, bind_pattern
 from tests.support.rows import every_row
 
 

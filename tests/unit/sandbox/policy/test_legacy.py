@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.errors import UsageError
-from holdfast.sandbox.legacy import (
+from holdfast.sandbox.policy.legacy import (
     DangerFullAccess,
     ExternalSandbox,
     LegacyPolicy,
@@ -12,8 +12,8 @@ from holdfast.sandbox.legacy import (
     from_policy,
     to_policy,
 )
-from holdfast.sandbox.policy import Access, At, Kind, Network, Place, Policy, Rule, Special, Where
-from holdfast.sandbox.presets import full_access, read_only, workspace_write
+from holdfast.sandbox.policy.policy import Access, At, Kind, Network, Place, Policy, Rule, Special, Where
+from holdfast.sandbox.policy.presets import full_access, read_only, workspace_write
 from tests.support.rows import every_row
 
 WHERE = Where("/w", ("/w",), tmpdir="/t")

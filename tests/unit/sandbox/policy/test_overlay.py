@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.errors import UsageError
-from holdfast.sandbox.overlay import (
+from holdfast.sandbox.policy.overlay import (
     Grant,
     canonical,
     common_grant,
@@ -12,7 +12,7 @@ from holdfast.sandbox.overlay import (
     merged,
     normalized,
 )
-from holdfast.sandbox.policy import (
+from holdfast.sandbox.policy.policy import (
     Access,
     At,
     Bound,
@@ -26,7 +26,7 @@ from holdfast.sandbox.policy import (
     Where,
     bind,
 )
-from holdfast.sandbox.presets import full_access, read_only, workspace_write
+from holdfast.sandbox.policy.presets import full_access, read_only, workspace_write
 from tests.support.rows import every_row
 
 READ, WRITE, DENY = Access.READ, Access.WRITE, Access.DENY

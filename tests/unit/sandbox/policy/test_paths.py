@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.errors import UsageError
-from holdfast.sandbox.paths import absolute, depth, join, name, parent, within
+from holdfast.sandbox.policy.paths import absolute, depth, join, name, parent, within
 from tests.support.rows import every_row
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.errors import UsageError
-from holdfast.sandbox.policy import (
+from holdfast.sandbox.policy.policy import (
     PLATFORM_ROOTS,
     PROTECTED_NAMES,
     Access,

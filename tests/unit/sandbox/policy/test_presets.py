@@ -1,7 +1,7 @@
 """The policies that have a name, asked about paths."""
 
-from holdfast.sandbox.policy import Access, Network, Where, bind
-from holdfast.sandbox.presets import full_access, read_only, workspace_write
+from holdfast.sandbox.policy.policy import Access, Network, Where, bind
+from holdfast.sandbox.policy.presets import full_access, read_only, workspace_write
 from tests.support.rows import every_row
 
 WHERE = Where("/w", ("/w",), tmpdir="/var/tmp/me")

@@ -5,8 +5,8 @@ import tomllib
 import pytest
 
 from holdfast.errors import UsageError
-from holdfast.profile import escaped, is_pattern, policy_of
-from holdfast.sandbox.policy import Access, At, Glob, Network, Place, Policy, Rule, Special, Target
+from holdfast.sandbox.policy.policy import Access, At, Glob, Network, Place, Policy, Rule, Special, Target
+from holdfast.sandbox.policy.profile import escaped, is_pattern, policy_of
 from tests.support.rows import every_row
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.sandbox import loopback, orders
-from holdfast.sandbox.orders import (
+from holdfast.sandbox.protocol import loopback, orders
+from holdfast.sandbox.protocol.orders import (
     END_OWNER,
     EXITED,
     HAS_STATE,

@@ -4,8 +4,8 @@ import errno
 
 import pytest
 
-from holdfast.sandbox.denials import Denial, Evidence, classify, sandbox_denied
-from holdfast.sandbox.policy import Access, At, Network, Place, Policy, Rule, Special, Where, bind
+from holdfast.sandbox.policy.policy import Access, At, Network, Place, Policy, Rule, Special, Where, bind
+from holdfast.sandbox.reasons.denials import Denial, Evidence, classify, sandbox_denied
 from tests.support.rows import every_row
 
 RULES = (

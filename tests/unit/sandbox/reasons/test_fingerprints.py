@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from holdfast.sandbox.fingerprint_table import BY_ERRNO
-from holdfast.sandbox.fingerprints import MAX_LINE, MAX_MATCHES, MAX_TEXT, TABLE, by_errno, match
-from holdfast.sandbox.needles import needles
+from holdfast.sandbox.reasons.fingerprint_table import BY_ERRNO
+from holdfast.sandbox.reasons.fingerprints import MAX_LINE, MAX_MATCHES, MAX_TEXT, TABLE, by_errno, match
+from holdfast.sandbox.reasons.needles import needles
 from tests.support.rows import every_row
 
 SETUP = [

@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.sandbox.needles import needles
+from holdfast.sandbox.reasons.needles import needles
 from tests.support.rows import every_row
 
 

@@ -3,7 +3,8 @@ import struct
 
 import pytest
 
-from holdfast.sandbox.foresight import (
+from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
+from holdfast.sandbox.watcher.foresight import (
     Address,
     Scene,
     Terrain,
@@ -16,8 +17,7 @@ from holdfast.sandbox.foresight import (
     predict_move,
     scene_of,
 )
-from holdfast.sandbox.notifyfilter import O_CREAT, O_EXCL, Aim
-from holdfast.sandbox.plan import Base, Plan, Step, StepKind
+from holdfast.sandbox.watcher.notifyfilter import O_CREAT, O_EXCL, Aim
 from tests.support.rows import every_row
 
 VIEW = Scene(hidden=("/ws/secret",), fixed=("/ws", "/ws/.git", "/ws/secret"))

@@ -2,8 +2,8 @@ import os
 
 import pytest
 
-from holdfast.sandbox.notifyfilter import FILES, NETWORK, NOTIFY, Aim, Call, program, watched
-from holdfast.sandbox.seccomp import ALLOW, ARCHITECTURES, KILL, REFUSE
+from holdfast.sandbox.kernel.seccomp import ALLOW, ARCHITECTURES, KILL, REFUSE
+from holdfast.sandbox.watcher.notifyfilter import FILES, NETWORK, NOTIFY, Aim, Call, program, watched
 from tests.support.bpf import verdict
 from tests.support.rows import every_row
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.server import capabilityroot
-from holdfast.server.capabilityroot import MAX_FILE_BYTES, discover_root, refused
+from holdfast.server.codex import capabilityroot
+from holdfast.server.codex.capabilityroot import MAX_FILE_BYTES, discover_root, refused
 from holdfast.wire.discovery import CapabilityRoot, PluginFiles, RootDiscovery, SkillFiles, TextFile
 from holdfast.wire.paths import PathUri
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import InvalidRequest
-from holdfast.server import discovery
-from holdfast.server.discovery import (
+from holdfast.server.codex import discovery
+from holdfast.server.codex.discovery import (
     LOCATION_WARNING,
     MAX_REMOTE_BYTES,
     METADATA_WARNING,

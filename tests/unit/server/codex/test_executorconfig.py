@@ -7,9 +7,15 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import HoldfastError, OperationFailed, UsageError
-from holdfast.server import executorconfig
-from holdfast.server.executorconfig import Table, find_codex_home, implied_requirements, read_config, select
-from holdfast.server.executorconfig import wanted as tree_of
+from holdfast.server.codex import executorconfig
+from holdfast.server.codex.executorconfig import (
+    Table,
+    find_codex_home,
+    implied_requirements,
+    read_config,
+    select,
+)
+from holdfast.server.codex.executorconfig import wanted as tree_of
 from holdfast.wire.environment import ConfigLayer, EnvironmentConfig, EnvironmentConfigReadParams, LayerStack
 from holdfast.wire.paths import PathUri
 from tests.support.rows import every_row

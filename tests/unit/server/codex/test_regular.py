@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.server.regular import read_regular
+from holdfast.server.codex.regular import read_regular
 
 
 def test_a_small_file_comes_whole(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """YAML as people write it, and as attackers do."""
 
-from holdfast.server.skills import MAX_YAML_CHARS, Front, Metadata, front_matter, metadata
+from holdfast.server.codex.skills import MAX_YAML_CHARS, Front, Metadata, front_matter, metadata
 from holdfast.wire.discovery import SkillDependencies, SkillPolicy, ToolDependency
 from tests.support.rows import every_row
 

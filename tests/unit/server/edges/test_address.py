@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.errors import StartupError
-from holdfast.server.address import DEFAULT, Address, Stdio, UnixAddress, WebSocketAddress, parse
+from holdfast.server.edges.address import DEFAULT, Address, Stdio, UnixAddress, WebSocketAddress, parse
 from tests.support.rows import every_row
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import pytest
 
 from holdfast.errors import PeerRefused, StartupError
-from holdfast.server.auth import CapabilityToken, SignedToken, load
+from holdfast.server.edges.auth import CapabilityToken, SignedToken, load
 from tests.support.rows import every_row
 
 KEY = b"k" * 32

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from holdfast.errors import PeerRefused, RemoteProtocolError
-from holdfast.server.httphead import Answer, Head, answer, parse_head
+from holdfast.server.edges.httphead import Answer, Head, answer, parse_head
 from tests.support.rows import every_row
 
 NO_HEADERS: dict[str, str] = {}

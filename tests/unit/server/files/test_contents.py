@@ -10,7 +10,7 @@ import pybase64
 import pytest
 
 from holdfast.errors import InvalidRequest
-from holdfast.server import contents
+from holdfast.server.files import contents
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import InvalidRequest, NotFound, OperationFailed
-from holdfast.server import copytree
+from holdfast.server.files import copytree
 from holdfast.wire.files import CopyParams
 from holdfast.wire.paths import PathUri
 from holdfast.wire.structs import Empty

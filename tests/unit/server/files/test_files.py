@@ -11,8 +11,8 @@ import pybase64
 import pytest
 
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError, face
-from holdfast.server import files
-from holdfast.server.contents import SMALL_BYTES
+from holdfast.server.files import files
+from holdfast.server.files.contents import SMALL_BYTES
 from holdfast.wire.files import (
     CreateDirectoryParams,
     DirectoryEntry,

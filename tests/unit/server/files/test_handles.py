@@ -10,7 +10,7 @@ import pybase64
 import pytest
 
 from holdfast.errors import InvalidRequest, NotFound, OperationFailed
-from holdfast.server.handles import MAX_BLOCK_BYTES, FileHandles
+from holdfast.server.files.handles import MAX_BLOCK_BYTES, FileHandles
 from holdfast.wire.files import HandleParams, HandleResult, OpenParams, ReadBlockParams, WriteBlockParams
 from holdfast.wire.paths import PathUri
 from holdfast.wire.structs import Empty

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.server.mounts import LOCAL, Mounts, types_in
+from holdfast.server.files.mounts import LOCAL, Mounts, types_in
 from tests.support.rows import every_row
 
 LINE = "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - {} /dev/root rw,errors=continue\n"

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed
-from holdfast.server import files, nofollow
+from holdfast.server.files import files, nofollow
 from holdfast.wire.files import CreateDirectoryParams, LinkAwareParams, RemoveParams, WriteFileParams
 from holdfast.wire.paths import PathUri
 from holdfast.wire.structs import Empty

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.server.removal import remove_tree
+from holdfast.server.files.removal import remove_tree
 
 
 def test_everything_below_goes_but_nothing_behind_a_link(tmp_path: Path) -> None:

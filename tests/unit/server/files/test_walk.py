@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import InvalidRequest, NotFound, OperationFailed
-from holdfast.server import walk as module
-from holdfast.server.walk import walk
+from holdfast.server.files import walk as module
+from holdfast.server.files.walk import walk
 from holdfast.wire.files import WalkOptions, WalkParams, WalkResult
 from holdfast.wire.paths import PathUri
 from tests.support.rows import every_row

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from holdfast.server.eventlog import MAX_BYTES, MAX_CHUNKS, Chunk, EventLog, Page
+from holdfast.server.processes.eventlog import MAX_BYTES, MAX_CHUNKS, Chunk, EventLog, Page
 from tests.support.rows import every_row
 
 

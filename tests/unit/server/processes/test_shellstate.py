@@ -1,9 +1,9 @@
 import pytest
 
 from holdfast.errors import UsageError
-from holdfast.sandbox import orders
-from holdfast.server import shellstate
-from holdfast.server.shellstate import Dump, Snapshot
+from holdfast.sandbox.protocol import orders
+from holdfast.server.processes import shellstate
+from holdfast.server.processes.shellstate import Dump, Snapshot
 from holdfast.wire.environment import ShellInfo
 from holdfast.wire.processes import EnvPolicy, ShellSnapshotRequest
 from tests.support.rows import every_row
