@@ -132,7 +132,8 @@ def test_memory_does_not_grow_with_the_text() -> None:
     tracemalloc.start()
     try:
         peak(2)  # compiles and caches what it needs
-        assert peak(60) < peak(4) * 1.5
+        # Other threads of this process allocate too, which only ever adds.
+        assert min(peak(60) for _ in range(3)) < min(peak(4) for _ in range(3)) * 1.5
     finally:
         tracemalloc.stop()
 
