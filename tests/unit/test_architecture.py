@@ -61,7 +61,7 @@ LAYERS = [  # lower may not import higher; names on one line may not import each
     {"__main__"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
-MAX_LINES = 400
+MAX_LINES = 600
 SHAPELESS_NAMES = {"utils", "util", "common", "helpers", "helper", "base", "manager", "misc"}
 
 
