@@ -129,18 +129,12 @@ def heartbeat(note: str) -> dict[str, object]:
 @click.option("--assignee", default="", metavar="PROFILE", help="Whose workers run it.")
 @click.option("--parent", "parents", multiple=True, metavar="ID", help="A task to wait for. Can be repeated.")
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher comes first.")
+@click.option("--max-attempts", type=int, default=3, show_default=True, help="Runs of any kind, at most.")
+@click.option("--triage", is_flag=True, help="Somebody must say first what is to be done.")
 @_verb("create")
-def create(
-    title: str, body: str, assignee: str, parents: tuple[str, ...], priority: int
-) -> dict[str, object]:
+def create(**wishes: object) -> dict[str, object]:
     """Make a task that waits for this one."""
-    return {
-        "title": title,
-        "body": body,
-        "assignee": assignee,
-        "parents": list(parents),
-        "priority": priority,
-    }
+    return wishes
 
 
 @handoff.command(cls=Verb)
@@ -158,7 +152,7 @@ def link(parent: str, child: str) -> dict[str, object]:
 @_verb("attach")
 def attach(file: str, name: str | None) -> dict[str, object]:
     """Attach a file to the task, of up to 360 KiB."""
-    from holdfast.handoff.verbs import MAX_DATA
+    from holdfast.board.rules.verbs import MAX_DATA
 
     try:
         with open(file, "rb") as opened:
