@@ -19,8 +19,8 @@ def config() -> None:
 def codex() -> None:
     """The Codex CLI: decide about its sandbox for this machine, and write that.
 
-    Exit codes of all of these: 0 done; 1 what is in force differs (check); 2 the arguments or the file
-    make no sense; 65 Codex refuses the file; 66 something named is not there; 71 it could not be
+    Exit codes of all of these: 0 done; 1 what is in force differs (check), or Codex refuses the
+    file; 2 the arguments or the file make no sense; 3 something named is not there; 71 it could not be
     written; 125 no safe decision is possible here, and nothing was written.
     """
 

@@ -19,7 +19,7 @@ from holdfast.board.rules import verbs
 from holdfast.board.rules.rows import JsonObject
 from holdfast.board.rules.verbs import Caller, Verb
 from holdfast.board.store import Store
-from holdfast.errors import MethodNotFound, NotFound, UsageError
+from holdfast.errors import MethodNotFound, NotFound, UsageError, face
 from holdfast.web import cards, entrance, evidence, looking, replies
 from holdfast.web.door import Door
 from holdfast.web.feed import Feed, Stream
@@ -223,7 +223,7 @@ def _answered(here: Dashboard, handler: Handler) -> Callable[[Request], Awaitabl
         except ClientDisconnect:
             return Response(status_code=400)  # nobody reads it
         except Exception as exc:
-            status = replies.status(exc)
+            status = face(exc).http
             if status == 500:
                 log.exception("a request of the dashboard failed")
             return _json(replies.fault(exc), status)
