@@ -73,7 +73,7 @@ class FakeWorker:
 
 
 class FakeSupervisor:
-    """As `SupervisorClient`. `cast` says what each worker will do; `started` and `stopped` are their names in order."""
+    """As `SupervisorClient`. `cast` says what each worker will do; `started` and `stopped` name them."""
 
     def __init__(self, cast: Callable[[WorkerSpec], Act]) -> None:
         self.cast = cast
