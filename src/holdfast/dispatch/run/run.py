@@ -32,6 +32,7 @@ from holdfast.handoff import outbox
 from holdfast.handoff.broker import Broker
 from holdfast.handoff.envelope import Envelope, HandoffAnswer
 from holdfast.handoff.verbs import VERBS
+from holdfast.local.atomicfile import replace_file
 
 log = logging.getLogger(__name__)
 
@@ -236,9 +237,7 @@ class RunDriver:
     def _write(self, mark: Mark) -> None:
         place = marks(self.context.home) / self.run.id
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        hidden = place.with_suffix(".new")
-        hidden.write_bytes(msgspec.json.encode(mark))
-        hidden.rename(place)
+        replace_file(place, msgspec.json.encode(mark))
 
     def _forget(self) -> RunEvent:
         (marks(self.context.home) / self.run.id).unlink(missing_ok=True)
