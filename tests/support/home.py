@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.agents import daemons, ending
+from holdfast.agents.supervisor import daemons, ending
 from tests.support.patience import patient
 
 WAIT_S: Final = patient(60)
