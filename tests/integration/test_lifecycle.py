@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from holdfast.agents.supervisor import daemons, ending, processes
-from holdfast.agents.supervisor.processes import Process
+from holdfast.agents.supervisor.processes import ProcessInfo
 from holdfast.board.rules.rows import NewTask
 from holdfast.board.rules.transitions import Status
 from holdfast.board.store import open_store
@@ -74,7 +74,7 @@ def of_ours(home: Path) -> list[str]:
     return found
 
 
-async def working(home: Path, count: int = 1, assignee: str = "script") -> list[Process]:
+async def working(home: Path, count: int = 1, assignee: str = "script") -> list[ProcessInfo]:
     """Put tasks on the board that never end; all processes of the home once their workers have begun."""
     with open_store(str(home / "board.db"), create=False) as store:
         for number in range(count):

@@ -27,7 +27,7 @@ from holdfast.client.ordering import (
     Lost,
     Ordering,
     Output,
-    Page,
+    ReadPage,
     last_before,
     next_look_s,
 )
@@ -236,7 +236,7 @@ class Process:
         self._see_to_gap()
         self._look_later(next_look_s())
 
-    def adopted(self, page: Page) -> None:
+    def adopted(self, page: ReadPage) -> None:
         """The first page of a process that somebody else started; older events may be gone."""
         try:
             ready = self._ordering.catch_up(page)
@@ -263,7 +263,7 @@ class Process:
             self._publish(ready)
         self._see_to_gap()
 
-    def catch_up(self, page: Page) -> None:
+    def catch_up(self, page: ReadPage) -> None:
         try:
             ready = self._ordering.catch_up(page)
         except Lost as exc:
