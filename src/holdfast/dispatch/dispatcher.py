@@ -192,7 +192,7 @@ class Dispatcher:
         task = await self._insisted(run, lambda: store.ask(lambda store: store.task(run.task_id)))
         place = str(workspace.known(self._context.home, task).path)
         async with self._places.setdefault(place, asyncio.Lock()):  # which several tasks may have
-            await self._insisted(run, driver.attend)
+            await self._insisted(run, driver.drive)
         self._drivers.pop(run.id, None)
         driver.done.set()
         self._told("ended", run)

@@ -28,7 +28,7 @@ MAX_OUTPUT: Final = 1 << 20  # bytes of what it said that are kept; the end of i
 MAX_SAID: Final = 4_000  # bytes of that for whoever is to mend it
 
 
-async def attend(context: DispatchContext, run: Run, task: Task, place: Path) -> None:
+async def run_due(context: DispatchContext, run: Run, task: Task, place: Path) -> None:
     """Run what is due for this run, if anything is, and tell the board.
 
     Raises:

@@ -71,7 +71,7 @@ class RunDriver:
         self._claimed_at = context.clock()
         self._meter = BudgetMeter(context, run, self._session)
 
-    async def attend(self) -> None:
+    async def drive(self) -> None:
         """Returns when nothing is left to do for it.
 
         Raises:
@@ -106,7 +106,7 @@ class RunDriver:
         return RunEvent.OVER if self.over.is_set() else RunEvent.MISSING
 
     async def _check(self, detail: Detail, place: Path) -> RunEvent:
-        await checks.attend(self.context, self.run, detail.task, place)
+        await checks.run_due(self.context, self.run, detail.task, place)
         return RunEvent.DONE
 
     async def _tear_down(self, detail: Detail, launcher: WorkerProfile | None, place: Path) -> RunEvent:
