@@ -35,7 +35,7 @@ def step(amount: int, *, cost: float = 0.0, reason: str = "tool-calls") -> str:
 
 def hire(yard: Yard, script: str, **members: object) -> None:
     yard.program("opencode", script)
-    yard.launcher("agent", agent="opencode", **members)
+    yard.profile("agent", agent="opencode", **members)
 
 
 async def test_a_run_that_spends_its_budget_is_ended_with_all_it_started_and_its_work_is_kept(

@@ -125,7 +125,7 @@ async def test_a_task_that_was_cut_short_is_taken_on_again_by_the_next(home: Pat
 
 async def test_a_second_ctrl_c_hastens(home: Path) -> None:
     teardown = 'teardown = "touch torn; sleep 1000"'
-    (home / "launchers.toml").write_text(
+    (home / "worker-profiles.toml").write_text(
         f'[slow]\ncommand = ["sh", "-c", "{{prompt}}"]\nprompt = "{{body}}"\n{teardown}\n', "utf-8"
     )
     with started(home, "up", "--no-web") as process:

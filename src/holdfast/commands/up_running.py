@@ -158,7 +158,7 @@ class _Running:
 
     def _introduce(self) -> None:
         wanted = self._wanted
-        launchers = sorted(installed(wanted.home, os.environ))
+        profiles = sorted(installed(wanted.home, os.environ))
         created = (
             f"holdfast task create 'Say hello' --board {wanted.board} --assignee script --body 'echo hello'"
         )
@@ -167,11 +167,11 @@ class _Running:
             [
                 f"board        {wanted.board} in {wanted.address}",
                 f"  try: {created}",
-                f"workers for  {', '.join(launchers)}",
+                f"workers for  {', '.join(profiles)}",
             ],
             board=wanted.board,
             store=wanted.address,
-            launchers=launchers,
+            profiles=profiles,
         )
 
     def _told(self, kind: str, run: "Run") -> None:

@@ -78,7 +78,7 @@ async def _boards(here: Dashboard, _request: Request) -> ASGIApp:
 
 async def _board(here: Dashboard, request: Request) -> ASGIApp:
     name = here.board(request)
-    return await here.answer(lambda store: looking.standing(store, name))
+    return await here.answer(lambda store: looking.board_status(store, name))
 
 
 async def _column(here: Dashboard, request: Request) -> ASGIApp:
