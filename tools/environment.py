@@ -70,6 +70,9 @@ class Environment:
         digest = _digest(linked=linked)
         if self.stamp.get("package") == digest:
             return
+        # Before 0.2.0 it was called `holdfast`; two names for one package would remove each other's files.
+        if any(self.folder.glob("lib/python*/site-packages/holdfast-*.dist-info")):
+            self._pip("-y", "holdfast", verb="uninstall")
         if linked:
             self._pip("--no-deps", "--no-build-isolation", "-e", str(ROOT))
         else:
@@ -78,8 +81,8 @@ class Environment:
         self.stamp["package"] = digest
         self._note()
 
-    def _pip(self, *words: str) -> None:
-        command = [str(self.python), "-m", "pip", "install", "-q", "--disable-pip-version-check", *words]
+    def _pip(self, *words: str, verb: str = "install") -> None:
+        command = [str(self.python), "-m", "pip", verb, "-q", "--disable-pip-version-check", *words]
         # Running as root is not our choice to comment on.
         done = subprocess.run(command, env={**os.environ, "PIP_ROOT_USER_ACTION": "ignore"}, check=False)
         if done.returncode != 0:

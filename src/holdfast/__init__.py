@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast.errors import UsageError as UsageError
 
 __version__ = "0.1.0"
+DISTRIBUTION = "holdfast-agents"  # on the package index; `holdfast` there is somebody else's
 
 _EXPORTS = {
     "Closed": "client.ordering",

@@ -51,7 +51,9 @@ async def _serve(sender: "Sender | None", address: str, board: str, home: Path) 
     except ModuleNotFoundError as exc:
         if (exc.name or "").split(".")[0] not in ("mcp", "mcp_types"):
             raise
-        raise StartupError("the MCP SDK is not installed", remedy="pip install 'holdfast[mcp]'") from None
+        raise StartupError(
+            "the MCP SDK is not installed", remedy="pip install 'holdfast-agents[mcp]'"
+        ) from None
     if sender is not None:
         from holdfast.mcp.reporting import Reporting
 

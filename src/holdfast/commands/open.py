@@ -46,7 +46,9 @@ def _open(home: Path, *, printed: bool) -> Answer:
     except ModuleNotFoundError as exc:
         if (exc.name or "").split(".")[0] != "starlette":
             raise
-        raise StartupError("the dashboard is not installed", remedy="pip install 'holdfast[web]'") from None
+        raise StartupError(
+            "the dashboard is not installed", remedy="pip install 'holdfast-agents[web]'"
+        ) from None
     address = link(home, found[0])
     opener = None if printed else _opener()
     if opener is None:

@@ -87,7 +87,9 @@ def dashboard(
     except ModuleNotFoundError as exc:
         if (exc.name or "").split(".")[0] not in ("starlette", "uvicorn"):
             raise
-        raise StartupError("the dashboard is not installed", remedy="pip install 'holdfast[web]'") from None
+        raise StartupError(
+            "the dashboard is not installed", remedy="pip install 'holdfast-agents[web]'"
+        ) from None
     from holdfast.dispatch.installed import installed
     from holdfast.web.entrance import PORT
 
