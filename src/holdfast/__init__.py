@@ -60,6 +60,8 @@ _EXPORTS = {
     "connect": "client.environment",
 }
 
+__all__ = ["DISTRIBUTION", "__version__", *_EXPORTS]  # docs/reference/api.md lists them
+
 
 def __getattr__(name: str) -> object:
     """PEP 562: load what is asked for."""
