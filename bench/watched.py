@@ -12,14 +12,14 @@ from bench.client import Failed
 from bench.confined import workspace
 from bench.measures import ROUND_WITHIN_S, Contest
 from bench.servers import find_codex
-from holdfast.agents.launching import Wish, prepare
-from holdfast.sandbox.policy import Policy, bind
-from holdfast.sandbox.presets import workspace_write
-from holdfast.sandbox.resolve import locate
+from holdfast.agents.worker.launching import Wish, prepare
+from holdfast.confine.launch import Command, Exit
+from holdfast.confine.sandboxes import Sandbox
+from holdfast.confine.watching import begin
+from holdfast.sandbox.plan.resolve import locate
+from holdfast.sandbox.policy.policy import Policy, bind
+from holdfast.sandbox.policy.presets import workspace_write
 from holdfast.server.executor import Executor
-from holdfast.server.launch import Command, Exit
-from holdfast.server.sandboxes import Sandbox
-from holdfast.server.watching import begin
 from tests.support.model import MADE, scripted_model
 
 # A repository of three hundred files: about three thousand calls that want to change something.

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from holdfast.errors import HoldfastError, SandboxUnavailable, UsageError
-from holdfast.sandbox.policy import Decision
+from holdfast.sandbox.policy.policy import Decision
 from holdfast.wire.processes import DenialReport, Denied, EnforcementReport, Usage, WatchReport
 
 SCHEMA_VERSION: Final = 1

@@ -16,7 +16,6 @@ from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from holdfast import profile
 from holdfast.client.environment import Environment
 from holdfast.client.environments import reached
 from holdfast.client.ordering import Event, Exited, Output
@@ -27,6 +26,7 @@ from holdfast.client.remotepath import to_native, to_uri
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError
 from holdfast.outcome import NOT_EXECUTABLE, NOT_FOUND, Ending, Failure, failed
 from holdfast.run import GRACE_S, Preset, Wish
+from holdfast.sandbox.policy import profile
 from holdfast.streams import (
     STDERR,
     STDOUT,

@@ -12,7 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from holdfast import profile
+from holdfast.confine.childenv import scrubbed
+from holdfast.confine.launch import LOST_CODE, Command, Exit, StartFailed
+from holdfast.confine.permissions import loopback_ports
+from holdfast.confine.sandboxes import Sandbox, plan_of
+from holdfast.confine.verdict import MAX_TAIL, denial_report, enforcement_report, judge_of, proven
+from holdfast.confine.watching import Watch, begin
 from holdfast.errors import HoldfastError, OperationFailed, UsageError, from_os_error
 from holdfast.outcome import (
     NOT_EXECUTABLE,
@@ -24,19 +29,13 @@ from holdfast.outcome import (
     Planned,
     failed,
 )
-from holdfast.sandbox import presets
-from holdfast.sandbox.paths import absolute, join, parent
-from holdfast.sandbox.planner import settle
-from holdfast.sandbox.policy import Access, Bound, Network, Policy, bind
-from holdfast.sandbox.resolve import locate, look, trace
-from holdfast.sandbox.select import ANY, Choice
-from holdfast.server.childenv import scrubbed
-from holdfast.server.confine import loopback_ports
+from holdfast.sandbox.plan.planner import settle
+from holdfast.sandbox.plan.resolve import locate, look, trace
+from holdfast.sandbox.plan.select import ANY, Choice
+from holdfast.sandbox.policy import presets, profile
+from holdfast.sandbox.policy.paths import absolute, join, parent
+from holdfast.sandbox.policy.policy import Access, Bound, Network, Policy, bind
 from holdfast.server.executor import Executor
-from holdfast.server.launch import LOST_CODE, Command, Exit, StartFailed
-from holdfast.server.sandboxes import Sandbox, plan_of
-from holdfast.server.verdict import MAX_TAIL, denial_report, enforcement_report, judge_of, proven
-from holdfast.server.watching import Watch, begin
 from holdfast.streams import Streams, Tail, occupy_standard_descriptors, opened
 from holdfast.wire.processes import DenialReport, Usage, WatchReport
 

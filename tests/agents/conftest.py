@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.agents.status import Limits
+from holdfast.agents.evidence.status import Limits
 from tests.agents.cases import FAULTS
 from tests.support.arena import Arena, arena
 from tools.get_agents import PINS

@@ -6,10 +6,10 @@ from typing import Any, Final
 import pytest
 
 from holdfast import InvalidRequest
-from holdfast.agents.answering import answer
-from holdfast.agents.catalog import CATALOG
-from holdfast.agents.evidence import State, Want
-from holdfast.agents.report import report
+from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.evidence.evidence import State, Want
+from holdfast.agents.supervisor.report import report
+from holdfast.agents.worker.answering import answer
 from tests.support.agent_clis import requires_cli
 from tests.support.arena import Arena, arena
 from tests.support.model import CONTENT, MADE

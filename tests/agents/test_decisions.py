@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.agents.evidence import State, Status
-from holdfast.agents.worker import Worker
+from holdfast.agents.evidence.evidence import State, Status
+from holdfast.agents.worker.worker import Worker
 from holdfast.errors import InvalidRequest
 from tests.support.agent_clis import CLIS, requires_cli
 from tests.support.arena import PROMPT, Arena

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.agents.evidence import Denied, State, Status
-from holdfast.agents.worker import Worker
+from holdfast.agents.evidence.evidence import Denied, State, Status
+from holdfast.agents.worker.worker import Worker
 from holdfast.client.process import Process
 from tests.agents.cases import EXPECTED, FAULTS, QUICK, Expected, Fault
 from tests.support.agent_clis import CLIS, requires_cli

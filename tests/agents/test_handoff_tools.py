@@ -4,8 +4,8 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.agents.evidence import State
-from holdfast.board.transitions import Status
+from holdfast.agents.evidence.evidence import State
+from holdfast.board.rules.transitions import Status
 from tests.support.agent_clis import CLIS, requires_cli
 from tests.support.arena import Arena
 from tests.support.assigned import assigned

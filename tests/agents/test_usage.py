@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from holdfast.board.transitions import Status
+from holdfast.board.rules.transitions import Status
 from tests.support.agent_clis import requires_cli
 from tests.support.arena import MODEL
 from tests.support.dispatch import Yard, home_fixture, yard_fixture

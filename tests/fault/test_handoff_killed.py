@@ -15,11 +15,11 @@ from typing import Final, Literal
 import msgspec
 import pytest
 
-from holdfast.board import claims, tasks
-from holdfast.board.database import Transaction
-from holdfast.board.rows import NewTask, Run
+from holdfast.board.database.database import Transaction
+from holdfast.board.rules.rows import NewTask, Run
+from holdfast.board.rules.transitions import Status
 from holdfast.board.store import Store, open_store
-from holdfast.board.transitions import Status
+from holdfast.board.verbs import claims, tasks
 from holdfast.handoff import outbox
 from holdfast.handoff.envelope import Answer
 from holdfast.handoff.sender import Channel

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.board.transitions import Status
+from holdfast.board.rules.transitions import Status
 from tests.support.dispatch import Yard, dispatcher, fresh_yard_fixture
 
 __all__ = ["fresh_yard_fixture"]

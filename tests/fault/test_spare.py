@@ -138,8 +138,8 @@ async def test_a_spare_ends_with_its_launcher(tmp_path: Path) -> None:
 LATER_MOUNT = """
 import os, subprocess, sys, time
 from holdfast.sandbox import orders, plan, spare
-from holdfast.sandbox.confined import Kind
-from holdfast.sandbox.plan import Base, Plan, encode
+from holdfast.sandbox.backends.confined import Kind
+from holdfast.sandbox.plan.plan import Base, Plan, encode
 folder = sys.argv[1]
 made = spare.Spare(Kind(False, True))
 while sorted(os.listdir(f"/proc/{made.pid}/fd")) != ["0", "1", "2", "3"]:

@@ -16,14 +16,14 @@ from typing import Final
 import msgspec
 import pytest
 
-from holdfast.agents import background
-from holdfast.board import postgres as board_postgres
-from holdfast.board import tasks
-from holdfast.board.database import Transaction
-from holdfast.board.rows import NewTask, Run, Task
+from holdfast.agents.supervisor import background
+from holdfast.board.database import postgres as board_postgres
+from holdfast.board.database.database import Transaction
+from holdfast.board.rules.rows import NewTask, Run, Task
+from holdfast.board.rules.transitions import Status
 from holdfast.board.store import Store, open_store
-from holdfast.board.transitions import Status
-from holdfast.dispatch.house import SOCKET
+from holdfast.board.verbs import tasks
+from holdfast.dispatch.context import SOCKET
 from holdfast.errors import StaleRun, Unreachable
 from holdfast.handoff.envelope import Answer
 from tests.support import postgres, proc

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.board.backup import backup, restore
-from holdfast.board.database import Transaction
-from holdfast.board.retry import Failure
-from holdfast.board.rows import NewTask
+from holdfast.board.database.database import Transaction
+from holdfast.board.rules.retry import Failure
+from holdfast.board.rules.rows import NewTask
+from holdfast.board.rules.transitions import Move, Status
 from holdfast.board.store import Store, open_store
-from holdfast.board.transitions import Move, Status
 from holdfast.errors import Conflict, InvalidRequest, NotFound, StoreDamaged
 from tests.support import postgres
 from tests.support.boards import SettableClock, claimed, made

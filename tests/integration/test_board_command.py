@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.board.retry import Failure
+from holdfast.board.rules.retry import Failure
+from holdfast.board.rules.transitions import Actor, Move, Status, moves
 from holdfast.board.store import open_store
-from holdfast.board.transitions import Actor, Move, Status, moves
 from holdfast.commands.task_change import MOVES
 from holdfast.commands.task_look import STATUSES, STOPPED
 from tests.support.board_command import Board

@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from holdfast.board import lists
-from holdfast.board.retry import Failure
-from holdfast.board.rows import (
+from holdfast.board.rules.retry import Failure
+from holdfast.board.rules.rows import (
     MAX_ATTACHMENTS,
     MAX_FILE,
     MAX_KEPT,
@@ -16,8 +15,9 @@ from holdfast.board.rows import (
     RunRef,
     WorkspaceKind,
 )
+from holdfast.board.rules.transitions import Move, Status
 from holdfast.board.store import Store
-from holdfast.board.transitions import Move, Status
+from holdfast.board.verbs import lists
 from holdfast.errors import (
     Conflict,
     IllegalTransition,

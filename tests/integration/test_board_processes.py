@@ -6,11 +6,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from holdfast.board import tasks
-from holdfast.board.database import Transaction
-from holdfast.board.rows import Event, NewTask, Task
+from holdfast.board.database.database import Transaction
+from holdfast.board.rules.rows import Event, NewTask, Task
+from holdfast.board.rules.transitions import Move, Status
 from holdfast.board.store import open_store
-from holdfast.board.transitions import Move, Status
+from holdfast.board.verbs import tasks
 from tests.support import postgres
 from tests.support.boards import Crowd
 from tests.support.patience import patient

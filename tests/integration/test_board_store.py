@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from holdfast.board.assign import Busy, Capacity
-from holdfast.board.retry import Failure
-from holdfast.board.rows import NewTask, RunRef
-from holdfast.board.runs import MAX_ANSWERS
+from holdfast.board.rules.assign import Busy, Capacity
+from holdfast.board.rules.retry import Failure
+from holdfast.board.rules.rows import NewTask, RunRef
+from holdfast.board.rules.transitions import Move, Status, pairs
 from holdfast.board.store import Store, open_store
-from holdfast.board.transitions import Move, Status, pairs
+from holdfast.board.verbs.runs import MAX_ANSWERS
 from holdfast.errors import (
     Conflict,
     IllegalTransition,

@@ -2,11 +2,11 @@
 
 import pytest
 
-from holdfast.board.budget import Used
-from holdfast.board.retry import Failure
-from holdfast.board.rows import Edit, RunRef
+from holdfast.board.rules.budget import Used
+from holdfast.board.rules.retry import Failure
+from holdfast.board.rules.rows import Edit, RunRef
+from holdfast.board.rules.transitions import Move, Status
 from holdfast.board.store import Store, open_store
-from holdfast.board.transitions import Move, Status
 from holdfast.errors import StaleRun
 from tests.support.board_command import Board
 from tests.support.boards import SettableClock, claimed, made

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.board.transitions import Status
-from holdfast.dispatch import hostload, pressure
-from holdfast.dispatch.pressure import Facts, Limits, Memory
+from holdfast.board.rules.transitions import Status
+from holdfast.dispatch import hostload
+from holdfast.dispatch.rules import pressure
+from holdfast.dispatch.rules.pressure import Facts, Limits, Memory
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.patience import patient
 from tests.support.tiers import asyncio_first

@@ -25,7 +25,7 @@ from holdfast.errors import (
     Unreachable,
     UsageError,
 )
-from holdfast.server.auth import load
+from holdfast.server.edges.auth import load
 from holdfast.wire.files import WriteFileParams
 from holdfast.wire.paths import PathUri
 from tests.support.peer import WAIT_S, descendants_named, fresh_mark, seen_running, serving

@@ -17,7 +17,7 @@ from holdfast.client import recovery, transport
 from holdfast.client.pushed import Pushed
 from holdfast.client.recovery import State
 from holdfast.server.connection import Connection
-from holdfast.server.stdin import MAX_PENDING
+from holdfast.server.processes.stdin import MAX_PENDING
 from tests.support.peer import WAIT_S, descendants_named, fresh_mark, seen_running, serving
 from tests.support.recorder import Entry, Message, Recorder, recording
 from tests.support.tiers import asyncio_first

@@ -11,8 +11,9 @@ from typing import Final
 
 import pytest
 
-from holdfast.board.transitions import Move, Status
-from holdfast.dispatch import dispatcher, workspace
+from holdfast.board.rules.transitions import Move, Status
+from holdfast.dispatch import dispatcher
+from holdfast.dispatch.run import workspace
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.tiers import asyncio_first
 

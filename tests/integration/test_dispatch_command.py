@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from holdfast.board.transitions import Status
+from holdfast.board.rules.transitions import Status
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.patience import patient
 

@@ -8,11 +8,11 @@ from typing import Final
 
 import pytest
 
-from holdfast.board.inbox import WAITING
-from holdfast.board.reviews import CHECKS, Remark, Review
-from holdfast.board.rows import Task
-from holdfast.board.transitions import Move, Status
-from holdfast.dispatch import checks
+from holdfast.board.rules.rows import Task
+from holdfast.board.rules.transitions import Move, Status
+from holdfast.board.verbs.inbox import WAITING
+from holdfast.board.verbs.reviews import CHECKS, Remark, Review
+from holdfast.dispatch.run import checks
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.tiers import asyncio_first
 

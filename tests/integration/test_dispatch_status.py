@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.board.transitions import Status
+from holdfast.board.rules.transitions import Status
 from holdfast.dispatch import dispatcher, lock, statusfile
 from holdfast.dispatch.installed import Installed
-from holdfast.dispatch.standing import Standing, Told
+from holdfast.dispatch.rules.standing import Standing, Told
 from holdfast.errors import Conflict, UsageError
 from tests.support.board_command import Board
 from tests.support.dispatch import Yard, home_fixture, yard_fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.board.transitions import Move, Status
-from holdfast.dispatch import copies
+from holdfast.board.rules.transitions import Move, Status
+from holdfast.dispatch.run import copies
 from holdfast.errors import OperationFailed
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.tiers import asyncio_first

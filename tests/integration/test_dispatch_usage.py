@@ -8,10 +8,10 @@ from typing import Final
 
 import pytest
 
-from holdfast.agents.catalog import CATALOG
-from holdfast.board.transitions import Move, Status
-from holdfast.dispatch import fleet
-from holdfast.dispatch.transcript import MAX_ENTRIES, MAX_TAIL, tokens
+from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.board.rules.transitions import Move, Status
+from holdfast.dispatch import supervisorclient as fleet
+from holdfast.dispatch.run.transcript import MAX_ENTRIES, MAX_TAIL, tokens
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.tiers import asyncio_first
 

@@ -15,9 +15,9 @@ from threading import Thread
 
 import pytest
 
-from holdfast.doctor import child, probe, routes, witness
-from holdfast.doctor.claims import Tried
-from holdfast.doctor.stubprovider import playing
+from holdfast.doctor.assertion import child, probe, routes, witness
+from holdfast.doctor.assertion.claims import Tried
+from holdfast.doctor.assertion.stubprovider import playing
 from holdfast.errors import OperationFailed
 from tests.support import assertion
 from tests.support.assertion import TIMEOUT_S, Bench

@@ -16,7 +16,7 @@ import holdfast
 from holdfast.client.environments import Condition, Environments, Readiness
 from holdfast.client.recovery import State
 from holdfast.errors import HoldfastError, SessionLost, TokenRefused, Unreachable, UsageError
-from holdfast.server.auth import load
+from holdfast.server.edges.auth import load
 from tests.support.peer import WAIT_S, serving
 from tests.support.recorder import Recorder, recording
 

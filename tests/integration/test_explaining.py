@@ -16,12 +16,13 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.agents import background, launching, procwatch
-from holdfast.agents.explaining import Explaining, held
-from holdfast.agents.launching import Wish
-from holdfast.agents.report import report
-from holdfast.agents.supervisor import Supervisor
-from holdfast.agents.worker import Worker
+from holdfast.agents.supervisor import background
+from holdfast.agents.supervisor.report import report
+from holdfast.agents.supervisor.supervisor import Supervisor
+from holdfast.agents.worker import launching, procwatch
+from holdfast.agents.worker.explaining import Explaining, held
+from holdfast.agents.worker.launching import Wish
+from holdfast.agents.worker.worker import Worker
 from holdfast.client.policy import Policy
 from tests.support.arena import end_exec_server, end_listener
 from tests.support.exec_command import place as place_of

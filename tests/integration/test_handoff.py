@@ -12,9 +12,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.board.rows import JsonObject
+from holdfast.board.rules.rows import JsonObject
+from holdfast.board.rules.transitions import Status
 from holdfast.board.store import Store, open_store
-from holdfast.board.transitions import Status
 from holdfast.errors import HoldfastError, NotFound, OperationFailed, StartupError, Unreachable, UsageError
 from holdfast.handoff import envelope, key, outbox, service
 from holdfast.handoff.broker import MAX_SHOWN, Broker
@@ -22,7 +22,7 @@ from holdfast.handoff.envelope import MAX_ENVELOPE, Answer, Envelope, Grant
 from holdfast.handoff.sender import Sender
 from holdfast.handoff.service import Service
 from holdfast.handoff.verbs import VERBS
-from holdfast.server import peers
+from holdfast.local import peers
 from tests.support.boards import SettableClock, claimed, made
 from tests.support.handoff import KEY, WAIT_S, asked, grant_of, serving, started
 from tests.support.tiers import asyncio_first

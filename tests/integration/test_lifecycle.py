@@ -16,11 +16,11 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from holdfast.agents import daemons, ending, processes
-from holdfast.agents.processes import Process
-from holdfast.board.rows import NewTask
+from holdfast.agents.supervisor import daemons, ending, processes
+from holdfast.agents.supervisor.processes import Process
+from holdfast.board.rules.rows import NewTask
+from holdfast.board.rules.transitions import Status
 from holdfast.board.store import open_store
-from holdfast.board.transitions import Status
 from tests.support.patience import patient
 
 WAIT_S: Final = patient(60)

@@ -5,11 +5,11 @@ from typing import Final
 
 import pytest
 
+from holdfast.board.rules.transitions import Move, Status
 from holdfast.board.store import Store
-from holdfast.board.transitions import Move, Status
-from holdfast.dispatch import changes
-from holdfast.dispatch.changes import MAX_GLANCED
-from holdfast.dispatch.liveness import Limits
+from holdfast.dispatch.rules.liveness import Limits
+from holdfast.dispatch.run import changes
+from holdfast.dispatch.run.changes import MAX_GLANCED
 from holdfast.errors import StaleRun
 from tests.support.board_command import Board
 from tests.support.boards import claimed, made

@@ -18,11 +18,11 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.agents import background
-from holdfast.agents.launching import Wish, prepare
-from holdfast.board.rows import NewTask
+from holdfast.agents.supervisor import background
+from holdfast.agents.worker.launching import Wish, prepare
+from holdfast.board.rules.rows import NewTask
+from holdfast.board.rules.transitions import Status
 from holdfast.board.store import open_store
-from holdfast.board.transitions import Status
 from holdfast.client.environment import connect
 from holdfast.client.policy import Policy
 from holdfast.errors import UsageError

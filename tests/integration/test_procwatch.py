@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.agents import procwatch
+from holdfast.agents.worker import procwatch
 from tests.support import identity, watched
 from tests.support.exec_command import place
 from tests.support.patience import patient

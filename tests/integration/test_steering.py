@@ -11,11 +11,11 @@ from typing import Literal
 
 import pytest
 
-from holdfast.board import messages
-from holdfast.board.messages import MAX_MESSAGE, MAX_UNSEEN
-from holdfast.board.rows import Run, Task
+from holdfast.board.rules.rows import Run, Task
+from holdfast.board.rules.transitions import Move, Status
 from holdfast.board.store import Store, open_store
-from holdfast.board.transitions import Move, Status
+from holdfast.board.verbs import messages
+from holdfast.board.verbs.messages import MAX_MESSAGE, MAX_UNSEEN
 from holdfast.errors import InvalidRequest, UsageError
 from holdfast.handoff import envelope
 from holdfast.handoff.broker import Broker

@@ -9,10 +9,10 @@ from typing import Final
 
 import pytest
 
-from holdfast.agents import procwatch
-from holdfast.agents.escapes import Reader
-from holdfast.agents.keys import MAX_LINE, Delivery, Outcome, WaitFor, Write, pasted
-from holdfast.agents.screen import Screen
+from holdfast.agents.terminal.escapes import Reader
+from holdfast.agents.terminal.keys import MAX_LINE, Delivery, Outcome, WaitFor, Write, pasted
+from holdfast.agents.terminal.screen import Screen
+from holdfast.agents.worker import procwatch
 from tests.support import watched
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.agents import background
+from holdfast.agents.supervisor import background
+from holdfast.board.rules.transitions import Move, Status
 from holdfast.board.store import open_store
-from holdfast.board.transitions import Move, Status
 from holdfast.client.environment import connect
 from holdfast.dispatch import demo
 from holdfast.dispatch.demo import FORBIDDEN

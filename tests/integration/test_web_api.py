@@ -12,9 +12,9 @@ from typing import Any
 import httpx2
 import pytest
 
-from holdfast.board.database import Transaction
-from holdfast.board.retry import Failure
-from holdfast.board.rows import NewTask
+from holdfast.board.database.database import Transaction
+from holdfast.board.rules.retry import Failure
+from holdfast.board.rules.rows import NewTask
 from holdfast.board.store import Store, open_store
 from holdfast.errors import NotFound, StartupError
 from holdfast.web import feed, verbs

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from holdfast.board.store import Store, open_store
-from holdfast.server import peers
+from holdfast.local import peers
 from holdfast.web import door, passes, server
 from holdfast.web.entrance import PORT
 from tests.support.patience import patient

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from holdfast.doctor.explanation import explain
+from holdfast.doctor.explain.explanation import explain
 from tests.support.codex import CodexClient, requires_codex
 from tests.support.patience import patient
 from tests.support.provider import Item, command, patch, scripted, turns

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.agents.agent import launch
-from holdfast.agents.records_codex import CODEX
-from holdfast.board.rows import Run, Task
-from holdfast.board.transitions import Status
+from holdfast.agents.catalog.agent import launch
+from holdfast.agents.catalog.records_codex import CODEX
+from holdfast.board.rules.rows import Run, Task
+from holdfast.board.rules.transitions import Status
 from tests.support.arena import PLACE
 from tests.support.assigned import Assigned, assigned
 from tests.support.codex import CodexClient, requires_codex

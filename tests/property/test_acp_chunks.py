@@ -7,12 +7,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.agents.acp import AcpEvents, Errand
-from holdfast.agents.book import Record
-from holdfast.agents.catalog import CATALOG
-from holdfast.agents.channels import AcpChannel
-from holdfast.agents.evidence import Evidence
-from tests.unit.agents.test_acp import INITIALIZED, OPENED, asks, update
+from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.evidence.evidence import Evidence
+from holdfast.agents.worker.acp import AcpEvents, Errand
+from holdfast.agents.worker.book import Record
+from holdfast.agents.worker.channels import AcpChannel
+from tests.unit.agents.worker.test_acp import INITIALIZED, OPENED, asks, update
 
 EVENTS: list[dict[str, Any]] = [
     INITIALIZED,

@@ -7,10 +7,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from holdfast.board.retry import Failure
-from holdfast.board.rows import Edit, NewTask, Run
+from holdfast.board.rules.retry import Failure
+from holdfast.board.rules.rows import Edit, NewTask, Run
+from holdfast.board.rules.transitions import ENDS, TABLE, WHO, Actor, Move, Status, settled
 from holdfast.board.store import open_store
-from holdfast.board.transitions import ENDS, TABLE, WHO, Actor, Move, Status, settled
 from holdfast.errors import IllegalTransition, InvalidRequest, StaleRun
 from tests.support.boards import SettableClock
 

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.client.policy import Policy
-from holdfast.sandbox.policy import Access, At, Glob, Kind, Network, Place, Rule, Special
-from holdfast.sandbox.policy import Policy as Wish
-from holdfast.server.confine import policy_of, where_of
+from holdfast.confine.permissions import policy_of, where_of
+from holdfast.sandbox.policy.policy import Access, At, Glob, Kind, Network, Place, Rule, Special
+from holdfast.sandbox.policy.policy import Policy as Wish
 from holdfast.wire.methods import METHODS, decode_params
 from holdfast.wire.permissions import SandboxContext
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from holdfast.client.ordering import Closed, Event, Exited, Lost, Ordering, Output, Page
-from holdfast.server.eventlog import EventLog
+from holdfast.server.processes.eventlog import EventLog
 
 KEPT_BYTES, KEPT_CHUNKS = 16, 4  # by the server, for those who come back
 MAX_EVENTS, MAX_BYTES = 4, 12  # early, at the client

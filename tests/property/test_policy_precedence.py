@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.sandbox.overlay import canonical, common_policy
-from holdfast.sandbox.policy import Access, At, Bound, Network, Policy, Rule, Where, bind
+from holdfast.sandbox.policy.overlay import canonical, common_policy
+from holdfast.sandbox.policy.policy import Access, At, Bound, Network, Policy, Rule, Where, bind
 
 STRENGTH = {Access.DENY: 0, Access.READ: 1, Access.WRITE: 2}
 WHERE = Where("/")

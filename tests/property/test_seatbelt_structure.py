@@ -7,11 +7,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from holdfast.errors import SandboxUnavailable, UsageError
-from holdfast.sandbox.globs import bind_pattern
-from holdfast.sandbox.policy import Access, At, Glob, Network, Policy, Rule, Where, bind
-from holdfast.sandbox.seatbelt import SeatbeltProfile, command, profile
-from holdfast.sandbox.seatbelt_regex import ancestors, denied
-from holdfast.sandbox.seen import Found, Seen, Sight
+from holdfast.sandbox.backends.seatbelt import SeatbeltProfile, command, profile
+from holdfast.sandbox.backends.seatbelt_regex import ancestors, denied
+from holdfast.sandbox.plan.seen import Found, Seen, Sight
+from holdfast.sandbox.policy.globs import bind_pattern
+from holdfast.sandbox.policy.policy import Access, At, Glob, Network, Policy, Rule, Where, bind
 from tests.support.sexpr import Shape, read
 
 HOSTILE = "\"'()\\;#`|&$^.*+?[]{}!-,=~ \t\n\r\x01\x7fé🔑\udc80\udcffabZ0"

@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.agents.evidence import (
+from holdfast.agents.evidence.evidence import (
     Answered,
     Claim,
     Denied,
@@ -33,11 +33,11 @@ from holdfast.agents.evidence import (
     Work,
     Working,
 )
-from holdfast.agents.policy import decide
-from holdfast.agents.status import Limits, classify
-from holdfast.agents.verdict import ExitRules
-from holdfast.agents.why import why
-from holdfast.agents.window import Window
+from holdfast.agents.evidence.policy import decide
+from holdfast.agents.evidence.status import Limits, classify
+from holdfast.agents.evidence.verdict import ExitRules
+from holdfast.agents.evidence.why import why
+from holdfast.agents.evidence.window import Window
 
 # A machine that is busy with other tests takes its time.
 patiently = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

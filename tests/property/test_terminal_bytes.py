@@ -5,10 +5,10 @@ import itertools
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.agents import escapes
-from holdfast.agents.escapes import Event, Reader, Splitter
-from holdfast.agents.queries import Query, View, answers
-from holdfast.agents.screen import Screen
+from holdfast.agents.terminal import escapes
+from holdfast.agents.terminal.escapes import Event, Reader, Splitter
+from holdfast.agents.terminal.queries import Query, View, answers
+from holdfast.agents.terminal.screen import Screen
 
 PARTS = [
     *(

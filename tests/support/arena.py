@@ -17,12 +17,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.agents import background
-from holdfast.agents.evidence import Status
-from holdfast.agents.launching import Wish
-from holdfast.agents.status import Limits
-from holdfast.agents.supervisor import Supervisor
-from holdfast.agents.worker import Worker
+from holdfast.agents.evidence.evidence import Status
+from holdfast.agents.evidence.status import Limits
+from holdfast.agents.supervisor import background
+from holdfast.agents.supervisor.supervisor import Supervisor
+from holdfast.agents.worker.launching import Wish
+from holdfast.agents.worker.worker import Worker
 from tests.support.agent_clis import link_clis
 from tests.support.model import Model, scripted_model
 from tests.support.patience import patient

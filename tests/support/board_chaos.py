@@ -21,10 +21,10 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Final
 
-from holdfast.agents import background
-from holdfast.board.rows import Event
-from holdfast.board.transitions import Status
-from holdfast.dispatch.house import SOCKET
+from holdfast.agents.supervisor import background
+from holdfast.board.rules.rows import Event
+from holdfast.board.rules.transitions import Status
+from holdfast.dispatch.context import SOCKET
 from tests.support import proc
 from tests.support.board_aftermath import all_tasks, complaints, nudge, wrong
 from tests.support.dispatch import Yard, own_yard

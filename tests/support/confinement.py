@@ -19,7 +19,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from holdfast.sandbox import bwrapped, confined, kernel, landlock, landlocked, plan
+from holdfast.sandbox.backends import bwrapped, confined, landlocked
+from holdfast.sandbox.kernel import kernel, landlock
+from holdfast.sandbox.plan import plan
 from tests.support import faults, identity
 
 SAFE_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

@@ -15,15 +15,15 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.agents import background
 from holdfast.agents.sdk import ENDED, Workers
-from holdfast.board import runs
-from holdfast.board.database import Transaction
-from holdfast.board.rows import Comment, Detail, NewTask, ParentResult, Run, Task
+from holdfast.agents.supervisor import background
+from holdfast.board.database.database import Transaction
+from holdfast.board.rules.rows import Comment, Detail, NewTask, ParentResult, Run, Task
+from holdfast.board.rules.transitions import Status
 from holdfast.board.store import open_store
-from holdfast.board.transitions import Status
+from holdfast.board.verbs import runs
 from holdfast.dispatch.dispatcher import Plan
-from holdfast.dispatch.opening import serve
+from holdfast.dispatch.startup import serve
 from tests.support.arena import GONE_S, end_exec_server, end_listener
 from tests.support.patience import patient
 

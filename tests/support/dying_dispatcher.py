@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.board.asyncstore import Desk
 from holdfast.board.store import Store
-from holdfast.dispatch.desk import Desk
 from holdfast.dispatch.dispatcher import Plan
-from holdfast.dispatch.fleet import Fleet
-from holdfast.dispatch.opening import serve
+from holdfast.dispatch.startup import serve
+from holdfast.dispatch.supervisorclient import Fleet
 
 ALL_DONE: Final = 7  # its exit code when there are fewer steps than that
 

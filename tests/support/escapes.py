@@ -13,12 +13,13 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from holdfast.doctor import selfcheck
-from holdfast.doctor.attempts import ATTEMPTS, Attempt, Guarantee
-from holdfast.sandbox import bwraptool, kernel
-from holdfast.sandbox.landlock import FAKE_ABI
-from holdfast.sandbox.select import Way
-from holdfast.server.launch import Launcher
+from holdfast.confine.launch import Launcher
+from holdfast.doctor.escape import selfcheck
+from holdfast.doctor.escape.attempts import ATTEMPTS, Attempt, Guarantee
+from holdfast.sandbox.backends import bwraptool
+from holdfast.sandbox.kernel import kernel
+from holdfast.sandbox.kernel.landlock import FAKE_ABI
+from holdfast.sandbox.plan.select import Way
 from tests.support import confinement, identity
 from tests.support.patience import patient
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from holdfast.agents.launching import Wish
 from holdfast.agents.sdk import ENDED
-from holdfast.board.rows import NewTask, Task
+from holdfast.agents.worker.launching import Wish
+from holdfast.board.rules.rows import NewTask, Task
 from holdfast.board.store import Store, open_store
+from holdfast.dispatch.context import House
 from holdfast.dispatch.dispatcher import Dispatcher, Plan
-from holdfast.dispatch.house import House
 from holdfast.dispatch.installed import Installed
-from holdfast.dispatch.standing import Standing
+from holdfast.dispatch.rules.standing import Standing
 
 T = TypeVar("T")
 Report = dict[str, Any]

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from holdfast.board.rows import Run, Task
+from holdfast.board.rules.rows import Run, Task
 from holdfast.board.store import Store, open_store
 from holdfast.handoff import envelope, outbox
 from holdfast.handoff.broker import Broker

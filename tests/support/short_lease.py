@@ -6,7 +6,7 @@ from pathlib import Path
 
 from holdfast import log
 from holdfast.dispatch.dispatcher import Plan
-from holdfast.dispatch.opening import serve
+from holdfast.dispatch.startup import serve
 
 
 def main() -> None:

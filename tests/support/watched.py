@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from holdfast.agents import procwatch
+from holdfast.agents.worker import procwatch
 from tests.support.patience import patient
 
 WAIT_S: Final = patient(60.0)  # for all programs to reach the state they are started for

@@ -8,14 +8,14 @@ import click
 import pytest
 
 from holdfast.cli import cli
-from holdfast.doctor.explanation import TABLE
-from holdfast.doctor.rules import findings
+from holdfast.doctor.explain.explanation import TABLE
+from holdfast.doctor.facts.rules import findings
 from holdfast.errors import FACES
-from holdfast.sandbox.guarantee import BACKENDS, Row
-from holdfast.sandbox.guarantees import GUARANTEES
+from holdfast.sandbox.backends.guarantee import BACKENDS, Row
+from holdfast.sandbox.backends.guarantees import GUARANTEES
 from holdfast.wire.methods import METHODS
 from tests.support.rows import every_row
-from tests.unit.doctor.test_rules import CODEX, HEALTHY
+from tests.unit.doctor.facts.test_rules import CODEX, HEALTHY
 from tools import doctor_pages, reference
 
 

@@ -11,8 +11,8 @@ from typing import Final
 
 from holdfast.agentconfig.decision import Admin, Agent, Boundary, Facts, Version
 from holdfast.agentconfig.document import scan
-from holdfast.sandbox import probes
-from holdfast.sandbox.hostfacts import HostFacts
+from holdfast.sandbox.host import probes
+from holdfast.sandbox.host.hostfacts import HostFacts
 
 PROBE_S: Final = 2.0  # for each attempt; it takes milliseconds, and a slow one would be taken for "not known"
 

@@ -15,9 +15,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.agents import background, tmux
-from holdfast.agents.control import Client
-from holdfast.agents.launching import Wish
+from holdfast.agents import tmux
+from holdfast.agents.supervisor import background
+from holdfast.agents.supervisor.control import Client
+from holdfast.agents.worker.launching import Wish
 from holdfast.errors import ConnectionLost
 from holdfast.home import default_home
 

@@ -4,15 +4,15 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import TypeVar
 
-from holdfast.board import boards, claims, files, inbox, lists, liveness, reviews, runs, usage
-from holdfast.board.assign import Busy, Capacity
-from holdfast.board.database import Database
-from holdfast.board.inbox import Inbox
-from holdfast.board.lists import Page, Reason, Stats
-from holdfast.board.metrics import Recent
-from holdfast.board.reviews import Requested
-from holdfast.board.rows import Board, Detail, Event, File, Run, RunRef, Task
-from holdfast.board.transitions import Status
+from holdfast.board.database.database import Database
+from holdfast.board.rules.assign import Busy, Capacity
+from holdfast.board.rules.metrics import Recent
+from holdfast.board.rules.rows import Board, Detail, Event, File, Run, RunRef, Task
+from holdfast.board.rules.transitions import Status
+from holdfast.board.verbs import boards, claims, files, inbox, lists, liveness, reviews, runs, usage
+from holdfast.board.verbs.inbox import Inbox
+from holdfast.board.verbs.lists import Page, Reason, Stats
+from holdfast.board.verbs.reviews import Requested
 
 R = TypeVar("R", bound="Reader")
 
@@ -141,7 +141,7 @@ class Reader:
 
     def faults(self) -> list[str]:
         """What is wrong with the store, by recounting everything; empty when it is sound."""
-        from holdfast.board import transfer  # seldom asked for
+        from holdfast.board.verbs import transfer
 
         return self.database.faults() or self.database.read(transfer.faults)
 

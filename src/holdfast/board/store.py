@@ -8,7 +8,24 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-from holdfast.board import (
+from holdfast.board.database.database import Clock
+from holdfast.board.reading import Reader
+from holdfast.board.rules.budget import Used
+from holdfast.board.rules.retry import Failure
+from holdfast.board.rules.rows import (
+    Board,
+    Comment,
+    Edit,
+    File,
+    JsonObject,
+    Message,
+    NewTask,
+    Run,
+    RunRef,
+    Task,
+)
+from holdfast.board.rules.transitions import Move
+from holdfast.board.verbs import (
     boards,
     claims,
     files,
@@ -22,16 +39,10 @@ from holdfast.board import (
     unverified,
     usage,
 )
-from holdfast.board.budget import Used
-from holdfast.board.database import Clock
-from holdfast.board.ledger import locked
-from holdfast.board.reading import Reader
-from holdfast.board.retry import Failure
-from holdfast.board.reviews import Check, Review
-from holdfast.board.rows import Board, Comment, Edit, File, JsonObject, Message, NewTask, Run, RunRef, Task
-from holdfast.board.runs import Refusal, Report
-from holdfast.board.transitions import Move
-from holdfast.board.unverified import Unverified
+from holdfast.board.verbs.ledger import locked
+from holdfast.board.verbs.reviews import Check, Review
+from holdfast.board.verbs.runs import Refusal, Report
+from holdfast.board.verbs.unverified import Unverified
 from holdfast.errors import StaleRun, Unreachable
 
 LEASE_MS: Final = 60_000  # unless the claim says otherwise; heartbeats come several times in that time
@@ -48,13 +59,13 @@ def open_store(address: str, *, create: bool = True, clock: Clock | None = None)
     """
     if address.startswith(_POSTGRES):
         try:
-            from holdfast.board.postgres import PostgresDatabase
+            from holdfast.board.database.postgres import PostgresDatabase
         except ImportError:
             raise Unreachable(
                 "psycopg is not installed", remedy="pip install 'holdfast-agents[postgres]'"
             ) from None
         return Store(PostgresDatabase(address, create=create, clock=clock))
-    from holdfast.board.sqlite import SqliteDatabase, wall_clock
+    from holdfast.board.database.sqlite import SqliteDatabase, wall_clock
 
     return Store(SqliteDatabase(address, create=create, clock=clock or wall_clock))
 

@@ -10,13 +10,12 @@ import tomllib
 from dataclasses import dataclass, replace
 from typing import Final, Literal, Protocol, TypeAlias, assert_never
 
-from holdfast import profile
 from holdfast.client.remotepath import RemotePath, to_uri
 from holdfast.errors import UsageError
-from holdfast.sandbox import presets
-from holdfast.sandbox.globs import bind_pattern
-from holdfast.sandbox.policy import Access, At, Glob, Kind, Network, Place, Rule, Special, Target
-from holdfast.sandbox.policy import Policy as Wish
+from holdfast.sandbox.policy import presets, profile
+from holdfast.sandbox.policy.globs import bind_pattern
+from holdfast.sandbox.policy.policy import Access, At, Glob, Kind, Network, Place, Rule, Special, Target
+from holdfast.sandbox.policy.policy import Policy as Wish
 from holdfast.wire.paths import Convention
 from holdfast.wire.permissions import (
     Disabled,

@@ -9,7 +9,7 @@ from holdfast.commands.boarding import Verb, json_option, me, refuse, say, store
 from holdfast.errors import HoldfastError, NotFound
 
 if TYPE_CHECKING:
-    from holdfast.board.intake import Report
+    from holdfast.board.hermes.intake import Report
 
 
 @click.command("import-hermes", cls=Verb)
@@ -32,8 +32,8 @@ def import_hermes(path: Path, board: str | None, dry_run: bool, as_json: bool, a
 
 
 def _brought(path: Path, board: str | None, address: str, dry_run: bool) -> "Report":
-    from holdfast.board import hermesfile
-    from holdfast.board.intake import bring_in
+    from holdfast.board.hermes import hermesfile
+    from holdfast.board.hermes.intake import bring_in
     from holdfast.board.store import open_store
 
     file = hermesfile.located(path)

@@ -14,7 +14,7 @@ from holdfast.commands.hostlimits import chosen, host_options
 from holdfast.errors import HoldfastError, UsageError
 
 if TYPE_CHECKING:
-    from holdfast.board.rows import Run
+    from holdfast.board.rules.rows import Run
     from holdfast.dispatch.dispatcher import Plan
 
 
@@ -66,8 +66,9 @@ def dispatch(
     if context.invoked_subcommand is not None:
         _check_nothing_given(context)
         return
-    from holdfast.dispatch import hostload, pressure
+    from holdfast.dispatch import hostload
     from holdfast.dispatch.dispatcher import Plan
+    from holdfast.dispatch.rules import pressure
 
     try:
         if not boards:
@@ -117,7 +118,7 @@ def _foresee(
 ) -> None:
     from holdfast.board.store import open_store
     from holdfast.dispatch.installed import installed
-    from holdfast.dispatch.opening import foreseen, host_name
+    from holdfast.dispatch.startup import foreseen, host_name
 
     profiles = frozenset(installed(home, os.environ))
     name = host or host_name(home)
@@ -140,7 +141,7 @@ def _serve(home: Path, address: str, plan: "Plan", host: str | None, *, as_json:
     import signal
 
     from holdfast import log
-    from holdfast.dispatch.opening import serve
+    from holdfast.dispatch.startup import serve
 
     log.set_up(style="text", level=os.environ.get("HOLDFAST_LOG_LEVEL", "warning"))
 

@@ -9,7 +9,7 @@ from holdfast.commands.boarding import Verb, json_option, say
 from holdfast.commands.homeoption import home_option
 
 if TYPE_CHECKING:
-    from holdfast.dispatch.standing import Told
+    from holdfast.dispatch.rules.standing import Told
 
 NONE: Final = 3  # the exit code without a dispatcher, as for everything that is not found
 
@@ -60,6 +60,6 @@ def _lines(told: "Told", alive: bool, now: float) -> list[str]:
 
 
 def _clock(at: float) -> str:
-    from holdfast.board.assign import clock
+    from holdfast.board.rules.assign import clock
 
     return clock(round(at * 1000))

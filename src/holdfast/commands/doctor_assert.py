@@ -13,7 +13,7 @@ from holdfast.commands.oneline import OneLine, printable
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.doctor.assertion import Report
+    from holdfast.doctor.assertion.assertion import Report
 
 _DIRECTORY = click.Path(path_type=Path, file_okay=False)
 
@@ -76,7 +76,7 @@ def assert_(
 
     Exit code 0: everything holds; 1: something does not; 2: it could not be judged.
     """
-    from holdfast.doctor import assertion, claims
+    from holdfast.doctor.assertion import assertion, claims
 
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # what was made is removed
     try:

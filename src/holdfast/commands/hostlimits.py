@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from holdfast.dispatch.pressure import Limits
+    from holdfast.dispatch.rules.pressure import Limits
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -54,7 +54,8 @@ def host_options(command: F) -> F:
 
 def chosen(min_free: int | None, max_load: float | None) -> "Limits":
     """What was asked for, and the defaults of this host for what was not."""
-    from holdfast.dispatch import hostload, pressure
+    from holdfast.dispatch import hostload
+    from holdfast.dispatch.rules import pressure
 
     usual = pressure.default_limits(hostload.look())
     return pressure.Limits(

@@ -9,7 +9,7 @@ import click
 
 if TYPE_CHECKING:
     from holdfast.run import Wish
-    from holdfast.sandbox.select import Choice
+    from holdfast.sandbox.plan.select import Choice
 
 backend_option = click.option(
     "--backend",
@@ -119,6 +119,6 @@ def limited(command: Callable[..., None]) -> Callable[..., None]:
 
 def choice_of(backend: str, *, degraded: bool) -> "Choice":
     """What these two options leave to us."""
-    from holdfast.sandbox.select import Backend, Choice
+    from holdfast.sandbox.plan.select import Backend, Choice
 
     return Choice(None if backend == "auto" else Backend(backend), degraded)

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.board.rows import Event, Run, Task
+    from holdfast.board.rules.rows import Event, Run, Task
 
 
 def task_line(task: "Task") -> str:
@@ -22,7 +22,7 @@ def run_said(run: "Run") -> str:
 
 def used_words(run: "Run") -> str:
     """What a run has used; a zero is what nobody said."""
-    from holdfast.board.budget import of_run, words
+    from holdfast.board.rules.budget import of_run, words
 
     return words(of_run(run))
 

@@ -15,7 +15,7 @@ from holdfast.commands.task_lines import run_line, run_said, used_words
 from holdfast.errors import NotFound
 
 if TYPE_CHECKING:
-    from holdfast.board.rows import Run
+    from holdfast.board.rules.rows import Run
     from holdfast.board.store import Store
 
 DIFF: Final = "diff.patch"
@@ -35,7 +35,7 @@ _run_option = click.option("--run", metavar="RUN", help="Of this one [default: t
 @with_store()
 def runs(store: "Store", id: str) -> dict[str, object]:
     """Show the attempts at a task."""
-    from holdfast.board.budget import known, of_run
+    from holdfast.board.rules.budget import known, of_run
 
     found = store.runs(id)
     return {
@@ -66,7 +66,7 @@ def log(store: "Store", id: str, run: str | None, home: Path) -> dict[str, objec
     import asyncio
     import base64
 
-    from holdfast.dispatch import peek
+    from holdfast.dispatch import runview as peek
 
     chosen = peek.chosen(store, id, run)
     if (kept := peek.kept(store, chosen, OUTPUT)) is not None:
@@ -83,7 +83,7 @@ def log(store: "Store", id: str, run: str | None, home: Path) -> dict[str, objec
 @with_store()
 def diff(store: "Store", id: str, run: str | None) -> dict[str, object]:
     """Print what a run changed in its workspace."""
-    from holdfast.dispatch import peek
+    from holdfast.dispatch import runview as peek
 
     chosen = peek.chosen(store, id, run)
     if (kept := peek.kept(store, chosen, DIFF)) is None:
@@ -100,7 +100,7 @@ def policy(store: "Store", id: str, run: str | None, home: Path) -> dict[str, ob
     """Say what the worker of a run is, or was, confined by, and what that refused."""
     import asyncio
 
-    from holdfast.dispatch import peek
+    from holdfast.dispatch import runview as peek
 
     chosen = peek.chosen(store, id, run)
     end = peek.kept(store, chosen, END)
@@ -125,7 +125,7 @@ def file(store: "Store", id: str, name: str | None, run: str | None) -> dict[str
     """Print an attachment of a task; without NAME, which there are."""
     if name is not None:
         return {"name": name, "data": store.file(store.task(id).id, run, name)}
-    from holdfast.dispatch import peek
+    from holdfast.dispatch import runview as peek
 
     found = store.attachments(id) if run is None else store.kept(peek.chosen(store, id, run).id)
     return {

@@ -10,24 +10,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from holdfast.agents import daemons, ending
-from holdfast.agents.book import Book
+from holdfast.agents.supervisor import daemons, ending
+from holdfast.agents.worker.book import Book
 from holdfast.board.store import open_store
 from holdfast.commands.web import dashboard
 from holdfast.dispatch import demo as example
-from holdfast.dispatch import hostload, lock, opening, pressure
+from holdfast.dispatch import hostload, lock
+from holdfast.dispatch import startup as opening
+from holdfast.dispatch.context import worker_of
 from holdfast.dispatch.dispatcher import Plan
-from holdfast.dispatch.house import worker_of
 from holdfast.dispatch.installed import installed
+from holdfast.dispatch.rules import pressure
 from holdfast.errors import Conflict, StartupError
-from holdfast.server.address import parse
+from holdfast.server.edges.address import parse
+from holdfast.server.edges.listen import Options as ServerOptions
+from holdfast.server.edges.listen import Server
 from holdfast.server.executor import Executor
-from holdfast.server.listen import Options as ServerOptions
-from holdfast.server.listen import Server
 
 if TYPE_CHECKING:
-    from holdfast.board.rows import Run
-    from holdfast.dispatch.pressure import Limits
+    from holdfast.board.rules.rows import Run
+    from holdfast.dispatch.rules.pressure import Limits
 
 Job: TypeAlias = "asyncio.Future[None]"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from holdfast.commands.boarding import Answer
 from holdfast.commands.userunit import NAME, unit
 from holdfast.errors import OperationFailed, UsageError
-from holdfast.sandbox import prerequisites
+from holdfast.sandbox.plan import prerequisites
 
 
 def install(home: Path, typed: Sequence[str], environ: Mapping[str, str] = os.environ) -> Answer:

@@ -8,12 +8,12 @@ from typing import Final
 
 import msgspec
 
-from holdfast.board.rows import Task, WorkspaceKind
-from holdfast.board.transitions import Status
-from holdfast.dispatch import changes, workspace
-from holdfast.dispatch.house import House
-from holdfast.dispatch.manifest import MAX_LISTED
-from holdfast.dispatch.workspace import Made
+from holdfast.board.rules.rows import Task, WorkspaceKind
+from holdfast.board.rules.transitions import Status
+from holdfast.dispatch.context import House
+from holdfast.dispatch.rules.manifest import MAX_LISTED
+from holdfast.dispatch.run import changes, workspace
+from holdfast.dispatch.run.workspace import Made
 from holdfast.errors import NotFound, OperationFailed
 
 log = logging.getLogger(__name__)

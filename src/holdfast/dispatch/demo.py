@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Sequence
 from typing import Final
 
-from holdfast.board.lists import MAX_PAGE
-from holdfast.board.rows import NewTask, Task
+from holdfast.board.asyncstore import Desk
+from holdfast.board.rules.rows import NewTask, Task
+from holdfast.board.rules.transitions import Move, Status
 from holdfast.board.store import Store
-from holdfast.board.transitions import Move, Status
-from holdfast.dispatch.desk import Desk
+from holdfast.board.verbs.lists import MAX_PAGE
 from holdfast.errors import HoldfastError, NotFound
 
 BOARD: Final = "demo"

@@ -13,16 +13,17 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 from weakref import WeakValueDictionary
 
-from holdfast.board.rows import Run, RunRef, Task
+from holdfast.board.rules.rows import Run, RunRef, Task
 from holdfast.board.store import LEASE_MS, Store
-from holdfast.dispatch import statusfile, workspace
+from holdfast.dispatch import statusfile
 from holdfast.dispatch.cleanup import SWEEP_S, sweep
-from holdfast.dispatch.house import House
-from holdfast.dispatch.liveness import Limits
+from holdfast.dispatch.context import House
 from holdfast.dispatch.notify import Notifier, command
-from holdfast.dispatch.pressure import MAX_HERE
-from holdfast.dispatch.rounds import TICK_S, Rounds, Starts, hold_up
-from holdfast.dispatch.run import Attendance, marks
+from holdfast.dispatch.rules.liveness import Limits
+from holdfast.dispatch.rules.pressure import MAX_HERE
+from holdfast.dispatch.rules.rounds import TICK_S, Rounds, Starts, hold_up
+from holdfast.dispatch.run import workspace
+from holdfast.dispatch.run.run import Attendance, marks
 from holdfast.dispatch.watching import watch
 from holdfast.errors import HoldfastError, NotFound, StaleRun, StartupError, UsageError
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from holdfast.dispatch import pressure
-from holdfast.dispatch.pressure import Facts, Limits, Memory
+from holdfast.dispatch.rules import pressure
+from holdfast.dispatch.rules.pressure import Facts, Limits, Memory
 
 MAX_FILE: Final = 64 * 1024  # bytes of any of these files
 _SECOND: Final = ("memory.max", "memory.current", "memory.stat")

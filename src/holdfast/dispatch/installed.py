@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from holdfast.dispatch import launchers
-from holdfast.dispatch.launchers import Launcher
+from holdfast.dispatch.rules import launchers
+from holdfast.dispatch.rules.launchers import Launcher
 from holdfast.errors import StartupError
 
 FILE: Final = "launchers.toml"

@@ -16,13 +16,13 @@ from typing import Final
 
 import msgspec
 
-from holdfast.board import inbox
-from holdfast.board.inbox import Waiting
-from holdfast.board.rows import Task
+from holdfast.board.asyncstore import Desk
+from holdfast.board.rules.rows import Task
 from holdfast.board.store import Store
-from holdfast.dispatch import reminders
-from holdfast.dispatch.desk import Desk
-from holdfast.dispatch.reminders import Book
+from holdfast.board.verbs import inbox
+from holdfast.board.verbs.inbox import Waiting
+from holdfast.dispatch.rules import reminders
+from holdfast.dispatch.rules.reminders import Book
 from holdfast.errors import HoldfastError, NotFound
 
 log = logging.getLogger(__name__)

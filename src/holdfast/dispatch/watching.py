@@ -6,13 +6,13 @@ import logging
 import time
 from collections.abc import Mapping
 
-from holdfast.agents.evidence import State
-from holdfast.board.rows import Run
-from holdfast.dispatch import changes
-from holdfast.dispatch.fleet import Report
-from holdfast.dispatch.house import House, worker_of
-from holdfast.dispatch.liveness import Calls, Limits, Look, Watch
-from holdfast.dispatch.run import Attendance
+from holdfast.agents.evidence.evidence import State
+from holdfast.board.rules.rows import Run
+from holdfast.dispatch.context import House, worker_of
+from holdfast.dispatch.rules.liveness import Calls, Limits, Look, Watch
+from holdfast.dispatch.run import changes
+from holdfast.dispatch.run.run import Attendance
+from holdfast.dispatch.supervisorclient import Report
 from holdfast.errors import HoldfastError, StaleRun
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from holdfast.board.rows import Detail, Message, RunRef
+from holdfast.board.rules.rows import Detail, Message, RunRef
 from holdfast.board.store import Store
 from holdfast.errors import (
     HoldfastError,

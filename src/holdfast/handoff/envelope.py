@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.board.rows import JsonObject, Message
+from holdfast.board.rules.rows import JsonObject, Message
 from holdfast.errors import FACES, HoldfastError, OperationFailed, RemoteProtocolError, UsageError, face
 
 SCHEMA: Final = 1

@@ -16,7 +16,7 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from holdfast.board.rows import JsonObject
+from holdfast.board.rules.rows import JsonObject
 from holdfast.errors import NotFound, OperationFailed, Unreachable, UsageError
 from holdfast.handoff import envelope, verbs
 from holdfast.handoff.envelope import MAX_GRANT, SCHEMA, Answer, Envelope, Grant

@@ -22,7 +22,7 @@ from holdfast.errors import HoldfastError, RemoteProtocolError, StartupError
 from holdfast.handoff import envelope
 from holdfast.handoff.broker import Broker
 from holdfast.handoff.envelope import MAX_ENVELOPE, Answer
-from holdfast.server import peers
+from holdfast.local import peers
 
 log = logging.getLogger(__name__)
 

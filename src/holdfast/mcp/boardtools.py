@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from holdfast.board import messages
-from holdfast.board.rows import NewTask, Task, WorkspaceKind
+from holdfast.board.rules.rows import NewTask, Task, WorkspaceKind
+from holdfast.board.rules.transitions import Move, Status
 from holdfast.board.store import Store
-from holdfast.board.transitions import Move, Status
+from holdfast.board.verbs import messages
 from holdfast.errors import UsageError
 from holdfast.mcp import parameters
 from holdfast.mcp.toolbox import Tool

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.board.rows import JsonObject, Message
+from holdfast.board.rules.rows import JsonObject, Message
 from holdfast.errors import ConnectionLost, UsageError
 from holdfast.handoff.envelope import Grant
 from holdfast.mcp import parameters

@@ -14,10 +14,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.board.rows import JsonObject
+from holdfast.board.asyncstore import Desk
+from holdfast.board.rules.rows import JsonObject
+from holdfast.board.rules.transitions import Move
 from holdfast.board.store import Store
-from holdfast.board.transitions import Move
-from holdfast.dispatch.desk import Desk
 from holdfast.errors import MethodNotFound, NotFound, UsageError
 from holdfast.web import cards, entrance, evidence, looking, replies, verbs
 from holdfast.web.door import Door

@@ -5,10 +5,10 @@ import hashlib
 from pathlib import Path
 from typing import Final
 
-from holdfast.board.rows import JsonObject, Run
+from holdfast.board.asyncstore import Desk
+from holdfast.board.rules.rows import JsonObject, Run
 from holdfast.board.store import Store
-from holdfast.dispatch import peek
-from holdfast.dispatch.desk import Desk
+from holdfast.dispatch import runview as peek
 from holdfast.errors import NotFound
 
 DIFF: Final = "diff.patch"

@@ -14,9 +14,9 @@ from typing import Final
 import msgspec
 from starlette.types import Message, Receive, Scope, Send
 
-from holdfast.board.rows import Event
+from holdfast.board.asyncstore import Desk
+from holdfast.board.rules.rows import Event
 from holdfast.board.store import Store
-from holdfast.dispatch.desk import Desk
 from holdfast.errors import Conflict, HoldfastError
 from holdfast.web import replies
 

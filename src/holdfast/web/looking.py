@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from holdfast.board import transitions
-from holdfast.board.rows import Board, JsonObject, Task
+from holdfast.board.rules import transitions
+from holdfast.board.rules.rows import Board, JsonObject, Task
+from holdfast.board.rules.transitions import Actor
 from holdfast.board.store import Store
-from holdfast.board.transitions import Actor
 from holdfast.errors import NotFound
 from holdfast.web import cards, verbs
 from holdfast.web.cards import Card, Wanted

@@ -13,8 +13,8 @@ from typing import Final
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from holdfast.agents import daemons
-from holdfast.dispatch.desk import Desk
+from holdfast.agents.supervisor import daemons
+from holdfast.board.asyncstore import Desk
 from holdfast.errors import StartupError
 from holdfast.web import entrance, looking
 from holdfast.web.app import Dashboard, application, pages

@@ -7,9 +7,9 @@ import pytest
 
 from holdfast.client.policy import Policy
 from holdfast.errors import UsageError
-from holdfast.sandbox import presets
-from holdfast.sandbox.policy import Access, At, Glob, Kind, Network, Place, Rule, Special
-from holdfast.sandbox.policy import Policy as Wish
+from holdfast.sandbox.policy import presets
+from holdfast.sandbox.policy.policy import Access, At, Glob, Kind, Network, Place, Rule, Special
+from holdfast.sandbox.policy.policy import Policy as Wish
 from holdfast.wire.paths import PathUri
 from holdfast.wire.permissions import Disabled, External, Managed, SandboxContext, Unrestricted
 from tests.support.rows import every_row

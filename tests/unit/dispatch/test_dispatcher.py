@@ -5,8 +5,8 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from holdfast.agents.launching import Wish
-from holdfast.board.transitions import Move, Status
+from holdfast.agents.worker.launching import Wish
+from holdfast.board.rules.transitions import Move, Status
 from holdfast.errors import OperationFailed, Unreachable
 from tests.support.fakes import Act, Scene
 

@@ -1,0 +1,130 @@
+"""What all runs of one dispatcher share: where things are, who is asked, and what a worker may touch."""
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from holdfast.agents.sdk import passed
+from holdfast.agents.worker.launching import Wish
+from holdfast.board.asyncstore import Desk
+from holdfast.board.rules.rows import Run, Task
+from holdfast.dispatch.installed import Installed
+from holdfast.dispatch.rules.launchers import Launcher, credentials
+from holdfast.dispatch.rules.standing import Standing
+from holdfast.dispatch.supervisorclient import Fleet
+from holdfast.handoff import outbox
+from holdfast.handoff.envelope import Grant, mint
+from holdfast.handoff.sender import VARIABLE
+from holdfast.sandbox.plan import prerequisites
+
+SOCKET: Final = "board.sock"
+_BESIDE: Final = ("", "-wal", "-shm", "-journal")  # of a SQLite file
+
+
+def worker_of(run: str) -> str:
+    """The supervisor's name for the worker of a run: whoever comes after a crash finds it by that."""
+    return run.replace("_", "-")
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    home: Path
+    address: str
+    host: str
+    desk: Desk
+    fleet: Fleet
+    launchers: Installed
+    command: tuple[str, ...]  # the beginning of a command line that runs `holdfast`
+    key: bytes = field(repr=False)
+    environ: Mapping[str, str] = field(repr=False)
+    standing: Standing
+    clock: Callable[[], float] = time.monotonic
+    wall_clock: Callable[[], float] = time.time
+
+    def grant(self, run: Run, launcher: Launcher, workspace: Path) -> Grant:
+        """The capability of a run. Without a network most kernels refuse the socket too: it is not named."""
+        return Grant(
+            board=run.board,
+            task=run.task_id,
+            run=run.id,
+            generation=run.generation,
+            token=mint(self.key, run.board, run.task_id, run.id, run.generation),
+            socket=str(self.home / SOCKET) if launcher.network else "",
+            outbox=str(outbox.place_of(workspace)),
+            command=list(self.command),
+        )
+
+    def state(self, run: str) -> Path:
+        """Where the CLI of a run keeps its own state."""
+        return self.home / "workers" / worker_of(run) / "state"
+
+    def wish(self, run: Run, task: Task, launcher: Launcher, workspace: Path, prompt: str) -> Wish:
+        """A worker that sees its own workspace and nobody else's, no credential, and nothing of the board."""
+        user = self.environ.get("HOME", "/")
+        writable = [
+            os.path.join(user, path[2:]) if path.startswith("~/") else path for path in launcher.writable
+        ]
+        own = passed(launcher.env, self.environ) | dict(launcher.variables)
+        run_file = str(workspace / ".holdfast" / "run.json")
+        return Wish(
+            id=worker_of(run.id),
+            agent=launcher.cli,
+            cwd=str(workspace),
+            env={**own, VARIABLE: run_file},
+            prompt=prompt,
+            model=launcher.model,
+            mcp=[*self.command, "mcp", "--run", run_file] if launcher.channel == "mcp" else None,
+            base=launcher.provider,
+            key=self.environ.get(launcher.key_env) if launcher.key_env else None,
+            network=launcher.network,
+            relocate=launcher.relocate,
+            writable=writable,
+            readable=[str(self.home / SOCKET)],
+            needed=self._programs(launcher, own.get("PATH", os.defpath)),
+            secret=[str(self.home), *self._files(), *credentials(user, granted=writable)],
+            private_tmp=True,
+            wall_limit_s=task.max_runtime_s or launcher.max_runtime_s,
+            idle_limit_s=launcher.idle_s,
+        )
+
+    def errand(
+        self,
+        run: Run,
+        task: Task,
+        launcher: Launcher,
+        workspace: Path,
+        name: str,
+        script: str,
+        limit_s: float,
+    ) -> Wish:
+        """A script confined as the run's worker, without its keys: what a worker wrote may be run by it."""
+        return msgspec.structs.replace(
+            self.wish(run, task, launcher, workspace, script),
+            id=f"{worker_of(run.id)}-{name}",
+            agent="shell",
+            env=passed((), self.environ) | dict(launcher.variables),
+            model=None,
+            mcp=None,
+            base=None,
+            key=None,
+            wall_limit_s=limit_s,
+            idle_limit_s=None,
+        )
+
+    def _programs(self, launcher: Launcher, search: str) -> list[str]:
+        """What a worker runs by name: us, for its report, and the program of a launcher that is a command."""
+        program = shutil.which(launcher.command[0], path=search) if launcher.command else None
+        more = () if program is None else prerequisites.of_program(program, search)
+        return [*prerequisites.of_ourselves(), *more]
+
+    def _files(self) -> list[str]:
+        """The board's own, wherever they are."""
+        if "://" in self.address:
+            return []
+        return [os.path.abspath(self.address) + ending for ending in _BESIDE]

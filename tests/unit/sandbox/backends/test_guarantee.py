@@ -1,0 +1,22 @@
+"""One row of the table of guarantees."""
+
+import pytest
+
+from holdfast.sandbox.backends.guarantee import BACKENDS, Holding, Row, Verdict, holds, no, partly, tried
+
+ROW = Row("x", "X", holds("a"), partly("b"), no("c"), holds("d"), tried("one  two"))
+
+
+def test_a_row_says_how_far_it_holds_with_each_backend() -> None:
+    assert [ROW.under(backend) for backend in BACKENDS] == [
+        Holding(Verdict.HOLDS, "a"),
+        Holding(Verdict.PARTLY, "b"),
+        Holding(Verdict.NOT, "c"),
+        Holding(Verdict.HOLDS, "d"),
+    ]
+    assert ROW.attempts == ("one", "two")
+
+
+def test_no_backend_is_no_column() -> None:
+    with pytest.raises(KeyError):
+        ROW.under("none")
