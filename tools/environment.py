@@ -1,6 +1,6 @@
 """Make the virtual environment that a target of the Makefile needs, wherever the sources lie.
 
-PYTHON tools/environment.py VENV SET [--exactly]      SET is run, test or bench; quick when all is there
+PYTHON tools/environment.py VENV SET [--exactly]      SET is run, test, bench or docs; quick if all is there
 
 What is installed is what requirements/*.txt pins; a changed pin installs again. The package is linked to its
 sources where those can be written. From a read-only tree it is built in a temporary copy and installed as a
@@ -20,6 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SETS = ("run", "test", "bench")  # each has what those before it have
+ALONE = ("docs",)  # needs nothing else, the package neither
 STAMP = "holdfast.json"
 BUILT_FROM = ("pyproject.toml", "README.md", "LICENSE", "src")
 
@@ -125,12 +126,12 @@ def _copied(folder: Path) -> Path:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     options.add_argument("venv", type=Path)
-    options.add_argument("set", choices=SETS)
+    options.add_argument("set", choices=(*SETS, *ALONE))
     options.add_argument("--exactly", action="store_true", help="with this very version of Python")
     chosen = options.parse_args()
     environment = Environment(chosen.venv)
     environment.make(exactly=chosen.exactly)
-    for name in SETS[: SETS.index(chosen.set) + 1]:
+    for name in ALONE if chosen.set in ALONE else SETS[: SETS.index(chosen.set) + 1]:
         environment.install(name)
         if name == "run":
             environment.install_package()
