@@ -12,7 +12,7 @@ from bench.client import Failed
 from bench.confined import workspace
 from bench.measures import ROUND_WITHIN_S, Contest
 from bench.servers import find_codex
-from holdfast.agents.worker.launching import Wish, prepare
+from holdfast.agents.worker.launching import WorkerSpec, prepare
 from holdfast.confine.launch import Command, Exit
 from holdfast.confine.sandboxes import Sandbox
 from holdfast.confine.watching import begin
@@ -63,7 +63,7 @@ async def _agent_ratios(contest: Contest) -> list[float]:
     (state / "tmp").mkdir(parents=True, exist_ok=True)
     path = f"{os.path.dirname(find_codex(None))}:{os.environ.get('PATH', os.defpath)}"
     async with scripted_model() as model:
-        wish = Wish(
+        wish = WorkerSpec(
             agent="codex",
             cwd=str(folder),
             env={"PATH": path, "HOME": str(folder)},

@@ -15,7 +15,7 @@ from holdfast.doctor.explain.run_table import RUN_ROWS
 from holdfast.doctor.facts import rules
 from holdfast.errors import FACES, INTERNAL
 from holdfast.sandbox.reasons.denial_table import COMMAND_ROWS
-from holdfast.sandbox.reasons.fingerprint_table import SETUP_ROWS, Row
+from holdfast.sandbox.reasons.fingerprint_table import SETUP_ROWS, FingerprintRow
 from tools.markdown import code, page, table
 
 TABLES: Final = (
@@ -32,7 +32,7 @@ SAID_AT_RUN_TIME: Final = "…"
 # --- fingerprints
 
 
-def recognised(row: Row) -> str:
+def recognised(row: FingerprintRow) -> str:
     """The texts of a row, or how else it is known."""
     texts = [*map(code, row.patterns), *(f"errno {name}" for name in row.errnos)]
     if not texts:

@@ -21,7 +21,7 @@ from holdfast.agentconfig.decision import Mode
 from holdfast.agentconfig.matrix import MATRIX
 from holdfast.cli import cli
 from holdfast.errors import FACES, INTERNAL, HoldfastError
-from holdfast.sandbox.backends.guarantee import BACKENDS, Row
+from holdfast.sandbox.backends.guarantee import BACKENDS, GuaranteeRow
 from holdfast.sandbox.backends.guarantees import GUARANTEES
 from holdfast.wire.methods import METHODS, Method
 from holdfast.wire.paths import PathUri
@@ -271,7 +271,7 @@ def limits_page() -> str:
 # --- guarantees
 
 
-def guarantee(row: Row) -> str:
+def guarantee(row: GuaranteeRow) -> str:
     """One guarantee under every backend, and what tries it."""
     tried = ", ".join(f"`{name}`" for name in row.attempts)
     rows = [(backend, row.under(backend).verdict, row.under(backend).why) for backend in BACKENDS]

@@ -21,7 +21,7 @@ from holdfast.client.environments import reached
 from holdfast.client.ordering import Event, Exited, Output
 from holdfast.client.policy import Policy
 from holdfast.client.process import Process
-from holdfast.client.recovery import State
+from holdfast.client.recovery import LinkState
 from holdfast.client.remotepath import to_native, to_uri
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError
 from holdfast.outcome import NOT_EXECUTABLE, NOT_FOUND, Ending, Failure, failed
@@ -217,7 +217,7 @@ class _Run:
                 self._do(self._process.resize(rows, cols))
 
     def _signal(self, signum: int) -> None:
-        connected = self._environment is not None and self._environment.state is State.CONNECTED
+        connected = self._environment is not None and self._environment.state is LinkState.CONNECTED
         if self._process is None or self._exited is not None or not connected:
             self.ended_by = signum  # nothing to pass it on to: it is for us
             if self._task is not None:

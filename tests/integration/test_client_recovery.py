@@ -15,7 +15,7 @@ from holdfast import ConnectionLost, Exited, Output, OutputLost, SessionLost
 from holdfast.client import process as process_module
 from holdfast.client import recovery, transport
 from holdfast.client.pushed import Pushed
-from holdfast.client.recovery import State
+from holdfast.client.recovery import LinkState
 from holdfast.server.connection import Connection
 from holdfast.server.processes.stdin import MAX_PENDING
 from tests.support.peer import WAIT_S, descendants_named, fresh_mark, seen_running, serving
@@ -42,7 +42,7 @@ async def offline(env: holdfast.Environment, proxy: Recorder) -> None:
     """Cut the link and keep it cut until `proxy.reachable` is set again."""
     proxy.reachable = False
     proxy.cut()
-    await until(lambda: env.state is State.RECOVERING)
+    await until(lambda: env.state is LinkState.RECOVERING)
 
 
 def unanswered(method: str) -> tuple[Callable[[Entry], Message | None], asyncio.Event]:
@@ -101,7 +101,7 @@ async def test_output_made_while_the_link_was_down_is_recovered_and_the_handle_g
         assert (result.code, result.stdout, result.stderr) == (4, b"one\ntwo\nthree\n", b"err\n")
         rest = [event async for event in events]
         assert [event.seq for event in rest] == list(range(2, len(rest) + 2))
-        assert env.state is State.CONNECTED
+        assert env.state is LinkState.CONNECTED
         assert len(proxy.sent("initialize", kind="request")) == 2
 
 
@@ -152,7 +152,7 @@ async def test_a_call_that_was_under_way_fails_and_is_not_repeated(method: str) 
             await asyncio.wait_for(calling, WAIT_S)
         assert "may or may not have happened" in str(caught.value)
         assert caught.value.remedy
-        await until(lambda: env.state is State.CONNECTED)
+        await until(lambda: env.state is LinkState.CONNECTED)
         assert len(proxy.sent(method, kind="request")) == 1
         await process.terminate()
         await process.wait()
@@ -381,13 +381,13 @@ async def test_a_session_that_cannot_be_resumed_fails_every_handle_with_the_same
                 proxy.reachable = False
             upstream[0] = other
             proxy.cut()
-            await until(lambda: env.state is not State.CONNECTED)
+            await until(lambda: env.state is not LinkState.CONNECTED)
             late = [asyncio.ensure_future(process.write(b"x")), asyncio.ensure_future(env.run(["/bin/true"]))]
             for failing in (*waits, *late):
                 with pytest.raises(SessionLost) as caught:
                     await asyncio.wait_for(failing, WAIT_S)
                 assert caught.value.remedy
-            assert env.state is State.FAILED
+            assert env.state is LinkState.FAILED
             assert isinstance(env.failure, SessionLost)
             with pytest.raises(SessionLost):
                 await env.status()
@@ -418,7 +418,7 @@ async def test_a_full_backlog_does_not_keep_the_session_from_recovering(
         process = await env.start(sh("head -c 30000000 /dev/zero; echo end"))
         await until(lambda: env._session.holding)
         proxy.cut()
-        await until(lambda: proxy.connections == 2 and env.state is State.CONNECTED)
+        await until(lambda: proxy.connections == 2 and env.state is LinkState.CONNECTED)
         with contextlib.suppress(OutputLost):  # more than 1 MiB may have been on its way when the link died
             await asyncio.wait_for(process.wait(), WAIT_S)
         assert (await asyncio.wait_for(env.run(["/bin/true"]), WAIT_S)).code == 0

@@ -10,7 +10,7 @@ import pytest
 from holdfast.board.rules.transitions import Status
 from holdfast.dispatch import dispatcher, lock, statusfile
 from holdfast.dispatch.installed import Installed
-from holdfast.dispatch.rules.standing import Standing, Told
+from holdfast.dispatch.rules.standing import DispatcherStatus, Told
 from holdfast.errors import Conflict, UsageError
 from tests.support.board_command import Board
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
@@ -47,7 +47,7 @@ async def test_the_lock_says_whether_there_is_a_dispatcher_and_asking_does_not_k
 
 def test_what_a_dead_dispatcher_said_does_not_make_it_alive(tmp_path: Path) -> None:
     assert statusfile.read(tmp_path) == (False, None)
-    said = Standing("h", os.getpid(), ["b"], 1.0).told(2.0, runs=[], launchers=[])
+    said = DispatcherStatus("h", os.getpid(), ["b"], 1.0).told(2.0, runs=[], launchers=[])
     statusfile.write(tmp_path, said)
     assert statusfile.read(tmp_path) == (False, said)
     (tmp_path / statusfile.NAME).write_text("{")

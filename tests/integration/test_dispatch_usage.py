@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.board.rules.transitions import Move, Status
-from holdfast.dispatch import supervisorclient as fleet
+from holdfast.dispatch import supervisorclient as supervisor
 from holdfast.dispatch.run.transcript import MAX_ENTRIES, MAX_TAIL, tokens
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.tiers import asyncio_first
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(120)
 
 @pytest.fixture(autouse=True)
 def _quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet, "LOOK_S", 0.5)
+    monkeypatch.setattr(supervisor, "LOOK_S", 0.5)
 
 
 def step(amount: int, *, cost: float = 0.0, reason: str = "tool-calls") -> str:

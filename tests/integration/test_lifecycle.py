@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from holdfast.agents.supervisor import daemons, ending, processes
-from holdfast.agents.supervisor.processes import Process
+from holdfast.agents.supervisor.processes import ProcessInfo
 from holdfast.board.rules.rows import NewTask
 from holdfast.board.rules.transitions import Status
 from holdfast.board.store import open_store
@@ -70,12 +70,22 @@ def ran(argv: list[str], env: dict[str, str]) -> str:
     return done.stderr
 
 
+def _as_of_a_shell() -> None:
+    """Whoever runs the tests may have been started by `nohup`, which `up` respects."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 @contextlib.contextmanager
 def started(home: Path, *words: str) -> Iterator["subprocess.Popen[str]"]:
     """In the foreground of a process group of its own, as a shell starts it."""
     argv = command(*words, "--json", *WHATEVER)
     with subprocess.Popen(
-        argv, env=environment(home), stdout=subprocess.PIPE, text=True, process_group=0
+        argv,
+        env=environment(home),
+        stdout=subprocess.PIPE,
+        text=True,
+        process_group=0,
+        preexec_fn=_as_of_a_shell,
     ) as process:
         try:
             yield process
@@ -116,7 +126,7 @@ def of_ours(home: Path) -> list[str]:
     return found
 
 
-async def working(home: Path, count: int = 1, assignee: str = "script") -> list[Process]:
+async def working(home: Path, count: int = 1, assignee: str = "script") -> list[ProcessInfo]:
     """Put tasks on the board that never end; all processes of the home once their workers have begun."""
     with open_store(str(home / "board.db"), create=False) as store:
         for number in range(count):

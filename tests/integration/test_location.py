@@ -19,7 +19,7 @@ from typing import Any, Final
 import pytest
 
 from holdfast.agents.supervisor import background
-from holdfast.agents.worker.launching import Wish, prepare
+from holdfast.agents.worker.launching import WorkerSpec, prepare
 from holdfast.board.rules.rows import NewTask
 from holdfast.board.rules.transitions import Status
 from holdfast.board.store import open_store
@@ -207,6 +207,8 @@ async def test_what_cannot_be_shown_is_named_with_its_rule_before_anything_start
 def test_a_program_that_is_denied_itself_is_refused(tmp_path: Path) -> None:
     with a_shell(tmp_path) as folder:
         program = str(tmp_path / "real" / "shell")
-        wish = Wish(agent="shell", cwd="/", env={"PATH": str(folder)}, prompt="true", unreadable=[program])
+        wish = WorkerSpec(
+            agent="shell", cwd="/", env={"PATH": str(folder)}, prompt="true", unreadable=[program]
+        )
         with pytest.raises(UsageError, match=f"{program} cannot be read: it is denied"):
             prepare(wish, state=str(tmp_path / "state"))

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from holdfast.board.database.database import Transaction
-from holdfast.board.rules.retry import Failure
+from holdfast.board.rules.retry import FailureKind
 from holdfast.board.rules.rows import NewTask
 from holdfast.board.store import Store, open_store
 from holdfast.errors import NotFound, StartupError
@@ -255,7 +255,7 @@ async def test_work_whose_report_is_missing_is_accepted_or_reported_again(
         ("complete", {"result": "it is there"}, ("done", False)),
     ):
         task, run = claimed(board, made(board).id)
-        board.fail(run.ref, Failure.HANDOFF, error="no report")
+        board.fail(run.ref, FailureKind.HANDOFF, error="no report")
         moved = answered(await client.post(f"/api/tasks/{task.id}/{verb}", json=words))["task"]
         assert (moved["status"], moved["report_only"]) == expected
 

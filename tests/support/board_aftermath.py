@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.board.database.database import Transaction
-from holdfast.board.rules.rows import Event, Run, Task
+from holdfast.board.rules.rows import Run, Task, TaskEvent
 from holdfast.board.rules.transitions import Status
 from holdfast.dispatch.startup import host_name
 from tests.support.dispatch import Yard
@@ -28,7 +28,7 @@ def all_tasks(yard: Yard) -> list[Task]:
             return found
 
 
-def all_events(yard: Yard) -> Iterator[Event]:
+def all_events(yard: Yard) -> Iterator[TaskEvent]:
     after = 0
     while found := yard.store.events("b", after=after, limit=MAX_EVENTS):
         yield from found

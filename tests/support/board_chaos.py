@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.agents.supervisor import background
-from holdfast.board.rules.rows import Event
+from holdfast.board.rules.rows import TaskEvent
 from holdfast.board.rules.transitions import Status
 from holdfast.dispatch.context import SOCKET
 from tests.support import proc
@@ -81,7 +81,7 @@ class Story:
     def __init__(self, yard: Yard) -> None:
         self._yard = yard
         self._after = 0
-        self._events: list[Event] = []
+        self._events: list[TaskEvent] = []
         self._seen: dict[str, set[Hashable]] = {name: set() for name in MOMENTS}
 
     def read(self) -> None:

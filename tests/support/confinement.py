@@ -189,7 +189,7 @@ class Sabotage:
 def start(applied: plan.Plan, command: confined.Command, status_fd: int, options: Options) -> int:
     """As the launcher does; the pid of the process around the command."""
     if not options.alone and not options.tool:
-        kind = confined.Kind(options.userns, applied.network_off)
+        kind = confined.ConfinementKind(options.userns, applied.network_off)
         return confined.start(kind, applied, command, status_fd=status_fd)
     parent = os.getpid()
     child = os.fork()

@@ -22,7 +22,7 @@ from holdfast.board.rules.rows import Comment, Detail, NewTask, ParentResult, Ru
 from holdfast.board.rules.transitions import Status
 from holdfast.board.store import open_store
 from holdfast.board.verbs import runs
-from holdfast.dispatch.dispatcher import Plan
+from holdfast.dispatch.dispatcher import DispatchOptions
 from holdfast.dispatch.startup import serve
 from tests.support.arena import GONE_S, end_exec_server, end_listener
 from tests.support.patience import patient
@@ -154,7 +154,7 @@ class Yard:
     @contextlib.asynccontextmanager
     async def dispatching(self, **wishes: Any) -> AsyncIterator["asyncio.Task[None]"]:
         """A dispatcher for as long as the block lasts; what it started stays."""
-        plan = Plan(("b",), **wishes)
+        plan = DispatchOptions(("b",), **wishes)
         environ = {"PATH": f"{self.bin}:{os.environ['PATH']}", "HOME": str(self.user), **self.environ}
         serving = asyncio.get_running_loop().create_task(
             serve(self.home, self.address, plan, environ=environ)

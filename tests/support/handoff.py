@@ -74,7 +74,7 @@ async def serving(
             yield
 
 
-async def asked(question: Callable[[], envelope.Answer]) -> envelope.Answer:
+async def asked(question: Callable[[], envelope.HandoffAnswer]) -> envelope.HandoffAnswer:
     """A sender waits; the loop does not wait with it."""
     async with asyncio.timeout(WAIT_S):
         return await asyncio.to_thread(question)

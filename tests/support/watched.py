@@ -121,7 +121,7 @@ class Seen:
     nobody_reads: bool
 
 
-def _seen(look: procwatch.Look) -> Seen:
+def _seen(look: procwatch.ProcessSnapshot) -> Seen:
     terminal = look.terminal
     return Seen(
         [(_plain(waiter.process.name), waiter.on_terminal) for waiter in look.waiting],
@@ -186,7 +186,7 @@ class Watch:
     def __init__(self, case: Case, child: "subprocess.Popen[bytes]", master: int) -> None:
         self._case, self._child, self._master = case, child, master
         self._said = b""
-        self.seen = _seen(procwatch.Look())
+        self.seen = _seen(procwatch.ProcessSnapshot())
 
     def look(self) -> bool:
         """Is it what it was started to be?"""

@@ -16,7 +16,7 @@ HINT_S: Final = 0.5  # how long the listener waits in one go; closing takes as l
 AGAIN_S: Final = 1.0  # before it asks a store again that does not answer
 
 
-class Desk:
+class AsyncStore:
     """Use `open`. `news` is set when the board may have changed."""
 
     def __init__(self, address: str) -> None:
@@ -28,21 +28,21 @@ class Desk:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def open(cls, address: str) -> AsyncIterator["Desk"]:
+    async def open(cls, address: str) -> AsyncIterator["AsyncStore"]:
         """Raises as `open_store` does."""
-        desk = cls(address)
+        store = cls(address)
         loop = asyncio.get_running_loop()
-        hearer = threading.Thread(target=desk._hear, args=[loop], name="board-news")
+        hearer = threading.Thread(target=store._hear, args=[loop], name="board-news")
         try:
-            await desk.ask(lambda store: store.boards())
+            await store.ask(lambda store: store.boards())
             hearer.start()
-            yield desk
+            yield store
         finally:
-            desk._closing.set()
+            store._closing.set()
             if hearer.ident is not None:
                 await asyncio.to_thread(hearer.join)
-            await asyncio.wrap_future(desk._thread.submit(desk._close))
-            desk._thread.shutdown()
+            await asyncio.wrap_future(store._thread.submit(store._close))
+            store._thread.shutdown()
 
     async def ask(self, question: Callable[[Store], T]) -> T:
         """What it says of the store; one question at a time."""

@@ -51,7 +51,7 @@ Event: TypeAlias = Output | Exited | Closed
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ReadPage:
     """A whole `process/read` answer, asked for without a byte budget."""
 
     outputs: tuple[Output, ...]
@@ -105,7 +105,7 @@ class Ordering:
             return []
         return self._publish([event, *self._drain(seq + 1)])
 
-    def catch_up(self, page: Page) -> list[Event]:
+    def catch_up(self, page: ReadPage) -> list[Event]:
         """The answer to a read after `last_published`. Raises: Lost."""
         end = page.next_seq - 1
         if self.closed or self._lost:
@@ -118,7 +118,7 @@ class Ordering:
         self._drop_until(end)
         return self._publish([*(found[seq] for seq in sorted(found)), *self._drain(end + 1)])
 
-    def _complete(self, page: Page, end: int) -> dict[int, Event]:
+    def _complete(self, page: ReadPage, end: int) -> dict[int, Event]:
         """Every event after the last published one up to `end`."""
         found = {seq: _told(event, page) for seq, event in self._waiting.items() if seq <= end}
         for event in _events(page, end):
@@ -179,7 +179,7 @@ class Ordering:
         return Lost(reason)
 
 
-def last_before(page: Page) -> int:
+def last_before(page: ReadPage) -> int:
     """The number before the oldest event that a page still has; an exit before that is taken for the next."""
     end = page.next_seq - 1
     oldest = page.outputs[0].seq if page.outputs else end if page.closed else page.next_seq
@@ -187,13 +187,13 @@ def last_before(page: Page) -> int:
     return oldest - 1 - (page.exited and not unexplained)
 
 
-def _events(page: Page, end: int) -> Iterator[Event]:
+def _events(page: ReadPage, end: int) -> Iterator[Event]:
     yield from page.outputs
     if page.closed:
         yield Closed(end)
 
 
-def _told(event: Event, page: Page) -> Event:
+def _told(event: Event, page: ReadPage) -> Event:
     """A waiting exit learns what only the page knows."""
     if not isinstance(event, Exited):
         return event

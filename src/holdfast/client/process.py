@@ -21,7 +21,7 @@ import msgspec
 from holdfast.client.answer import typed
 from holdfast.client.backlog import Backlog, Reader
 from holdfast.client.denials import Denials
-from holdfast.client.ordering import Closed, Event, Exited, Lost, Ordering, Output, Page, last_before
+from holdfast.client.ordering import Closed, Event, Exited, Lost, Ordering, Output, ReadPage, last_before
 from holdfast.client.pushed import Pushed, decode_page
 from holdfast.client.result import MAX_OUTPUT_BYTES, Collector, Result
 from holdfast.client.session import Session
@@ -245,7 +245,7 @@ class Process:
         self.recoverable = not self._closed
         self._see_to_gap()
 
-    def adopted(self, page: Page) -> None:
+    def adopted(self, page: ReadPage) -> None:
         """The first page of a process that somebody else started; older events may be gone."""
         try:
             ready = self._ordering.catch_up(page)
@@ -271,7 +271,7 @@ class Process:
             self._publish(ready)
         self._see_to_gap()
 
-    def catch_up(self, page: Page) -> None:
+    def catch_up(self, page: ReadPage) -> None:
         try:
             ready = self._ordering.catch_up(page)
         except Lost as exc:

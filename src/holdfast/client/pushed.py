@@ -12,7 +12,7 @@ import msgspec
 import pybase64
 
 from holdfast.client.answer import typed
-from holdfast.client.ordering import Closed, Event, Exited, Output, Page
+from holdfast.client.ordering import Closed, Event, Exited, Output, ReadPage
 from holdfast.errors import RemoteProtocolError
 from holdfast.wire.processes import DenialReport, Usage
 from holdfast.wire.rpc import JsonValue
@@ -139,7 +139,7 @@ def _pushed(note: _Note) -> Pushed:
             return Pushed(process_id, Closed(seq))
 
 
-def decode_page(result: JsonValue) -> Page:
+def decode_page(result: JsonValue) -> ReadPage:
     """A `process/read` answer.
 
     Raises:
@@ -147,7 +147,7 @@ def decode_page(result: JsonValue) -> Page:
     """
     read = typed(result, _Read)
     outputs = tuple(Output(chunk.seq, chunk.stream, chunk.chunk) for chunk in read.chunks)
-    return Page(
+    return ReadPage(
         outputs,
         read.next_seq,
         read.exited,

@@ -15,7 +15,7 @@ from holdfast.errors import HoldfastError, UsageError
 
 if TYPE_CHECKING:
     from holdfast.board.rules.rows import Run
-    from holdfast.dispatch.dispatcher import Plan
+    from holdfast.dispatch.dispatcher import DispatchOptions
 
 
 @click.group(cls=VerbGroup, invoke_without_command=True, subcommand_metavar="[status]")
@@ -67,7 +67,7 @@ def dispatch(
         _check_nothing_given(context)
         return
     from holdfast.dispatch import hostload
-    from holdfast.dispatch.dispatcher import Plan
+    from holdfast.dispatch.dispatcher import DispatchOptions
     from holdfast.dispatch.rules import pressure
 
     try:
@@ -80,7 +80,7 @@ def dispatch(
             _foresee(home, address, boards, host, held(0, 0), as_json=as_json)
             return
         most = most or pressure.most_here(hostload.look())
-        plan = Plan(boards, most, once=once, drain=drain, held=held, notify=_words(notify))
+        plan = DispatchOptions(boards, most, once=once, drain=drain, held=held, notify=_words(notify))
         _serve(home, address, plan, host, as_json=as_json)
     except HoldfastError as exc:
         refuse(exc, as_json=as_json)
@@ -136,7 +136,7 @@ def _foresee(
     say({"host": name, "starts": starts, "waits": waits, "text": text}, as_json=as_json)
 
 
-def _serve(home: Path, address: str, plan: "Plan", host: str | None, *, as_json: bool) -> None:
+def _serve(home: Path, address: str, plan: "DispatchOptions", host: str | None, *, as_json: bool) -> None:
     import asyncio
     import signal
 

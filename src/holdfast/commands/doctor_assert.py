@@ -13,7 +13,7 @@ from holdfast.commands.oneline import OneLine, printable
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.doctor.assertion.assertion import Report
+    from holdfast.doctor.assertion.assertion import AssertionReport
 
 _DIRECTORY = click.Path(path_type=Path, file_okay=False)
 
@@ -111,7 +111,7 @@ def assert_(
     sys.exit(claims.EXIT[found.verdict])
 
 
-def _show(found: "Report") -> None:
+def _show(found: "AssertionReport") -> None:
     who = " ".join(filter(None, (found.agent, found.version, f"({found.binary})" if found.binary else "")))
     held = sum(one.holds for one in found.judged)
     lines = [f"{found.verdict}: {who}: {held} of {len(found.judged)} claims hold"]

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.board.rules.rows import Event, Run, Task
+    from holdfast.board.rules.rows import Run, Task, TaskEvent
 
 
 def task_line(task: "Task") -> str:
@@ -27,7 +27,7 @@ def used_words(run: "Run") -> str:
     return words(of_run(run))
 
 
-def event_line(event: "Event") -> str:
+def event_line(event: "TaskEvent") -> str:
     told = " ".join(f"{name}={value}" for name, value in event.payload.items() if value not in ("", [], None))
     return f"{event.seq:>6}  {event.task_id or '-'}  {event.kind:<16} {event.actor}  {told}".rstrip()
 

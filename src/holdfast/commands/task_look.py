@@ -11,7 +11,7 @@ from holdfast.commands.budgets import lines
 from holdfast.commands.task_lines import event_line, run_line, task_line
 
 if TYPE_CHECKING:
-    from holdfast.board.rules.rows import Comment, Detail, Event, Task
+    from holdfast.board.rules.rows import Comment, Detail, Task, TaskEvent
     from holdfast.board.store import Store
 
 # As in board/transitions.py, which is not imported before it is needed; a test compares.
@@ -166,7 +166,7 @@ def _about(comment: "Comment") -> str:
     return f"{comment.author} on {comment.path}:{comment.line}" if comment.path else comment.author
 
 
-def following(store: "Store", board: str, after: int) -> Iterator["Event"]:
+def following(store: "Store", board: str, after: int) -> Iterator["TaskEvent"]:
     """Every event of a board from here on, once and in order: the log is the source."""
     while True:
         events = store.events(board, after=after)

@@ -18,7 +18,7 @@ from holdfast.dispatch import demo as example
 from holdfast.dispatch import hostload, lock
 from holdfast.dispatch import startup as opening
 from holdfast.dispatch.context import worker_of
-from holdfast.dispatch.dispatcher import Plan
+from holdfast.dispatch.dispatcher import DispatchOptions
 from holdfast.dispatch.installed import installed
 from holdfast.dispatch.rules import pressure
 from holdfast.errors import Conflict, StartupError
@@ -29,7 +29,7 @@ from holdfast.server.executor import Executor
 
 if TYPE_CHECKING:
     from holdfast.board.rules.rows import Run
-    from holdfast.dispatch.rules.pressure import Limits
+    from holdfast.dispatch.rules.pressure import HostLimits
 
 Job: TypeAlias = "asyncio.Future[None]"
 
@@ -52,7 +52,7 @@ class Wanted:
     board: str
     listen: str | None  # where an exec server for clients such as codex listens; None: there is none
     most: int | None
-    limits: "Limits"
+    limits: "HostLimits"
     web_port: int | None  # None: the usual one, or else a free one
     with_web: bool
     demo: bool
@@ -106,7 +106,7 @@ class _Running:
         ids = self._made()
         boards = (wanted.board, *((example.BOARD,) if wanted.demo and wanted.board != example.BOARD else ()))
         most = wanted.most or pressure.most_here(hostload.look())
-        plan = Plan(boards, most, held=hostload.holding(wanted.limits), leaving=self._leaving)
+        plan = DispatchOptions(boards, most, held=hostload.holding(wanted.limits), leaving=self._leaving)
         server = None if wanted.listen is None else Server(ServerOptions(parse(wanted.listen)), Executor())
         with self._signals():
             self._introduce()

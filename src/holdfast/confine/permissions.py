@@ -13,10 +13,10 @@ from holdfast.sandbox.policy.policy import (
     At,
     Bound,
     Glob,
-    Kind,
     Network,
     Place,
     Policy,
+    PolicyKind,
     Rule,
     Special,
     Target,
@@ -61,9 +61,9 @@ def policy_of(context: SandboxContext) -> Policy:
     """
     match context.permissions:
         case Disabled():
-            return Policy(None, Network.ON, Kind.DISABLED)
+            return Policy(None, Network.ON, PolicyKind.DISABLED)
         case External(network=network):
-            return Policy(None, Network(network), Kind.EXTERNAL)
+            return Policy(None, Network(network), PolicyKind.EXTERNAL)
         case Managed(file_system=Restricted(entries=entries, glob_scan_max_depth=depth), network=network):
             return Policy(tuple(_rule(entry) for entry in entries), Network(network), glob_depth=depth)
         case Managed(network=network):

@@ -16,12 +16,12 @@ MAX_TAIL: Final = 64 * 1024  # bytes at the end of the output that are read for 
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class DenialVerdict:
     denied: bool = False
     denial: Denial | None = None
 
 
-Judge: TypeAlias = Callable[[int, bytes], Verdict]
+Judge: TypeAlias = Callable[[int, bytes], DenialVerdict]
 
 
 def judge_of(sandbox: Sandbox, cwd: str) -> Judge | None:
@@ -30,11 +30,11 @@ def judge_of(sandbox: Sandbox, cwd: str) -> Judge | None:
         return None
     policy = sandbox.bound
 
-    def judge(exit_code: int, output: bytes) -> Verdict:
+    def judge(exit_code: int, output: bytes) -> DenialVerdict:
         created = denial_of(set_aside(sandbox.absent))
         if created is not None:
-            return Verdict(True, created)
-        return Verdict(
+            return DenialVerdict(True, created)
+        return DenialVerdict(
             sandbox_denied(exit_code, output, sandboxed=True),
             classify(
                 Evidence(

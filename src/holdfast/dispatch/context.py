@@ -11,13 +11,13 @@ from typing import Final
 import msgspec
 
 from holdfast.agents.sdk import passed
-from holdfast.agents.worker.launching import Wish
-from holdfast.board.asyncstore import Desk
+from holdfast.agents.worker.launching import WorkerSpec
+from holdfast.board.asyncstore import AsyncStore
 from holdfast.board.rules.rows import Run, Task
 from holdfast.dispatch.installed import Installed
-from holdfast.dispatch.rules.launchers import Launcher, credentials
-from holdfast.dispatch.rules.standing import Standing
-from holdfast.dispatch.supervisorclient import Fleet
+from holdfast.dispatch.rules.launchers import WorkerProfile, credentials
+from holdfast.dispatch.rules.standing import DispatcherStatus
+from holdfast.dispatch.supervisorclient import SupervisorClient
 from holdfast.handoff import outbox
 from holdfast.handoff.envelope import Grant, mint
 from holdfast.handoff.sender import VARIABLE
@@ -33,21 +33,21 @@ def worker_of(run: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class DispatchContext:
     home: Path
     address: str
     host: str
-    desk: Desk
-    fleet: Fleet
+    store: AsyncStore
+    supervisor: SupervisorClient
     launchers: Installed
     command: tuple[str, ...]  # the beginning of a command line that runs `holdfast`
     key: bytes = field(repr=False)
     environ: Mapping[str, str] = field(repr=False)
-    standing: Standing
+    standing: DispatcherStatus
     clock: Callable[[], float] = time.monotonic
     wall_clock: Callable[[], float] = time.time
 
-    def grant(self, run: Run, launcher: Launcher, workspace: Path) -> Grant:
+    def grant(self, run: Run, launcher: WorkerProfile, workspace: Path) -> Grant:
         """The capability of a run. Without a network most kernels refuse the socket too: it is not named."""
         return Grant(
             board=run.board,
@@ -64,7 +64,9 @@ class House:
         """Where the CLI of a run keeps its own state."""
         return self.home / "workers" / worker_of(run) / "state"
 
-    def wish(self, run: Run, task: Task, launcher: Launcher, workspace: Path, prompt: str) -> Wish:
+    def worker_spec(
+        self, run: Run, task: Task, launcher: WorkerProfile, workspace: Path, prompt: str
+    ) -> WorkerSpec:
         """A worker that sees its own workspace and nobody else's, no credential, and nothing of the board."""
         user = self.environ.get("HOME", "/")
         writable = [
@@ -72,7 +74,7 @@ class House:
         ]
         own = passed(launcher.env, self.environ) | dict(launcher.variables)
         run_file = str(workspace / ".holdfast" / "run.json")
-        return Wish(
+        return WorkerSpec(
             id=worker_of(run.id),
             agent=launcher.cli,
             cwd=str(workspace),
@@ -93,19 +95,19 @@ class House:
             idle_limit_s=launcher.idle_s,
         )
 
-    def errand(
+    def script_spec(
         self,
         run: Run,
         task: Task,
-        launcher: Launcher,
+        launcher: WorkerProfile,
         workspace: Path,
         name: str,
         script: str,
         limit_s: float,
-    ) -> Wish:
+    ) -> WorkerSpec:
         """A script confined as the run's worker, without its keys: what a worker wrote may be run by it."""
         return msgspec.structs.replace(
-            self.wish(run, task, launcher, workspace, script),
+            self.worker_spec(run, task, launcher, workspace, script),
             id=f"{worker_of(run.id)}-{name}",
             agent="shell",
             env=passed((), self.environ) | dict(launcher.variables),
@@ -117,7 +119,7 @@ class House:
             idle_limit_s=None,
         )
 
-    def _programs(self, launcher: Launcher, search: str) -> list[str]:
+    def _programs(self, launcher: WorkerProfile, search: str) -> list[str]:
         """What a worker runs by name: us, for its report, and the program of a launcher that is a command."""
         program = shutil.which(launcher.command[0], path=search) if launcher.command else None
         more = () if program is None else prerequisites.of_program(program, search)

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from holdfast.dispatch.rules import launchers
-from holdfast.dispatch.rules.launchers import Launcher
+from holdfast.dispatch.rules.launchers import WorkerProfile
 from holdfast.errors import StartupError
 
 FILE: Final = "launchers.toml"
 _Sign: TypeAlias = tuple[int, int, int] | None
 
 
-class Installed(Mapping[str, Launcher]):
+class Installed(Mapping[str, WorkerProfile]):
     """Those whose program is there. Raises as `installed` does; `look` may be called from any thread."""
 
     def __init__(self, home: Path, environ: Mapping[str, str]) -> None:
@@ -24,7 +24,7 @@ class Installed(Mapping[str, Launcher]):
         self._sign = _sign(home)
         self._found = installed(home, environ)
 
-    def __getitem__(self, name: str) -> Launcher:
+    def __getitem__(self, name: str) -> WorkerProfile:
         return self._found[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -48,7 +48,7 @@ class Installed(Mapping[str, Launcher]):
         return True
 
 
-def installed(home: Path, environ: Mapping[str, str]) -> dict[str, Launcher]:
+def installed(home: Path, environ: Mapping[str, str]) -> dict[str, WorkerProfile]:
     """The launchers whose program is there.
 
     Raises:

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.board.asyncstore import Desk
+from holdfast.board.asyncstore import AsyncStore
 from holdfast.board.rules.rows import Task
 from holdfast.board.store import Store
 from holdfast.board.verbs import inbox
@@ -45,10 +45,15 @@ class Notifier:
     """For some boards of one home, which has one dispatcher."""
 
     def __init__(
-        self, home: Path, desk: Desk, boards: Sequence[str], argv: Sequence[str], environ: Mapping[str, str]
+        self,
+        home: Path,
+        store: AsyncStore,
+        boards: Sequence[str],
+        argv: Sequence[str],
+        environ: Mapping[str, str],
     ) -> None:
         self._place = home / BOOK
-        self._desk = desk
+        self._store = store
         self._boards = tuple(boards)
         self._argv = tuple(argv)
         self._environ = dict(environ)
@@ -77,9 +82,9 @@ class Notifier:
         for board in self._boards:
             while reminders.has_room(self._book) and await self._heard(board):
                 pass
-        now_ms = await self._desk.ask(lambda store: store.now_ms())
+        now_ms = await self._store.ask(lambda store: store.now_ms())
         for task in reminders.due(self._book, now_ms):
-            found = await self._desk.ask(lambda store, task=task: _waiting(store, task))  # type: ignore[misc]
+            found = await self._store.ask(lambda store, task=task: _waiting(store, task))  # type: ignore[misc]
             if found is None or not reminders.still(self._book.owed[task], found):
                 self._write(reminders.forgotten(self._book, task))
                 continue
@@ -89,11 +94,11 @@ class Notifier:
     async def _heard(self, board: str) -> bool:
         """The next events of a board; whether there were any. Whoever begins, begins with what comes."""
         if board not in self._book.read:
-            last = await self._desk.ask(lambda store: store.stats(board).board.last_seq)
+            last = await self._store.ask(lambda store: store.stats(board).board.last_seq)
             self._write(reminders.noted(self._book, board, last, {}))
             return False
         after = self._book.read[board]
-        seq, waiting = await self._desk.ask(lambda store: _since(store, board, after))
+        seq, waiting = await self._store.ask(lambda store: _since(store, board, after))
         if seq > after:
             self._write(reminders.noted(self._book, board, seq, waiting))
         return seq > after

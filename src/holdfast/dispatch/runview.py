@@ -7,13 +7,13 @@ from typing import Any
 from holdfast.agents.sdk import Workers
 from holdfast.agents.supervisor.background import supervisor_socket
 from holdfast.agents.supervisor.control import Client
-from holdfast.board.reading import Reader
+from holdfast.board.reading import BoardReader
 from holdfast.board.rules.rows import Run
 from holdfast.dispatch.context import worker_of
 from holdfast.errors import NotFound, Unreachable
 
 
-def chosen(store: Reader, id: str, run: str | None) -> Run:
+def chosen(store: BoardReader, id: str, run: str | None) -> Run:
     """A run of the task, the newest unless it is named. Raises NotFound."""
     if run is not None:
         found = store.run(run)
@@ -26,7 +26,7 @@ def chosen(store: Reader, id: str, run: str | None) -> Run:
     return runs[-1]
 
 
-def kept(store: Reader, run: Run, name: str) -> bytes | None:
+def kept(store: BoardReader, run: Run, name: str) -> bytes | None:
     """A file of a run, if it is kept."""
     if all(file.name != name for file in store.kept(run.id)):
         return None

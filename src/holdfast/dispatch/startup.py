@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from holdfast.agents.worker.book import Book
-from holdfast.board.asyncstore import Desk
+from holdfast.board.asyncstore import AsyncStore
 from holdfast.board.rules import assign, budget
 from holdfast.board.rules.assign import Assignment
 from holdfast.board.rules.rows import Run
@@ -18,12 +18,12 @@ from holdfast.board.rules.transitions import Status
 from holdfast.board.store import Store, open_store
 from holdfast.board.verbs.lists import MAX_PAGE
 from holdfast.dispatch import statusfile
-from holdfast.dispatch.context import SOCKET, House
-from holdfast.dispatch.dispatcher import Dispatcher, Plan
+from holdfast.dispatch.context import SOCKET, DispatchContext
+from holdfast.dispatch.dispatcher import Dispatcher, DispatchOptions
 from holdfast.dispatch.installed import Installed
 from holdfast.dispatch.lock import only_one
-from holdfast.dispatch.rules.standing import Standing
-from holdfast.dispatch.supervisorclient import Fleet
+from holdfast.dispatch.rules.standing import DispatcherStatus
+from holdfast.dispatch.supervisorclient import SupervisorClient
 from holdfast.handoff import key
 from holdfast.handoff.service import Service
 from holdfast.sandbox.plan import prerequisites
@@ -39,7 +39,7 @@ def host_name(home: Path) -> str:
 async def serve(
     home: Path,
     address: str,
-    plan: Plan,
+    plan: DispatchOptions,
     *,
     told: Callable[[str, Run], None] = lambda _kind, _run: None,
     environ: Mapping[str, str] = os.environ,
@@ -59,16 +59,18 @@ async def serve(
         found = Installed(home, environ)
         secret = key.load(home)
         async with contextlib.AsyncExitStack() as opened:
-            desk = await opened.enter_async_context(Desk.open(address))
+            store = await opened.enter_async_context(AsyncStore.open(address))
             for board in plan.boards:
-                await desk.ask(lambda store, board=board: store.stats(board))  # type: ignore[misc]  # is it there?
+                await store.ask(lambda store, board=board: store.stats(board))  # type: ignore[misc]  # is it there?
             service = Service(lambda: open_store(address, create=False), secret)
             await opened.enter_async_context(service.listening(home / SOCKET))
-            fleet = await opened.enter_async_context(Fleet.open(home))
+            supervisor = await opened.enter_async_context(SupervisorClient.open(home))
             name = host or host_name(home)
-            standing = Standing(name, os.getpid(), plan.boards, time.time())
-            house = House(home, address, name, desk, fleet, found, COMMAND, secret, environ, standing)
-            await Dispatcher(house, plan, told, again or asyncio.Event()).serve()
+            standing = DispatcherStatus(name, os.getpid(), plan.boards, time.time())
+            context = DispatchContext(
+                home, address, name, store, supervisor, found, COMMAND, secret, environ, standing
+            )
+            await Dispatcher(context, plan, told, again or asyncio.Event()).serve()
 
 
 def foreseen(

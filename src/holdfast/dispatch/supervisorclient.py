@@ -14,19 +14,19 @@ from typing import Any, Final, TypeAlias
 import pybase64
 
 from holdfast.agents.sdk import ENDED, RUN_S, Workers
-from holdfast.agents.worker.launching import Wish
+from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.errors import ConnectionLost, HoldfastError, NotFound
 
 log = logging.getLogger(__name__)
 
-Report: TypeAlias = dict[str, Any]
+WorkerReport: TypeAlias = dict[str, Any]
 
 AGAIN_S: Final = 0.5  # between attempts to reach a supervisor that does not start
 PATIENCE_S: Final = 60.0  # for a supervisor to come back, before a call is given up
 LOOK_S: Final = 5.0  # between looks at a worker of which nothing was heard: a note may have been lost
 
 
-class Fleet:
+class SupervisorClient:
     """Of one home. Use `open`."""
 
     def __init__(self, home: Path) -> None:
@@ -37,26 +37,26 @@ class Fleet:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def open(cls, home: Path) -> AsyncIterator["Fleet"]:
+    async def open(cls, home: Path) -> AsyncIterator["SupervisorClient"]:
         """Raises OperationFailed when no supervisor can be started."""
-        fleet = cls(home)
+        supervisor = cls(home)
         async with Workers.connect(home):
             pass  # whether it starts at all is for the caller to know
-        listening = asyncio.get_running_loop().create_task(fleet._listen())
+        listening = asyncio.get_running_loop().create_task(supervisor._listen())
         try:
-            yield fleet
+            yield supervisor
         finally:
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)
 
-    async def find(self, worker: str) -> Report | None:
+    async def find(self, worker: str) -> WorkerReport | None:
         """Its report, or None when there never was one of this name."""
         try:
             return await self._report("status", {"worker": worker})
         except NotFound:
             return None
 
-    async def start(self, wish: Wish) -> Report:
+    async def start(self, wish: WorkerSpec) -> WorkerReport:
         """Start a worker, or find it when an attempt that seemed to fail did start it.
 
         Raises:
@@ -68,7 +68,9 @@ class Fleet:
             found = await self.find(wish.id or "")
             return found if found is not None else await self.start(wish)
 
-    async def ended(self, worker: str, seen: Callable[[Report], Awaitable[None]] | None = None) -> Report:
+    async def ended(
+        self, worker: str, seen: Callable[[WorkerReport], Awaitable[None]] | None = None
+    ) -> WorkerReport:
         """Its report once its leader has ended; what it started may still run. `seen` gets those before."""
         news = self._news.setdefault(worker, asyncio.Event())
         try:
@@ -85,7 +87,7 @@ class Fleet:
         finally:
             self._news.pop(worker, None)
 
-    async def stop(self, worker: str, *, grace_s: float) -> Report:
+    async def stop(self, worker: str, *, grace_s: float) -> WorkerReport:
         """End it and everything it started; its last report."""
         return await self._report("stop", {"worker": worker, "grace_s": grace_s}, timeout_s=None)
 
@@ -96,8 +98,8 @@ class Fleet:
 
     async def _report(
         self, method: str, params: object, *, timeout_s: float | None = 30.0, again: bool = True
-    ) -> Report:
-        report: Report = await self._call(method, params, timeout_s=timeout_s, again=again)
+    ) -> WorkerReport:
+        report: WorkerReport = await self._call(method, params, timeout_s=timeout_s, again=again)
         return report
 
     async def _call(

@@ -24,7 +24,7 @@ import msgspec
 
 from holdfast.errors import INTERNAL, OperationFailed, RemoteProtocolError
 from holdfast.handoff import envelope
-from holdfast.handoff.envelope import ID, MAX_ENVELOPE, Answer, Envelope, Grant
+from holdfast.handoff.envelope import ID, MAX_ENVELOPE, Envelope, Grant, HandoffAnswer
 
 MAX_NAMES: Final = (
     4096  # entries of an outbox looked at in one go: a worker cannot keep us reading its directory
@@ -62,7 +62,7 @@ def lay_out(workspace: Path, grant: Grant) -> Path:
     return workspace / ".holdfast" / "run.json"
 
 
-def ingest(workspace: Path, carry_out: Callable[[Envelope], Answer]) -> int:
+def ingest(workspace: Path, carry_out: Callable[[Envelope], HandoffAnswer]) -> int:
     """Carry out what waits in the outbox, the oldest first, and answer it; how many.
 
     A file is removed once its answer is there. Killed at any moment, the same file is read again, which is
@@ -84,7 +84,7 @@ def ingest(workspace: Path, carry_out: Callable[[Envelope], Answer]) -> int:
         return sum(_one(outbox, answers, name, carry_out) for name in names)
 
 
-def _one(outbox: int, answers: int, name: str, carry_out: Callable[[Envelope], Answer]) -> int:
+def _one(outbox: int, answers: int, name: str, carry_out: Callable[[Envelope], HandoffAnswer]) -> int:
     id = name.removesuffix(".json")
     try:
         letter = _read(outbox, name)

@@ -19,10 +19,10 @@ from holdfast.sandbox.policy.policy import (
     Access,
     At,
     Glob,
-    Kind,
     Network,
     Place,
     Policy,
+    PolicyKind,
     Rule,
     Special,
     Where,
@@ -76,8 +76,8 @@ def needs(profile: PermissionProfile) -> frozenset[Need]:
 @pytest.mark.parametrize(
     ("profile", "policy"),
     [
-        (Disabled(), Policy(None, Network.ON, Kind.DISABLED)),
-        (External("restricted"), Policy(None, Network.OFF, Kind.EXTERNAL)),
+        (Disabled(), Policy(None, Network.ON, PolicyKind.DISABLED)),
+        (External("restricted"), Policy(None, Network.OFF, PolicyKind.EXTERNAL)),
         (Managed(Unrestricted(), "restricted"), Policy(None, Network.OFF)),
         (
             Managed(Restricted([ROOT_READ], 3), "enabled"),

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from holdfast.agents.catalog.failures import of_message
 from holdfast.agents.catalog.parsers_json import (
-    Event,
     Handler,
+    JsonEvent,
     JsonEvents,
     at_path,
     count_at,
@@ -96,7 +96,7 @@ class ClaudeEvents(JsonEvents):
             "tool_use_summary": lambda event, at: [],
         }
 
-    def _system(self, event: Event, at: float) -> Sequence[Claim]:
+    def _system(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         match text_at(event, "subtype"):
             case "init":
                 return [Ready(), Working(Work.THINKING)]
@@ -110,7 +110,7 @@ class ClaudeEvents(JsonEvents):
             case subtype:
                 return self.drift(f"system {subtype}")
 
-    def _retrying(self, event: Event, at: float) -> Retrying:
+    def _retrying(self, event: JsonEvent, at: float) -> Retrying:
         """claude says it in the event; qwen below `data`, in other words, or without any number."""
         said = at_path(event, "data") if "data" in event else event
         http = _first(said, "error_status", "errorStatus", "status")
@@ -126,7 +126,7 @@ class ClaudeEvents(JsonEvents):
             next_at=None if delay is None else at + delay / 1000,
         )
 
-    def _assistant(self, event: Event, at: float) -> Sequence[Claim]:
+    def _assistant(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         blocks = list_at(event, "message", "content")
         said = " ".join(text_at(block, "text") for block in blocks).strip()
         if text_at(event, "message", "model") == "<synthetic>" or _OWN_ERROR.fullmatch(said):
@@ -148,7 +148,7 @@ class ClaudeEvents(JsonEvents):
                     claims += self.drift(f"block {kind}")
         return claims
 
-    def _used(self, event: Event) -> list[Claim]:
+    def _used(self, event: JsonEvent) -> list[Claim]:
         """One answer of the model is told in several events, and each repeats what it used."""
         message = at_path(event, "message")
         name, counted = text_at(message, "id"), replace(_usage(message), turns=1)
@@ -161,7 +161,7 @@ class ClaudeEvents(JsonEvents):
         self._counted = counted
         return [Used(self._before + counted)]
 
-    def _user(self, event: Event, at: float) -> Sequence[Claim]:
+    def _user(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         claims: list[Claim] = []
         for block in list_at(event, "message", "content"):
             if text_at(block, "type") == "tool_result":
@@ -172,23 +172,23 @@ class ClaudeEvents(JsonEvents):
                 claims += [Progress(Work.TOOL), *([ToolFailed(self.say(said))] if failed else [])]
         return [*claims, Working(Work.THINKING)] if claims else []
 
-    def _partial(self, event: Event, at: float) -> Sequence[Claim]:
+    def _partial(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         return [] if text_at(event, "event", "type") in ("goal_state", "ping") else [Progress(Work.STREAMING)]
 
-    def _request(self, event: Event, at: float) -> Sequence[Claim]:
+    def _request(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         subtype = text_at(event, "request", "subtype")
         if subtype != "can_use_tool":
             return self.drift(f"control_request {subtype}")
         question = self.say(text_at(event, "request", "tool_name"))
         return [Wants(Want.DECISION, question, _ANSWERS, self.say(text_at(event, "request_id")))]
 
-    def _rate(self, event: Event, at: float) -> Sequence[Claim]:
+    def _rate(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         if text_at(event, "rate_limit_info", "status") != "rejected":
             return []
         trouble = of_message("usage limit")
         return [] if trouble is None else [trouble]
 
-    def _result(self, event: Event, at: float) -> Sequence[Claim]:
+    def _result(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         denied = [text_at(item, "tool_name") for item in list_at(event, "permission_denials")]
         self.refused = [self.say(name) for name in denied] or self.refused
         usage = _usage(event)

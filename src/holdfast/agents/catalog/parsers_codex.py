@@ -9,15 +9,24 @@ from collections.abc import Mapping, Sequence
 
 from holdfast.agents.catalog.failures import of_message
 from holdfast.agents.catalog.parsers_json import (
-    Event,
     Handler,
+    JsonEvent,
     JsonEvents,
     at_path,
     count_at,
     int_at,
     text_at,
 )
-from holdfast.agents.evidence.evidence import Claim, Progress, Ready, Result, ToolFailed, Usage, Work, Working
+from holdfast.agents.evidence.evidence import (
+    Claim,
+    Progress,
+    Ready,
+    Result,
+    ToolFailed,
+    Usage,
+    Work,
+    Working,
+)
 
 _TOOLS = {"command_execution", "file_change", "mcp_tool_call", "web_search", "collab_tool_call"}
 _PLANS = {"todo_list", "plan"}
@@ -38,16 +47,16 @@ class CodexEvents(JsonEvents):
             "turn.failed": lambda event, at: [self.failed(text_at(event, "error", "message"))],
         }
 
-    def _item_started(self, event: Event, at: float) -> Sequence[Claim]:
+    def _item_started(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         return [Working(Work.TOOL)] if text_at(event, "item", "type") in _TOOLS else []
 
-    def _item_updated(self, event: Event, at: float) -> Sequence[Claim]:
+    def _item_updated(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         kind = text_at(event, "item", "type")
         if kind in _PLANS:
             self._called(event)
         return [Progress(Work.TOOL if kind in _TOOLS else Work.THINKING)]
 
-    def _item_completed(self, event: Event, at: float) -> Sequence[Claim]:
+    def _item_completed(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         kind = text_at(event, "item", "type")
         if kind in _TOOLS | _PLANS:
             self._called(event)
@@ -59,7 +68,7 @@ class CodexEvents(JsonEvents):
             return [Progress(Work.THINKING)]
         return [] if kind == "error" else self.drift(f"item {kind}")
 
-    def _called(self, event: Event) -> None:
+    def _called(self, event: JsonEvent) -> None:
         item = at_path(event, "item")
         given = (
             {name: value for name, value in item.items() if name not in _VARY}
@@ -68,21 +77,21 @@ class CodexEvents(JsonEvents):
         )
         self.called(text_at(item, "type"), text_at(item, "command") or given)
 
-    def _tool(self, event: Event) -> list[Claim]:
+    def _tool(self, event: JsonEvent) -> list[Claim]:
         code, status = int_at(event, "item", "exit_code"), text_at(event, "item", "status")
         what = self.say(text_at(event, "item", "command") or text_at(event, "item", "type"))
         if status == "declined":
             self.refused.append(what)
         return [ToolFailed(what, code)] if code or status in ("failed", "declined") else []
 
-    def _error(self, event: Event, at: float) -> Sequence[Claim]:
+    def _error(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         message = text_at(event, "message")
         if (retrying := self.attempts.read(message, at)) is not None:
             return [retrying]
         trouble = of_message(message)
         return [] if trouble is None else [trouble]
 
-    def _completed(self, event: Event, at: float) -> Sequence[Claim]:
+    def _completed(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         usage = at_path(event, "usage")
         counted = Usage(
             input_tokens=count_at(usage, "input_tokens"),

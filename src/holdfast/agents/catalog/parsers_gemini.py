@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from holdfast.agents.catalog.failures import of_message
-from holdfast.agents.catalog.parsers_json import Event, Handler, JsonEvents, count_at, text_at
+from holdfast.agents.catalog.parsers_json import Handler, JsonEvent, JsonEvents, count_at, text_at
 from holdfast.agents.evidence.evidence import (
     Claim,
     Failure,
@@ -30,18 +30,18 @@ class GeminiEvents(JsonEvents):
             "result": self._result,
         }
 
-    def _message(self, event: Event, at: float) -> Sequence[Claim]:
+    def _message(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         if text_at(event, "role") == "user":
             return [Working(Work.THINKING)]
         self._cut = ""
         return [Progress(Work.STREAMING)]
 
-    def _call(self, event: Event, at: float) -> Sequence[Claim]:
+    def _call(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         self._cut = ""
         self.called(text_at(event, "tool_name"), event.get("parameters"))
         return [Progress(Work.STREAMING), Working(Work.TOOL)]
 
-    def _tool(self, event: Event, at: float) -> Sequence[Claim]:
+    def _tool(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         claims: list[Claim] = [Progress(Work.TOOL)]
         if text_at(event, "status") == "error":
             said = text_at(event, "error", "message") or text_at(event, "output")
@@ -51,7 +51,7 @@ class GeminiEvents(JsonEvents):
             claims.append(ToolFailed(self.say(said)))
         return [*claims, Working(Work.THINKING)]
 
-    def _error(self, event: Event, at: float) -> Sequence[Claim]:
+    def _error(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         message = text_at(event, "message")
         trouble = of_message(message)
         if trouble is None:
@@ -59,7 +59,7 @@ class GeminiEvents(JsonEvents):
         self._cut = message if text_at(event, "severity") == "error" else ""
         return [trouble]
 
-    def _result(self, event: Event, at: float) -> Sequence[Claim]:
+    def _result(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         stats = event.get("stats")
         usage = Usage(
             input_tokens=count_at(stats, "input_tokens"),

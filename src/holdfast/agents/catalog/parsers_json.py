@@ -14,7 +14,16 @@ from holdfast.agents.catalog.agent import RetrySign
 from holdfast.agents.catalog.calls import MAX_WHAT, Calls
 from holdfast.agents.catalog.failures import of_message
 from holdfast.agents.catalog.parsers_text import Attempts, TextLines, dated
-from holdfast.agents.evidence.evidence import Claim, Drift, Evidence, Failure, Progress, Result, Source, Work
+from holdfast.agents.evidence.evidence import (
+    Claim,
+    Drift,
+    Evidence,
+    Failure,
+    Progress,
+    Result,
+    Source,
+    Work,
+)
 from holdfast.agents.evidence.redaction import shown
 
 MAX_LINE = 32 * 1024 * 1024  # characters: one event may hold a whole thread; 10 MiB were too few
@@ -22,8 +31,8 @@ MAX_KINDS = 64  # of unknown events told apart: names are the worker's word
 MAX_NAME = 60  # characters of such a name
 OTHER = "others"
 
-Event: TypeAlias = Mapping[str, object]
-Handler: TypeAlias = Callable[[Event, float], Sequence[Claim]]
+JsonEvent: TypeAlias = Mapping[str, object]
+Handler: TypeAlias = Callable[[JsonEvent, float], Sequence[Claim]]
 
 
 class JsonEvents:
@@ -40,7 +49,7 @@ class JsonEvents:
     def handlers(self) -> Mapping[str, Handler]:
         raise NotImplementedError
 
-    def kind(self, event: Event) -> str:
+    def kind(self, event: JsonEvent) -> str:
         """By which its handler is found."""
         return text_at(event, "type")
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from holdfast.agents.catalog.failures import of_message
 from holdfast.agents.catalog.parsers_json import (
-    Event,
     Handler,
+    JsonEvent,
     JsonEvents,
     at_path,
     count_at,
@@ -51,11 +51,11 @@ class OpencodeEvents(JsonEvents):
             "error": self._error,
         }
 
-    def _step(self, event: Event, at: float) -> Sequence[Claim]:
+    def _step(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         first, self._started, self._stopped = not self._started, True, ""
         return [*([Ready()] if first else []), Working(Work.THINKING)]
 
-    def _tool(self, event: Event, at: float) -> Sequence[Claim]:
+    def _tool(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         tool, status = text_at(event, "part", "tool"), text_at(event, "part", "state", "status")
         self.called(tool, at_path(event, "part", "state", "input"))
         code = int_at(event, "part", "state", "metadata", "exit")
@@ -68,7 +68,7 @@ class OpencodeEvents(JsonEvents):
             self._stopped = error
         return [Progress(Work.TOOL), ToolFailed(self.say(f"{tool}: {error}" if error else tool), code)]
 
-    def _finished(self, event: Event, at: float) -> Sequence[Claim]:
+    def _finished(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         reason, cached = text_at(event, "part", "reason"), count_at(event, "part", "tokens", "cache", "read")
         step = Usage(
             input_tokens=count_at(event, "part", "tokens", "input")
@@ -99,6 +99,6 @@ class OpencodeEvents(JsonEvents):
             return [Trouble(Failure.PROVIDER), Retrying(attempt, None, Failure.PROVIDER)]
         return self.drift(f"step_finish {reason}")
 
-    def _error(self, event: Event, at: float) -> Sequence[Claim]:
+    def _error(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         message = text_at(event, "error", "data", "message") or text_at(event, "error", "name")
         return [self.failed(message, http=int_at(event, "error", "data", "statusCode"))]

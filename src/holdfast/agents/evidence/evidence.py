@@ -34,7 +34,7 @@ class Source(enum.IntEnum):
     CLOCK = 14
 
 
-class State(enum.StrEnum):
+class WorkerState(enum.StrEnum):
     STARTING = "starting"
     RUNNING = "running"
     WAITING = "waiting"  # cannot go on without input
@@ -46,7 +46,7 @@ class State(enum.StrEnum):
 
     @property
     def ended(self) -> bool:
-        return self in (State.FAILED, State.COMPLETED, State.LOST)
+        return self in (WorkerState.FAILED, WorkerState.COMPLETED, WorkerState.LOST)
 
 
 class Work(enum.StrEnum):
@@ -320,7 +320,7 @@ class Evidence:
 class Status:
     """What a worker is doing, since when, and why we say so."""
 
-    state: State
+    state: WorkerState
     detail: str = ""  # a Work, Want or Obstacle, with its particulars in `about`
     about: str = ""  # one line for people: attempt and cause, path and rule, question
     failure: Failure | None = None

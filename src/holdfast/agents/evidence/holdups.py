@@ -17,12 +17,12 @@ from holdfast.agents.evidence.evidence import (
     Result,
     Retrying,
     Source,
-    State,
     Status,
     Trouble,
     Want,
     Wants,
     Work,
+    WorkerState,
     Working,
 )
 from holdfast.agents.evidence.signs import is_unknown_dialog
@@ -56,7 +56,7 @@ def waiting(digest: Digest, item: Evidence, since: float) -> Status:
             about = f"its last turn failed: {result.failure or result.http or 'no reason given'}"
         case _:
             pass
-    return Status(State.WAITING, want, about, since=since, evidence=shown(digest, item))
+    return Status(WorkerState.WAITING, want, about, since=since, evidence=shown(digest, item))
 
 
 def shown(digest: Digest, *deciding: Evidence) -> tuple[Evidence, ...]:
@@ -227,7 +227,11 @@ def _obstruction(digest: Digest, index: int) -> Status:
     if isinstance(item.claim, Obstructed):
         detail, about = item.claim.obstacle, item.claim.detail
     return Status(
-        State.BLOCKED, detail, about or item.seen, since=digest.since(index), evidence=shown(digest, item)
+        WorkerState.BLOCKED,
+        detail,
+        about or item.seen,
+        since=digest.since(index),
+        evidence=shown(digest, item),
     )
 
 
@@ -236,7 +240,7 @@ def _denial(digest: Digest, index: int, *others: Evidence, since: float) -> Stat
     network = _is_connect(item)
     about = denial_words(item.claim) if isinstance(item.claim, Denied) else item.seen
     detail = Obstacle.SANDBOX_NETWORK if network else Obstacle.SANDBOX_PATH
-    return Status(State.BLOCKED, detail, about, since=since, evidence=shown(digest, item, *others))
+    return Status(WorkerState.BLOCKED, detail, about, since=since, evidence=shown(digest, item, *others))
 
 
 def _is_connect(item: Evidence) -> bool:

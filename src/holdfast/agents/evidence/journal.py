@@ -36,7 +36,7 @@ _CLAIMS: Final[dict[str, type[Claim]]] = {
 }
 
 
-class Entry(NamedTuple):
+class JournalEntry(NamedTuple):
     item: Evidence
     seq: int
 
@@ -53,7 +53,7 @@ class _Line(msgspec.Struct, omit_defaults=True):
 _decoder = msgspec.json.Decoder(_Line)
 
 
-def encode(entry: Entry) -> bytes:
+def encode(entry: JournalEntry) -> bytes:
     """One line, with its end."""
     item = entry.item
     fields = msgspec.Raw(msgspec.json.encode(item.claim))
@@ -61,11 +61,11 @@ def encode(entry: Entry) -> bytes:
     return msgspec.json.encode(line) + b"\n"
 
 
-def decode(line: bytes) -> Entry | None:
+def decode(line: bytes) -> JournalEntry | None:
     """The entry of a line; None when it is torn, as the last one after a crash may be, or from elsewhere."""
     try:
         found = _decoder.decode(line)
         claim = msgspec.json.decode(found.fields, type=_CLAIMS[found.claim])
     except (msgspec.MsgspecError, KeyError):
         return None
-    return Entry(Evidence(found.source, found.at, claim, found.seen), found.seq)
+    return JournalEntry(Evidence(found.source, found.at, claim, found.seen), found.seq)

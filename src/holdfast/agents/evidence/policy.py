@@ -7,8 +7,8 @@ that its owner set.
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.agents.evidence.evidence import Failure, Retrying, State, Status
-from holdfast.agents.evidence.status import RETRYING, STORM, Limits
+from holdfast.agents.evidence.evidence import Failure, Retrying, Status, WorkerState
+from holdfast.agents.evidence.status import RETRYING, STORM, WorkerLimits
 from holdfast.agents.evidence.verdict import http_failure
 
 HOPELESS: Final = frozenset(
@@ -26,7 +26,7 @@ class End:
     why: str
 
 
-def decide(status: Status, now: float, *, started_at: float, limits: Limits) -> End | None:
+def decide(status: Status, now: float, *, started_at: float, limits: WorkerLimits) -> End | None:
     """What to do about a worker in this state; None is nothing."""
     if status.state.ended:
         return None
@@ -38,7 +38,7 @@ def decide(status: Status, now: float, *, started_at: float, limits: Limits) -> 
         return End(failure, f"trying again cannot help: {status.about}")
     idle_s = now - max(status.progress_at, started_at)
     # One that waits for its owner is not idle: the owner is.
-    if limits.idle_s is not None and idle_s > limits.idle_s and status.state is not State.WAITING:
+    if limits.idle_s is not None and idle_s > limits.idle_s and status.state is not WorkerState.WAITING:
         return End(Failure.TIMEOUT, f"no sign of work for more than {limits.idle_s:.0f} s")
     return None
 

@@ -22,12 +22,12 @@ from holdfast.agents.evidence.evidence import (
     Result,
     Retrying,
     Source,
-    State,
     Status,
     Trouble,
     Vanished,
     Wants,
     Work,
+    WorkerState,
     Working,
 )
 from holdfast.agents.evidence.verdict import RULES as VERDICTS
@@ -51,7 +51,7 @@ _NO_CONTRADICTION: Final = LIFE_ONLY | {Source.SOCKET, Source.TEXT}
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class WorkerLimits:
     """Bounds for one worker. `wall_s` and `idle_s` end it; the others only change its state."""
 
     start_s: float = START_S
@@ -66,7 +66,7 @@ class _Look(Digest):
     __slots__ = ("exits", "limits", "started_at")
 
     def __init__(
-        self, items: Sequence[Evidence], now: float, started_at: float, limits: Limits, exits: ExitRules
+        self, items: Sequence[Evidence], now: float, started_at: float, limits: WorkerLimits, exits: ExitRules
     ) -> None:
         super().__init__(items, now, started_at)
         self.started_at = started_at
@@ -124,7 +124,7 @@ def _vanished(look: _Look) -> Status | None:
     last = look.items[-1] if look.items else None
     if last is None or not isinstance(last.claim, Vanished):
         return None  # never, or it was seen again since
-    return Status(State.LOST, about=last.claim.why, since=last.at, evidence=(last,))
+    return Status(WorkerState.LOST, about=last.claim.why, since=last.at, evidence=(last,))
 
 
 def _storm(look: _Look) -> Status | None:
@@ -133,7 +133,7 @@ def _storm(look: _Look) -> Status | None:
         return _same_turn_again(look)
     about = f"retry loop: {len(requests)} requests within {STORM_S:.0f} s, and nothing came of them"
     shown = tuple(look.items[i] for i in reversed(requests[-2:]))
-    return Status(State.RUNNING, RETRYING, about, since=look.items[requests[0]].at, evidence=shown)
+    return Status(WorkerState.RUNNING, RETRYING, about, since=look.items[requests[0]].at, evidence=shown)
 
 
 def _same_turn_again(look: _Look) -> Status | None:
@@ -147,7 +147,7 @@ def _same_turn_again(look: _Look) -> Status | None:
         return None
     about = f"retry loop: {len(tries)} attempts within {STORM_S:.0f} s, and no tool was called"
     shown = tuple(look.items[i] for i in reversed(tries[-2:]))
-    return Status(State.RUNNING, RETRYING, about, since=look.items[tries[0]].at, evidence=shown)
+    return Status(WorkerState.RUNNING, RETRYING, about, since=look.items[tries[0]].at, evidence=shown)
 
 
 def _retrying(look: _Look) -> Status | None:
@@ -167,7 +167,7 @@ def _retrying(look: _Look) -> Status | None:
     if claim.failure is None and claim.http is None:
         claim = replace(claim, failure=_told(look))
     about = _retry_words(claim, look.now)
-    return Status(State.RUNNING, RETRYING, about, claim.failure, since=same[-1].at, evidence=same)
+    return Status(WorkerState.RUNNING, RETRYING, about, claim.failure, since=same[-1].at, evidence=same)
 
 
 def _told(look: _Look) -> Failure | None:
@@ -206,9 +206,9 @@ def _starting(look: _Look) -> Status | None:
     begin = max([look.started_at, *(look.items[i].at for i in look.of(Wants)[-1:])])
     shown = holdups.shown(look)
     if look.now - begin <= look.limits.start_s:
-        return Status(State.STARTING, since=look.started_at, evidence=shown)
+        return Status(WorkerState.STARTING, since=look.started_at, evidence=shown)
     about = f"started {look.now - begin:.0f} s ago, and nothing says that it takes part"
-    return Status(State.STALLED, about=about, since=begin + look.limits.start_s, evidence=shown)
+    return Status(WorkerState.STALLED, about=about, since=begin + look.limits.start_s, evidence=shown)
 
 
 def _idle(look: _Look) -> Status | None:
@@ -223,7 +223,7 @@ def _hold(look: _Look) -> Status | None:
     if found is None:
         return None
     about = "it has just become still"
-    return Status(State.RUNNING, look.last_work(), about, since=look.progress_at, evidence=(found[0],))
+    return Status(WorkerState.RUNNING, look.last_work(), about, since=look.progress_at, evidence=(found[0],))
 
 
 def _silent_provider(look: _Look) -> Status | None:
@@ -234,7 +234,7 @@ def _silent_provider(look: _Look) -> Status | None:
     about = f"request sent {look.now - begin:.0f} s ago, no answer; last received {heard}"
     index = max(look.reports.get(Source.SOCKET, -1), look.newest(Requested))
     since = begin + look.limits.provider_quiet_s
-    return Status(State.STALLED, Work.NETWORK, about, since=since, evidence=(look.items[index],))
+    return Status(WorkerState.STALLED, Work.NETWORK, about, since=since, evidence=(look.items[index],))
 
 
 def _working(look: _Look) -> Status | None:
@@ -245,7 +245,7 @@ def _working(look: _Look) -> Status | None:
     if work in (Work.THINKING, Work.NETWORK) and voice.source > Source.PROTOCOL and look.command_runs():
         work = Work.TOOL  # a weaker source adds the detail
     since = look.since(look.live[0])
-    return Status(State.RUNNING, work, voice.seen, since=since, evidence=holdups.shown(look, voice))
+    return Status(WorkerState.RUNNING, work, voice.seen, since=since, evidence=holdups.shown(look, voice))
 
 
 def _progress(look: _Look) -> Status | None:
@@ -255,7 +255,7 @@ def _progress(look: _Look) -> Status | None:
     shown = tuple(look.items[index : index + 1]) if index >= 0 else ()
     if (proof := look.unread()) is not None:
         shown = (*shown, proof)
-    return Status(State.RUNNING, look.last_work(), since=look.progress_at, evidence=shown)
+    return Status(WorkerState.RUNNING, look.last_work(), since=look.progress_at, evidence=shown)
 
 
 def _quiet(look: _Look) -> Status | None:
@@ -267,7 +267,7 @@ def _quiet(look: _Look) -> Status | None:
     if _told(look) is Failure.NETWORK:
         trouble = look.items[look.newest(Trouble)]
         about, work, shown = f"{about}; {trouble.seen}", Work.NETWORK, (trouble, *shown)
-    return Status(State.STALLED, work, about, since=since, evidence=shown)
+    return Status(WorkerState.STALLED, work, about, since=since, evidence=shown)
 
 
 Rule: TypeAlias = Callable[[_Look], Status | None]
@@ -299,7 +299,7 @@ def classify(
     now: float,
     *,
     started_at: float,
-    limits: Limits,
+    limits: WorkerLimits,
     exits: ExitRules = ExitRules(),  # noqa: B008 - a value that nobody changes
 ) -> Status:
     """The state of a worker from what is known of it, the newest last. It never fails."""
@@ -313,7 +313,7 @@ def classify(
     raise AssertionError("the last rule always knows")
 
 
-_FAMILY: Final = {State.WAITING: "waiting", State.BLOCKED: "blocked"}
+_FAMILY: Final = {WorkerState.WAITING: "waiting", WorkerState.BLOCKED: "blocked"}
 
 
 def _contradictions(look: _Look, status: Status) -> tuple[str, ...]:

@@ -34,13 +34,13 @@ from holdfast.agents.evidence.evidence import (
     Result,
     Retrying,
     Source,
-    State,
     Status,
     ToolFailed,
     Trouble,
     Want,
     Wants,
     Work,
+    WorkerState,
     Working,
 )
 
@@ -172,14 +172,16 @@ class _End:
         if denial is not None:
             about = _denial_about(denial, self.exited.at)
             shown = (*(item for item in shown if item is not denial), denial)
-        return Status(State.FAILED, about=about, failure=failure, evidence=(self.exited, *shown))
+        return Status(WorkerState.FAILED, about=about, failure=failure, evidence=(self.exited, *shown))
 
     def completed(self, flags: set[str], about: str, *shown: Evidence) -> Status:
         if self.denial >= 0:
             flags = flags | {WITH_DENIALS}
             shown = (*shown, self.items[self.denial])
             about = about or _denial_about(self.items[self.denial], self.exited.at)
-        return Status(State.COMPLETED, about=about, flags=frozenset(flags), evidence=(self.exited, *shown))
+        return Status(
+            WorkerState.COMPLETED, about=about, flags=frozenset(flags), evidence=(self.exited, *shown)
+        )
 
 
 def _denial_about(item: Evidence, end: float) -> str:
@@ -305,7 +307,9 @@ def _zero(end: _End) -> Status | None:
 
 def _code(end: _End) -> Status | None:
     if end.claim.code is None:
-        return Status(State.LOST, about="it is gone, and nobody kept its exit code", evidence=(end.exited,))
+        return Status(
+            WorkerState.LOST, about="it is gone, and nobody kept its exit code", evidence=(end.exited,)
+        )
     return end.failed(Failure.CRASH, f"exit code {end.claim.code}, and no word about the cause")
 
 

@@ -17,7 +17,6 @@ from holdfast.agents.evidence.evidence import (
     Requested,
     Result,
     Retrying,
-    State,
     Status,
     ToolFailed,
     Trouble,
@@ -25,6 +24,7 @@ from holdfast.agents.evidence.evidence import (
     Used,
     Vanished,
     Wants,
+    WorkerState,
     Working,
 )
 from holdfast.agents.evidence.holdups import DENIALS, DENIALS_S
@@ -113,7 +113,7 @@ def why(status: Status, now: float) -> list[str]:
 
 def headline(status: Status, now: float) -> str:
     """State, detail and age in one line."""
-    detail = status.failure if status.state is State.FAILED else status.detail
+    detail = status.failure if status.state is WorkerState.FAILED else status.detail
     particulars = ", ".join(filter(None, (detail, *sorted(status.flags))))
     about = f": {status.about}" if status.about else ""
     return f"{status.state}{f' ({particulars})' if particulars else ''} for {age(now - status.since)}{about}"

@@ -96,7 +96,7 @@ async def _is_to_be_replaced(home: Path, client: Client) -> bool:
         workers = len(await client.call("list"))
     except ConnectionLost:
         return False
-    if skew.decide(differs, workers=workers, dispatcher=dispatcher) is skew.Step.REPLACE:
+    if skew.decide(differs, workers=workers, dispatcher=dispatcher) is skew.SkewAction.REPLACE:
         return True
     told = skew.advice("supervisor", differs, workers=workers, dispatcher=dispatcher)
     if told not in _TOLD:

@@ -107,7 +107,7 @@ class Method(msgspec.Struct, frozen=True):
     handle: Handler
 
 
-class Server:
+class ControlServer:
     """Answers calls by a table of methods. Each call is a task, so a slow one holds up nobody."""
 
     def __init__(self, methods: Mapping[str, Method]) -> None:

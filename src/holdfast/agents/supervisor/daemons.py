@@ -21,7 +21,7 @@ import msgspec
 
 from holdfast import __version__
 from holdfast.agents.supervisor import processes
-from holdfast.agents.supervisor.processes import Process
+from holdfast.agents.supervisor.processes import ProcessInfo
 from holdfast.agents.supervisor.skew import Origin
 from holdfast.agents.worker.book import Book
 from holdfast.errors import OperationFailed
@@ -56,7 +56,7 @@ class Daemon(msgspec.Struct, frozen=True):
     """One that lives. Without a card it is of a version that had none."""
 
     role: str
-    process: Process
+    process: ProcessInfo
     card: Card | None = None
 
 
@@ -113,7 +113,7 @@ def fill(fd: int, path: Path, role: str, pid: int, address: str = "") -> None:
 
 def find(home: Path) -> list[Daemon]:
     """All that live, the one that started the others first."""
-    found = [Daemon(card.role, Process(card.pid, card.began), card) for card in _cards(home)]
+    found = [Daemon(card.role, ProcessInfo(card.pid, card.began), card) for card in _cards(home)]
     known = {(one.role, one.process) for one in found}
     held = [(role, processes.lock_holder(home / name)) for name, role in _LOCKS.items()]
     held += [(role, processes.listener(home / name)) for name, role in _SOCKETS.items()]
@@ -139,7 +139,7 @@ def _cards(home: Path) -> Iterator[Card]:
     with contextlib.suppress(OSError):
         for path in sorted((home / FOLDER).glob("*.json")):
             card = _held(path)
-            if card is not None and processes.lives(Process(card.pid, card.began)):
+            if card is not None and processes.lives(ProcessInfo(card.pid, card.began)):
                 yield card
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from holdfast.agents.supervisor import background, daemons, processes
 from holdfast.agents.supervisor.control import Client
 from holdfast.agents.supervisor.daemons import Daemon
-from holdfast.agents.supervisor.processes import Process
+from holdfast.agents.supervisor.processes import ProcessInfo
 from holdfast.errors import HoldfastError
 
 GONE_S: Final = 15.0  # for a daemon to end by itself: what it owns has to end first
@@ -83,10 +83,10 @@ async def stop_workers(home: Path, ids: Sequence[str], *, grace_s: float) -> Non
         await client.aclose()
 
 
-def processes_of(home: Path) -> list[Process]:
+def processes_of(home: Path) -> list[ProcessInfo]:
     """Every process of the home: its daemons and all that descends from them."""
     return sorted(_with_below({one.process for one in daemons.find(home)}))
 
 
-def _with_below(some: Collection[Process]) -> set[Process]:
+def _with_below(some: Collection[ProcessInfo]) -> set[ProcessInfo]:
     return {*some, *(child for one in some for child in processes.below(one))}

@@ -16,37 +16,37 @@ _STATE, _BEGAN = 0, 19  # members of /proc/PID/stat after the name
 _GONE: Final = frozenset("ZX")  # nothing is left of it but what its parent has to fetch
 
 
-class Process(NamedTuple):
+class ProcessInfo(NamedTuple):
     """A process that is not taken for a later one with the same number. `began` is in ticks since boot."""
 
     pid: int
     began: int
 
 
-class Memory(NamedTuple):
+class MemoryUse(NamedTuple):
     """In bytes. `pss` counts what several processes share in equal parts; None where the kernel hides it."""
 
     rss: int
     pss: int | None
 
 
-def known(pid: int) -> Process | None:
+def known(pid: int) -> ProcessInfo | None:
     """The process that has this number now; None when there is none."""
     with contextlib.suppress(OSError):
         text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
         found = text.rpartition(")")[2].split()
         if found and found[_STATE] not in _GONE:
-            return Process(pid, int(found[_BEGAN]))
+            return ProcessInfo(pid, int(found[_BEGAN]))
     return None
 
 
-def lives(process: Process) -> bool:
+def lives(process: ProcessInfo) -> bool:
     return known(process.pid) == process
 
 
-def below(process: Process) -> list[Process]:
+def below(process: ProcessInfo) -> list[ProcessInfo]:
     """Everything that descends from it now."""
-    found: list[Process] = []
+    found: list[ProcessInfo] = []
     waiting = [process.pid]
     while waiting:
         for task in _tasks(waiting.pop()):
@@ -57,7 +57,7 @@ def below(process: Process) -> list[Process]:
     return found
 
 
-def listener(path: Path) -> Process | None:
+def listener(path: Path) -> ProcessInfo | None:
     """Who listens on this unix socket; None when nobody does, or another user."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(CONNECT_S)
@@ -67,7 +67,7 @@ def listener(path: Path) -> Process | None:
     return None
 
 
-def lock_holder(path: Path) -> Process | None:
+def lock_holder(path: Path) -> ProcessInfo | None:
     """Who alone holds the lock on this file (`flock`); None when nobody does, or the kernel does not say."""
     with contextlib.suppress(OSError):
         status = path.stat()
@@ -80,7 +80,7 @@ def lock_holder(path: Path) -> Process | None:
     return None
 
 
-def send(process: Process, signum: signal.Signals) -> bool:
+def send(process: ProcessInfo, signum: signal.Signals) -> bool:
     """Whether there was still such a process to send it to."""
     try:
         handle = os.pidfd_open(process.pid)
@@ -98,8 +98,8 @@ def send(process: Process, signum: signal.Signals) -> bool:
 
 
 async def left(
-    processes: Iterable[Process], within_s: float, hasten: asyncio.Event | None = None
-) -> list[Process]:
+    processes: Iterable[ProcessInfo], within_s: float, hasten: asyncio.Event | None = None
+) -> list[ProcessInfo]:
     """Those that still live after this time, or when somebody is in a hurry; returns once there are none."""
     living = [one for one in processes if lives(one)]
     with contextlib.suppress(TimeoutError):
@@ -110,14 +110,14 @@ async def left(
     return living
 
 
-def memory(process: Process) -> Memory | None:
+def memory(process: ProcessInfo) -> MemoryUse | None:
     """None when it is gone."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         found = _sizes(Path(f"/proc/{process.pid}/smaps_rollup").read_text("ascii"))
-        return Memory(found["Rss"], found["Pss"]) if lives(process) else None
+        return MemoryUse(found["Rss"], found["Pss"]) if lives(process) else None
     with contextlib.suppress(OSError, ValueError, KeyError):
         found = _sizes(Path(f"/proc/{process.pid}/status").read_text("utf-8", "replace"))
-        return Memory(found["VmRSS"], None)
+        return MemoryUse(found["VmRSS"], None)
     return None
 
 

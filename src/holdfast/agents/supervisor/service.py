@@ -13,7 +13,7 @@ from holdfast.agents.supervisor.report import SCHEMA_VERSION, report
 from holdfast.agents.supervisor.supervisor import Supervisor
 from holdfast.agents.worker import book
 from holdfast.agents.worker.answering import answer
-from holdfast.agents.worker.launching import Wish
+from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.agents.worker.worker import GRACE_S, Worker, now
 
 MAX_TAIL: Final = 1 << 20
@@ -72,7 +72,7 @@ class Service:
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
         self.methods: Mapping[str, Method] = {
-            "run": Method(Wish, self._run),
+            "run": Method(WorkerSpec, self._run),
             "list": Method(Listing, self._list),
             "status": Method(Named, self._status),
             "why": Method(Named, self._why),
@@ -92,7 +92,7 @@ class Service:
     def _find(self, asked: Named | Tail | Stop | Typed | Sent | Answer | Pane | Size) -> Worker:
         return self._supervisor.find(asked.worker)
 
-    async def _run(self, wish: Wish, _peer: Peer) -> object:
+    async def _run(self, wish: WorkerSpec, _peer: Peer) -> object:
         return report(await self._supervisor.run(wish))
 
     async def _list(self, asked: Listing, _peer: Peer) -> object:

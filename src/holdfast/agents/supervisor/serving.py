@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.agents.supervisor import background, daemons, processes
-from holdfast.agents.supervisor.control import Server
+from holdfast.agents.supervisor.control import ControlServer
 from holdfast.agents.supervisor.service import Service
 from holdfast.agents.supervisor.supervisor import Supervisor
 from holdfast.agents.worker.book import Book
@@ -36,7 +36,7 @@ async def serve(home: Path, *, idle_s: float = IDLE_S) -> bool:
 
 async def _supervise(home: Path, idle_s: float) -> None:
     supervisor = Supervisor(home)
-    server = Server(Service(supervisor).methods)
+    server = ControlServer(Service(supervisor).methods)
     ended = asyncio.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(signum, ended.set)

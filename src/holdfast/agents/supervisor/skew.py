@@ -16,7 +16,7 @@ class Origin(msgspec.Struct, frozen=True):
     build: str
 
 
-class Step(StrEnum):
+class SkewAction(StrEnum):
     """What a client does with the daemon that it finds."""
 
     USE = "use"
@@ -42,15 +42,15 @@ def difference(mine: Origin, theirs: Origin | None, *, there: bool) -> str | Non
     return None
 
 
-def decide(differs: str | None, *, workers: int, dispatcher: bool) -> Step:
+def decide(differs: str | None, *, workers: int, dispatcher: bool) -> SkewAction:
     """Replace a daemon only where that loses nothing.
 
     Workers go on by themselves only while their exec server does, and a dispatcher would start the daemon of
     its own version again.
     """
     if differs is None:
-        return Step.USE
-    return Step.TELL if workers or dispatcher else Step.REPLACE
+        return SkewAction.USE
+    return SkewAction.TELL if workers or dispatcher else SkewAction.REPLACE
 
 
 def advice(what: str, differs: str, *, workers: int, dispatcher: bool) -> str:

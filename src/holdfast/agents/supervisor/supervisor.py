@@ -16,18 +16,18 @@ from typing import Final
 
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Source
-from holdfast.agents.evidence.status import Limits
+from holdfast.agents.evidence.status import WorkerLimits
 from holdfast.agents.supervisor import background
 from holdfast.agents.worker import channels
 from holdfast.agents.worker.book import Book, Record, new_id
 from holdfast.agents.worker.explaining import Explaining, held, release
-from holdfast.agents.worker.launching import Ready, Wish, prepare
+from holdfast.agents.worker.launching import Ready, WorkerSpec, prepare
 from holdfast.agents.worker.preflight import preflight
 from holdfast.agents.worker.surroundings import Surroundings
 from holdfast.agents.worker.worker import Worker, now
 from holdfast.client.environment import Environment
 from holdfast.client.process import Process
-from holdfast.client.recovery import State
+from holdfast.client.recovery import LinkState
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, SessionAttached, Unreachable
 from holdfast.local.nofollow import write_below
 
@@ -44,7 +44,7 @@ PROCESS: Final = "worker"  # each worker has a session of its own, and in it thi
 class Supervisor:
     """All workers of one home."""
 
-    def __init__(self, home: Path, limits: Limits = Limits()) -> None:  # noqa: B008 - nobody changes it
+    def __init__(self, home: Path, limits: WorkerLimits = WorkerLimits()) -> None:  # noqa: B008 - nobody changes it
         self.book = Book(home)
         self.surroundings = Surroundings(self.book)
         self._limits = limits
@@ -95,7 +95,7 @@ class Supervisor:
 
     # --- starting
 
-    async def run(self, wish: Wish) -> Worker:
+    async def run(self, wish: WorkerSpec) -> Worker:
         """Start a worker.
 
         Raises:
@@ -130,8 +130,8 @@ class Supervisor:
             process_id=PROCESS,
         )
         self.book.add(record)
-        if ready.errand is not None:
-            self.book.add_errand(worker_id, ready.errand)
+        if ready.request is not None:
+            self.book.add_request(worker_id, ready.request)
         worker = self.workers[worker_id] = self._worker(record, ready.secrets)
         try:
             await self._start(worker, ready)
@@ -247,8 +247,8 @@ class Supervisor:
             idle_s=record.idle_limit_s,
             one_turn=record.headless,
         )
-        errand = self.book.errand(record.id) if record.acp else None
-        channel = channels.channel_of(agent, record, secrets, errand)
+        request = self.book.request(record.id) if record.acp else None
+        channel = channels.channel_of(agent, record, secrets, request)
         return Worker(record, self.book, agent, channel, limits, self._changed)
 
     async def _follow(self, worker: Worker, environment: Environment, process: Process) -> None:
@@ -276,7 +276,7 @@ class Supervisor:
 
     def _give_up_orphans(self) -> None:
         """When nobody listens any more the exec server is dead, and all that it owned: no use to dial on."""
-        lost = [id for id, one in self._environments.items() if one.state is State.RECOVERING]
+        lost = [id for id, one in self._environments.items() if one.state is LinkState.RECOVERING]
         if lost and not background.listens(self.book.home):
             for id in lost:
                 self.workers[id].vanished(_GONE)

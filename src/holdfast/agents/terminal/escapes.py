@@ -31,7 +31,7 @@ _TEXT: Final = re.compile(rb"[^\x1b]++")
 SKIM: Final = re.compile(rb"(?:[^\x1b]++|\x1b\[[0-9;:]{0,%d}+[@-HJ-MPXdfm])++" % MAX_PARAMETERS)
 
 
-class Kind(enum.Enum):
+class SequenceKind(enum.Enum):
     TEXT = enum.auto()  # also single control characters
     ESCAPE = enum.auto()  # body: what follows ESC
     CSI = enum.auto()  # body: parameters, intermediates and the last byte
@@ -40,11 +40,17 @@ class Kind(enum.Enum):
     STRING = enum.auto()  # APC, PM, SOS
 
 
-_STRINGS: Final = {b"]": Kind.OSC, b"P": Kind.DCS, b"_": Kind.STRING, b"^": Kind.STRING, b"X": Kind.STRING}
+_STRINGS: Final = {
+    b"]": SequenceKind.OSC,
+    b"P": SequenceKind.DCS,
+    b"_": SequenceKind.STRING,
+    b"^": SequenceKind.STRING,
+    b"X": SequenceKind.STRING,
+}
 
 
 class Piece(NamedTuple):
-    kind: Kind
+    kind: SequenceKind
     raw: bytes
     body: bytes
 
@@ -73,7 +79,7 @@ class Splitter:
                 continue
             found = self._text.match(data, at)
             if found is not None:
-                yield Piece(Kind.TEXT, found[0], found[0])
+                yield Piece(SequenceKind.TEXT, found[0], found[0])
                 at = found.end()
                 continue
             kind = _STRINGS.get(data[at + 1 : at + 2])
@@ -85,13 +91,13 @@ class Splitter:
                 yield piece
             at = after
 
-    def _string(self, kind: Kind, data: bytes, at: int) -> tuple[Piece | None, int | None]:
+    def _string(self, kind: SequenceKind, data: bytes, at: int) -> tuple[Piece | None, int | None]:
         start, limit = at + 2, at + 2 + MAX_STRING
         look = start + self._searched
         self._searched = 0
         while (ended := _STRING_END.search(data, look, limit)) is not None:
             end, byte = ended.start(), data[ended.start()]
-            if byte == 0x07 and kind is not Kind.OSC:
+            if byte == 0x07 and kind is not SequenceKind.OSC:
                 look = end + 1
                 continue
             if byte == 0x07:
@@ -116,7 +122,7 @@ def _sequence(data: bytes, at: int) -> tuple[Piece | None, int | None]:
     is_csi = data[at + 1 : at + 2] == b"["
     found = (_CSI if is_csi else _ESCAPE).match(data, at)
     if found is not None:
-        kind, introducer = (Kind.CSI, 2) if is_csi else (Kind.ESCAPE, 1)
+        kind, introducer = (SequenceKind.CSI, 2) if is_csi else (SequenceKind.ESCAPE, 1)
         return Piece(kind, found[0], found[0][introducer:]), found.end()
     so_far = (_CSI_SO_FAR if is_csi else _ESCAPE_SO_FAR).match(data, at)
     if so_far is None:
@@ -135,7 +141,7 @@ class Phase(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class TerminalReport:
     """A program status (OSC 7501, or its rival OSC 26); `task` is set when it is about a part of the work."""
 
     phase: Phase
@@ -167,7 +173,7 @@ class Bar:
     percent: int | None
 
 
-Event: TypeAlias = Report | Titled | Notice | Bar | Query
+Event: TypeAlias = TerminalReport | Titled | Notice | Bar | Query
 
 
 class Seen(NamedTuple):
@@ -180,7 +186,7 @@ _BRACKETED_PASTE: Final = 2004
 _TRACKED: Final = _ALTERNATE | {_BRACKETED_PASTE, 1, 25, 1000, 1002, 1003, 1004, 1006, 2026}
 
 
-class Reader:
+class EscapeReader:
     """The terminal bytes of one worker, in order. Never raises, whatever they are."""
 
     def __init__(self) -> None:
@@ -212,19 +218,19 @@ class Reader:
 
     def _read(self, piece: Piece) -> Event | None:
         match piece.kind:
-            case Kind.TEXT:
+            case SequenceKind.TEXT:
                 self.bells += piece.body.count(b"\x07")
-            case Kind.OSC:
+            case SequenceKind.OSC:
                 return self._osc(piece)
-            case Kind.DCS:
+            case SequenceKind.DCS:
                 return dcs_query(piece.body)
-            case Kind.CSI:
+            case SequenceKind.CSI:
                 return self._csi(piece.body)
-            case Kind.ESCAPE:
+            case SequenceKind.ESCAPE:
                 if piece.body == b"c":
                     self._reset()
                 return escape_query(piece.body)
-            case Kind.STRING:
+            case SequenceKind.STRING:
                 # A picture is forwarded, "can you show pictures?" is not: a real terminal would answer it.
                 if re.match(rb"G(?:[^;]*,)?a=q[,;]", piece.body):
                     return Query("graphics")
@@ -269,7 +275,7 @@ def clean(data: bytes) -> str:
     return "".join(char if char.isprintable() else " " for char in text)[:MAX_SEEN].strip()
 
 
-def _program_status(data: bytes) -> Report | None:
+def _program_status(data: bytes) -> TerminalReport | None:
     fields = {}
     for part in data.split(b":")[:16]:
         key, _, value = part.partition(b"=")
@@ -279,7 +285,7 @@ def _program_status(data: bytes) -> Report | None:
     except ValueError:
         return None
     progress = fields.get(b"progress", b"")
-    return Report(
+    return TerminalReport(
         phase,
         kind=clean(fields.get(b"kind", b"")),
         app=clean(fields.get(b"app", b"")),
@@ -298,16 +304,16 @@ def _decoded(value: bytes) -> str:
 
 
 _RIVAL: Final = {
-    b"awaiting-approval": Report(Phase.BLOCKED, "permission"),
-    b"awaiting-input": Report(Phase.BLOCKED, "question"),
-    b"working": Report(Phase.WORKING),
-    b"idle": Report(Phase.IDLE),
-    b"finished": Report(Phase.DONE),
-    b"error": Report(Phase.DONE, "error"),
+    b"awaiting-approval": TerminalReport(Phase.BLOCKED, "permission"),
+    b"awaiting-input": TerminalReport(Phase.BLOCKED, "question"),
+    b"working": TerminalReport(Phase.WORKING),
+    b"idle": TerminalReport(Phase.IDLE),
+    b"finished": TerminalReport(Phase.DONE),
+    b"error": TerminalReport(Phase.DONE, "error"),
 }
 
 
-def _rival_status(data: bytes) -> Report | None:
+def _rival_status(data: bytes) -> TerminalReport | None:
     found = re.search(rb"(?:^|[;:])status=([a-z-]+)(?:$|[;:])", data[:MAX_SEEN].lower())
     return None if found is None else _RIVAL.get(found[1])
 
@@ -328,7 +334,7 @@ _WANTS: Final = {
 }
 
 
-def claim(report: Report) -> Claim | None:
+def claim(report: TerminalReport) -> Claim | None:
     """What a program status says about the worker; None when it takes an earlier one back or is about a part.
 
     A blocked part blocks; that a part works or has ended says nothing about the whole.

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from holdfast.agents.evidence.evidence import Evidence, Source, State, Status, Want, Wants, Working
+from holdfast.agents.evidence.evidence import Evidence, Source, Status, Want, Wants, WorkerState, Working
 from holdfast.agents.evidence.signs import is_unknown_dialog
 from holdfast.errors import InvalidRequest, UsageError
 
@@ -60,7 +60,7 @@ def refuse_text(status: Status, *, screen: Evidence | None, password: bool) -> N
     """
     _refuse_ended(status)
     _refuse_password(status, password=password)
-    want = status.detail if status.state is State.WAITING else ""
+    want = status.detail if status.state is WorkerState.WAITING else ""
     if screen is not None and isinstance(screen.claim, Wants) and want:
         want = screen.claim.want if screen.claim.want not in _TEXT_FOR else want
     if want not in _TEXT_FOR or (screen is not None and isinstance(screen.claim, Working)):
@@ -82,10 +82,10 @@ def refuse_key(name: str, status: Status, *, screen: Evidence | None, password: 
             f"no key is called {name!r}", remedy=f"Keys are {', '.join(list(KEYS)[:15])}, ctrl-a …"
         )
     _refuse_ended(status)
-    if name in _INTERRUPTS and status.state is not State.STARTING:
+    if name in _INTERRUPTS and status.state is not WorkerState.STARTING:
         return
     _refuse_password(status, password=password)
-    if status.state is not State.WAITING or status.detail not in _KEYS_FOR:
+    if status.state is not WorkerState.WAITING or status.detail not in _KEYS_FOR:
         raise InvalidRequest(f"the worker is {_in_words(status)} and does not take keys", remedy=_WAIT)
     _refuse_unrecognised(status, screen)
 

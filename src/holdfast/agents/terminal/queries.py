@@ -50,7 +50,7 @@ class Query:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class TerminalView:
     """What the answers depend on: where the cursor is (from 1), how large the screen, which modes are on."""
 
     row: int = 1
@@ -95,7 +95,7 @@ def osc_query(code: bytes, rest: bytes, *, terminator: bytes) -> Query | None:
     return Query("other-setting") if code in _ASKABLE else None
 
 
-def answer(query: Query, view: View) -> bytes:
+def answer(query: Query, view: TerminalView) -> bytes:
     """What a terminal of ours replies; nothing to what it does not know."""
     match query.name:
         case "attributes":
@@ -136,7 +136,7 @@ def answer(query: Query, view: View) -> bytes:
     return text.encode("ascii")
 
 
-def answers(queries: Iterable[Query], view: View) -> bytes:
+def answers(queries: Iterable[Query], view: TerminalView) -> bytes:
     """The replies to one read, in order, as far as they fit."""
     replies = b""
     for query in queries:

@@ -18,7 +18,7 @@ import pyte
 from pyte.screens import Char, Cursor, StaticDefaultDict
 from wcwidth import wcwidth
 
-from holdfast.agents.terminal.escapes import Kind, Piece, Splitter
+from holdfast.agents.terminal.escapes import Piece, SequenceKind, Splitter
 
 MAX_PENDING: Final = 256 * 1024  # bytes kept between two looks: they take 0.2 s to draw, and fill 50 screens
 MAX_COUNT: Final = 9999  # of a parameter: pyte loops over some
@@ -29,7 +29,7 @@ _PLAIN: Final = {chr(code): Char(chr(code)) for code in range(0x20, 0x7F)}
 _ALTERNATE: Final = frozenset((47, 1047, 1049))
 
 
-class Look(NamedTuple):
+class ScreenSnapshot(NamedTuple):
     lines: tuple[str, ...]  # every row, without trailing blanks
     digest: bytes
     changed_at: float  # when it was first seen like this
@@ -185,7 +185,7 @@ class Screen:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._pending = bytearray()
         self._lines = [""] * rows
-        self._look = Look(tuple(self._lines), b"", 0.0, 1, 1)
+        self._look = ScreenSnapshot(tuple(self._lines), b"", 0.0, 1, 1)
         self.skipped = 0  # bytes that were never drawn
 
     def feed(self, data: bytes) -> None:
@@ -199,7 +199,7 @@ class Screen:
             self.skipped += drop
             del self._pending[:drop]
 
-    def look(self, now: float) -> Look:
+    def look(self, now: float) -> ScreenSnapshot:
         """Draw what came since the last look, and say how the screen is now."""
         if not self._pending and self._look.digest:
             return self._look
@@ -215,15 +215,15 @@ class Screen:
         digest = hashlib.blake2b("\n".join(lines).encode("utf-8", "replace"), digest_size=16).digest()
         changed_at = self._look.changed_at if digest == self._look.digest else now
         column = min(cells.cursor.x, cells.columns - 1) + 1
-        self._look = Look(lines, digest, changed_at, cells.cursor.y + 1, column)
+        self._look = ScreenSnapshot(lines, digest, changed_at, cells.cursor.y + 1, column)
         return self._look
 
     def _draw(self, piece: Piece) -> None:
-        if piece.kind is Kind.TEXT:
+        if piece.kind is SequenceKind.TEXT:
             self._text(self._decoder.decode(piece.body))
-        elif piece.kind is Kind.CSI:
+        elif piece.kind is SequenceKind.CSI:
             self._csi(piece.body)
-        elif piece.kind is Kind.ESCAPE and (act := _ESCAPE.get(piece.body)) is not None:
+        elif piece.kind is SequenceKind.ESCAPE and (act := _ESCAPE.get(piece.body)) is not None:
             act(self._cells)
 
     def _text(self, text: str) -> None:

@@ -1,6 +1,6 @@
 """The client's side of the Agent Client Protocol, version 1: lines in, evidence and answers out. Pure module.
 
-A run is one errand: `initialize`, `session/new`, the model where the agent lets it be chosen over the
+A run is one request: `initialize`, `session/new`, the model where the agent lets it be chosen over the
 protocol, `session/prompt`; once that is answered, nothing more is asked. Files and terminals are not offered:
 the agent works itself, in its sandbox.
 
@@ -18,8 +18,8 @@ import msgspec
 
 from holdfast.agents.catalog.agent import RetrySign
 from holdfast.agents.catalog.parsers_json import (
-    Event,
     Handler,
+    JsonEvent,
     JsonEvents,
     at_path,
     count_at,
@@ -87,7 +87,7 @@ _SILENT: Final = frozenset(
 )
 
 
-class Errand(msgspec.Struct, frozen=True):
+class AcpRequest(msgspec.Struct, frozen=True):
     """What an agent is asked. `model` is chosen over the protocol, if it is given."""
 
     cwd: str
@@ -107,10 +107,10 @@ class AcpEvents(JsonEvents):
     """Reads what one agent says. After each `feed`, `said` is what to say to it."""
 
     def __init__(
-        self, errand: Errand | None, retries: Sequence[RetrySign] = (), *, secrets: Sequence[str] = ()
+        self, request: AcpRequest | None, retries: Sequence[RetrySign] = (), *, secrets: Sequence[str] = ()
     ) -> None:
         super().__init__(retries, secrets=secrets)
-        self._errand = errand
+        self._prompt_request = request
         self._session = ""
         self._asked: dict[str, str] = {}  # the call of a tool → the request that is about it
         self._cost: float | None = None
@@ -125,7 +125,7 @@ class AcpEvents(JsonEvents):
 
     # --- what comes in
 
-    def kind(self, event: Event) -> str:
+    def kind(self, event: JsonEvent) -> str:
         method = text_at(event, "method")
         if not method:
             return "response" if "id" in event else ""
@@ -134,12 +134,12 @@ class AcpEvents(JsonEvents):
     def handlers(self) -> Mapping[str, Handler]:
         return {"response": self._response, "request": self._request, _ASK: self._ask, _UPDATE: self._update}
 
-    def _request(self, event: Event, at: float) -> Sequence[Claim]:
+    def _request(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         method = text_at(event, "method")
         self._refuse(event, _NO_METHOD, "this client does not offer it")
         return self.drift(self.say(f"request {method}"))
 
-    def _ask(self, event: Event, at: float) -> Sequence[Claim]:
+    def _ask(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         request, options = _id(event), _options(event, self.say)
         if request is None or not options:
             self._refuse(event, _INVALID, "no usable option or id")
@@ -147,7 +147,7 @@ class AcpEvents(JsonEvents):
         question = self._question(at_path(event, "params", "toolCall"))
         wants = Wants(Want.DECISION, question, options, request)
         once = next((option for option in options if option.kind == "allow_once"), None)
-        if self._errand is not None and self._errand.unattended and once is not None:
+        if self._prompt_request is not None and self._prompt_request.unattended and once is not None:
             self._saying += answer(wants, once)
             return [Working(Work.TOOL)]
         if len(self._asked) < MAX_ASKED:
@@ -159,7 +159,7 @@ class AcpEvents(JsonEvents):
         words = [title, command] if command and command not in title else [title or text_at(call, "kind")]
         return shown(": ".join(filter(None, words)), self.secrets, limit=MAX_QUESTION)
 
-    def _update(self, event: Event, at: float) -> Sequence[Claim]:
+    def _update(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         update = at_path(event, "params", "update")
         spelled = text_at(update, "sessionUpdate")
         match re.sub(r"[^a-z]", "", spelled.lower()):  # agents differ in how they spell it
@@ -212,9 +212,9 @@ class AcpEvents(JsonEvents):
         request = self._asked.pop(text_at(update, "toolCallId"), None)
         return [] if request is None else [Answered(request)]
 
-    # --- the errand
+    # --- the request
 
-    def _response(self, event: Event, at: float) -> Sequence[Claim]:
+    def _response(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         error, result = event.get("error"), event.get("result")
         step = next((one for one in _Step if one.value == event.get("id")), None)
         if step is None:
@@ -236,14 +236,14 @@ class AcpEvents(JsonEvents):
         if version != VERSION:
             words = f"it speaks version {version} of the Agent Client Protocol, not {VERSION}"
             return [self._give_up(words, failure=Failure.CONFIGURATION)]
-        if self._errand is None:
+        if self._prompt_request is None:
             return [self._give_up("what it was to do is lost", failure=Failure.LAUNCH)]
-        self._call(_Step.SESSION, "session/new", {"cwd": self._errand.cwd, "mcpServers": []})
+        self._call(_Step.SESSION, "session/new", {"cwd": self._prompt_request.cwd, "mcpServers": []})
         return [Ready()]
 
     def _opened(self, result: object) -> Sequence[Claim]:
         self._session = text_at(result, "sessionId")
-        model = self._errand.model if self._errand is not None else None
+        model = self._prompt_request.model if self._prompt_request is not None else None
         choice = _choice_of_model(result, model) if model else None
         if model and choice is None:
             return [self._give_up(f"the agent does not offer the model {model}", failure=Failure.MODEL)]
@@ -253,9 +253,9 @@ class AcpEvents(JsonEvents):
         return []
 
     def _prompt(self) -> Sequence[Claim]:
-        if self._errand is None or not self._session:
+        if self._prompt_request is None or not self._session:
             return [self._give_up("it was never told what to do", failure=Failure.LAUNCH)]
-        words = {"type": "text", "text": self._errand.prompt}
+        words = {"type": "text", "text": self._prompt_request.prompt}
         self._call(_Step.PROMPT, "session/prompt", {"sessionId": self._session, "prompt": [words]})
         return [Working(Work.THINKING)]
 
@@ -286,7 +286,7 @@ class AcpEvents(JsonEvents):
     def _call(self, step: _Step, method: str, params: Mapping[str, object]) -> None:
         self._saying += _message(id=step, method=method, params=params)
 
-    def _refuse(self, event: Event, code: int, message: str) -> None:
+    def _refuse(self, event: JsonEvent, code: int, message: str) -> None:
         number = _id(event)
         if number is not None:
             self._saying += _message(
@@ -352,7 +352,7 @@ def _choice_of_model(session: object, model: str) -> _Choice | None:
     return None
 
 
-def _options(event: Event, say: Callable[[str], str]) -> tuple[Option, ...]:
+def _options(event: JsonEvent, say: Callable[[str], str]) -> tuple[Option, ...]:
     found = [
         Option(text_at(one, "optionId"), say(text_at(one, "kind")), say(text_at(one, "name")))
         for one in list_at(event, "params", "options")
@@ -360,7 +360,7 @@ def _options(event: Event, say: Callable[[str], str]) -> tuple[Option, ...]:
     return tuple(option for option in found if 0 < len(option.id) <= MAX_ID)[:MAX_OPTIONS]
 
 
-def _id(event: Event) -> str | None:
+def _id(event: JsonEvent) -> str | None:
     """The id of a request as JSON, to be sent back as it came; None if nobody could."""
     found = event.get("id")
     if isinstance(found, bool) or not isinstance(found, str | int):

@@ -1,7 +1,7 @@
 """Approve or deny what a worker asks: a structured request by its options, a dialog by its keys."""
 
 from holdfast.agents.catalog.agent import Agent
-from holdfast.agents.evidence.evidence import Answered, Evidence, Failure, Source, State, Trouble, Want
+from holdfast.agents.evidence.evidence import Answered, Evidence, Failure, Source, Trouble, Want, WorkerState
 from holdfast.agents.worker import acp
 from holdfast.agents.worker.worker import Worker, now
 from holdfast.errors import InvalidRequest, UsageError
@@ -60,7 +60,7 @@ async def _by_keys(worker: Worker, agent: Agent, *, deny: bool) -> dict[str, obj
     status = worker.status
     shown = worker.channel.shown().replace("\r\n", "\n")
     dialog = next((one for one in agent.dialogs if one.pattern.search(shown)), None)
-    if status.state is not State.WAITING or (dialog is None and status.detail != Want.DECISION):
+    if status.state is not WorkerState.WAITING or (dialog is None and status.detail != Want.DECISION):
         raise InvalidRequest(_nothing(worker))
     if dialog is None:
         raise InvalidRequest(f"nobody has described the keys of this dialog of {agent.name}", remedy=_ATTACH)

@@ -27,8 +27,8 @@ from typing import Final, Literal
 import msgspec
 
 from holdfast.agents.evidence import journal
-from holdfast.agents.evidence.journal import Entry
-from holdfast.agents.worker.acp import Errand
+from holdfast.agents.evidence.journal import JournalEntry
+from holdfast.agents.worker.acp import AcpRequest
 from holdfast.errors import NotFound, OperationFailed, UsageError
 
 MAX_EVIDENCE_BYTES: Final = 1 << 20  # of one file; two are kept
@@ -151,16 +151,16 @@ class Book:
         except msgspec.MsgspecError as exc:
             raise OperationFailed(f"the record of {worker} is damaged: {exc}") from None
 
-    def add_errand(self, worker: str, errand: Errand) -> None:
+    def add_request(self, worker: str, request: AcpRequest) -> None:
         path = self.folder(worker) / "errand.json"
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "wb") as file:
-            file.write(msgspec.json.encode(errand))
+            file.write(msgspec.json.encode(request))
 
-    def errand(self, worker: str) -> Errand | None:
+    def request(self, worker: str) -> AcpRequest | None:
         """None when there is none that can be read."""
         try:
-            return msgspec.json.decode((self.folder(worker) / "errand.json").read_bytes(), type=Errand)
+            return msgspec.json.decode((self.folder(worker) / "errand.json").read_bytes(), type=AcpRequest)
         except (OSError, msgspec.MsgspecError):
             return None
 
@@ -172,7 +172,7 @@ class Book:
                 found.append(self.read(folder.name))
         yield from sorted(found, key=lambda record: record.created_at)
 
-    def evidence(self, worker: str) -> list[Entry]:
+    def evidence(self, worker: str) -> list[JournalEntry]:
         """The newest entries, oldest first; a torn line is left out."""
         folder, entries = self.folder(worker), []
         for name in ("evidence.jsonl.1", "evidence.jsonl"):

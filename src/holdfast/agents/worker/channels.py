@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from holdfast.agents.catalog.agent import Agent
-from holdfast.agents.catalog.agent import Channel as Told
+from holdfast.agents.catalog.agent import Agent, Channel
 from holdfast.agents.catalog.calls import Calls
 from holdfast.agents.catalog.parsers import Parser, parser_of, text_parser_of
 from holdfast.agents.catalog.parsers_json import JsonEvents
@@ -12,19 +11,19 @@ from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Idle, Source, 
 from holdfast.agents.terminal import escapes, queries
 from holdfast.agents.terminal.screen import Screen
 from holdfast.agents.worker import acp, procwatch
-from holdfast.agents.worker.acp import Errand
+from holdfast.agents.worker.acp import AcpRequest
 from holdfast.agents.worker.book import Record
-from holdfast.agents.worker.worker import Channel, Input, Taken, now
+from holdfast.agents.worker.worker import Input, Taken, WorkerChannel, now
 
 MAX_LINE: Final = 32 << 20  # bytes of one event: a whole thread in one line has been seen
 
 
 def channel_of(
-    agent: Agent, record: Record, secrets: tuple[str, ...] = (), errand: Errand | None = None
-) -> Channel:
+    agent: Agent, record: Record, secrets: tuple[str, ...] = (), request: AcpRequest | None = None
+) -> WorkerChannel:
     """The one that suits; `secrets` never appear in what it says."""
     if record.acp:
-        return AcpChannel(agent, record, secrets, errand)
+        return AcpChannel(agent, record, secrets, request)
     if record.tty:
         return TerminalChannel(agent, record, secrets)
     return LineChannel(agent, record, secrets)
@@ -107,9 +106,11 @@ class LineChannel:
 class AcpChannel(LineChannel):
     """A run led over the Agent Client Protocol: requests both ways on its pipes, words on stderr."""
 
-    def __init__(self, agent: Agent, record: Record, secrets: tuple[str, ...], errand: Errand | None) -> None:
+    def __init__(
+        self, agent: Agent, record: Record, secrets: tuple[str, ...], request: AcpRequest | None
+    ) -> None:
         super().__init__(agent, record, secrets)
-        self._parser = self._events = acp.AcpEvents(errand, agent.retries, secrets=secrets)
+        self._parser = self._events = acp.AcpEvents(request, agent.retries, secrets=secrets)
         self._streams["stdout"] = _Lines(self._events)
 
     def opening(self) -> bytes:
@@ -143,11 +144,11 @@ class TerminalChannel:
         self._agent = agent
         self._record = record
         self._kernel = _Kernel(record)
-        self._reader = escapes.Reader()
+        self._reader = escapes.EscapeReader()
         self._titled = False
         self._screen = Screen(record.rows, record.cols)
         self._drawn = False
-        events = record.headless and agent.channel is Told.JSON
+        events = record.headless and agent.channel is Channel.JSON
         self._parser = parser_of(agent, secrets) if events else None
         self._events = _Lines(self._parser) if self._parser else None
 
@@ -164,7 +165,7 @@ class TerminalChannel:
             match event:
                 case queries.Query():
                     asked.append(event)
-                case escapes.Report():
+                case escapes.TerminalReport():
                     claim = escapes.claim(event)
                     said = f"{event.phase.value} {event.message}".strip()
                     found.append(Evidence(Source.ESCAPE, at, claim, said[:MAX_SEEN]) if claim else None)
@@ -215,7 +216,7 @@ class TerminalChannel:
     def calls(self) -> Calls | None:
         return _calls(self._parser)
 
-    def _view(self, at: float) -> queries.View:
+    def _view(self, at: float) -> queries.TerminalView:
         seen = self._screen.look(at)
         modes = frozenset(self._reader.modes)
-        return queries.View(seen.row, seen.column, self._record.rows, self._record.cols, modes)
+        return queries.TerminalView(seen.row, seen.column, self._record.rows, self._record.cols, modes)

@@ -16,13 +16,13 @@ from holdfast.doctor.compare.consequences import OTHER_PROVIDER, PROVIDER_OUT_OF
 from holdfast.doctor.compare.equivalence import (
     MAX_LINE,
     SCHEMA_VERSION,
-    Answer,
     Circumstances,
+    ComparedRow,
     Comparison,
+    EquivalenceVerdict,
     Observation,
-    Row,
+    ReachAnswer,
     Value,
-    Verdict,
     compare,
 )
 
@@ -60,7 +60,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     matters: bool = False
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class EquivalenceReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The answer, why, and everything that was looked at, what matters first."""
 
     id: str
@@ -74,7 +74,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 def judge(
     host: Circumstances, probe: Circumstances, process: Mapping[str, Value] | None, case: Case
-) -> Report:
+) -> EquivalenceReport:
     """What a probe saw on either side, and what the kernel says of the process that was started.
 
     Without `process` it had ended before anybody could look, and a yes cannot be given.
@@ -86,7 +86,7 @@ def judge(
     found = compare(Observation({**host, CONFINEMENT: expected}), Observation({**probe, CONFINEMENT: held}))
     answer, why = _answer(found)
     rows = [_difference(row, case) for row in found.rows]
-    return Report(
+    return EquivalenceReport(
         id=case.id,
         agent=case.agent.name,
         host_equivalent=answer.value,
@@ -96,27 +96,31 @@ def judge(
     )
 
 
-def unknown(worker: str, agent: str, why: str) -> Report:
+def unknown(worker: str, agent: str, why: str) -> EquivalenceReport:
     """Nobody could look."""
-    return Report(id=worker, agent=agent, host_equivalent=Answer.UNKNOWN.value, why=why)
+    return EquivalenceReport(id=worker, agent=agent, host_equivalent=ReachAnswer.UNKNOWN.value, why=why)
 
 
-def report_of(answer: object) -> Report:
+def report_of(answer: object) -> EquivalenceReport:
     """A report from its JSON values."""
-    return msgspec.convert(answer, Report)
+    return msgspec.convert(answer, EquivalenceReport)
 
 
-def _answer(found: Comparison) -> tuple[Answer, str]:
+def _answer(found: Comparison) -> tuple[ReachAnswer, str]:
     deciding = [row for row in found.rows if row.group in _DECIDING]
     if differing := [row for row in deciding if row.differs]:
-        return Answer.NO, f"not as on the host: {', '.join(row.field for row in differing)}"
-    unseen = [row.field for row in deciding if row.group == CONFINEMENT and row.verdict is Verdict.UNKNOWN]
+        return ReachAnswer.NO, f"not as on the host: {', '.join(row.field for row in differing)}"
+    unseen = [
+        row.field
+        for row in deciding
+        if row.group == CONFINEMENT and row.verdict is EquivalenceVerdict.UNKNOWN
+    ]
     if unseen:
-        return Answer.UNKNOWN, f"could not be seen: {', '.join(unseen)}"
-    return Answer.YES, "namespaces, privileges and filters of the process are those of the host"
+        return ReachAnswer.UNKNOWN, f"could not be seen: {', '.join(unseen)}"
+    return ReachAnswer.YES, "namespaces, privileges and filters of the process are those of the host"
 
 
-def _difference(row: Row, case: Case) -> Difference:
+def _difference(row: ComparedRow, case: Case) -> Difference:
     told = _to_this_cli(row, case) if row.differs else None
     return Difference(
         group=row.group,
@@ -129,7 +133,7 @@ def _difference(row: Row, case: Case) -> Difference:
     )
 
 
-def _to_this_cli(row: Row, case: Case) -> str | None:
+def _to_this_cli(row: ComparedRow, case: Case) -> str | None:
     """What a difference does to it; None if it does not matter to it."""
     agent = case.agent
     match row.group:
@@ -158,10 +162,10 @@ def _to_this_cli(row: Row, case: Case) -> str | None:
 # --- for people
 
 
-def lines(report: Report) -> list[str]:
+def lines(report: EquivalenceReport) -> list[str]:
     """The answer in one line, what matters to this CLI, the rest, and how much is the same."""
     told = [f"host-equivalent: {report.host_equivalent} ({report.why})"]
-    shown = [row for row in report.rows if row.verdict != Verdict.SAME.value]
+    shown = [row for row in report.rows if row.verdict != EquivalenceVerdict.SAME.value]
     told += _section(f"matters to {report.agent} (host → worker)", [row for row in shown if row.matters])
     told += _section("the rest (host → worker)", [row for row in shown if not row.matters])
     if report.supervision:

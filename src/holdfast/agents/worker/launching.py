@@ -10,7 +10,7 @@ import msgspec
 
 from holdfast.agents.catalog.agent import MAX_ARGUMENT, Agent, launch, provider_secrets, state_files
 from holdfast.agents.catalog.catalog import CATALOG
-from holdfast.agents.worker.acp import Errand
+from holdfast.agents.worker.acp import AcpRequest
 from holdfast.client.policy import Policy
 from holdfast.errors import NotFound, UsageError
 from holdfast.sandbox.plan import prerequisites
@@ -26,7 +26,7 @@ _SHARED_TMP: Final = "/tmp"  # noqa: S108 - to keep it away
 _PROMPT: Final = "<prompt>"  # what a record has in its place
 
 
-class Wish(msgspec.Struct, kw_only=True):
+class WorkerSpec(msgspec.Struct, kw_only=True):
     """What a caller asks for. `env` is all that the worker gets of its caller's environment."""
 
     agent: str
@@ -75,10 +75,10 @@ class Ready:
     stdin: bytes | None = field(repr=False)
     files: dict[str, str] = field(repr=False)
     secrets: tuple[str, ...] = field(repr=False)
-    errand: Errand | None = field(default=None, repr=False)
+    request: AcpRequest | None = field(default=None, repr=False)
 
 
-def prepare(wish: Wish, *, state: str) -> Ready:
+def prepare(wish: WorkerSpec, *, state: str) -> Ready:
     """What to start; `state` is a directory of the worker's own, unless the wish names another.
 
     Raises:
@@ -108,9 +108,9 @@ def prepare(wish: Wish, *, state: str) -> Ready:
         tty=wish.tty,
         headless_arguments=wish.arguments,
     )
-    errand = None
+    request = None
     if wish.acp:
-        errand = Errand(wish.cwd, _acp_prompt(agent, wish), made.model, wish.unattended)
+        request = AcpRequest(wish.cwd, _acp_prompt(agent, wish), made.model, wish.unattended)
     secrets = provider_secrets(agent, wish.key) if wish.key else {}
     moved = () if wish.relocate else agent.relocation
     chosen = {name: value for name, value in made.environment.items() if name not in moved}
@@ -137,11 +137,11 @@ def prepare(wish: Wish, *, state: str) -> Ready:
         stdin=None if made.stdin is None else made.stdin.encode(),
         files={f"{state}/{path}": text for path, text in files.items()},
         secrets=tuple(secrets.values()),
-        errand=errand,
+        request=request,
     )
 
 
-def _acp_prompt(agent: Agent, wish: Wish) -> str:
+def _acp_prompt(agent: Agent, wish: WorkerSpec) -> str:
     if agent.acp is None:
         known = ", ".join(sorted(name for name, one in CATALOG.items() if one.acp is not None))
         raise UsageError(f"{agent.name} does not speak ACP", remedy=f"one of: {known}; or leave --acp out")
@@ -150,7 +150,7 @@ def _acp_prompt(agent: Agent, wish: Wish) -> str:
     return wish.prompt
 
 
-def _server(agent: Agent, wish: Wish) -> list[str]:
+def _server(agent: Agent, wish: WorkerSpec) -> list[str]:
     if not wish.mcp:
         return []
     if agent.mcp is None:
@@ -166,7 +166,7 @@ def _server(agent: Agent, wish: Wish) -> list[str]:
     return wish.mcp
 
 
-def _binary(agent: Agent, wish: Wish) -> str:
+def _binary(agent: Agent, wish: WorkerSpec) -> str:
     found = shutil.which(agent.binary, path=wish.env.get("PATH", os.defpath))
     if found is None:
         remedy = f"{agent.package.registry} install {agent.package.name}" if agent.package else None
@@ -174,7 +174,7 @@ def _binary(agent: Agent, wish: Wish) -> str:
     return found
 
 
-def _with_programs(wish: Wish, program: str, policy: Policy) -> tuple[str, Policy]:
+def _with_programs(wish: WorkerSpec, program: str, policy: Policy) -> tuple[str, Policy]:
     """The program by a name that it has in the sandbox, and the policy with what it needs in sight.
 
     Our own interpreter is among that: it tries the sandbox first. Where it stays hidden, that says so itself.
@@ -197,7 +197,7 @@ def _with_programs(wish: Wish, program: str, policy: Policy) -> tuple[str, Polic
     return program, policy
 
 
-def uncovering(policy: Policy, needed: Mapping[str, Sight], wish: Wish) -> Uncovered:
+def uncovering(policy: Policy, needed: Mapping[str, Sight], wish: WorkerSpec) -> Uncovered:
     """What the policy hides of what is needed, on the disk as it is."""
     bound = bind(policy.wish, Where(wish.cwd, (wish.cwd,)))
     real = settle(bound, look(bound))
@@ -206,7 +206,7 @@ def uncovering(policy: Policy, needed: Mapping[str, Sight], wish: Wish) -> Uncov
     return uncover(needed, table, around=os.path.realpath(wish.cwd), never=never)
 
 
-def _policy(wish: Wish, state: str) -> Policy:
+def _policy(wish: WorkerSpec, state: str) -> Policy:
     if wish.unconfined:
         return Policy.full_access()
     if wish.private_tmp:

@@ -13,8 +13,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from holdfast.agents.catalog.agent import RETRIES, Agent, StatePath, relocation_of, state_paths
-from holdfast.agents.evidence.evidence import Denied, Failure
-from holdfast.agents.evidence.evidence import Trouble as Told
+from holdfast.agents.evidence.evidence import Denied, Failure, Trouble
 from holdfast.agents.evidence.holdups import DENIALS
 from holdfast.client.environment import Environment
 from holdfast.client.policy import Policy
@@ -89,14 +88,14 @@ print(json.dumps(answer))
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class PreflightProblem:
     """Something that will go wrong, what comes of it, and what would help."""
 
     what: str
     errno: str
     consequence: str
     remedy: str
-    claim: Denied | Told | None = None  # what a classifier can use of it
+    claim: Denied | Trouble | None = None  # what a classifier can use of it
 
     def words(self) -> str:
         return f"{self.what}: {self.errno}; {self.consequence}" + (f"; {self.remedy}" if self.remedy else "")
@@ -111,7 +110,7 @@ async def preflight(
     policy: Policy,
     state: str,
     base: str | None,
-) -> list[Trouble]:
+) -> list[PreflightProblem]:
     """What will go wrong. That nothing could be tried is trouble as well."""
     home = variables.get("HOME", "/")
     kept = _distinct(state_paths(agent, home=home, work=cwd, environment=variables))
@@ -132,7 +131,11 @@ async def preflight(
         )
         answer = json.loads(result.stdout)
     except (HoldfastError, TimeoutError, ValueError) as exc:
-        return [Trouble("nothing could be tried in the sandbox", str(exc) or "no answer", "nobody knows", "")]
+        return [
+            PreflightProblem(
+                "nothing could be tried in the sandbox", str(exc) or "no answer", "nobody knows", ""
+            )
+        ]
     found = [
         _of_path(agent, path, one, told, state, bound)
         for (path, one), told in zip(kept, answer["paths"], strict=True)
@@ -143,13 +146,15 @@ async def preflight(
     return found
 
 
-def _hidden(bound: Bound) -> Trouble | None:
+def _hidden(bound: Bound) -> PreflightProblem | None:
     """What of our own interpreter cannot be read there: it could not say so itself."""
     for path in map(os.path.realpath, prerequisites.of_ourselves()):
         decision = bound.explain(path, Access.READ)
         if not decision.allowed:
             what = f"nothing could be tried in the sandbox, since {path} cannot be read there"
-            return Trouble(what, decision.why, "nobody knows what it will meet", decision.grant or "")
+            return PreflightProblem(
+                what, decision.why, "nobody knows what it will meet", decision.grant or ""
+            )
     return None
 
 
@@ -164,7 +169,7 @@ def _distinct(kept: list[tuple[str, StatePath]]) -> list[tuple[str, StatePath]]:
 
 def _of_path(
     agent: Agent, path: str, kept: StatePath, told: Mapping[str, str], state: str, bound: Bound
-) -> Trouble:
+) -> PreflightProblem:
     moved = relocation_of(agent, kept, state=state)
     decision = bound.explain(told["at"], Access.WRITE)
     remedy = f"set {moved}" if moved else decision.grant or f"--allow-write {told['at']}"
@@ -181,10 +186,10 @@ def _of_path(
         role=kept.role,
         count=DENIALS if kept.without == RETRIES else 1,  # it will try again and again, without a word
     )
-    return Trouble(what, told["errno"], kept.without, remedy, None if decision.allowed else denied)
+    return PreflightProblem(what, told["errno"], kept.without, remedy, None if decision.allowed else denied)
 
 
-def _of_provider(provider: tuple[str, int], told: Mapping[str, str], bound: Bound) -> Trouble:
+def _of_provider(provider: tuple[str, int], told: Mapping[str, str], bound: Bound) -> PreflightProblem:
     host, port = provider
     name = told["step"] == "name"
     what = (
@@ -195,10 +200,10 @@ def _of_provider(provider: tuple[str, int], told: Mapping[str, str], bound: Boun
     consequence = "it will retry, some CLIs for minutes and without a word"
     if bound.network is Network.ON:
         remedy = "is the address wrong, or this machine's network?"
-        return Trouble(what, told["errno"], consequence, remedy, Told(Failure.NETWORK))
+        return PreflightProblem(what, told["errno"], consequence, remedy, Trouble(Failure.NETWORK))
     grant = "--network on"
     denied = Denied("connect", f"{host}:{port}", told["errno"], "", True, "the network is off", grant)
-    return Trouble(what, told["errno"], consequence, grant, denied)
+    return PreflightProblem(what, told["errno"], consequence, grant, denied)
 
 
 def _provider(base: str | None) -> tuple[str, int] | None:

@@ -52,7 +52,7 @@ _EDITORS: Final = frozenset(
 )
 
 
-class Process(NamedTuple):
+class ObservedProcess(NamedTuple):
     pid: int
     name: str
     state: str  # R, S, D, T, t (held by a tracer), Z …
@@ -66,7 +66,7 @@ class Process(NamedTuple):
 class Waiter(NamedTuple):
     """A thread that waits for input: on the worker's terminal, or on the pipe that is its stdin."""
 
-    process: Process
+    process: ObservedProcess
     on_terminal: bool
 
 
@@ -83,15 +83,15 @@ class Terminal(NamedTuple):
         return self.canonical and not self.echo
 
 
-class Look(NamedTuple):
-    processes: tuple[Process, ...] = ()  # the first one first; none: it is gone
-    main: Process | None = None  # the worker itself, below what only wraps it
+class ProcessSnapshot(NamedTuple):
+    processes: tuple[ObservedProcess, ...] = ()  # the first one first; none: it is gone
+    main: ObservedProcess | None = None  # the worker itself, below what only wraps it
     waiting: tuple[Waiter, ...] = ()
     terminal: Terminal | None = None
-    hidden: tuple[Process, ...] = ()  # may not be looked into: whether they wait is not known
+    hidden: tuple[ObservedProcess, ...] = ()  # may not be looked into: whether they wait is not known
 
     @property
-    def commands(self) -> tuple[Process, ...]:
+    def commands(self) -> tuple[ObservedProcess, ...]:
         """What the worker runs in sessions of their own, as agent CLIs do with every command.
 
         Not what has the worker's own name: codex keeps two of itself in sessions of their own.
@@ -116,15 +116,15 @@ class Look(NamedTuple):
         return known and lines and not self.waiting and not self.stopped
 
     @property
-    def stopped(self) -> tuple[Process, ...]:
+    def stopped(self) -> tuple[ObservedProcess, ...]:
         return tuple(process for process in self.processes if process.state == "T")
 
 
-def look(leader: int) -> Look:
+def look(leader: int) -> ProcessSnapshot:
     """One look at a worker by its first process. About a millisecond for a few processes."""
     processes = tree(leader)
     if not processes:
-        return Look()
+        return ProcessSnapshot()
     main = _main(processes)
     stdin = _stat(f"/proc/{main.pid}/fd/0")
     device = _terminal_device(main, stdin)
@@ -142,10 +142,10 @@ def look(leader: int) -> Look:
             if device and not background and _is_terminal(found, device, process):
                 waiting.append(Waiter(process, on_terminal=True))
                 break
-    return Look(tuple(processes), main, tuple(waiting), _settings(main.pid, device), tuple(hidden))
+    return ProcessSnapshot(tuple(processes), main, tuple(waiting), _settings(main.pid, device), tuple(hidden))
 
 
-def evidence(seen: Look, at: float, *, full_screen: bool) -> list[Evidence]:
+def evidence(seen: ProcessSnapshot, at: float, *, full_screen: bool) -> list[Evidence]:
     """What follows from a look. That a full-screen program polls its keyboard says nothing: they all do."""
     if seen.main is None:
         return []
@@ -185,9 +185,9 @@ def _want(waiter: Waiter, terminal: Terminal | None, *, full_screen: bool) -> Wa
     return Want.PROMPT if is_line or not full_screen else None
 
 
-def tree(leader: int) -> list[Process]:
+def tree(leader: int) -> list[ObservedProcess]:
     """A process and everything below it, breadth first."""
-    found: list[Process] = []
+    found: list[ObservedProcess] = []
     queue = [leader]
     for pid in queue:  # grows while it is read
         process = _process(pid)
@@ -199,7 +199,7 @@ def tree(leader: int) -> list[Process]:
     return found
 
 
-def _process(pid: int) -> Process | None:
+def _process(pid: int) -> ObservedProcess | None:
     # The name stands in parentheses and may hold any of them.
     head, _, rest = _read(f"/proc/{pid}/stat").rpartition(b") ")
     fields = rest.split()
@@ -209,10 +209,10 @@ def _process(pid: int) -> Process | None:
     name = head.partition(b"(")[2].decode("utf-8", "replace")
     # The number is encoded as in the system call, not as makedev() does.
     device = os.makedev(terminal >> 8 & 0xFFF, terminal & 0xFF | terminal >> 12 & 0xFFF00) if terminal else 0
-    return Process(pid, name, fields[0].decode("ascii"), parent, group, session, device, foreground)
+    return ObservedProcess(pid, name, fields[0].decode("ascii"), parent, group, session, device, foreground)
 
 
-def _main(processes: list[Process]) -> Process:
+def _main(processes: list[ObservedProcess]) -> ObservedProcess:
     """The first process that is the worker: not bwrap, and not our own one around it, which has no stdin."""
     for process in processes:
         if process.name not in _WRAPPERS and _stat(f"/proc/{process.pid}/fd/0") is not None:
@@ -265,7 +265,7 @@ def _descriptors(pid: int, kind: int, arguments: list[int]) -> list[int]:
     return found
 
 
-def _terminal_device(process: Process, stdin: os.stat_result | None) -> int:
+def _terminal_device(process: ObservedProcess, stdin: os.stat_result | None) -> int:
     if stdin is not None and stat.S_ISCHR(stdin.st_mode) and os.major(stdin.st_rdev) in _PTY_SLAVES:
         return stdin.st_rdev
     return process.terminal
@@ -275,7 +275,7 @@ def _is_stream(found: os.stat_result) -> bool:
     return stat.S_ISFIFO(found.st_mode) or stat.S_ISSOCK(found.st_mode)
 
 
-def _is_terminal(found: os.stat_result, device: int, process: Process) -> bool:
+def _is_terminal(found: os.stat_result, device: int, process: ObservedProcess) -> bool:
     if not stat.S_ISCHR(found.st_mode):
         return False
     return found.st_rdev == device or (found.st_rdev == _CONTROLLING and process.terminal == device)

@@ -19,7 +19,7 @@ from holdfast.agents.catalog.agent import StatePath, state_paths
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.worker import procwatch
 from holdfast.agents.worker.book import Book, Record
-from holdfast.agents.worker.equivalence import CONFINEMENT, Case, Report, judge, unknown
+from holdfast.agents.worker.equivalence import CONFINEMENT, Case, EquivalenceReport, judge, unknown
 from holdfast.agents.worker.launching import Ready
 from holdfast.client.environment import Environment
 from holdfast.confine.launch import Launcher
@@ -54,11 +54,13 @@ class Surroundings:
         if worker in self._looks:
             await asyncio.wait([self._looks[worker]])
 
-    async def report(self, record: Record) -> Report:
+    async def report(self, record: Record) -> EquivalenceReport:
         """What was found, once it is."""
         await self.settled(record.id)
         try:
-            return msgspec.json.decode((self._book.folder(record.id) / FILE).read_bytes(), type=Report)
+            return msgspec.json.decode(
+                (self._book.folder(record.id) / FILE).read_bytes(), type=EquivalenceReport
+            )
         except (OSError, msgspec.MsgspecError):
             why = (
                 "it was never started"
@@ -90,7 +92,7 @@ class Surroundings:
 
 async def _observe(
     record: Record, ready: Ready, environment: Environment, process: dict[str, Value] | None
-) -> Report:
+) -> EquivalenceReport:
     case = _case(record, ready)
 
     async def told(argv: tuple[str, ...]) -> str:

@@ -26,14 +26,14 @@ from holdfast.agents.evidence.evidence import (
     Exited,
     Failure,
     Source,
-    State,
     Status,
     Vanished,
     Wants,
+    WorkerState,
 )
 from holdfast.agents.evidence.holdups import open_requests
-from holdfast.agents.evidence.journal import Entry, encode
-from holdfast.agents.evidence.status import Limits, classify
+from holdfast.agents.evidence.journal import JournalEntry, encode
+from holdfast.agents.evidence.status import WorkerLimits, classify
 from holdfast.agents.evidence.window import Window
 from holdfast.agents.terminal import keys
 from holdfast.agents.worker.book import MAX_EVIDENCE_BYTES, MAX_OUTPUT_BYTES, Book, Log, Mark, Record
@@ -86,7 +86,7 @@ class Input(NamedTuple):
     password: bool
 
 
-class Channel(Protocol):
+class WorkerChannel(Protocol):
     """How one kind of worker is understood."""
 
     def opening(self) -> bytes:
@@ -119,8 +119,8 @@ class Worker:
         record: Record,
         book: Book,
         agent: Agent,
-        channel: Channel,
-        limits: Limits,
+        channel: WorkerChannel,
+        limits: WorkerLimits,
         changed: Callable[["Worker"], None],
     ) -> None:
         self.record = record
@@ -128,7 +128,7 @@ class Worker:
         self.process: Process | None = None
         self.explaining: Explaining | None = None
         self.viewers: set[Callable[[bytes], None]] = set()
-        self.status = Status(State.STARTING, since=now())
+        self.status = Status(WorkerState.STARTING, since=now())
         self.done = asyncio.Event()
         self._book = book
         self._limits = limits
@@ -153,7 +153,7 @@ class Worker:
         """Take note of something; the status is judged anew when asked for."""
         news = self._window.add(item)
         if news or item.at - self._written_at > SAME_S:
-            self._journal.append(encode(Entry(item, seq)))
+            self._journal.append(encode(JournalEntry(item, seq)))
             self._written_at = item.at
 
     def judge(self) -> Status:
@@ -351,7 +351,7 @@ class Worker:
         process, seen = self._terminal()
         self.tick()
         keys.refuse_key(name, self.status, screen=seen.screen, password=seen.password)
-        if self.status.state is State.WAITING:
+        if self.status.state is WorkerState.WAITING:
             await self._drawn()
             keys.refuse_key(name, self.status, screen=self._terminal()[1].screen, password=seen.password)
         await process.write(keys.KEYS[name])

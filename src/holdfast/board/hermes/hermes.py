@@ -17,8 +17,8 @@ import msgspec
 
 from holdfast.board.hermes import hermeshistory, hermesrow
 from holdfast.board.hermes.hermesrow import (
+    ImportPlan,
     Known,
-    Plan,
     Row,
     Source,
     absent,
@@ -73,13 +73,13 @@ def digests(source: Source) -> dict[str, str]:
     return {task: digest.hexdigest() for task, digest in found.items()}
 
 
-def plan(source: Source, board: str, known: Mapping[str, Known], *, now_ms: int) -> Plan:
+def plan(source: Source, board: str, known: Mapping[str, Known], *, now_ms: int) -> ImportPlan:
     """What is to be written so that the source is on the board. What is there stays as it is.
 
     Raises:
         InvalidRequest: a task has no id that can be kept, or it is on another board.
     """
-    made, digest = Plan(), digests(source)
+    made, digest = ImportPlan(), digests(source)
     new = {}
     for task, row in _by_id(source.tasks).items():
         if task not in known:
@@ -110,7 +110,7 @@ def plan(source: Source, board: str, known: Mapping[str, Known], *, now_ms: int)
     return made
 
 
-def _status(row: Row, events: list[Row], made: Plan) -> Status:
+def _status(row: Row, events: list[Row], made: ImportPlan) -> Status:
     name = text(row, "status")
     if name == "blocked":
         newest = next((event for event in reversed(events) if text(event, "kind") in _GATES), None)
@@ -123,7 +123,7 @@ def _status(row: Row, events: list[Row], made: Plan) -> Status:
 
 
 def _links(
-    made: Plan, links: list[Row], statuses: Mapping[str, Status], known: Mapping[str, Known]
+    made: ImportPlan, links: list[Row], statuses: Mapping[str, Status], known: Mapping[str, Known]
 ) -> Counter[str]:
     """The open parents of every new task."""
     waiting: Counter[str] = Counter()
@@ -144,7 +144,7 @@ def _links(
 
 
 def _task(
-    made: Plan,
+    made: ImportPlan,
     row: Row,
     board: str,
     status: Status,
@@ -224,7 +224,7 @@ def _question(name: str, row: Row, events: list[Row]) -> str:
     return _QUESTIONS.get(name, f"It was {name!r} in Hermes, which is not known here. What now?")
 
 
-def _others(made: Plan, source: Source, new: Mapping[str, Row], known: Mapping[str, Known]) -> None:
+def _others(made: ImportPlan, source: Source, new: Mapping[str, Row], known: Mapping[str, Known]) -> None:
     for row in source.attachments:
         task = text(row, "task_id")
         if task in new:

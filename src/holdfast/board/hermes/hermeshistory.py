@@ -8,7 +8,16 @@ from collections.abc import Mapping
 from typing import Final
 
 from holdfast.board.hermes import hermesrow
-from holdfast.board.hermes.hermesrow import Known, Plan, Row, absent, epoch_ms, integer, json_object, text
+from holdfast.board.hermes.hermesrow import (
+    ImportPlan,
+    Known,
+    Row,
+    absent,
+    epoch_ms,
+    integer,
+    json_object,
+    text,
+)
 
 # Its outcome → ours, with the class of the failure.
 OUTCOMES: Final[dict[str, tuple[str, str | None]]] = {
@@ -46,7 +55,7 @@ FOLDED: Final = frozenset({"heartbeat", "claim_extended", "respawn_guarded"})
 
 
 def runs(
-    made: Plan,
+    made: ImportPlan,
     rows: list[Row],
     new: Mapping[str, Row],
     known: Mapping[str, Known],
@@ -109,7 +118,7 @@ def _outcome(row: Row, metadata: Mapping[str, object]) -> tuple[str, str, str | 
 
 
 def comments(
-    made: Plan, rows: list[Row], new: Mapping[str, Row], known: Mapping[str, Known], now_ms: int
+    made: ImportPlan, rows: list[Row], new: Mapping[str, Row], known: Mapping[str, Known], now_ms: int
 ) -> None:
     numbers: Counter[str] = Counter()
     for row in rows:
@@ -133,7 +142,7 @@ def comments(
 
 
 def events(
-    made: Plan,
+    made: ImportPlan,
     rows: list[Row],
     new: Mapping[str, Row],
     known: Mapping[str, Known],

@@ -52,7 +52,7 @@ class Known(NamedTuple):
 
 
 @dataclass(slots=True)
-class Plan:
+class ImportPlan:
     """The rows to write, and what became of every row of the source."""
 
     tasks: list[dict[str, Value]] = field(default_factory=list)

@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.board.database.database import Transaction, row_of
 from holdfast.board.hermes import hermes
-from holdfast.board.hermes.hermesrow import MAX_NAME, Known, Plan, Row, Source, Value, text
+from holdfast.board.hermes.hermesrow import MAX_NAME, ImportPlan, Known, Row, Source, Value, text
 from holdfast.board.rules.rows import MAX_PARENTS, MAX_TEXT, NewTask, Task
 from holdfast.board.store import Store
 from holdfast.board.verbs import boards, files, ledger
@@ -18,7 +18,7 @@ Contents: TypeAlias = Callable[[Row], bytes | None]  # of an attachment; None if
 MAX_NOTES: Final = 100  # of what is told beside the counts
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     """What became of every row of the source, by table: how → how many."""
 
     board: str
@@ -32,13 +32,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 class _Rehearsed(Exception):
     """Takes the report out of a change that must not happen."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: ImportReport) -> None:
         self.report = report
 
 
 def bring_in(
     store: Store, source: Source, contents: Contents, *, board: str, who: str, dry_run: bool = False
-) -> Report:
+) -> ImportReport:
     """The tasks of the source that are not on the board yet, with all that belongs to them.
 
     The board is made if there is none. With `dry_run` nothing is kept, and the report says what would be.
@@ -47,7 +47,7 @@ def bring_in(
         InvalidRequest: a task cannot be kept under its id, or is on another board.
     """
 
-    def change(tx: Transaction) -> Report:
+    def change(tx: Transaction) -> ImportReport:
         report = _brought(tx, source, contents, board=board, who=who, dry_run=dry_run)
         if dry_run:
             raise _Rehearsed(report)
@@ -61,12 +61,12 @@ def bring_in(
 
 def _brought(
     tx: Transaction, source: Source, contents: Contents, *, board: str, who: str, dry_run: bool
-) -> Report:
+) -> ImportReport:
     new_board = _board_is_new(tx, board, source.title)
     plan = hermes.plan(source, board, _known(tx, source, board), now_ms=tx.now_ms)
     _write(tx, plan, board, who)
     _attach(tx, plan, contents)
-    return Report(
+    return ImportReport(
         board=board,
         dry_run=dry_run,
         new_board=new_board,
@@ -102,7 +102,7 @@ def _known(tx: Transaction, source: Source, board: str) -> dict[str, Known]:
     return known
 
 
-def _write(tx: Transaction, plan: Plan, board: str, who: str) -> None:
+def _write(tx: Transaction, plan: ImportPlan, board: str, who: str) -> None:
     for table in ("tasks", "links", "runs", "comments"):
         for row in getattr(plan, table):
             _insert(tx, table, row)
@@ -137,7 +137,7 @@ def _answer_creation(tx: Transaction, board: str, key: str, task: str) -> None:
         tx.all("answer_set", scope=f"board:{board}", name=key, answer=msgspec.json.encode(made).decode())
 
 
-def _attach(tx: Transaction, plan: Plan, contents: Contents) -> None:
+def _attach(tx: Transaction, plan: ImportPlan, contents: Contents) -> None:
     for row in plan.attachments:
         task, name = text(row, "task_id"), text(row, "stored_path").rpartition("/")[2]
         data = contents(row)

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from holdfast.board.rules.budget import MILLION, Used
-from holdfast.board.rules.rows import Event
+from holdfast.board.rules.rows import TaskEvent
 from holdfast.board.rules.transitions import Move, Status
 
 WINDOW: Final = 10_000  # events: some thousand runs, and some ten milliseconds
@@ -48,7 +48,7 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     turns: int
 
 
-def waits_ms(events: Iterable[Event]) -> list[int]:
+def waits_ms(events: Iterable[TaskEvent]) -> list[int]:
     """From ready to claimed, of every claim among these events whose beginning is among them too."""
     ready: dict[str | None, int] = {}
     found = []
@@ -156,7 +156,7 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def _makes_ready(event: Event) -> bool:
+def _makes_ready(event: TaskEvent) -> bool:
     """A new task says its status; moves say where they led, except that of a task whose parents are done."""
     if event.kind == "created":
         return event.payload.get("status") == Status.READY

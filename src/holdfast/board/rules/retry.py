@@ -19,7 +19,7 @@ QUOTA_DELAY_MS: Final = 5 * 60_000  # when nobody announced the reset
 JITTER: Final = 0.25  # of the delay, on top: tasks that failed together do not come back together
 
 
-class Failure(StrEnum):
+class FailureKind(StrEnum):
     """Why a run ended without an answer."""
 
     QUOTA = "quota"
@@ -30,7 +30,7 @@ class Failure(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RetryDecision:
     """What becomes of the task. `wake_ms` goes with WAIT; `spent` is what the run costs in the end."""
 
     move: Move
@@ -40,27 +40,27 @@ class Verdict:
 
 
 def verdict(
-    failure: Failure,
+    failure: FailureKind,
     *,
     attempts: int,
     max_attempts: int,
     now_ms: int,
     jitter: float = 0.0,
     resets_ms: int | None = None,
-) -> Verdict:
+) -> RetryDecision:
     """`attempts` counts the run that has just ended; `jitter` is a random number from 0 to 1."""
-    if failure is Failure.HANDOFF:
-        return Verdict(Move.MISS_HANDOFF, "the report of the work is missing", spent=0)
-    if failure is Failure.AUTH:
-        return Verdict(Move.BLOCK, "the worker is not allowed in: check its credentials")
+    if failure is FailureKind.HANDOFF:
+        return RetryDecision(Move.MISS_HANDOFF, "the report of the work is missing", spent=0)
+    if failure is FailureKind.AUTH:
+        return RetryDecision(Move.BLOCK, "the worker is not allowed in: check its credentials")
     if attempts >= max_attempts:
-        return Verdict(Move.FAIL, f"all {max_attempts} attempts are spent; the last: {failure}")
-    if failure is Failure.QUOTA:
+        return RetryDecision(Move.FAIL, f"all {max_attempts} attempts are spent; the last: {failure}")
+    if failure is FailureKind.QUOTA:
         due = resets_ms if resets_ms is not None else now_ms + QUOTA_DELAY_MS
         spread = round(JITTER * jitter * FIRST_DELAY_MS)
         # Whoever failed has waited for a reset in a second already, more than once.
-        return Verdict(Move.WAIT, "quota", wake_ms=max(due, now_ms + delay_ms(attempts, 0.0)) + spread)
-    return Verdict(Move.WAIT, f"cool-down after {failure}", wake_ms=now_ms + delay_ms(attempts, jitter))
+        return RetryDecision(Move.WAIT, "quota", wake_ms=max(due, now_ms + delay_ms(attempts, 0.0)) + spread)
+    return RetryDecision(Move.WAIT, f"cool-down after {failure}", wake_ms=now_ms + delay_ms(attempts, jitter))
 
 
 def delay_ms(attempts: int, jitter: float) -> int:

@@ -126,7 +126,7 @@ class RunRef(msgspec.Struct, frozen=True):
     generation: int
 
 
-class Link(msgspec.Struct, frozen=True, kw_only=True):
+class TaskLink(msgspec.Struct, frozen=True, kw_only=True):
     parent: str
     child: str
     open: bool
@@ -178,7 +178,7 @@ class ParentResult(msgspec.Struct, frozen=True, kw_only=True):
     result: str | None
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class TaskEvent(msgspec.Struct, frozen=True, kw_only=True):
     """What happened; `seq` counts up by one for each board, in the order in which changes took effect."""
 
     board: str
@@ -195,11 +195,11 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
     """A task with what belongs to it."""
 
     task: Task
-    parents: list[Link]
-    children: list[Link]
+    parents: list[TaskLink]
+    children: list[TaskLink]
     comments: list[Comment]
     runs: list[Run]
-    events: list[Event]
+    events: list[TaskEvent]
     results: list[ParentResult]
     files: list[File]
     messages: list[Message]

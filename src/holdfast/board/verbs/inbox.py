@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from holdfast.board.database.database import Transaction, row_of
-from holdfast.board.rules.rows import Event, Task
+from holdfast.board.rules.rows import Task, TaskEvent
 from holdfast.board.rules.transitions import Status
 from holdfast.board.verbs import boards, ledger
 from holdfast.errors import InvalidRequest, UsageError
@@ -89,7 +89,7 @@ def waits(task: Task) -> bool:
     return task.status in WAITING and not (task.status is Status.REVIEW and task.waiting_for)
 
 
-def may_begin(event: Event) -> bool:
+def may_begin(event: TaskEvent) -> bool:
     """Whether a task may wait for a person since this event; look at it to be sure."""
     return event.payload.get("to", event.payload.get("status")) in WAITING
 

@@ -10,7 +10,17 @@ from holdfast.board.database.database import Transaction, Value, row_of
 from holdfast.board.rules import assign, budget, metrics
 from holdfast.board.rules.assign import Busy, Capacity
 from holdfast.board.rules.metrics import Recent, Runs
-from holdfast.board.rules.rows import Board, Comment, Detail, Event, Link, Message, ParentResult, Run, Task
+from holdfast.board.rules.rows import (
+    Board,
+    Comment,
+    Detail,
+    Message,
+    ParentResult,
+    Run,
+    Task,
+    TaskEvent,
+    TaskLink,
+)
 from holdfast.board.rules.transitions import Status
 from holdfast.board.verbs import boards, files, usage
 from holdfast.errors import NotFound, UsageError
@@ -35,7 +45,7 @@ _FILTERS: Final = {
 _ORDER: Final = " ORDER BY created_ms DESC, id DESC LIMIT :most"
 
 
-class Page(msgspec.Struct, frozen=True):
+class TaskPage(msgspec.Struct, frozen=True):
     """Tasks, the newest first; `cursor` is for the next page, and None on the last."""
 
     tasks: list[Task]
@@ -74,7 +84,7 @@ def page(
     search: str | None = None,
     limit: int = 50,
     cursor: str | None = None,
-) -> Page:
+) -> TaskPage:
     """Raises UsageError for a limit or a cursor that makes no sense, NotFound for an unknown board."""
     if not 0 < limit <= MAX_PAGE:
         raise UsageError(f"a page has 1 to {MAX_PAGE} tasks")
@@ -91,18 +101,18 @@ def page(
     text = _PAGE + "".join(_FILTERS[name] for name in values if name in _FILTERS) + _ORDER
     rows = [row_of(Task, row) for row in tx.select(text, values | {"board": slug, "most": limit + 1})]
     last = rows[limit - 1] if len(rows) > limit else None
-    return Page(rows[:limit], f"{last.created_ms}.{last.id}" if last else None)
+    return TaskPage(rows[:limit], f"{last.created_ms}.{last.id}" if last else None)
 
 
 def detail(tx: Transaction, task_id: str) -> Detail:
     """Raises NotFound."""
     return Detail(
         task=task(tx, task_id),
-        parents=[row_of(Link, row) for row in tx.all("links_above", task=task_id, most=SHOWN)],
-        children=[row_of(Link, row) for row in tx.all("links_below", task=task_id, most=SHOWN)],
+        parents=[row_of(TaskLink, row) for row in tx.all("links_above", task=task_id, most=SHOWN)],
+        children=[row_of(TaskLink, row) for row in tx.all("links_below", task=task_id, most=SHOWN)],
         comments=_newest(tx, "comments_of_task", task_id, Comment),
         runs=_newest(tx, "runs_of_task", task_id, Run),
-        events=_newest(tx, "events_of_task", task_id, Event),
+        events=_newest(tx, "events_of_task", task_id, TaskEvent),
         results=[row_of(ParentResult, row) for row in tx.all("results_above", task=task_id, most=SHOWN)],
         files=files.listed(tx, task_id, None),
         messages=_newest(tx, "messages_of_task", task_id, Message),
@@ -134,12 +144,12 @@ def held(tx: Transaction, host: str) -> list[Run]:
     return [row_of(Run, row) for row in tx.all("runs_held", host=host)]
 
 
-def events(tx: Transaction, slug: str, *, after: int, limit: int) -> list[Event]:
+def events(tx: Transaction, slug: str, *, after: int, limit: int) -> list[TaskEvent]:
     """What happened after an event that the reader has seen."""
     if not 0 < limit <= MAX_PAGE:
         raise UsageError(f"a page has 1 to {MAX_PAGE} events")
     boards.get(tx, slug)
-    return [row_of(Event, row) for row in tx.all("events_after", board=slug, after=after, most=limit)]
+    return [row_of(TaskEvent, row) for row in tx.all("events_after", board=slug, after=after, most=limit)]
 
 
 def counts(tx: Transaction, slug: str) -> dict[str, int]:
@@ -166,7 +176,7 @@ def recent(tx: Transaction, slug: str) -> Recent:
     last = boards.get(tx, slug).last_seq
     after = max(0, last - metrics.WINDOW)
     runs = [row_of(Runs, row) for row in tx.all("runs_recent", board=slug, after=after)]
-    moved = [row_of(Event, row) for row in tx.all("events_of_claims", board=slug, after=after)]
+    moved = [row_of(TaskEvent, row) for row in tx.all("events_of_claims", board=slug, after=after)]
     return Recent(
         events=last - after,
         runs=sorted(runs, key=lambda one: (one.profile, one.outcome or "", one.failure or "")),

@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.board.database.database import Transaction, row_of
 from holdfast.board.rules import transitions
-from holdfast.board.rules.rows import MAX_PATH, Comment, Event, JsonObject, Run, RunRef, Task, bounded
+from holdfast.board.rules.rows import MAX_PATH, Comment, JsonObject, Run, RunRef, Task, TaskEvent, bounded
 from holdfast.board.rules.transitions import Actor, Move, Status
 from holdfast.board.verbs import ledger, tasks
 from holdfast.errors import IllegalTransition, InvalidRequest, UsageError
@@ -148,7 +148,7 @@ def checked(tx: Transaction, ref: RunRef, results: Sequence[Check]) -> Task:
 def requested(tx: Transaction, task_id: str) -> Requested | None:
     """What the last review of a task asked for; None when there was none, or it approved."""
     row = tx.one("review_last", task=task_id)
-    event = None if row is None else row_of(Event, row)
+    event = None if row is None else row_of(TaskEvent, row)
     if event is None or not event.payload.get("comments"):
         return None
     first, last = msgspec.convert(event.payload["comments"], tuple[int, int])

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.board.database.database import Transaction, row_of
 from holdfast.board.rules import retry
-from holdfast.board.rules.retry import Failure
+from holdfast.board.rules.retry import FailureKind
 from holdfast.board.rules.rows import (
     Comment,
     Detail,
@@ -35,11 +35,11 @@ MAX_ANSWERS: Final = 1000  # envelopes of one run: a worker in a loop does not f
 LOST_AT_ONCE: Final = 100  # leases ended in one change, so that others get their turn
 
 _OUTCOMES: Final = {
-    Failure.HANDOFF: "handoff_failed",
-    Failure.QUOTA: "failed",
-    Failure.AUTH: "failed",
-    Failure.INFRA: "failed",
-    Failure.TASK: "failed",
+    FailureKind.HANDOFF: "handoff_failed",
+    FailureKind.QUOTA: "failed",
+    FailureKind.AUTH: "failed",
+    FailureKind.INFRA: "failed",
+    FailureKind.TASK: "failed",
 }
 
 
@@ -50,7 +50,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class RunReport:
     """A terminal answer, in the form in which all of them are handled."""
 
     move: Move
@@ -158,7 +158,7 @@ def set_run(
     return after
 
 
-def answer(tx: Transaction, ref: RunRef, envelope: str, report: Report) -> Answered:
+def answer(tx: Transaction, ref: RunRef, envelope: str, report: RunReport) -> Answered:
     """A terminal answer: state, run, result, children and event at once, and exactly once.
 
     The same envelope again gets the first answer. Any other after it is refused, and that is written down.
@@ -190,7 +190,7 @@ def answer(tx: Transaction, ref: RunRef, envelope: str, report: Report) -> Answe
 def fail(
     tx: Transaction,
     ref: RunRef,
-    failure: Failure,
+    failure: FailureKind,
     *,
     error: str,
     jitter: float,
@@ -229,7 +229,7 @@ def give_back(tx: Transaction, ref: RunRef, *, reason: str) -> Task:
         StaleRun: the run does not hold its task any more.
     """
     task, run = _holding(tx, ref)
-    tasks.end_run(tx, run.id, "lost", failure=Failure.INFRA, error=bounded("error", reason))
+    tasks.end_run(tx, run.id, "lost", failure=FailureKind.INFRA, error=bounded("error", reason))
     changes: dict[str, object] = {"reason": reason, "attempts": task.attempts - 1, "wake_ms": tx.now_ms}
     return ledger.moved_and_told(tx, task, Move.WAIT, Actor.SYSTEM, who="board", run=run.id, **changes)
 
@@ -243,7 +243,7 @@ def expire(tx: Transaction, slug: str, *, jitter: float) -> list[Task]:
         run = ledger.referred(tx, ref)
         if _holds(task, run, ref) and run.lease_until_ms <= tx.now_ms:
             ended.append(
-                fail(tx, ref, Failure.INFRA, error="its lease ran out", jitter=jitter, outcome="lost")
+                fail(tx, ref, FailureKind.INFRA, error="its lease ran out", jitter=jitter, outcome="lost")
             )
     return ended
 
@@ -309,7 +309,7 @@ def _first(tx: Transaction, run: Run, envelope: str, question: str) -> Answered:
         return msgspec.json.decode(text, type=Task)
 
 
-def _refused(tx: Transaction, task: Task, run: Run, envelope: str, report: Report) -> Refusal:
+def _refused(tx: Transaction, task: Task, run: Run, envelope: str, report: RunReport) -> Refusal:
     tx.log(
         *(task.board, "answer_refused", run.worker),
         task=task.id,

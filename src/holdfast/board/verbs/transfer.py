@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from holdfast.board.database.database import Transaction, Value
-from holdfast.board.rules.rows import Board, Comment, Event, File, Link, Message, Run, Task
+from holdfast.board.rules.rows import Board, Comment, File, Message, Run, Task, TaskEvent, TaskLink
 from holdfast.errors import Conflict, InvalidRequest
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -29,14 +29,14 @@ _BINARY: Final = "data"  # the one column that is neither text nor a number
 _TABLES: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "boards": (("slug",), Board.__struct_fields__),
     "tasks": (("id",), Task.__struct_fields__),
-    "links": (("parent", "child"), Link.__struct_fields__),
+    "links": (("parent", "child"), TaskLink.__struct_fields__),
     "runs": (("id",), Run.__struct_fields__),
     "files": (("id",), (*File.__struct_fields__, _BINARY)),
     "comments": (("task_id", "number"), Comment.__struct_fields__),
     "messages": (("task_id", "number"), Message.__struct_fields__),
     "answers": (("scope", "name"), ("scope", "name", "question", "answer", "at_ms")),
     "caps": (("board", "scope", "name"), ("board", "scope", "name", "most")),
-    "events": (("board", "seq"), Event.__struct_fields__),
+    "events": (("board", "seq"), TaskEvent.__struct_fields__),
 }
 # What came with a later schema: an export of an earlier one does not have it, and the database fills it in.
 _ADDED: Final[dict[int, dict[str, set[str]]]] = {

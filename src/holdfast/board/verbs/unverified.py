@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from holdfast.board.database.database import Transaction
-from holdfast.board.rules.rows import Event, Run, RunRef
+from holdfast.board.rules.rows import Run, RunRef, TaskEvent
 from holdfast.board.verbs import ledger, lists
 from holdfast.errors import NotFound
 
@@ -51,5 +51,5 @@ def _made(tx: Transaction, run: Run, card: str) -> bool:
         return False
 
 
-def _same(event: Event, run: Run, told: object) -> bool:
+def _same(event: TaskEvent, run: Run, told: object) -> bool:
     return event.run_id == run.id and event.payload == told

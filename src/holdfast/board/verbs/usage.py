@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from holdfast.board.database.database import Transaction, row_of
 from holdfast.board.rules import budget
 from holdfast.board.rules.budget import Budget, Used
-from holdfast.board.rules.retry import Failure
+from holdfast.board.rules.retry import FailureKind
 from holdfast.board.rules.rows import Run, RunRef, Task, bounded
 from holdfast.board.rules.transitions import Actor, Move
 from holdfast.board.verbs import ledger, tasks
@@ -39,7 +39,7 @@ def stop(tx: Transaction, ref: RunRef, words: str, *, error: str = "") -> Task:
         raise StaleRun(f"{run.id} does not hold {task.id} any more: {run.outcome or 'superseded'}")
     reason = f"budget spent: {words}"
     said = bounded("error", f"{reason}; {error}" if error else reason)
-    tasks.end_run(tx, run.id, "failed", failure=Failure.QUOTA, error=said)
+    tasks.end_run(tx, run.id, "failed", failure=FailureKind.QUOTA, error=said)
     asked = {"question": budget.question(words), "options": [*budget.OPTIONS], "reason": reason}
     return ledger.moved_and_told(tx, task, Move.BLOCK, Actor.SYSTEM, who="board", run=run.id, **asked)
 

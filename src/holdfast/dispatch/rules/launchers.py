@@ -32,7 +32,7 @@ _PROMPT: Final = "{prompt}"
 _SHELL: Final = "shell"
 
 
-class Launcher(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One profile.
 
     `env` are names of variables that pass through, `variables` are set. `success` says whether an exit code
@@ -168,18 +168,18 @@ _SESSIONS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
 }
 
 
-def _agent(name: str, keys: tuple[str, ...]) -> Launcher:
+def _agent(name: str, keys: tuple[str, ...]) -> WorkerProfile:
     session, resume = _SESSIONS.get(name, ("", ()))
-    return Launcher(name=name, agent=name, env=keys, session=session, resume=resume)
+    return WorkerProfile(name=name, agent=name, env=keys, session=session, resume=resume)
 
 
-BUILTIN: Final[Mapping[str, Launcher]] = {
+BUILTIN: Final[Mapping[str, WorkerProfile]] = {
     **{name: _agent(name, keys) for name, keys in _KEYS.items()},
-    "script": Launcher(name="script", agent=_SHELL, network=False, success="exit", prompt="{body}"),
+    "script": WorkerProfile(name="script", agent=_SHELL, network=False, success="exit", prompt="{body}"),
 }
 
 
-def decode(text: str, *, source: str = "launchers.toml") -> dict[str, Launcher]:
+def decode(text: str, *, source: str = "launchers.toml") -> dict[str, WorkerProfile]:
     """The launchers that a user's file adds or replaces.
 
     Raises:
@@ -198,7 +198,7 @@ def decode(text: str, *, source: str = "launchers.toml") -> dict[str, Launcher]:
         session, resume = _SESSIONS.get(str(table.get("agent")), ("", ()))
         known = {} if table.keys() & {"session", "resume"} else {"session": session, "resume": resume}
         try:
-            found[name] = msgspec.convert({**known, **table, "name": name}, Launcher)
+            found[name] = msgspec.convert({**known, **table, "name": name}, WorkerProfile)
         except msgspec.ValidationError as exc:
             raise UsageError(f"{source}: [{name}]: {exc}") from None
         except UsageError as exc:
@@ -206,7 +206,7 @@ def decode(text: str, *, source: str = "launchers.toml") -> dict[str, Launcher]:
     return found
 
 
-def known(text: str | None, *, source: str = "launchers.toml") -> dict[str, Launcher]:
+def known(text: str | None, *, source: str = "launchers.toml") -> dict[str, WorkerProfile]:
     """Ours, and the user's instead where they have the same name."""
     return {**BUILTIN, **(decode(text, source=source) if text else {})}
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.agents.catalog.calls import WINDOW
-from holdfast.agents.evidence.evidence import State
+from holdfast.agents.evidence.evidence import WorkerState
 
 LOOK_S: Final = 20.0  # between two looks: each walks through a workspace
 STILL_S: Final = 5 * 60.0  # a CLI that waits for somebody or something for so long has nobody to wait for
@@ -19,12 +19,12 @@ LOOP_S: Final = 5 * 60.0  # and in this time something else would have come of i
 FEW: Final = 3  # different calls among the newest: edit, build, test, over and over
 NOTHING_S: Final = 30 * 60.0  # long builds and long thoughts are shorter
 
-_STILL: Final = frozenset({State.WAITING, State.BLOCKED, State.STALLED})
+_STILL: Final = frozenset({WorkerState.WAITING, WorkerState.BLOCKED, WorkerState.STALLED})
 _BEFORE: Final = "before"  # the kind of a reason that somebody gave who looked before us
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class LivenessLimits:
     """When a worker looks stuck."""
 
     look_s: float = LOOK_S
@@ -46,11 +46,11 @@ class Calls:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class LivenessSample:
     """At one moment. `calls` is None where they cannot be seen, `files` where there are too many."""
 
     at: float
-    state: State
+    state: WorkerState
     state_s: float  # for how long
     about: str = ""
     calls: Calls | None = None
@@ -58,18 +58,18 @@ class Look:
     note: str = ""
 
 
-class Watch:
+class LivenessWatch:
     """Of one run, once it takes part. `stuck` is a reason given before: it stands until something moves."""
 
-    def __init__(self, limits: Limits, *, stuck: str = "") -> None:
+    def __init__(self, limits: LivenessLimits, *, stuck: str = "") -> None:
         self._limits = limits
         self._began = self._progress_at = 0.0
-        self._last: Look | None = None
+        self._last: LivenessSample | None = None
         self._kind, self._reason = _BEFORE if stuck else "", stuck
 
-    def look(self, look: Look) -> str:
+    def look(self, look: LivenessSample) -> str:
         """Why it looks stuck; empty while it does not. The same cause keeps its words."""
-        if self._last is None or self._last.state is State.STARTING:
+        if self._last is None or self._last.state is WorkerState.STARTING:
             self._began = self._progress_at = look.at
         elif _progressed(self._last, look):
             self._progress_at = look.at
@@ -79,12 +79,12 @@ class Watch:
             self._kind, self._reason = kind, reason
         return self._reason
 
-    def _still_as_before(self, look: Look) -> bool:
+    def _still_as_before(self, look: LivenessSample) -> bool:
         """Our own clocks began when we did, so for a while only progress says that it moves again."""
         young = look.at - self._began < self._limits.nothing_s
         return self._kind == _BEFORE and young and self._progress_at == self._began
 
-    def _judged(self, look: Look) -> tuple[str, str]:
+    def _judged(self, look: LivenessSample) -> tuple[str, str]:
         limits, calls = self._limits, look.calls
         if look.state.ended:
             return "", ""
@@ -103,7 +103,7 @@ class Watch:
         return "", ""
 
 
-def _progressed(before: Look, now: Look) -> bool:
+def _progressed(before: LivenessSample, now: LivenessSample) -> bool:
     wrote = before.files is not None and now.files is not None and before.files != now.files
     said = bool(now.note) and before.note != now.note
     tried = now.calls is not None and (before.calls is None or before.calls.fresh != now.calls.fresh)

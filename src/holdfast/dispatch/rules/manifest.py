@@ -13,7 +13,7 @@ MAX_PATH: Final = 1000  # characters of each
 CUT: Final = "\n[the rest of the diff is cut]\n"
 
 
-class Entry(msgspec.Struct, frozen=True):
+class ManifestEntry(msgspec.Struct, frozen=True):
     """One file. `text` is what it holds if that is text and short, or where a link leads."""
 
     kind: str  # file, link or other
@@ -26,7 +26,7 @@ class Entry(msgspec.Struct, frozen=True):
 class Manifest(msgspec.Struct, frozen=True):
     """A directory at one moment. Not `whole` when it holds more than is looked at."""
 
-    entries: dict[str, Entry] = {}
+    entries: dict[str, ManifestEntry] = {}
     whole: bool = True
 
 
@@ -55,26 +55,26 @@ def changes(before: Manifest, after: Manifest) -> Changes:
 
 
 def _changed(
-    before: Mapping[str, Entry], after: Mapping[str, Entry]
-) -> Iterator[tuple[str, Entry | None, Entry | None]]:
+    before: Mapping[str, ManifestEntry], after: Mapping[str, ManifestEntry]
+) -> Iterator[tuple[str, ManifestEntry | None, ManifestEntry | None]]:
     for path in sorted({*before, *after}):
         old, new = before.get(path), after.get(path)
         if old != new and not _touched_only(old, new):
             yield path, old, new
 
 
-def _touched_only(old: Entry | None, new: Entry | None) -> bool:
+def _touched_only(old: ManifestEntry | None, new: ManifestEntry | None) -> bool:
     """The same content at another time."""
     if old is None or new is None or old.text is None:
         return False
     return (old.kind, old.mode, old.text) == (new.kind, new.mode, new.text)
 
 
-def _letter(old: Entry | None, new: Entry | None) -> str:
+def _letter(old: ManifestEntry | None, new: ManifestEntry | None) -> str:
     return "A" if old is None else "D" if new is None else "M"
 
 
-def _patch(path: str, old: Entry | None, new: Entry | None) -> str:
+def _patch(path: str, old: ManifestEntry | None, new: ManifestEntry | None) -> str:
     head = f"diff --git a/{path} b/{path}\n"
     if old is None and new is not None:
         head += f"new file mode {_mode(new)}\n"
@@ -94,11 +94,11 @@ def _patch(path: str, old: Entry | None, new: Entry | None) -> str:
     )
 
 
-def _mode(entry: Entry) -> str:
+def _mode(entry: ManifestEntry) -> str:
     if entry.kind == "link":
         return "120000"
     return "100755" if entry.mode & 0o100 else "100644"
 
 
-def _lines(entry: Entry | None) -> list[str]:
+def _lines(entry: ManifestEntry | None) -> list[str]:
     return [] if entry is None or entry.text is None else entry.text.splitlines(keepends=True)

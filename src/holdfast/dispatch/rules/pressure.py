@@ -22,7 +22,7 @@ _UNLIMITED: Final = 1 << 60  # bytes: how the first version of control groups sa
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class MemoryLoad:
     """Bytes: what there is, and how much of it can be had."""
 
     total: int
@@ -30,35 +30,35 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class HostLoad:
     """What is known of a host; None for what it does not tell."""
 
     cpus: float  # that this process may use
-    memory: Memory | None = None
+    memory: MemoryLoad | None = None
     load: float | None = None  # of the last minute, for each CPU of the machine
     stall: float | None = None  # percent of the last ten seconds, of memory
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class HostLimits:
     """None: never mind; `min_free` likewise when nothing is known of the memory."""
 
     min_free: int | None = None
     max_load: float | None = None
 
 
-def default_limits(facts: Facts) -> Limits:
-    return Limits(min(MIN_FREE, facts.memory.total // 10) if facts.memory else None, MAX_LOAD)
+def default_limits(facts: HostLoad) -> HostLimits:
+    return HostLimits(min(MIN_FREE, facts.memory.total // 10) if facts.memory else None, MAX_LOAD)
 
 
-def most_here(facts: Facts) -> int:
+def most_here(facts: HostLoad) -> int:
     """How many runs at once a host can be given that nobody has said anything about; at least one."""
     rooms = [MAX_HERE, int(facts.cpus * RUNS_PER_CPU)]
     rooms += [facts.memory.total // MEMORY_PER_RUN] if facts.memory else []
     return max(1, min(rooms))
 
 
-def held(facts: Facts, limits: Limits, *, running: int, young: int) -> str | None:
+def held(facts: HostLoad, limits: HostLimits, *, running: int, young: int) -> str | None:
     """Why no worker is to be started now, in words; None when one may.
 
     `young` of those that run have not taken yet what they will. Load alone never stops the first worker:
@@ -74,28 +74,28 @@ def held(facts: Facts, limits: Limits, *, running: int, young: int) -> str | Non
     return None
 
 
-def machine_memory(meminfo: str) -> Memory | None:
+def machine_memory(meminfo: str) -> MemoryLoad | None:
     """From /proc/meminfo."""
     found = {name: int(size) << 10 for name, size in re.findall(r"^(\w+):\s+(\d+) kB$", meminfo, re.M)}
     try:
-        return Memory(found["MemTotal"], found["MemAvailable"])
+        return MemoryLoad(found["MemTotal"], found["MemAvailable"])
     except KeyError:
         return None
 
 
-def group_memory(bound: str, used: str, stat: str) -> Memory | None:
+def group_memory(bound: str, used: str, stat: str) -> MemoryLoad | None:
     """From the files of a control group; None without a bound. Cached files can be had back."""
     if not bound.strip().isdecimal() or not used.strip().isdecimal() or int(bound) > _UNLIMITED:
         return None
     cached = re.search(r"^(?:total_)?inactive_file (\d+)$", stat, re.M)
     taken = int(used) - (int(cached[1]) if cached else 0)
-    return Memory(int(bound), max(0, int(bound) - max(0, taken)))
+    return MemoryLoad(int(bound), max(0, int(bound) - max(0, taken)))
 
 
-def least(memories: Iterable[Memory | None]) -> Memory | None:
+def least(memories: Iterable[MemoryLoad | None]) -> MemoryLoad | None:
     """What all of these bounds leave together."""
     known = [one for one in memories if one is not None]
-    return Memory(min(m.total for m in known), min(m.free for m in known)) if known else None
+    return MemoryLoad(min(m.total for m in known), min(m.free for m in known)) if known else None
 
 
 def quota(text: str) -> float | None:

@@ -25,20 +25,20 @@ _WORD: Final = re.compile(r"\{(brief|body)\}")
 
 
 @dataclass(frozen=True, slots=True)
-class Channel:
+class ReportChannel:
     """How this worker reports: the command that runs `holdfast`, or tools of an MCP server."""
 
     command: Sequence[str] = ("holdfast",)
     tools: bool = False
 
 
-def prompt(template: str, detail: Detail, channel: Channel, more: Sequence[str] = ()) -> str:
+def prompt(template: str, detail: Detail, channel: ReportChannel, more: Sequence[str] = ()) -> str:
     """A launcher's template with the task in it, and what is to be said besides."""
     words = {"body": detail.task.body, "brief": brief(detail, channel, more)}
     return _WORD.sub(lambda match: words[match[1]], template)
 
 
-def brief(detail: Detail, channel: Channel, more: Sequence[str] = ()) -> str:
+def brief(detail: Detail, channel: ReportChannel, more: Sequence[str] = ()) -> str:
     """All that a worker needs to know: the task, what was before, how to report."""
     task = detail.task
     parts = [f"# Task {task.id}: {task.title}", _cut(task.body, MAX_BODY, f"the whole text is in {FILE}")]
@@ -68,7 +68,7 @@ def brief(detail: Detail, channel: Channel, more: Sequence[str] = ()) -> str:
     return "\n\n".join(part for part in [*parts, *more, reporting(channel)] if part)
 
 
-def reporting(channel: Channel) -> str:
+def reporting(channel: ReportChannel) -> str:
     """How to say what became of the task."""
     if channel.tools:
         ways = [
@@ -93,7 +93,7 @@ def reporting(channel: Channel) -> str:
     return f"# How to report\n{rule}\n{lines}\n{heard}"
 
 
-def report_only(detail: Detail, channel: Channel) -> str:
+def report_only(detail: Detail, channel: ReportChannel) -> str:
     """For a worker whose work is there and whose report is missing."""
     task = detail.task
     return (

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Final
 
 
-class Step(enum.Enum):
+class RunStep(enum.Enum):
     FIND = enum.auto()
     BEGIN = enum.auto()
     FOLLOW = enum.auto()
@@ -27,7 +27,7 @@ class Step(enum.Enum):
     END = enum.auto()
 
 
-class Event(enum.Enum):
+class RunEvent(enum.Enum):
     FOUND = enum.auto()  # a worker, which may have ended
     MISSING = enum.auto()  # there never was one
     OVER = enum.auto()  # there never was one, and the run is over
@@ -36,17 +36,17 @@ class Event(enum.Enum):
     DONE = enum.auto()
 
 
-TABLE: Final[Mapping[tuple[Step, Event], Step]] = {
-    (Step.FIND, Event.FOUND): Step.FOLLOW,
-    (Step.FIND, Event.MISSING): Step.BEGIN,
-    (Step.FIND, Event.OVER): Step.CHECK,
-    (Step.BEGIN, Event.STARTED): Step.FOLLOW,
-    (Step.BEGIN, Event.REFUSED): Step.CHECK,
-    (Step.FOLLOW, Event.DONE): Step.KEEP,
-    (Step.KEEP, Event.DONE): Step.CHECK,
-    (Step.CHECK, Event.DONE): Step.TEAR_DOWN,
-    (Step.TEAR_DOWN, Event.DONE): Step.FORGET,
-    (Step.FORGET, Event.DONE): Step.END,
+TABLE: Final[Mapping[tuple[RunStep, RunEvent], RunStep]] = {
+    (RunStep.FIND, RunEvent.FOUND): RunStep.FOLLOW,
+    (RunStep.FIND, RunEvent.MISSING): RunStep.BEGIN,
+    (RunStep.FIND, RunEvent.OVER): RunStep.CHECK,
+    (RunStep.BEGIN, RunEvent.STARTED): RunStep.FOLLOW,
+    (RunStep.BEGIN, RunEvent.REFUSED): RunStep.CHECK,
+    (RunStep.FOLLOW, RunEvent.DONE): RunStep.KEEP,
+    (RunStep.KEEP, RunEvent.DONE): RunStep.CHECK,
+    (RunStep.CHECK, RunEvent.DONE): RunStep.TEAR_DOWN,
+    (RunStep.TEAR_DOWN, RunEvent.DONE): RunStep.FORGET,
+    (RunStep.FORGET, RunEvent.DONE): RunStep.END,
 }
 
 ANSWERED_S: Final = 5.0  # for a worker to end by itself once it has answered
@@ -54,7 +54,7 @@ ANSWERED_S: Final = 5.0  # for a worker to end by itself once it has answered
 ANSWERED: Final = frozenset({"completed", "blocked", "waiting", "review_requested"})
 
 
-def after(step: Step, event: Event) -> Step:
+def after(step: RunStep, event: RunEvent) -> RunStep:
     """Raises AssertionError where a step cannot have ended so."""
     try:
         return TABLE[step, event]

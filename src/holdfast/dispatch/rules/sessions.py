@@ -13,12 +13,12 @@ from holdfast.board.rules.rows import Run
 RESUMES: Final = "resumes"  # in a run's metadata: the run in whose state its CLI went on
 
 
-class Session(NamedTuple):
+class AgentSession(NamedTuple):
     name: str
     owner: str  # the run whose worker's state holds it
 
 
-def before(runs: Sequence[Run], run: Run) -> Session | None:
+def before(runs: Sequence[Run], run: Run) -> AgentSession | None:
     """Of the runs of a task, the oldest first, what this one can go on with."""
     own = [
         one
@@ -30,7 +30,7 @@ def before(runs: Sequence[Run], run: Run) -> Session | None:
         # A worker can write there too: it is believed about runs of its own task only.
         owner = next((one.id for one in own if one.id == named), None)
         if earlier.session:
-            return Session(earlier.session, owner or earlier.id)
+            return AgentSession(earlier.session, owner or earlier.id)
         if owner is not None:
             return None
     return None

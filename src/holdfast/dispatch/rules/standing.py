@@ -34,7 +34,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     reload_error: str  # why the file that is there now is not what holds, if it is not
 
 
-class Standing:
+class DispatcherStatus:
     """Of one dispatcher. `now` is seconds since 1970."""
 
     def __init__(self, host: str, pid: int, boards: Sequence[str], now: float) -> None:

@@ -9,28 +9,28 @@ from holdfast.board.rules import budget
 from holdfast.board.rules.budget import Budget, Used
 from holdfast.board.rules.rows import Run
 from holdfast.board.store import Store
-from holdfast.dispatch.context import House
+from holdfast.dispatch.context import DispatchContext
 from holdfast.dispatch.run import transcript
-from holdfast.dispatch.supervisorclient import Report
+from holdfast.dispatch.supervisorclient import WorkerReport
 
 
-class Purse:
+class BudgetMeter:
     """`empty` is set once nothing is left of what the run, or all runs of its task, may use.
 
     `session` says what the CLI calls its session.
     """
 
-    def __init__(self, house: House, run: Run, session: Callable[[], str]) -> None:
+    def __init__(self, context: DispatchContext, run: Run, session: Callable[[], str]) -> None:
         self.empty = asyncio.Event()
-        self._house = house
+        self._context = context
         self._run = run
         self._session = session
         self._used = Used()
-        launcher = house.launchers.get(run.profile)
+        launcher = context.launchers.get(run.profile)
         self._budget = Budget() if launcher is None else launcher.budget
         self._agent = None if launcher is None else CATALOG[launcher.cli]
 
-    async def take(self, report: Report) -> None:
+    async def take(self, report: WorkerReport) -> None:
         """Keep what the worker says that it has used.
 
         Raises:
@@ -40,13 +40,13 @@ class Purse:
         by_session = self._agent is not None and self._agent.transcript is not None
         if used == self._used and not by_session:
             return
-        if await self._house.desk.ask(lambda store: self._taken(store, used)) is not None:
+        if await self._context.store.ask(lambda store: self._taken(store, used)) is not None:
             self.empty.set()
         self._used = used
 
     async def spent(self) -> str | None:
         """Of what nothing is left, in words, whoever attended to the run when it was used."""
-        return await self._house.desk.ask(self._spent)
+        return await self._context.store.ask(self._spent)
 
     def _taken(self, store: Store, used: Used) -> str | None:
         if self._agent is not None and self._agent.transcript is not None:
@@ -63,7 +63,7 @@ class Purse:
             for one in store.runs(self._run.task_id)
             if session and one.session == session and one.generation < self._run.generation
         ]
-        places = [self._house.state(one.id) for one in (self._run, *earlier)]
+        places = [self._context.state(one.id) for one in (self._run, *earlier)]
         written = max(transcript.tokens(place, agent, session) for place in places)
         before = sum(one.tokens for one in earlier)
         return used._replace(tokens=max(0, max(used.tokens, written) - before))

@@ -16,7 +16,15 @@ from typing import Final
 from holdfast.agents.supervisor import background
 from holdfast.client.environment import Environment
 from holdfast.client.policy import Policy
-from holdfast.dispatch.rules.manifest import CUT, MAX_DIFF, MAX_LISTED, MAX_PATH, Changes, Entry, Manifest
+from holdfast.dispatch.rules.manifest import (
+    CUT,
+    MAX_DIFF,
+    MAX_LISTED,
+    MAX_PATH,
+    Changes,
+    Manifest,
+    ManifestEntry,
+)
 from holdfast.errors import OperationFailed
 
 MAX_ENTRIES: Final = 20_000  # files of one look; beyond it the manifest is not whole
@@ -53,7 +61,7 @@ _GIT_ENVIRONMENT: Final = {
 
 def look(folder: Path) -> Manifest:
     """Everything below a directory, except what git and we keep there. One that is not there is empty."""
-    entries: dict[str, Entry] = {}
+    entries: dict[str, ManifestEntry] = {}
     texts = 0
     for top, folders, files, fd in os.fwalk(folder, follow_symlinks=False):
         at = os.path.relpath(top, folder)
@@ -89,19 +97,19 @@ def glance(folder: Path) -> tuple[int, int] | None:
     return files, size
 
 
-def _entry(name: str, folder: int, budget: int) -> Entry | None:
+def _entry(name: str, folder: int, budget: int) -> ManifestEntry | None:
     try:
         status = os.lstat(name, dir_fd=folder)
         mode = stat.S_IMODE(status.st_mode)
         if stat.S_ISLNK(status.st_mode):
-            return Entry("link", 0, 0, 0, os.readlink(name, dir_fd=folder))
+            return ManifestEntry("link", 0, 0, 0, os.readlink(name, dir_fd=folder))
         if not stat.S_ISREG(status.st_mode):
-            return Entry("other", 0, 0, mode)
+            return ManifestEntry("other", 0, 0, mode)
         text = None
         if status.st_size <= min(MAX_TEXT, budget):
             with open(os.open(name, _READ, dir_fd=folder), "rb") as file:
                 text = _text(file.read(MAX_TEXT + 1))
-        return Entry("file", status.st_size, status.st_mtime_ns, mode, text)
+        return ManifestEntry("file", status.st_size, status.st_mtime_ns, mode, text)
     except OSError:  # gone meanwhile, or not to be read
         return None
 

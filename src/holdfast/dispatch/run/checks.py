@@ -12,12 +12,12 @@ from typing import Final
 import msgspec
 
 from holdfast.agents.sdk import ENDED
-from holdfast.agents.worker.launching import Wish
+from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.board.rules.rows import Run, Task
 from holdfast.board.verbs.reviews import Check
-from holdfast.dispatch.context import House
+from holdfast.dispatch.context import DispatchContext
 from holdfast.dispatch.rules.launchers import BUILTIN
-from holdfast.dispatch.supervisorclient import Report
+from holdfast.dispatch.supervisorclient import WorkerReport
 from holdfast.errors import NotFound, OperationFailed, UsageError
 
 CHECK_S: Final = 1800.0  # for one command; a suite that takes longer is no check before every review
@@ -28,58 +28,60 @@ MAX_OUTPUT: Final = 1 << 20  # bytes of what it said that are kept; the end of i
 MAX_SAID: Final = 4_000  # bytes of that for whoever is to mend it
 
 
-async def attend(house: House, run: Run, task: Task, place: Path) -> None:
+async def attend(context: DispatchContext, run: Run, task: Task, place: Path) -> None:
     """Run what is due for this run, if anything is, and tell the board.
 
     Raises:
         HoldfastError: store or supervisor do not answer; to be done again from the top.
     """
-    while (commands := await _due(house, run)) is not None:
+    while (commands := await _due(context, run)) is not None:
         results = []
         for number, command in enumerate(commands, 1):
-            result = await _checked(house, run, _wish(house, run, task, place, number, command), number)
+            result = await _checked(context, run, _wish(context, run, task, place, number, command), number)
             if result is None:
                 break
             results.append(msgspec.structs.replace(result, command=command))
         else:
-            await house.desk.ask(lambda store, results=results: store.checked(run.ref, results))  # type: ignore[misc]
+            await context.store.ask(lambda store, results=results: store.checked(run.ref, results))  # type: ignore[misc]
 
 
-async def _due(house: House, run: Run) -> list[str] | None:
-    return await house.desk.ask(lambda store: store.checks_due(run.ref))
+async def _due(context: DispatchContext, run: Run) -> list[str] | None:
+    return await context.store.ask(lambda store: store.checks_due(run.ref))
 
 
-def _wish(house: House, run: Run, task: Task, place: Path, number: int, command: str) -> Wish:
-    launcher = house.launchers.get(run.profile, BUILTIN["script"])
+def _wish(
+    context: DispatchContext, run: Run, task: Task, place: Path, number: int, command: str
+) -> WorkerSpec:
+    launcher = context.launchers.get(run.profile, BUILTIN["script"])
     digest = hashlib.sha256(command.encode()).hexdigest()[:6]
-    return house.errand(run, task, launcher, place, f"check-{number}-{digest}", command, CHECK_S)
+    return context.script_spec(run, task, launcher, place, f"check-{number}-{digest}", command, CHECK_S)
 
 
-async def _checked(house: House, run: Run, wish: Wish, number: int) -> Check | None:
+async def _checked(context: DispatchContext, run: Run, wish: WorkerSpec, number: int) -> Check | None:
     """How it ended; None when somebody decided meanwhile."""
     for again in range(TRIES):
         named = msgspec.structs.replace(wish, id=f"{wish.id}-{again}")
         name = named.id or ""
         try:
-            report = await house.fleet.find(name) or await house.fleet.start(named)
+            report = await context.supervisor.find(name) or await context.supervisor.start(named)
         except (UsageError, NotFound) as exc:
             return Check(command="", exit_code=None, said=f"it could not be started: {exc}")
-        if report["state"] not in ENDED and not await _ended(house, run, name):
-            await house.fleet.stop(name, grace_s=GRACE_S)
+        if report["state"] not in ENDED and not await _ended(context, run, name):
+            await context.supervisor.stop(name, grace_s=GRACE_S)
             return None
-        report = await house.fleet.stop(name, grace_s=0.0)
+        report = await context.supervisor.stop(name, grace_s=0.0)
         if report["state"] != "lost":
-            return await _result(house, run, report, name, number)
+            return await _result(context, run, report, name, number)
     raise OperationFailed(f"nobody saw the end of a check of {run.id}, {TRIES} times")
 
 
-async def _ended(house: House, run: Run, name: str) -> bool:
+async def _ended(context: DispatchContext, run: Run, name: str) -> bool:
     """Whether its leader has ended by itself, before somebody decided."""
-    ended = asyncio.get_running_loop().create_task(house.fleet.ended(name))
+    ended = asyncio.get_running_loop().create_task(context.supervisor.ended(name))
     try:
         while not ended.done():
             await asyncio.wait([ended], timeout=LOOK_S)
-            if not ended.done() and await _due(house, run) is None:
+            if not ended.done() and await _due(context, run) is None:
                 return False
         await ended
         return True
@@ -88,9 +90,9 @@ async def _ended(house: House, run: Run, name: str) -> bool:
         await asyncio.gather(ended, return_exceptions=True)
 
 
-async def _result(house: House, run: Run, report: Report, name: str, number: int) -> Check:
-    output = await house.fleet.output(name, MAX_OUTPUT)
-    await house.desk.ask(lambda store: store.keep(run.id, f"check-{number}", output))
+async def _result(context: DispatchContext, run: Run, report: WorkerReport, name: str, number: int) -> Check:
+    output = await context.supervisor.output(name, MAX_OUTPUT)
+    await context.store.ask(lambda store: store.keep(run.id, f"check-{number}", output))
     said = output[-MAX_SAID:].decode("utf-8", "replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
     code: int | None = report["exitCode"]
     return Check(

@@ -12,26 +12,25 @@ from typing import Final
 
 import msgspec
 
-from holdfast.agents.worker.launching import Wish
-from holdfast.board.rules.retry import Failure
+from holdfast.agents.worker.launching import WorkerSpec
+from holdfast.board.rules.retry import FailureKind
 from holdfast.board.rules.rows import MAX_FILE, Detail, JsonObject, Message, Run, WorkspaceKind
 from holdfast.board.store import Store
 from holdfast.board.verbs.reviews import Requested
-from holdfast.dispatch.context import House, worker_of
+from holdfast.dispatch.context import DispatchContext, worker_of
 from holdfast.dispatch.rules import manifest, outcome, prompts, requested, runsteps, sessions
-from holdfast.dispatch.rules.launchers import BRIEF, Launcher
+from holdfast.dispatch.rules.launchers import BRIEF, WorkerProfile
 from holdfast.dispatch.rules.manifest import Changes, Manifest
-from holdfast.dispatch.rules.outcome import Complete, End, Fail, Outcome, Stop, Work
-from holdfast.dispatch.rules.runsteps import Event, Step
-from holdfast.dispatch.run import changes, checks, places, workspace
-from holdfast.dispatch.run import scripts as errands
-from holdfast.dispatch.run.budgetmeter import Purse
+from holdfast.dispatch.rules.outcome import Complete, End, Fail, Outcome, Stop, WorkFound
+from holdfast.dispatch.rules.runsteps import RunEvent, RunStep
+from holdfast.dispatch.run import changes, checks, places, scripts, workspace
+from holdfast.dispatch.run.budgetmeter import BudgetMeter
 from holdfast.dispatch.run.workspace import Workspace
-from holdfast.dispatch.supervisorclient import Report
+from holdfast.dispatch.supervisorclient import WorkerReport
 from holdfast.errors import NotFound, OperationFailed, StaleRun, UsageError
 from holdfast.handoff import outbox
 from holdfast.handoff.broker import Broker
-from holdfast.handoff.envelope import Answer, Envelope
+from holdfast.handoff.envelope import Envelope, HandoffAnswer
 from holdfast.handoff.verbs import VERBS
 
 log = logging.getLogger(__name__)
@@ -57,19 +56,19 @@ def marks(home: Path) -> Path:
     return workspace.folder(home) / "runs"
 
 
-class Attendance:
+class RunDriver:
     """`over` is set when the board says that the run is over, `done` when nothing is left to do for it."""
 
-    def __init__(self, house: House, run: Run) -> None:
-        self.house = house
+    def __init__(self, context: DispatchContext, run: Run) -> None:
+        self.context = context
         self.run = run
         self.over = asyncio.Event()
         self.done = asyncio.Event()
         self.place: Path | None = None
         self._worker = worker_of(run.id)
         self._refused = ""
-        self._claimed_at = house.clock()
-        self._purse = Purse(house, run, self._session)
+        self._claimed_at = context.clock()
+        self._meter = BudgetMeter(context, run, self._session)
 
     async def attend(self) -> None:
         """Returns when nothing is left to do for it.
@@ -77,50 +76,50 @@ class Attendance:
         Raises:
             HoldfastError: store or supervisor do not answer; to be done again from the top.
         """
-        house = self.house
-        detail = await house.desk.ask(lambda store: store.show(self.run.task_id))
-        launcher = house.launchers.get(self.run.profile)
-        place = self.place = workspace.known(house.home, detail.task).path
-        step = Step.FIND
-        while step is not Step.END:
+        context = self.context
+        detail = await context.store.ask(lambda store: store.show(self.run.task_id))
+        launcher = context.launchers.get(self.run.profile)
+        place = self.place = workspace.known(context.home, detail.task).path
+        step = RunStep.FIND
+        while step is not RunStep.END:
             match step:
-                case Step.FIND:
+                case RunStep.FIND:
                     event = await self._find()
-                case Step.BEGIN:
+                case RunStep.BEGIN:
                     event = await self._begin(detail, launcher)
-                case Step.FOLLOW:
+                case RunStep.FOLLOW:
                     event = await self._follow()
-                case Step.KEEP:
+                case RunStep.KEEP:
                     event = await self._keep(detail, launcher)
-                case Step.CHECK:
+                case RunStep.CHECK:
                     event = await self._check(detail, place)
-                case Step.TEAR_DOWN:
+                case RunStep.TEAR_DOWN:
                     event = await self._tear_down(detail, launcher, place)
-                case Step.FORGET:
+                case RunStep.FORGET:
                     event = self._forget()
             step = runsteps.after(step, event)
 
-    async def _find(self) -> Event:
-        if await self.house.fleet.find(self._worker) is not None:
-            return Event.FOUND
-        return Event.OVER if self.over.is_set() else Event.MISSING
+    async def _find(self) -> RunEvent:
+        if await self.context.supervisor.find(self._worker) is not None:
+            return RunEvent.FOUND
+        return RunEvent.OVER if self.over.is_set() else RunEvent.MISSING
 
-    async def _check(self, detail: Detail, place: Path) -> Event:
-        await checks.attend(self.house, self.run, detail.task, place)
-        return Event.DONE
+    async def _check(self, detail: Detail, place: Path) -> RunEvent:
+        await checks.attend(self.context, self.run, detail.task, place)
+        return RunEvent.DONE
 
-    async def _tear_down(self, detail: Detail, launcher: Launcher | None, place: Path) -> Event:
+    async def _tear_down(self, detail: Detail, launcher: WorkerProfile | None, place: Path) -> RunEvent:
         if launcher is not None and launcher.teardown and await asyncio.to_thread(place.is_dir):
-            await errands.tear_down(self.house, self.run, detail.task, launcher, place)
-        return Event.DONE
+            await scripts.tear_down(self.context, self.run, detail.task, launcher, place)
+        return RunEvent.DONE
 
     def ingest(self, store: Store) -> int:
         """Carry out what waits in its outbox, in the thread of the store."""
         if self.place is None:
             return 0
-        broker = Broker(store, self.house.key)
+        broker = Broker(store, self.context.key)
 
-        def carry_out(letter: Envelope) -> Answer:
+        def carry_out(letter: Envelope) -> HandoffAnswer:
             answer = broker.carry_out(letter)
             verb = VERBS.get(letter.verb)
             if answer.error is not None and (verb is None or verb.terminal):
@@ -131,67 +130,69 @@ class Attendance:
 
     # --- the start
 
-    async def _begin(self, detail: Detail, launcher: Launcher | None) -> Event:
+    async def _begin(self, detail: Detail, launcher: WorkerProfile | None) -> RunEvent:
         """The worker is started, or the board has been told why not."""
         try:
             if launcher is None:
                 raise OperationFailed(f"nobody here starts workers for {self.run.profile}")
             if detail.task.report_only and not launcher.can_be_asked:
-                await self._tell(Fail(Failure.HANDOFF, "a script cannot be asked for its report"))
-                return Event.REFUSED
+                await self._tell(Fail(FailureKind.HANDOFF, "a script cannot be asked for its report"))
+                return RunEvent.REFUSED
             wish = await self._prepared(detail, launcher)
         except (UsageError, NotFound, OperationFailed) as exc:
-            failure = Failure.INFRA if isinstance(exc, OperationFailed) else Failure.TASK
+            failure = FailureKind.INFRA if isinstance(exc, OperationFailed) else FailureKind.TASK
             await self._tell(Fail(failure, f"it could not be prepared: {exc}"))
-            return Event.REFUSED
+            return RunEvent.REFUSED
         if self.over.is_set():
-            return Event.REFUSED
+            return RunEvent.REFUSED
         try:
-            await self.house.fleet.start(wish)
+            await self.context.supervisor.start(wish)
         except (UsageError, NotFound) as exc:  # nothing was started; after any other error that is not known
-            await self._tell(Fail(Failure.TASK, f"it could not be started: {exc}"))
-            return Event.REFUSED
-        self.house.standing.started(self.house.clock() - self._claimed_at)
-        return Event.STARTED
+            await self._tell(Fail(FailureKind.TASK, f"it could not be started: {exc}"))
+            return RunEvent.REFUSED
+        self.context.standing.started(self.context.clock() - self._claimed_at)
+        return RunEvent.STARTED
 
-    async def _prepared(self, detail: Detail, launcher: Launcher) -> Wish:
-        task, run, house = detail.task, self.run, self.house
-        review = await house.desk.ask(lambda store: store.requested(task.id))
+    async def _prepared(self, detail: Detail, launcher: WorkerProfile) -> WorkerSpec:
+        task, run, context = detail.task, self.run, self.context
+        review = await context.store.ask(lambda store: store.requested(task.id))
         diff = await self._reviewed(review)
         told = await self._addressed(detail, launcher)
         prompt = self._prompted(told, launcher, review, diff.decode("utf-8", "replace"))
-        space = await asyncio.to_thread(workspace.prepare, house.home, task, launcher.copy)
-        await places.enter(house, run, space, self.over)
+        space = await asyncio.to_thread(workspace.prepare, context.home, task, launcher.copy)
+        await places.enter(context, run, space, self.over)
         await asyncio.to_thread(self._mark, space)
-        await asyncio.to_thread(outbox.lay_out, space.path, house.grant(run, launcher, space.path))
+        await asyncio.to_thread(outbox.lay_out, space.path, context.grant(run, launcher, space.path))
         await asyncio.to_thread(workspace.put, space.path, task.body.encode(), Path(prompts.FILE).name)
         if diff:
             await asyncio.to_thread(workspace.put, space.path, diff, Path(requested.FILE).name)
         for name in [file.name for file in detail.files]:
-            data = await house.desk.ask(lambda store, name=name: store.file(task.id, None, name))  # type: ignore[misc]
+            data = await context.store.ask(lambda store, name=name: store.file(task.id, None, name))  # type: ignore[misc]
             await asyncio.to_thread(workspace.put, space.path, data, Path(prompts.ATTACHED).name, name)
         if launcher.setup and not task.report_only:
-            await errands.run_script(house, run, task, launcher, space.path, "setup", self.over)
+            await scripts.run_script(context, run, task, launcher, space.path, "setup", self.over)
             await asyncio.to_thread(self._laid, space)
-        return await self._going_on(house.wish(run, task, launcher, space.path, prompt), detail, launcher)
+        return await self._going_on(
+            context.worker_spec(run, task, launcher, space.path, prompt), detail, launcher
+        )
 
-    async def _addressed(self, detail: Detail, launcher: Launcher) -> Detail:
+    async def _addressed(self, detail: Detail, launcher: WorkerProfile) -> Detail:
         """With the messages that go into its prompt, if that tells any; a script gets them with an answer."""
         told: list[Message] = []
         waiting = any(message.run_id == self.run.id for message in detail.messages)
         if waiting and BRIEF in launcher.prompt and not detail.task.report_only:
-            told = await self.house.desk.ask(lambda store: store.brief(self.run.ref))
+            told = await self.context.store.ask(lambda store: store.brief(self.run.ref))
         return msgspec.structs.replace(detail, messages=told)
 
-    async def _going_on(self, wish: Wish, detail: Detail, launcher: Launcher) -> Wish:
+    async def _going_on(self, wish: WorkerSpec, detail: Detail, launcher: WorkerProfile) -> WorkerSpec:
         """In the session of the run before, where the CLI can do that and its state is still there."""
         before = sessions.before(detail.runs, self.run)
         arguments = None if before is None else launcher.resumed(before.name)
-        if before is None or arguments is None or not self.house.state(before.owner).is_dir():
+        if before is None or arguments is None or not self.context.state(before.owner).is_dir():
             return wish
         told: JsonObject = {sessions.RESUMES: before.owner}
-        await self.house.desk.ask(lambda store: store.set_run(self.run.ref, metadata=told))
-        return msgspec.structs.replace(wish, arguments=arguments, state=str(self.house.state(before.owner)))
+        await self.context.store.ask(lambda store: store.set_run(self.run.ref, metadata=told))
+        return msgspec.structs.replace(wish, arguments=arguments, state=str(self.context.state(before.owner)))
 
     async def _reviewed(self, review: Requested | None) -> bytes:
         """The diff that a review is about; empty when none is kept."""
@@ -199,11 +200,11 @@ class Attendance:
         if run is None:
             return b""
         try:
-            return await self.house.desk.ask(lambda store: store.file(self.run.task_id, run, "diff.patch"))
+            return await self.context.store.ask(lambda store: store.file(self.run.task_id, run, "diff.patch"))
         except NotFound:
             return b""
 
-    def _prompted(self, detail: Detail, launcher: Launcher, review: Requested | None, diff: str) -> str:
+    def _prompted(self, detail: Detail, launcher: WorkerProfile, review: Requested | None, diff: str) -> str:
         """Its prompt, with what was said about the work of an earlier run."""
         more = [requested.answer(detail)]
         if review is not None:
@@ -214,8 +215,8 @@ class Attendance:
             detail = msgspec.structs.replace(detail, comments=others)
         return self._prompt(detail, launcher, more)
 
-    def _prompt(self, detail: Detail, launcher: Launcher, more: list[str]) -> str:
-        channel = prompts.Channel(self.house.command, tools=launcher.channel == "mcp")
+    def _prompt(self, detail: Detail, launcher: WorkerProfile, more: list[str]) -> str:
+        channel = prompts.ReportChannel(self.context.command, tools=launcher.channel == "mcp")
         if detail.task.report_only:
             return launcher.told(prompts.report_only(detail, channel))
         prompt = launcher.told(prompts.prompt(launcher.prompt, detail, channel, more))
@@ -224,7 +225,7 @@ class Attendance:
         return prompt
 
     def _mark(self, space: Workspace) -> None:
-        if not (marks(self.house.home) / self.run.id).exists():
+        if not (marks(self.context.home) / self.run.id).exists():
             self._write(Mark(self.run.id, changes.look(space.path) if space.kind == "dir" else Manifest()))
 
     def _laid(self, space: Workspace) -> None:
@@ -233,82 +234,82 @@ class Attendance:
         self._write(Mark(self.run.id, found if space.kind == "dir" else Manifest(), found))
 
     def _write(self, mark: Mark) -> None:
-        place = marks(self.house.home) / self.run.id
+        place = marks(self.context.home) / self.run.id
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         hidden = place.with_suffix(".new")
         hidden.write_bytes(msgspec.json.encode(mark))
         hidden.rename(place)
 
-    def _forget(self) -> Event:
-        (marks(self.house.home) / self.run.id).unlink(missing_ok=True)
-        return Event.DONE
+    def _forget(self) -> RunEvent:
+        (marks(self.context.home) / self.run.id).unlink(missing_ok=True)
+        return RunEvent.DONE
 
     # --- the end
 
-    async def _follow(self) -> Event:
+    async def _follow(self) -> RunEvent:
         """Until its leader has ended, by itself or because the run is over or has spent its budget."""
         loop = asyncio.get_running_loop()
-        ended = loop.create_task(self.house.fleet.ended(self._worker, self._purse.take))
-        over, spent = loop.create_task(self.over.wait()), loop.create_task(self._purse.empty.wait())
+        ended = loop.create_task(self.context.supervisor.ended(self._worker, self._meter.take))
+        over, spent = loop.create_task(self.over.wait()), loop.create_task(self._meter.empty.wait())
         try:
             await asyncio.wait([ended, over, spent], return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
-                run = await self.house.desk.ask(lambda store: store.run(self.run.id))
+                run = await self.context.store.ask(lambda store: store.run(self.run.id))
                 await asyncio.wait([ended], timeout=runsteps.farewell_s(run.outcome))
             if not ended.done():
-                await self.house.fleet.stop(self._worker, grace_s=GRACE_S)
+                await self.context.supervisor.stop(self._worker, grace_s=GRACE_S)
             await ended
         finally:
             for task in (ended, over, spent):
                 task.cancel()
             await asyncio.gather(ended, over, spent, return_exceptions=True)
-        return Event.DONE
+        return RunEvent.DONE
 
-    async def _keep(self, detail: Detail, launcher: Launcher | None) -> Event:
+    async def _keep(self, detail: Detail, launcher: WorkerProfile | None) -> RunEvent:
         """End what its leader left behind, keep what it made and said, and tell the board how it ended."""
-        house, space = self.house, workspace.known(self.house.home, detail.task)
-        report = await house.fleet.stop(self._worker, grace_s=0.0)
+        context, space = self.context, workspace.known(self.context.home, detail.task)
+        report = await context.supervisor.stop(self._worker, grace_s=0.0)
         for _ in range(LAST_LOOKS):
-            if not await house.desk.ask(self.ingest):
+            if not await context.store.ask(self.ingest):
                 break
-        run = await house.desk.ask(lambda store: store.run(self.run.id))
+        run = await context.store.ask(lambda store: store.run(self.run.id))
         changed = await self._changes(space)
-        await places.verify(house, run, space)
-        said = await house.fleet.output(self._worker, MAX_OUTPUT)
-        await self._purse.take(report)
+        await places.verify(context, run, space)
+        said = await context.supervisor.output(self._worker, MAX_OUTPUT)
+        await self._meter.take(report)
         end = _end(report)
         judged: Outcome | None = None
         if run.outcome is None:
             worked = await asyncio.to_thread(self._worked, space.path, changed)
-            work = Work(worked, self._refused, detail.task.report_only)
+            work = WorkFound(worked, self._refused, detail.task.report_only)
             last = said[-MAX_SUMMARY:].decode("utf-8", "replace")
             judged = outcome.judge(end, work, launcher.success if launcher else "report", said=last)
-            judged = outcome.bounded(judged, await self._purse.spent())
+            judged = outcome.bounded(judged, await self._meter.spent())
         kept = {
             "end.json": _record(run, report, changed, judged),
             "diff.patch": changed.diff.encode()[:MAX_FILE],
             "output": said,
         }
         for name, data in kept.items():
-            await house.desk.ask(lambda store, name=name, data=data: store.keep(run.id, name, data))  # type: ignore[misc]
+            await context.store.ask(lambda store, name=name, data=data: store.keep(run.id, name, data))  # type: ignore[misc]
         session = await asyncio.to_thread(self._session)
         usage = {} if report["usage"] is None else {"usage": report["usage"]}
-        await house.desk.ask(lambda store: store.set_run(run.ref, session=session or None, metadata=usage))
+        await context.store.ask(lambda store: store.set_run(run.ref, session=session or None, metadata=usage))
         if judged is not None:
             await self._tell(judged)
-        return Event.DONE
+        return RunEvent.DONE
 
     def _session(self) -> str:
         """As its CLI called it, if it did."""
-        launcher = self.house.launchers.get(self.run.profile)
-        return launcher.session_in(_head(self.house.home, self._worker)) if launcher else ""
+        launcher = self.context.launchers.get(self.run.profile)
+        return launcher.session_in(_head(self.context.home, self._worker)) if launcher else ""
 
     async def _changes(self, space: Workspace) -> Changes:
         try:
             if space.base:
-                search = self.house.environ.get("PATH", "/usr/bin:/bin")
+                search = self.context.environ.get("PATH", "/usr/bin:/bin")
                 return await changes.since_commit(
-                    self.house.home, space.path, space.base, search, space.copied
+                    self.context.home, space.path, space.base, search, space.copied
                 )
             return await asyncio.to_thread(self._compared, space.path)
         except OperationFailed as exc:
@@ -324,7 +325,7 @@ class Attendance:
 
     def _marked(self) -> Mark:
         try:
-            return msgspec.json.decode((marks(self.house.home) / self.run.id).read_bytes(), type=Mark)
+            return msgspec.json.decode((marks(self.context.home) / self.run.id).read_bytes(), type=Mark)
         except (OSError, msgspec.MsgspecError):
             return Mark(self.run.id)
 
@@ -343,7 +344,7 @@ class Attendance:
                     case Stop(spent, reason):
                         store.stop_spent(ref, spent, error=reason)
 
-        await self.house.desk.ask(tell)
+        await self.context.store.ask(tell)
 
 
 def _head(home: Path, worker: str) -> str:
@@ -354,7 +355,7 @@ def _head(home: Path, worker: str) -> str:
     return ""
 
 
-def _end(report: Report) -> End:
+def _end(report: WorkerReport) -> End:
     return End(
         state=report["state"],
         failure=report["failure"],
@@ -365,7 +366,7 @@ def _end(report: Report) -> End:
     )
 
 
-def _record(run: Run, report: Report, changed: Changes, judged: Outcome | None) -> bytes:
+def _record(run: Run, report: WorkerReport, changed: Changes, judged: Outcome | None) -> bytes:
     """How it ended, for whoever asks later."""
     told = None if judged is None else {"kind": type(judged).__name__.lower(), **_words(judged)}
     data = {

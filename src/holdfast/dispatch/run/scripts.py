@@ -11,8 +11,8 @@ from typing import Final, Literal
 
 from holdfast.agents.sdk import ENDED
 from holdfast.board.rules.rows import Run, Task
-from holdfast.dispatch.context import House
-from holdfast.dispatch.rules.launchers import Launcher
+from holdfast.dispatch.context import DispatchContext
+from holdfast.dispatch.rules.launchers import WorkerProfile
 from holdfast.errors import NotFound, OperationFailed, UsageError
 
 log = logging.getLogger(__name__)
@@ -22,11 +22,17 @@ GRACE_S: Final = 2.0  # between asking one to end and ending it
 MAX_OUTPUT: Final = 1 << 20  # bytes of what it said that are kept; the end of it
 MAX_SAID: Final = 500  # bytes of that in an error
 
-Kind = Literal["setup", "teardown"]
+ScriptKind = Literal["setup", "teardown"]
 
 
 async def run_script(
-    house: House, run: Run, task: Task, launcher: Launcher, place: Path, kind: Kind, over: asyncio.Event
+    context: DispatchContext,
+    run: Run,
+    task: Task,
+    launcher: WorkerProfile,
+    place: Path,
+    kind: ScriptKind,
+    over: asyncio.Event,
 ) -> None:
     """Run the launcher's script of this kind to its end, or until the run is over; what it said is kept.
 
@@ -35,13 +41,13 @@ async def run_script(
         HoldfastError: store or supervisor do not answer, or it cannot be started.
     """
     script = launcher.setup if kind == "setup" else launcher.teardown
-    wish = house.errand(run, task, launcher, place, kind, script, SCRIPT_S)
+    wish = context.script_spec(run, task, launcher, place, kind, script, SCRIPT_S)
     name = wish.id or ""
-    report = await house.fleet.find(name) or await house.fleet.start(wish)
-    ended = report["state"] in ENDED or await _ended(house, name, over)
-    report = await house.fleet.stop(name, grace_s=0.0 if ended else GRACE_S)
-    said = await house.fleet.output(name, MAX_OUTPUT)
-    await house.desk.ask(lambda store: store.keep(run.id, kind, said))
+    report = await context.supervisor.find(name) or await context.supervisor.start(wish)
+    ended = report["state"] in ENDED or await _ended(context, name, over)
+    report = await context.supervisor.stop(name, grace_s=0.0 if ended else GRACE_S)
+    said = await context.supervisor.output(name, MAX_OUTPUT)
+    await context.store.ask(lambda store: store.keep(run.id, kind, said))
     code: int | None = report["exitCode"]
     if ended and code != 0:
         how = report["about"] or report["state"] if code is None else f"exit code {code}"
@@ -49,20 +55,22 @@ async def run_script(
         raise OperationFailed(f"{kind}: {how}: {last}")
 
 
-async def tear_down(house: House, run: Run, task: Task, launcher: Launcher, place: Path) -> None:
+async def tear_down(
+    context: DispatchContext, run: Run, task: Task, launcher: WorkerProfile, place: Path
+) -> None:
     """After a run; however that ends, it changes nothing about the run."""
     if task.report_only:
         return
     try:
-        await run_script(house, run, task, launcher, place, "teardown", asyncio.Event())
+        await run_script(context, run, task, launcher, place, "teardown", asyncio.Event())
     except (UsageError, NotFound, OperationFailed) as exc:
         log.warning("a teardown failed", extra={"run_id": run.id, "missing": str(exc)[:200]})
 
 
-async def _ended(house: House, name: str, over: asyncio.Event) -> bool:
+async def _ended(context: DispatchContext, name: str, over: asyncio.Event) -> bool:
     """Whether it has ended by itself, before the run was over."""
     loop = asyncio.get_running_loop()
-    waits = [loop.create_task(house.fleet.ended(name)), loop.create_task(over.wait())]
+    waits = [loop.create_task(context.supervisor.ended(name)), loop.create_task(over.wait())]
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         if not waits[0].done():

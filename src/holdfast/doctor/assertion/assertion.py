@@ -15,7 +15,16 @@ from holdfast import __version__
 from holdfast.agentconfig import codex, project
 from holdfast.agentconfig.settings import Key
 from holdfast.doctor.assertion import claims, probe, proof, routes
-from holdfast.doctor.assertion.claims import EXPECTATIONS, Claim, Judged, Kind, Role, Tried, Verdict, Word
+from holdfast.doctor.assertion.claims import (
+    EXPECTATIONS,
+    Claim,
+    ClaimAttempt,
+    ClaimKind,
+    ClaimVerdict,
+    Judged,
+    Role,
+    Word,
+)
 from holdfast.doctor.assertion.routes import Launch, Run
 from holdfast.doctor.assertion.witness import Listener, Questions, listening, outside, state_folder, workplace
 from holdfast.doctor.explain import explanation
@@ -54,7 +63,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class AssertionStep:
     """One route, taken or not."""
 
     route: str
@@ -79,18 +88,18 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class AssertionReport:
     """The verdict, and how it came about."""
 
     agent: str
     binary: str | None
     version: str | None
-    steps: tuple[Step, ...]
+    steps: tuple[AssertionStep, ...]
     judged: tuple[Judged, ...]
     causes: tuple[Mapping[str, object], ...] = ()  # as `holdfast doctor explain` reports them
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> ClaimVerdict:
         return claims.verdict(self.judged)
 
     def report(self) -> dict[str, object]:
@@ -127,7 +136,7 @@ def find(agent: str | None, named: Path | None) -> Path | None:
         return None
 
 
-def run(order: Order, environ: Mapping[str, str] = os.environ) -> Report:
+def run(order: Order, environ: Mapping[str, str] = os.environ) -> AssertionReport:
     """Assert once.
 
     Raises:
@@ -143,20 +152,24 @@ def run(order: Order, environ: Mapping[str, str] = os.environ) -> Report:
         home = _home(order.home)
         if home.holds:
             return _codex(_Inquiry(order, claimed, listener, environ), order.binary, home, place)
-        skipped = [Step(route, "skipped", home.evidence) for route in (routes.COMMAND_EXEC, routes.EXEC)]
+        skipped = [
+            AssertionStep(route, "skipped", home.evidence) for route in (routes.COMMAND_EXEC, routes.EXEC)
+        ]
         causes = _explained(home.evidence)
-        return Report("codex", str(order.binary), _version(order.binary), tuple(skipped), (home,), causes)
+        return AssertionReport(
+            "codex", str(order.binary), _version(order.binary), tuple(skipped), (home,), causes
+        )
 
 
 def wait(
     order: Order, seconds: float, tell: Callable[[str], None], environ: Mapping[str, str] = os.environ
-) -> Report:
+) -> AssertionReport:
     """Assert until it passes or the time is over; what is tried last may end after that."""
     until = time.monotonic() + seconds
     found = run(order, environ)
     for pause in claims.pauses(seconds):
         left = until - time.monotonic()
-        if found.verdict is Verdict.PASS or left <= 0:
+        if found.verdict is ClaimVerdict.PASS or left <= 0:
             break
         first = next(one for one in found.judged if not one.holds)
         tell(f"not yet: {first.claim}: {first.got}, wanted {first.wanted}; {left:.0f} s left")
@@ -175,7 +188,7 @@ def _claims(order: Order, canary: Path, listener: Listener) -> Iterator[Claim]:
     }
     named = {claim.subject for claim in order.asked}
     for role, wanted in EXPECTATIONS[order.expect].items():
-        kind = Kind.REACHES if role is Role.LOOPBACK else Kind.WRITES
+        kind = ClaimKind.REACHES if role is Role.LOOPBACK else ClaimKind.WRITES
         if subjects[role] not in named and not (role is Role.CONFIG and order.binary is None):
             yield Claim(kind, wanted, subjects[role], role, dry=role is Role.CONFIG)
     yield from order.asked
@@ -196,7 +209,7 @@ class _Inquiry:
         self._listener = listener
         self._plain = Questions(claimed, listener).outside()
 
-    def take(self, route: Callable[[Questions], Run]) -> tuple[Run, Step, tuple[Judged, ...]]:
+    def take(self, route: Callable[[Questions], Run]) -> tuple[Run, AssertionStep, tuple[Judged, ...]]:
         """One route, and what it shows."""
         questions = Questions(self.claimed, self._listener)
         with questions.cleared():
@@ -205,22 +218,24 @@ class _Inquiry:
         if told is None:
             got, status = (Word.NO, "failed") if ran.ended else (Word.UNKNOWN, "unknown")
             evidence = _short(ran.said) or f"exit code {ran.exit_code}, and not a word"
-            answers: Mapping[Claim, Tried] = {}
+            answers: Mapping[Claim, ClaimAttempt] = {}
             facts: Mapping[str, object] = {}
             self.said.append(ran.said)
             self.known += filter(None, (ran.fingerprint,))
         else:
             got, status, evidence = Word.YES, "ran", "it ran and answered"
             answers, facts = told[0], told[1].facts
-        judged = [Judged(str(Kind.RUNS), ran.route, Word.YES, got, evidence, "holdfast doctor")]
+        judged = [Judged(str(ClaimKind.RUNS), ran.route, Word.YES, got, evidence, "holdfast doctor")]
         judged += (self._judge(claim, ran.route, answers.get(claim)) for claim in self.claimed)
         self.said += (one.evidence for one in judged[1:] if not one.holds and one.wanted is Word.YES)
-        step = Step(ran.route, status, _confined(ran), ran.seconds, ran.exit_code, facts, ran.enforcement)
+        step = AssertionStep(
+            ran.route, status, _confined(ran), ran.seconds, ran.exit_code, facts, ran.enforcement
+        )
         return ran, step, tuple(judged)
 
     def causes(self, judged: Sequence[Judged]) -> tuple[Mapping[str, object], ...]:
         """What is known about what was said."""
-        if claims.verdict(judged) is Verdict.PASS:
+        if claims.verdict(judged) is ClaimVerdict.PASS:
             return ()
         named = [
             {"fingerprint": one.id, "layer": one.layer.value, "cause": one.cause, "remedy": one.remedy}
@@ -230,7 +245,7 @@ class _Inquiry:
         ]
         return (*named, *_explained("\n".join(dict.fromkeys(self.said))))
 
-    def _judge(self, claim: Claim, route: str, inside: Tried | None) -> Judged:
+    def _judge(self, claim: Claim, route: str, inside: ClaimAttempt | None) -> Judged:
         plain = self._plain[claim]
         return claims.judge(claim, route, inside, plain, remedy=_remedy(claim, plain, self.order))
 
@@ -255,29 +270,29 @@ def _short(text: str) -> str:
 # --- our own sandbox
 
 
-def _ours(inquiry: _Inquiry) -> Report:
+def _ours(inquiry: _Inquiry) -> AssertionReport:
     order = inquiry.order
     flags = list(_PRESETS[order.expect])
     for claim in order.asked:
-        if claim.wanted and claim.kind is Kind.WRITES:
+        if claim.wanted and claim.kind is ClaimKind.WRITES:
             flags += ["--allow-write", claim.subject]
-    if "on" not in flags and any(one.wanted for one in order.asked if one.kind is Kind.REACHES):
+    if "on" not in flags and any(one.wanted for one in order.asked if one.kind is ClaimKind.REACHES):
         flags += ["--network", "on"]
     if order.profile is not None:
         flags = ["--profile", order.profile]
     _, step, judged = inquiry.take(
         lambda questions: routes.holdfast_exec(order.cwd, flags, questions, inquiry.environ)
     )
-    return Report("holdfast", None, __version__, (step,), judged, inquiry.causes(judged))
+    return AssertionReport("holdfast", None, __version__, (step,), judged, inquiry.causes(judged))
 
 
 # --- Codex
 
 
-def _codex(inquiry: _Inquiry, binary: Path, home: Judged, place: Path) -> Report:
+def _codex(inquiry: _Inquiry, binary: Path, home: Judged, place: Path) -> AssertionReport:
     order = inquiry.order
     launch = Launch(binary, order.home, order.cwd, order.overrides)
-    steps: tuple[Step, ...] = ()
+    steps: tuple[AssertionStep, ...] = ()
     judged: tuple[Judged, ...] = (home,)
     try:
         with routes.copied_home(order.home, place, inquiry.environ) as copy:
@@ -291,16 +306,16 @@ def _codex(inquiry: _Inquiry, binary: Path, home: Judged, place: Path) -> Report
             judged += more
     except OSError as exc:
         judged += (_unreadable(exc, order),)
-    return Report("codex", str(binary), _version(binary), steps, judged, inquiry.causes(judged))
+    return AssertionReport("codex", str(binary), _version(binary), steps, judged, inquiry.causes(judged))
 
 
 def _whole_path(
     inquiry: _Inquiry, launch: Launch, copy: Path, effective: Mapping[Key, object], judged: Sequence[Judged]
-) -> tuple[Step, tuple[Judged, ...]]:
+) -> tuple[AssertionStep, tuple[Judged, ...]]:
     """`codex exec`, unless the shorter way has shown enough, or this one did before."""
     order, environ = inquiry.order, inquiry.environ
-    if claims.verdict(judged) is Verdict.FAIL:
-        return Step(routes.EXEC, "skipped", "the shorter way has failed already"), ()
+    if claims.verdict(judged) is ClaimVerdict.FAIL:
+        return AssertionStep(routes.EXEC, "skipped", "the shorter way has failed already"), ()
     folder = state_folder(environ)
     wanted = [(claim.kind, claim.wanted, "" if claim.role else claim.subject) for claim in inquiry.claimed]
     values = sorted(f"{'.'.join(name)}={value}".replace(str(copy), "") for name, value in effective.items())
@@ -309,11 +324,13 @@ def _whole_path(
     )
     when = None if order.again else proof.since(folder, key)
     if when is not None:
-        return Step(routes.EXEC, "skipped", f"proven at {when}, with this program and on this boot"), ()
+        return AssertionStep(
+            routes.EXEC, "skipped", f"proven at {when}, with this program and on this boot"
+        ), ()
     _, step, more = inquiry.take(
         lambda questions: routes.codex_exec(launch, copy, questions, effective, environ)
     )
-    if claims.verdict((*judged, *more)) is Verdict.PASS:
+    if claims.verdict((*judged, *more)) is ClaimVerdict.PASS:
         noted = proof.record(folder, key, datetime.now(UTC).isoformat(timespec="seconds"))
         step = replace(step, note="" if noted else f"cannot be noted in {folder}")
     return step, more
@@ -334,8 +351,8 @@ def _home(home: Path) -> Judged:
     else:
         ok, _, evidence = probe.write(str(home), "", "", dry=True)
         if ok:
-            return Judged(f"{Kind.HOME} {home}", "", Word.YES, Word.YES, "it can be written")
-    return Judged(f"{Kind.HOME} {home}", "", Word.YES, Word.NO, evidence, remedy)
+            return Judged(f"{ClaimKind.HOME} {home}", "", Word.YES, Word.YES, "it can be written")
+    return Judged(f"{ClaimKind.HOME} {home}", "", Word.YES, Word.NO, evidence, remedy)
 
 
 def _configuration(ran: Run, order: Order) -> Judged:
@@ -343,11 +360,11 @@ def _configuration(ran: Run, order: Order) -> Judged:
     got = Word.NO if complaints else Word.YES if ran.effective else Word.UNKNOWN
     evidence = _short(" | ".join(complaints)) or ("none" if ran.effective else "it did not answer")
     remedy = f"correct {order.home}/config.toml, then: holdfast config codex check --home {order.home}"
-    return Judged(str(Kind.CONFIG), ran.route, Word.YES, got, evidence, remedy)
+    return Judged(str(ClaimKind.CONFIG), ran.route, Word.YES, got, evidence, remedy)
 
 
 def _unreadable(exc: OSError, order: Order) -> Judged:
-    return Judged(str(Kind.CONFIG), "", Word.YES, Word.NO, str(exc), f"ls -l {order.home}")
+    return Judged(str(ClaimKind.CONFIG), "", Word.YES, Word.NO, str(exc), f"ls -l {order.home}")
 
 
 def _trust(order: Order, effective: Mapping[Key, object]) -> Iterator[Judged]:
@@ -363,11 +380,11 @@ def _trust(order: Order, effective: Mapping[Key, object]) -> Iterator[Judged]:
         f"trust is decided for {decided[0]}" if decided else "trust is not decided; a thread will trust it"
     )
     remedy = f"holdfast config codex apply --home {order.home} --cwd {order.cwd}"
-    yield Judged(f"{Kind.REPOSITORY} {order.cwd}", routes.COMMAND_EXEC, Word.YES, got, evidence, remedy)
+    yield Judged(f"{ClaimKind.REPOSITORY} {order.cwd}", routes.COMMAND_EXEC, Word.YES, got, evidence, remedy)
 
 
-def _remedy(claim: Claim, plain: Tried, order: Order) -> str:
-    reaches = claim.kind is Kind.REACHES
+def _remedy(claim: Claim, plain: ClaimAttempt, order: Order) -> str:
+    reaches = claim.kind is ClaimKind.REACHES
     if not plain.ok and reaches:
         return f"see why this machine itself does not reach {claims.shown_url(claim.subject)}"
     if not plain.ok:

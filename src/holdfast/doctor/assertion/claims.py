@@ -25,16 +25,16 @@ class Word(enum.StrEnum):
     UNKNOWN = "unknown"
 
 
-class Verdict(enum.StrEnum):
+class ClaimVerdict(enum.StrEnum):
     PASS = "pass"  # noqa: S105 - no password
     FAIL = "fail"
     UNKNOWN = "unknown"
 
 
-EXIT: Final = {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.UNKNOWN: 2}
+EXIT: Final = {ClaimVerdict.PASS: 0, ClaimVerdict.FAIL: 1, ClaimVerdict.UNKNOWN: 2}
 
 
-class Kind(enum.StrEnum):
+class ClaimKind(enum.StrEnum):
     RUNS = "runs a command"
     CONFIG = "reads its configuration without complaint"
     HOME = "keeps its state in"
@@ -66,14 +66,14 @@ EXPECTATIONS: Final[Mapping[str, Mapping[Role, bool]]] = {
 class Claim:
     """`subject` is a path or an address; `dry` must not be changed even for a moment."""
 
-    kind: Kind
+    kind: ClaimKind
     wanted: bool
     subject: str = ""
     role: Role | None = None
     dry: bool = False
 
     def __str__(self) -> str:
-        shown = shown_url(self.subject) if self.kind is Kind.REACHES else self.subject
+        shown = shown_url(self.subject) if self.kind is ClaimKind.REACHES else self.subject
         note = f" ({_ROLES[self.role]})" if self.role else ""
         return f"{self.kind} {shown}{note}".rstrip()
 
@@ -86,11 +86,11 @@ _ROLES: Final = {
 }
 
 
-_OWN_ERRORS: Final = {Kind.WRITES: ("EROFS",), Kind.REACHES: ("EPERM", "EACCES")}
+_OWN_ERRORS: Final = {ClaimKind.WRITES: ("EROFS",), ClaimKind.REACHES: ("EPERM", "EACCES")}
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class ClaimAttempt:
     """What came of one attempt; `lasting` is whether it was seen outside, None where that cannot be told."""
 
     ok: bool
@@ -146,12 +146,15 @@ def asked(
     for url in (*network, *deny_network):
         _check_url(url)
     found = [
-        *(Claim(Kind.WRITES, True, path) for path in write),
-        *(Claim(Kind.WRITES, False, path) for path in deny_write),
-        *(Claim(Kind.REACHES, True, url) for url in network),
-        *(Claim(Kind.REACHES, False, url) for url in deny_network),
+        *(Claim(ClaimKind.WRITES, True, path) for path in write),
+        *(Claim(ClaimKind.WRITES, False, path) for path in deny_write),
+        *(Claim(ClaimKind.REACHES, True, url) for url in network),
+        *(Claim(ClaimKind.REACHES, False, url) for url in deny_network),
     ]
-    for kind, option, most in ((Kind.WRITES, "write", MAX_PATHS), (Kind.REACHES, "network", MAX_URLS)):
+    for kind, option, most in (
+        (ClaimKind.WRITES, "write", MAX_PATHS),
+        (ClaimKind.REACHES, "network", MAX_URLS),
+    ):
         subjects = [claim.subject for claim in found if claim.kind is kind]
         if len(subjects) > most:
             raise UsageError(f"more than {most} of --{option} and --deny-{option}")
@@ -186,8 +189,8 @@ def parse(output: str, mark: str, *, writes: int, reaches: int) -> "Answers | No
     try:
         tree = json.loads(line.removeprefix(mark))
         found = Answers(
-            tuple(Tried(bool(ok), str(error), str(said)) for ok, error, said in tree["writes"]),
-            tuple(Tried(bool(ok), str(error), str(said)) for ok, error, said in tree["reaches"]),
+            tuple(ClaimAttempt(bool(ok), str(error), str(said)) for ok, error, said in tree["writes"]),
+            tuple(ClaimAttempt(bool(ok), str(error), str(said)) for ok, error, said in tree["reaches"]),
             {str(name): value for name, value in tree["facts"].items()},
         )
     except (ValueError, TypeError, KeyError, AttributeError):
@@ -199,12 +202,14 @@ def parse(output: str, mark: str, *, writes: int, reaches: int) -> "Answers | No
 class Answers:
     """In the order of the questions."""
 
-    writes: tuple[Tried, ...]
-    reaches: tuple[Tried, ...]
+    writes: tuple[ClaimAttempt, ...]
+    reaches: tuple[ClaimAttempt, ...]
     facts: Mapping[str, object]
 
 
-def judge(claim: Claim, route: str, inside: Tried | None, plain: Tried, *, remedy: str | None) -> Judged:
+def judge(
+    claim: Claim, route: str, inside: ClaimAttempt | None, plain: ClaimAttempt, *, remedy: str | None
+) -> Judged:
     """What an attempt inside shows, given the same attempt outside."""
     got, evidence = _shown(claim, inside, plain)
     return Judged(str(claim), route, _word(claim.wanted), got, evidence, None if inside is None else remedy)
@@ -214,7 +219,7 @@ def _word(value: bool) -> Word:
     return Word.YES if value else Word.NO
 
 
-def _shown(claim: Claim, inside: Tried | None, plain: Tried) -> tuple[Word, str]:
+def _shown(claim: Claim, inside: ClaimAttempt | None, plain: ClaimAttempt) -> tuple[Word, str]:
     if inside is None:
         return Word.UNKNOWN, "nothing was answered from inside"
     outside = "it works outside" if plain.ok else f"outside: {_said(plain)}"
@@ -230,21 +235,21 @@ def _shown(claim: Claim, inside: Tried | None, plain: Tried) -> tuple[Word, str]
     return Word.NO, f"{_said(inside)}; {outside}"
 
 
-def _sandboxed(kind: Kind, inside: str, outside: str) -> bool:
+def _sandboxed(kind: ClaimKind, inside: str, outside: str) -> bool:
     """Whether this error is a sandbox's own and not the one that everybody gets."""
     return inside != outside and inside in _OWN_ERRORS[kind]
 
 
-def _said(tried: Tried) -> str:
+def _said(tried: ClaimAttempt) -> str:
     return " ".join(f"{tried.error} {tried.said}".split())
 
 
-def verdict(judged: Iterable[Judged]) -> Verdict:
+def verdict(judged: Iterable[Judged]) -> ClaimVerdict:
     """Fail if one claim is refuted; unknown if one is left open, or there is none at all."""
     found = list(judged)
     if any(not one.holds and one.got is not Word.UNKNOWN for one in found):
-        return Verdict.FAIL
-    return Verdict.PASS if found and all(one.holds for one in found) else Verdict.UNKNOWN
+        return ClaimVerdict.FAIL
+    return ClaimVerdict.PASS if found and all(one.holds for one in found) else ClaimVerdict.UNKNOWN
 
 
 def pauses(seconds: float) -> Iterable[float]:

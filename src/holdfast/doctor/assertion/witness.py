@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.doctor.assertion import probe
-from holdfast.doctor.assertion.claims import Answers, Claim, Kind, Role, Tried, parse
+from holdfast.doctor.assertion.claims import Answers, Claim, ClaimAttempt, ClaimKind, Role, parse
 from holdfast.errors import OperationFailed
 from holdfast.sandbox.policy.paths import within
 
@@ -83,10 +83,10 @@ class Listener:
     url: str
     word: str
 
-    def heard(self, tried: Tried) -> Tried:
+    def heard(self, tried: ClaimAttempt) -> ClaimAttempt:
         """Only our word shows that it was us."""
         if tried.ok and tried.said != self.word:
-            return Tried(False, "", "somebody else answered")
+            return ClaimAttempt(False, "", "somebody else answered")
         return replace(tried, said="connected") if tried.ok else tried
 
 
@@ -135,25 +135,25 @@ class Questions:
     @property
     def seconds(self) -> int:
         """After this it ends by itself."""
-        return START_S + round(probe.REACH_S * len(self._of(Kind.REACHES)))
+        return START_S + round(probe.REACH_S * len(self._of(ClaimKind.REACHES)))
 
     def argv(self) -> tuple[str, ...]:
         asked = {
             "nonce": self.nonce,
             "name": self._name,
             "seconds": self.seconds,
-            "writes": [[claim.subject, claim.dry] for claim in self._of(Kind.WRITES)],
-            "reaches": [claim.subject for claim in self._of(Kind.REACHES)],
+            "writes": [[claim.subject, claim.dry] for claim in self._of(ClaimKind.WRITES)],
+            "reaches": [claim.subject for claim in self._of(ClaimKind.REACHES)],
         }
         return (sys.executable, "-I", "-S", "-B", "-c", _SOURCE, json.dumps(asked))
 
-    def outside(self) -> dict[Claim, Tried]:
+    def outside(self) -> dict[Claim, ClaimAttempt]:
         """The same, without a sandbox."""
         found = {}
-        for claim in self._of(Kind.WRITES):
+        for claim in self._of(ClaimKind.WRITES):
             with self.cleared():
                 found[claim] = _tried(probe.write(claim.subject, self._name, self.nonce, dry=claim.dry))
-        for claim in self._of(Kind.REACHES):
+        for claim in self._of(ClaimKind.REACHES):
             found[claim] = self._heard(claim, _tried(probe.reach(claim.subject)))
         return found
 
@@ -163,13 +163,13 @@ class Questions:
         try:
             yield
         finally:
-            for claim in self._of(Kind.WRITES):
+            for claim in self._of(ClaimKind.WRITES):
                 if self._lasting(claim):
                     Path(self._target(claim)).unlink(missing_ok=True)
 
-    def answers(self, output: str) -> tuple[dict[Claim, Tried], Answers] | None:
+    def answers(self, output: str) -> tuple[dict[Claim, ClaimAttempt], Answers] | None:
         """What the program printed, with what can be seen of it; to be called before it is cleared."""
-        writes, reaches = self._of(Kind.WRITES), self._of(Kind.REACHES)
+        writes, reaches = self._of(ClaimKind.WRITES), self._of(ClaimKind.REACHES)
         told = parse(output, f"{probe.MARK}{self.nonce[::-1]} ", writes=len(writes), reaches=len(reaches))
         if told is None:
             return None
@@ -185,10 +185,10 @@ class Questions:
     def _name(self) -> str:
         return f".{PREFIX}{self.nonce}"
 
-    def _of(self, kind: Kind) -> list[Claim]:
+    def _of(self, kind: ClaimKind) -> list[Claim]:
         return [claim for claim in self.claims if claim.kind is kind]
 
-    def _heard(self, claim: Claim, tried: Tried) -> Tried:
+    def _heard(self, claim: Claim, tried: ClaimAttempt) -> ClaimAttempt:
         return self.listener.heard(tried) if claim.role is Role.LOOPBACK else tried
 
     def _target(self, claim: Claim) -> str:
@@ -206,6 +206,6 @@ class Questions:
         return True if found == self.nonce.encode() else None
 
 
-def _tried(told: probe.Tried) -> Tried:
+def _tried(told: probe.Tried) -> ClaimAttempt:
     ok, error, said = told
-    return Tried(ok, error, said)
+    return ClaimAttempt(ok, error, said)

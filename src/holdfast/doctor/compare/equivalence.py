@@ -36,14 +36,14 @@ HARMLESS: Final = frozenset(
 _ABSENT: Final = "not set"
 
 
-class Verdict(enum.StrEnum):
+class EquivalenceVerdict(enum.StrEnum):
     SAME = "same"
     WEAKER = "weaker"  # inside there is less of it
     DIFFERENT = "different"
     UNKNOWN = "unknown"
 
 
-class Answer(enum.StrEnum):
+class ReachAnswer(enum.StrEnum):
     YES = "yes"
     NO = "no"
     UNKNOWN = "unknown"
@@ -77,32 +77,32 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ComparedRow:
     """One thing that was looked at on both sides, in words without secrets."""
 
     group: str
     field: str
     host: str
     worker: str
-    verdict: Verdict
+    verdict: EquivalenceVerdict
     consequence: str | None = None
 
     @property
     def differs(self) -> bool:
-        return self.verdict in (Verdict.WEAKER, Verdict.DIFFERENT)
+        return self.verdict in (EquivalenceVerdict.WEAKER, EquivalenceVerdict.DIFFERENT)
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    rows: tuple[Row, ...]
+    rows: tuple[ComparedRow, ...]
 
     @property
-    def host_equivalent(self) -> Answer:
+    def host_equivalent(self) -> ReachAnswer:
         """Are the surroundings those of the host?"""
         return _answer([row for row in self.rows if row.group != OUTCOME])
 
     @property
-    def behaved_alike(self) -> Answer:
+    def behaved_alike(self) -> ReachAnswer:
         """Did the command end alike and print the same?"""
         return _answer([row for row in self.rows if row.group == OUTCOME])
 
@@ -110,7 +110,7 @@ class Comparison:
     def exit_code(self) -> int:
         """0: equivalent, 1: something differs, 2: it cannot be told."""
         answers = (self.host_equivalent, self.behaved_alike)
-        return 1 if Answer.NO in answers else 2 if Answer.UNKNOWN in answers else 0
+        return 1 if ReachAnswer.NO in answers else 2 if ReachAnswer.UNKNOWN in answers else 0
 
     def report(self) -> dict[str, object]:
         """Plain values, for JSON."""
@@ -132,10 +132,14 @@ class Comparison:
         }
 
 
-def _answer(rows: Sequence[Row]) -> Answer:
+def _answer(rows: Sequence[ComparedRow]) -> ReachAnswer:
     if any(row.differs for row in rows):
-        return Answer.NO
-    return Answer.UNKNOWN if not rows or any(row.verdict is Verdict.UNKNOWN for row in rows) else Answer.YES
+        return ReachAnswer.NO
+    return (
+        ReachAnswer.UNKNOWN
+        if not rows or any(row.verdict is EquivalenceVerdict.UNKNOWN for row in rows)
+        else ReachAnswer.YES
+    )
 
 
 def compare(host: Observation, worker: Observation, *, secrets: Sequence[str] = ()) -> Comparison:
@@ -182,9 +186,11 @@ def of_status(text: str) -> Circumstances:
     }
 
 
-def _group(group: str, host: Mapping[str, Value] | None, worker: Mapping[str, Value] | None) -> Iterator[Row]:
+def _group(
+    group: str, host: Mapping[str, Value] | None, worker: Mapping[str, Value] | None
+) -> Iterator[ComparedRow]:
     if host is None or worker is None:
-        yield Row(group, "all", _seen(host), _seen(worker), Verdict.UNKNOWN)
+        yield ComparedRow(group, "all", _seen(host), _seen(worker), EquivalenceVerdict.UNKNOWN)
         return
     for name in dict.fromkeys((*host, *worker)):
         one, other = host.get(name), worker.get(name)
@@ -193,37 +199,37 @@ def _group(group: str, host: Mapping[str, Value] | None, worker: Mapping[str, Va
             continue
         verdict = _judge(one, other)
         shown = _texts(one, other)
-        yield Row(group, name, *shown, verdict, _consequence(group, name, verdict))
+        yield ComparedRow(group, name, *shown, verdict, _consequence(group, name, verdict))
 
 
 def _seen(side: Mapping[str, Value] | None) -> str:
     return "not observed" if side is None else "observed"
 
 
-def _judge(host: Value, worker: Value) -> Verdict:
+def _judge(host: Value, worker: Value) -> EquivalenceVerdict:
     if host is None or worker is None:
-        return Verdict.UNKNOWN
+        return EquivalenceVerdict.UNKNOWN
     if host == worker:
-        return Verdict.SAME
+        return EquivalenceVerdict.SAME
     if isinstance(host, tuple) and isinstance(worker, tuple):
-        return Verdict.WEAKER if set(worker) < set(host) else Verdict.DIFFERENT
+        return EquivalenceVerdict.WEAKER if set(worker) < set(host) else EquivalenceVerdict.DIFFERENT
     if isinstance(host, int) and isinstance(worker, int):
-        return Verdict.WEAKER if worker < host else Verdict.DIFFERENT
-    return Verdict.DIFFERENT
+        return EquivalenceVerdict.WEAKER if worker < host else EquivalenceVerdict.DIFFERENT
+    return EquivalenceVerdict.DIFFERENT
 
 
-def _variable(name: str, host: Value, worker: Value) -> Row:
+def _variable(name: str, host: Value, worker: Value) -> ComparedRow:
     """A variable that is not there is not set, which is something else than not seen."""
     if host == worker:
-        verdict = Verdict.SAME
+        verdict = EquivalenceVerdict.SAME
     elif worker is None:
-        verdict = Verdict.WEAKER
+        verdict = EquivalenceVerdict.WEAKER
     else:
-        verdict = Verdict.DIFFERENT
+        verdict = EquivalenceVerdict.DIFFERENT
     one, other = (_value(name, value) for value in (host, worker))
-    if one == other and verdict is not Verdict.SAME:
+    if one == other and verdict is not EquivalenceVerdict.SAME:
         other = "set to something else"
-    return Row(ENVIRONMENT, name, one, other, verdict, _consequence(ENVIRONMENT, name, verdict))
+    return ComparedRow(ENVIRONMENT, name, one, other, verdict, _consequence(ENVIRONMENT, name, verdict))
 
 
 def _value(name: str, value: Value) -> str:
@@ -258,8 +264,8 @@ def _text(value: Value) -> str:
     return _bounded(str(value))
 
 
-def _consequence(group: str, name: str, verdict: Verdict) -> str | None:
-    if verdict not in (Verdict.WEAKER, Verdict.DIFFERENT):
+def _consequence(group: str, name: str, verdict: EquivalenceVerdict) -> str | None:
+    if verdict not in (EquivalenceVerdict.WEAKER, EquivalenceVerdict.DIFFERENT):
         return None
     return CONSEQUENCES.get((group, name)) or CONSEQUENCES.get((group, ""))
 
@@ -267,23 +273,29 @@ def _consequence(group: str, name: str, verdict: Verdict) -> str | None:
 # --- the command
 
 
-def _outcome(host: Ran | None, worker: Ran | None, secrets: Sequence[str]) -> Iterator[Row]:
+def _outcome(host: Ran | None, worker: Ran | None, secrets: Sequence[str]) -> Iterator[ComparedRow]:
     if host is None or worker is None:
-        yield Row(OUTCOME, "all", _ended(host), _ended(worker), Verdict.UNKNOWN)
+        yield ComparedRow(OUTCOME, "all", _ended(host), _ended(worker), EquivalenceVerdict.UNKNOWN)
         return
-    verdict = Verdict.SAME if host.code == worker.code else Verdict.DIFFERENT
+    verdict = EquivalenceVerdict.SAME if host.code == worker.code else EquivalenceVerdict.DIFFERENT
     if host.code is None and worker.code is None:
-        verdict = Verdict.UNKNOWN  # nobody knows how it would have ended
-    yield Row(OUTCOME, "exit code", _ended(host), _ended(worker), verdict)
+        verdict = EquivalenceVerdict.UNKNOWN  # nobody knows how it would have ended
+    yield ComparedRow(OUTCOME, "exit code", _ended(host), _ended(worker), verdict)
     for name, one, other in (
         ("stdout", host.stdout, worker.stdout),
         ("stderr", host.stderr, worker.stderr),
     ):
         if (one.size, one.digest) == (other.size, other.digest):
             told = f"{one.size} bytes"
-            yield Row(OUTCOME, name, told, told, verdict if verdict is Verdict.UNKNOWN else Verdict.SAME)
+            yield ComparedRow(
+                OUTCOME,
+                name,
+                told,
+                told,
+                verdict if verdict is EquivalenceVerdict.UNKNOWN else EquivalenceVerdict.SAME,
+            )
         else:
-            yield Row(OUTCOME, name, *_diverging(one, other, secrets), Verdict.DIFFERENT)
+            yield ComparedRow(OUTCOME, name, *_diverging(one, other, secrets), EquivalenceVerdict.DIFFERENT)
 
 
 def _ended(ran: Ran | None) -> str:
@@ -323,13 +335,15 @@ def _bounded(text: str) -> str:
 def lines(found: Comparison) -> list[str]:
     """The answer in one line, what differs as `plain → confined`, and how much does not."""
     alike = {
-        Answer.YES: "behaved the same",
-        Answer.NO: "behaved differently",
-        Answer.UNKNOWN: "may have behaved differently",
+        ReachAnswer.YES: "behaved the same",
+        ReachAnswer.NO: "behaved differently",
+        ReachAnswer.UNKNOWN: "may have behaved differently",
     }
     told = [f"host-equivalent: {found.host_equivalent}; the command {alike[found.behaved_alike]}"]
     for group in GROUPS:
-        rows = [row for row in found.rows if row.group == group and row.verdict is not Verdict.SAME]
+        rows = [
+            row for row in found.rows if row.group == group and row.verdict is not EquivalenceVerdict.SAME
+        ]
         told += ["", f"{group} (plain → confined)"] if rows else []
         shared: dict[tuple[str, str, str | None], list[str]] = {}
         for row in rows:
@@ -342,5 +356,5 @@ def lines(found: Comparison) -> list[str]:
                 else [f"  {', '.join(fields)}:", f"    {host} →", f"    {worker}"]
             )
             told += [f"    so {consequence}"] if consequence else []
-    same = sum(row.verdict is Verdict.SAME for row in found.rows)
+    same = sum(row.verdict is EquivalenceVerdict.SAME for row in found.rows)
     return [*told, "", f"{same} things are the same"]

@@ -19,7 +19,7 @@ import msgspec
 
 from holdfast.doctor.escape import selfcheck
 from holdfast.doctor.escape.attempts import Attempt
-from holdfast.doctor.escape.scorecard import Column, Tried
+from holdfast.doctor.escape.scorecard import Column, ScoredAttempt
 from holdfast.doctor.escape.shortfalls import declared
 from holdfast.doctor.facts.rules import why
 from holdfast.errors import HoldfastError, OperationFailed, UsageError
@@ -151,9 +151,9 @@ async def _filled(
         known = fingerprints.by_errno(trial.stage, trial.errno)
         remedy = None if known is None else known.remedy
         return replace(column, way=way.value, reason=why(trial), remedy=remedy)
-    made: dict[str, Tried] = {}
+    made: dict[str, ScoredAttempt] = {}
 
-    def heard(result: selfcheck.Result) -> None:
+    def heard(result: selfcheck.AttemptResult) -> None:
         made[result.attempt.id] = one = _told(result, way, trial)
         progress.step(escaped=one.escaped)
 
@@ -171,12 +171,12 @@ async def _filled(
     return replace(column, way=way.value, tried=tuple(made[attempt.id] for attempt in attempts))
 
 
-def _told(result: selfcheck.Result, way: Way, trial: Trial) -> Tried:
+def _told(result: selfcheck.AttemptResult, way: Way, trial: Trial) -> ScoredAttempt:
     id_, root = result.attempt.id, os.geteuid() == 0
     excuses = declared(id_, way, privileged=root, abi=landlock.abi(), weakened=trial.weakened)
-    skipped = result.verdict is selfcheck.Verdict.SKIPPED
+    skipped = result.verdict is selfcheck.AttemptVerdict.SKIPPED
     text = f"{id_}: {result.detail}" if skipped else result.describe()
-    return Tried(id_, result.verdict.value, text, tuple(sorted(excuses)))
+    return ScoredAttempt(id_, result.verdict.value, text, tuple(sorted(excuses)))
 
 
 def _folder() -> Path:

@@ -16,7 +16,7 @@ _LEFT_OUT: Final = "left out"
 _NO_ATTEMPT: Final = "no attempt can show it"
 
 
-class State(enum.StrEnum):
+class CheckState(enum.StrEnum):
     """What can be said of one guarantee with one backend."""
 
     HELD = "held"
@@ -27,7 +27,7 @@ class State(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Tried:
+class ScoredAttempt:
     """One attempt and what came of it. `excuses` are the reasons for which it may fail here."""
 
     id: str
@@ -47,7 +47,7 @@ class Column:
     user: str
     backend: str
     way: str = ""
-    tried: tuple[Tried, ...] = ()
+    tried: tuple[ScoredAttempt, ...] = ()
     reason: str = ""
     remedy: str | None = None
     wanted: bool = False  # asked for by name
@@ -72,7 +72,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    state: State
+    state: CheckState
     reason: str = ""
 
 
@@ -115,23 +115,25 @@ def chosen(patterns: Sequence[str]) -> tuple[Attempt, ...]:
 def cell(line: Line, column: Column) -> Cell:
     """What is known of one guarantee with one backend."""
     if column.reason:
-        return Cell(State.UNTRIED, column.reason)
+        return Cell(CheckState.UNTRIED, column.reason)
     if not line.attempts:
-        return Cell(State.UNTRIED, _NO_ATTEMPT)
+        return Cell(CheckState.UNTRIED, _NO_ATTEMPT)
     made = [one for one in column.tried if one.id in line.attempts]
     if not made:
-        return Cell(State.UNTRIED, _LEFT_OUT)
+        return Cell(CheckState.UNTRIED, _LEFT_OUT)
     if escaped := [one.id for one in made if one.escaped]:
-        return Cell(State.BROKEN, ", ".join(escaped))
+        return Cell(CheckState.BROKEN, ", ".join(escaped))
     if short := [one for one in made if one.verdict == "broken"]:
         some = any(one.verdict == "held" for one in made)
         reason = "; ".join(sorted({text for one in short for text in one.excuses}))
-        return Cell(State.PARTLY if some else State.NOT_HELD, reason)
+        return Cell(CheckState.PARTLY if some else CheckState.NOT_HELD, reason)
     skipped = "; ".join(sorted({one.text for one in made if one.verdict == "skipped"}))
-    return Cell(State.UNTRIED if all(one.verdict == "skipped" for one in made) else State.HELD, skipped)
+    return Cell(
+        CheckState.UNTRIED if all(one.verdict == "skipped" for one in made) else CheckState.HELD, skipped
+    )
 
 
-def escapes(columns: Sequence[Column]) -> list[tuple[Column, Tried]]:
+def escapes(columns: Sequence[Column]) -> list[tuple[Column, ScoredAttempt]]:
     """Everything that was not refused as it should be, or did not work, and has no excuse."""
     return [(column, one) for column in columns for one in column.tried if one.escaped]
 
@@ -195,8 +197,8 @@ def _reasons(columns: Sequence[Column], rows: Sequence[tuple[str, list[Cell]]]) 
     """Each reason once, with the backends and the guarantees that it is about."""
     told: list[str] = []
     for title, states in (
-        ("not held, as declared", (State.PARTLY, State.NOT_HELD)),
-        ("not tried", (State.UNTRIED,)),
+        ("not held, as declared", (CheckState.PARTLY, CheckState.NOT_HELD)),
+        ("not tried", (CheckState.UNTRIED,)),
     ):
         about: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
         for id_, cells in rows:

@@ -35,7 +35,7 @@ _SOURCE: Final = Path(inside.__file__).read_text("utf-8")
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class AttemptJob:
     """One command to be confined."""
 
     plan: Plan
@@ -52,17 +52,17 @@ class Outcome:
     output: str
 
 
-RunConfined: TypeAlias = Callable[[Errand], Awaitable[Outcome]]
+RunConfined: TypeAlias = Callable[[AttemptJob], Awaitable[Outcome]]
 
 
-class Verdict(enum.StrEnum):
+class AttemptVerdict(enum.StrEnum):
     HELD = "held"
     BROKEN = "broken"
     SKIPPED = "skipped"
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class AttemptResult:
     """What came of one attempt. `disturbances` is what the witnesses outside have seen."""
 
     attempt: Attempt
@@ -71,12 +71,12 @@ class Result:
     disturbances: tuple[str, ...] = ()
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> AttemptVerdict:
         if self.disturbances:
-            return Verdict.BROKEN
+            return AttemptVerdict.BROKEN
         if self.outcome == SKIPPED:
-            return Verdict.SKIPPED
-        return Verdict.HELD if self.outcome in self.attempt.expect else Verdict.BROKEN
+            return AttemptVerdict.SKIPPED
+        return AttemptVerdict.HELD if self.outcome in self.attempt.expect else AttemptVerdict.BROKEN
 
     def describe(self) -> str:
         """One line for people."""
@@ -85,7 +85,7 @@ class Result:
         return "; ".join((text, *filter(None, (self.detail.strip(), *self.disturbances))))
 
 
-def _unheard(_result: Result) -> None:
+def _unheard(_result: AttemptResult) -> None:
     """Nobody wants to know before the end."""
 
 
@@ -95,21 +95,21 @@ async def run(
     folder: Path,
     attempts: Sequence[Attempt] = ATTEMPTS,
     python: str = sys.executable,
-    on_result: Callable[[Result], None] = _unheard,
-) -> list[Result]:
+    on_result: Callable[[AttemptResult], None] = _unheard,
+) -> list[AttemptResult]:
     """Make every attempt, each in a workspace of its own below `folder`, of which nothing is left.
 
     `folder` should not be in a directory for temporary files. `python` must be readable in the sandbox.
     """
     turns = asyncio.Semaphore(PARALLEL)
 
-    async def one(attempt: Attempt) -> Result:
+    async def one(attempt: Attempt) -> AttemptResult:
         async with turns:
             try:
                 async with _laid(folder) as scene:
                     result = await _try(run_confined, attempt, scene, python)
             except OSError as exc:
-                result = Result(attempt, SKIPPED, f"nothing to try it on: {exc}")
+                result = AttemptResult(attempt, SKIPPED, f"nothing to try it on: {exc}")
         on_result(result)
         return result
 
@@ -128,7 +128,7 @@ async def _laid(folder: Path) -> AsyncIterator[Scene]:
         await asyncio.to_thread(scene.close)
 
 
-async def _try(run_confined: RunConfined, attempt: Attempt, scene: Scene, python: str) -> Result:
+async def _try(run_confined: RunConfined, attempt: Attempt, scene: Scene, python: str) -> AttemptResult:
     outcome, detail, printed = FAILED, "", ""
     for script in filter(None, (attempt.script, attempt.after)):
         try:
@@ -138,14 +138,16 @@ async def _try(run_confined: RunConfined, attempt: Attempt, scene: Scene, python
             break
         try:
             ended = await run_confined(
-                Errand(plan, _argv(python, script, scene), _environment(scene), attempt.tty)
+                AttemptJob(plan, _argv(python, script, scene), _environment(scene), attempt.tty)
             )
         except HoldfastError as exc:
             outcome, detail = FAILED, str(exc)
             break
         printed += ended.output
         outcome, detail = told(ended)
-    return Result(attempt, outcome, detail, tuple(await asyncio.to_thread(scene.disturbances, printed)))
+    return AttemptResult(
+        attempt, outcome, detail, tuple(await asyncio.to_thread(scene.disturbances, printed))
+    )
 
 
 def told(ended: Outcome) -> tuple[str, str]:
@@ -175,23 +177,23 @@ def _environment(scene: Scene) -> dict[str, str]:
 
 
 class Native:
-    """Runs errands through a launcher, as the server runs its commands."""
+    """Runs jobs through a launcher, as the server runs its commands."""
 
     def __init__(self, launcher: Launcher, way: Way, *, tool: str = "") -> None:
         self._launcher = launcher
         self._way, self._tool = way, tool
         self._errands = 0
 
-    async def __call__(self, errand: Errand) -> Outcome:
+    async def __call__(self, job: AttemptJob) -> Outcome:
         self._errands += 1
         done = await capture(
             self._launcher,
-            Command(errand.argv, errand.argv[0], errand.plan.cwd, errand.env),
+            Command(job.argv, job.argv[0], job.plan.cwd, job.env),
             owner=self._errands,
-            confinement=Confinement(plans.encode(errand.plan), self._way, self._tool),
+            confinement=Confinement(plans.encode(job.plan), self._way, self._tool),
             limit_s=COMMAND_S,
             keep=MAX_OUTPUT,
-            tty=errand.tty,
+            tty=job.tty,
             joined=True,
         )
         code = 128 + signal.SIGKILL if done.end is None else done.end.code

@@ -6,18 +6,18 @@ that leaves no text; it is there to be read.
 
 from typing import Final
 
-from holdfast.sandbox.reasons.fingerprint_table import Layer, Row
+from holdfast.sandbox.reasons.fingerprint_table import FingerprintRow, Layer
 
 _REFUSED: Final = r"(?:Read-only file system|Operation not permitted|Permission denied)"
 
 RUN_ROWS: Final = (
-    Row(
+    FingerprintRow(
         "git.worktree", Layer.VCS, 0.95,
         "the repository of a linked worktree is protected in the sandbox, also when .git itself is writable",
         "holdfast config codex apply --writes git (grants .git and .git/worktrees/NAME, not the hooks)",
         (rf"(?P<path>/[^'\n]{{1,300}}/\.git/worktrees/[^'\n]{{1,200}})': {_REFUSED}",),
     ),
-    Row(
+    FingerprintRow(
         "git.protected", Layer.VCS, 0.9,
         "the sandbox protects .git, so nothing can be added, committed or fetched",
         "holdfast config codex apply --writes git, or let whoever supervises the agent commit",
@@ -28,7 +28,7 @@ RUN_ROWS: Final = (
             rf"cannot copy '[^'\n]{{1,300}}' to '(?P<path>[^'\n]{{1,300}}\.git/[^'\n]{{1,100}})': {_REFUSED}",
         ),
     ),
-    Row(
+    FingerprintRow(
         "cache.readonly", Layer.FILESYSTEM, 0.9,
         "a package manager wants to write its cache, which is outside the writable roots",
         "export XDG_CACHE_HOME=$PWD/.cache npm_config_cache=$PWD/.cache/npm PIP_CACHE_DIR=$PWD/.cache/pip",
@@ -38,13 +38,13 @@ RUN_ROWS: Final = (
             r"directory '(?P<path>[^'\n]{1,300})' or its parent directory is not owned or is not writable",
         ),
     ),
-    Row(
+    FingerprintRow(
         "codex.read-only", Layer.POLICY, 0.95,
         "the patch tool was refused: the thread is in read-only mode, and nobody can be asked",
         "codex exec -s workspace-write …, if something is to be written",
         (r"writing is blocked by read-only sandbox", r"writing outside of the project; rejected"),
     ),
-    Row(
+    FingerprintRow(
         "proxy.allowlist", Layer.POLICY, 0.95,
         "the host is not on the list of hosts that the agent may reach",
         "holdfast config codex apply --network HOST, if it may",
@@ -54,7 +54,7 @@ RUN_ROWS: Final = (
             r"Sandbox policy blocks local/private network addresses",
         ),
     ),
-    Row(
+    FingerprintRow(
         "docker.socket", Layer.POLICY, 0.8,
         "the socket of the Docker daemon is out of reach from the sandbox, as it should be, or no daemon"
         " runs",
@@ -64,7 +64,7 @@ RUN_ROWS: Final = (
             r"trying to connect to the (?:Docker daemon socket|docker API) at",
         ),
     ),
-    Row(
+    FingerprintRow(
         "unix-socket", Layer.POLICY, 0.7,
         "a connection to a unix socket is refused by the sandbox; on macOS a permission profile that lists"
         " the"
@@ -75,7 +75,7 @@ RUN_ROWS: Final = (
             r"dial unix (?P<path>/[^\s:]{1,300}): connect: (?:operation not permitted|permission denied)",
         ),
     ),
-    Row(
+    FingerprintRow(
         "tls.authority", Layer.APP, 0.85,
         "the certificate of the other side is signed by nobody this program trusts: a company's proxy, a"
         " missing"
@@ -89,27 +89,27 @@ RUN_ROWS: Final = (
             r"x509: OSStatus -26276",
         ),
     ),
-    Row(
+    FingerprintRow(
         "net.timeout", Layer.APP, 0.7,
         "somebody drops the packets: a firewall or the network policy around the container, not the agent's"
         " sandbox, which refuses at once",
         "curl -m 5 -v https://HOST from outside the agent, on the same host",
         (r"\bi/o timeout\b", r"\bETIMEDOUT\b", r": Connection timed out\b"),
     ),
-    Row(
+    FingerprintRow(
         "provider.waiting", Layer.PROVIDER, 0.95,
         "the model's provider cannot be reached, and Codex waits for ever: it does so since 0.148",
         "codex features disable unbounded_connection_retries, and check the way to the provider",
         (r"Reconnecting\.\.\. waiting for network",),
     ),
-    Row(
+    FingerprintRow(
         "provider.retry", Layer.PROVIDER, 0.4,
         "a connection to the model's provider broke and is tried again: the turn goes on, nothing has"
         " failed yet",
         "nothing, unless it comes again and again",
         (r"Reconnecting\.\.\. \d{1,4}/\d{1,4}",),
     ),
-    Row(
+    FingerprintRow(
         "provider.unreachable", Layer.PROVIDER, 0.8,
         "the model's provider cannot be reached",
         "curl -sS -o /dev/null -w '%{http_code}\\n' https://api.openai.com/v1/models (401 means: reachable)",
@@ -119,7 +119,7 @@ RUN_ROWS: Final = (
             r"failed to connect to Responses WebSocket",
         ),
     ),
-    Row(
+    FingerprintRow(
         "agent.no-commands", Layer.OBSERVABILITY, 0.6,
         "the agent says it cannot run anything, and its stream has no command: the sandbox dies before the"
         " command starts, Codex leaves such calls out of the stream and ends with 0",
@@ -131,12 +131,12 @@ RUN_ROWS: Final = (
         beside=(r"\"type\": ?\"turn\.completed\"",),
         unless=(r"\"type\": ?\"command_execution\"",),
     ),
-    Row(
+    FingerprintRow(
         "agent.idle", Layer.OBSERVABILITY, 0.5,
         "agents take work and produce nothing, and look idle: every sandboxed command may die at its start",
         "holdfast doctor assert --wait in the start script, so that such a machine takes no work",
     ),
-    Row(
+    FingerprintRow(
         "thread.read-only", Layer.OBSERVABILITY, 0.5,
         "one command has network and the same one after `true;` has not (macOS, app server): the thread was"
         " started read-only, whatever config.toml says",

@@ -6,7 +6,7 @@ from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
-class Agent:
+class InstalledAgent:
     """One CLI. Paths are below the home directory unless a variable moves them."""
 
     name: str
@@ -37,10 +37,10 @@ class Agent:
 
 
 AGENTS: Final = (
-    Agent(
+    InstalledAgent(
         "codex", ("codex", "--version"), (".codex",), "CODEX_HOME", (".codex/auth.json",), ("OPENAI_API_KEY",)
     ),
-    Agent(
+    InstalledAgent(
         "claude",
         ("claude", "--version"),
         (".claude",),
@@ -48,7 +48,7 @@ AGENTS: Final = (
         (".claude/.credentials.json",),
         ("ANTHROPIC_API_KEY", "CLAUDE_CODE_OAUTH_TOKEN"),
     ),
-    Agent(
+    InstalledAgent(
         "opencode",
         ("opencode", "--version"),
         (".local/share/opencode", ".config/opencode", ".local/state/opencode"),
@@ -56,7 +56,7 @@ AGENTS: Final = (
         (".local/share/opencode/auth.json",),
         ("ANTHROPIC_API_KEY", "OPENAI_API_KEY"),
     ),
-    Agent(
+    InstalledAgent(
         "gemini",
         ("gemini", "--version"),
         (".gemini",),
@@ -64,7 +64,9 @@ AGENTS: Final = (
         (".gemini/oauth_creds.json",),
         ("GEMINI_API_KEY",),
     ),
-    Agent("qwen", ("qwen", "--version"), (".qwen",), None, (".qwen/oauth_creds.json",), ("OPENAI_API_KEY",)),
-    Agent("aider", ("aider", "--version"), (".aider",)),
-    Agent("hermes", ("hermes", "--version"), (".hermes",), "HERMES_HOME"),
+    InstalledAgent(
+        "qwen", ("qwen", "--version"), (".qwen",), None, (".qwen/oauth_creds.json",), ("OPENAI_API_KEY",)
+    ),
+    InstalledAgent("aider", ("aider", "--version"), (".aider",)),
+    InstalledAgent("hermes", ("hermes", "--version"), (".hermes",), "HERMES_HOME"),
 )

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 import holdfast_agents
-from holdfast.doctor.facts.agents import AGENTS, Agent
-from holdfast.doctor.facts.machine import Disk, Facts, Installed, Place
+from holdfast.doctor.facts.agents import AGENTS, InstalledAgent
+from holdfast.doctor.facts.machine import Disk, Installed, MachineFacts, PlaceFacts
 from holdfast.errors import HoldfastError
 from holdfast.sandbox.backends.bwrapped import told
 from holdfast.sandbox.host.probes import probe
@@ -28,10 +28,10 @@ _MAX_VERSION: Final = 4096  # bytes of its answer
 _NUMBER: Final = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
 _TEMPORARY: Final = "/tmp"  # noqa: S108 - it is only looked at
 _DENIED: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
-_TMUX: Final = Agent("tmux", ("tmux", "-V"))
+_TMUX: Final = InstalledAgent("tmux", ("tmux", "-V"))
 
 
-async def gather(environ: Mapping[str, str] = os.environ) -> Facts:
+async def gather(environ: Mapping[str, str] = os.environ) -> MachineFacts:
     """Look at everything at once; under two seconds."""
     home = environ.get("HOME") or str(Path.home())
     async with asyncio.TaskGroup() as looks:
@@ -44,7 +44,7 @@ async def gather(environ: Mapping[str, str] = os.environ) -> Facts:
     temporary = _place(environ.get("TMPDIR") or _TEMPORARY)
     tried, unlaunched = trials.result()
     other = holdfast_agents.find_other_distribution()
-    return Facts(
+    return MachineFacts(
         host=host.result(),
         trials=tried,
         tmux=tmux,
@@ -87,7 +87,7 @@ def _refused_by_hand(environ: Mapping[str, str]) -> Mapping[Way, Trial]:
     return {Way.BWRAP: Trial(failed.stage, failed.errno)} if done.returncode else {}
 
 
-async def _installed(agent: Agent, home: str, environ: Mapping[str, str]) -> Installed | None:
+async def _installed(agent: InstalledAgent, home: str, environ: Mapping[str, str]) -> Installed | None:
     path = shutil.which(agent.version_argv[0], path=environ.get("PATH", os.defpath))
     if path is None:
         return None
@@ -101,12 +101,12 @@ async def _installed(agent: Agent, home: str, environ: Mapping[str, str]) -> Ins
     )
 
 
-def _place(path: str) -> Place:
+def _place(path: str) -> PlaceFacts:
     """Whether it can be written; a directory that does not exist yet is created in the nearest one above."""
     whole = above = os.path.abspath(path)
     while not os.path.isdir(above):
         above = os.path.dirname(above)
-    return Place(path, above == whole, _writable(above))
+    return PlaceFacts(path, above == whole, _writable(above))
 
 
 def _writable(folder: str) -> bool:

@@ -8,7 +8,7 @@ from holdfast.sandbox.plan.select import Trial, Way
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PlaceFacts:
     """A directory for an agent's state, or for temporary files."""
 
     path: str
@@ -23,7 +23,7 @@ class Installed:
     name: str
     path: str
     version: str | None = None
-    places: tuple[Place, ...] = ()
+    places: tuple[PlaceFacts, ...] = ()
     logged_in: bool | None = None
 
 
@@ -35,7 +35,7 @@ class Disk:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class MachineFacts:
     """One look at this machine."""
 
     host: HostFacts
@@ -43,7 +43,7 @@ class Facts:
     tmux: Installed | None
     agents: tuple[Installed, ...]
     codex_home: str
-    temporary: Place
+    temporary: PlaceFacts
     disks: tuple[Disk, ...]
     open_files: int
     processes: int | None  # None: no limit

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from holdfast.doctor.facts.machine import Facts
+from holdfast.doctor.facts.machine import MachineFacts
 from holdfast.sandbox.plan.select import BACKENDS, CAUSED, WEAKNESSES, Trial, Way
 from holdfast.sandbox.policy.paths import within
 from holdfast.sandbox.reasons import fingerprints
@@ -45,7 +45,7 @@ class Finding:
         return asdict(self) | {"severity": self.severity.name.lower()}
 
 
-def findings(facts: Facts) -> list[Finding]:
+def findings(facts: MachineFacts) -> list[Finding]:
     """Everything worth saying, in the order of the screen."""
     return [
         *_sandbox(facts),
@@ -65,7 +65,7 @@ def exit_code(found: list[Finding]) -> int:
 # --- the sandbox
 
 
-def _sandbox(facts: Facts) -> Iterator[Finding]:
+def _sandbox(facts: MachineFacts) -> Iterator[Finding]:
     works = [way for way in Way if way in facts.trials and facts.trials[way].works]
     if not works:
         refused = [facts.trials[way] for way in Way if way in facts.trials]
@@ -119,7 +119,7 @@ def _id(known: Fingerprint | None) -> str | None:
     return None if known is None else known.id
 
 
-def _working(way: Way, facts: Facts, *, used: bool) -> Iterator[Finding]:
+def _working(way: Way, facts: MachineFacts, *, used: bool) -> Iterator[Finding]:
     trial = facts.trials[way]
     yield Finding(
         f"sandbox.{way.name.lower()}",
@@ -144,14 +144,14 @@ def _working(way: Way, facts: Facts, *, used: bool) -> Iterator[Finding]:
             )
 
 
-def _errno_of(stage: str, facts: Facts) -> int:
+def _errno_of(stage: str, facts: MachineFacts) -> int:
     """What a stage alone was refused with; 0 if it was not, or not tried in time."""
     tried = [(trial.stage, trial.errno) for trial in facts.trials.values()]
     tried += [(fact.stage, fact.errno) for fact in facts.host.facts]
     return next((code for name, code in tried if name == stage and code), 0)
 
 
-def _host(facts: Facts) -> Iterator[Finding]:
+def _host(facts: MachineFacts) -> Iterator[Finding]:
     host = facts.host
     who = "root" if host.uid == 0 else f"user {host.uid}"
     yield Finding("host.kernel", Severity.OK, f"Linux {host.kernel}, as {who}")
@@ -185,7 +185,7 @@ def _host(facts: Facts) -> Iterator[Finding]:
 # --- agents and tools
 
 
-def _agents(facts: Facts) -> Iterator[Finding]:
+def _agents(facts: MachineFacts) -> Iterator[Finding]:
     for agent in facts.agents:
         state = {True: ", logged in", False: ", not logged in", None: ""}[agent.logged_in]
         yield Finding(
@@ -207,7 +207,7 @@ def _agents(facts: Facts) -> Iterator[Finding]:
             yield from _codex(facts)
 
 
-def _codex(facts: Facts) -> Iterator[Finding]:
+def _codex(facts: MachineFacts) -> Iterator[Finding]:
     if within(facts.codex_home, facts.temporary.path):
         yield Finding(
             "agent.codex.home",
@@ -230,7 +230,7 @@ def _codex(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def _tools(facts: Facts) -> Iterator[Finding]:
+def _tools(facts: MachineFacts) -> Iterator[Finding]:
     if facts.other_package:
         yield Finding(
             "install.other-package",
@@ -250,7 +250,7 @@ def _tools(facts: Facts) -> Iterator[Finding]:
 # --- resources
 
 
-def _resources(facts: Facts) -> Iterator[Finding]:
+def _resources(facts: MachineFacts) -> Iterator[Finding]:
     if not (facts.temporary.exists and facts.temporary.writable):
         yield Finding(
             "temporary",

@@ -62,14 +62,14 @@ class Command(NamedTuple):
     tty: str | None = None
 
 
-class Report(NamedTuple):
+class StartReport(NamedTuple):
     """What the status pipe said until its end."""
 
     weakened: tuple[str, ...] = ()
     failure: SetupFailed | None = None
 
 
-def decode_report(data: bytes) -> Report:
+def decode_report(data: bytes) -> StartReport:
     """The report in what was read from the status pipe until its end.
 
     Raises:
@@ -82,10 +82,10 @@ def decode_report(data: bytes) -> Report:
             weakened.append(next(fields, ""))
         elif kind == _FAILED:
             stage, code, path = next(fields, ""), next(fields, ""), next(fields, "")
-            return Report(tuple(weakened), SetupFailed(stage, int(code), path))
+            return StartReport(tuple(weakened), SetupFailed(stage, int(code), path))
         else:
             raise ValueError("not a report")
-    return Report(tuple(weakened))
+    return StartReport(tuple(weakened))
 
 
 def command_of(request: Request, fds: Sequence[int]) -> Command:
@@ -102,7 +102,7 @@ def watch_of(request: Request, fds: Sequence[int]) -> int:
     return fds[-1] if request.flags & WATCH else -1
 
 
-class Kind(NamedTuple):
+class ConfinementKind(NamedTuple):
     """What a process around a command must have before anything is known of its files."""
 
     userns: bool
@@ -110,7 +110,13 @@ class Kind(NamedTuple):
 
 
 def start(
-    kind: Kind, plan: Plan, command: Command, *, status_fd: int, listeners_fd: int = -1, watch_fd: int = -1
+    kind: ConfinementKind,
+    plan: Plan,
+    command: Command,
+    *,
+    status_fd: int,
+    listeners_fd: int = -1,
+    watch_fd: int = -1,
 ) -> int:
     """Fork a process that ends as the confined command does; its pid.
 

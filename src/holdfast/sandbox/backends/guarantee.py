@@ -7,7 +7,7 @@ from typing import Final
 BACKENDS: Final = ("namespaces", "bwrap", "landlock", "seatbelt")
 
 
-class Verdict(enum.StrEnum):
+class GuaranteeLevel(enum.StrEnum):
     HOLDS = "holds"
     PARTLY = "partly"
     NOT = "no"
@@ -17,12 +17,12 @@ class Verdict(enum.StrEnum):
 class Holding:
     """How far a guarantee holds, and how, or why not."""
 
-    verdict: Verdict
+    verdict: GuaranteeLevel
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class GuaranteeRow:
     """One guarantee. Without `attempts` it is shown by tests of its own, or not at all."""
 
     id: str
@@ -40,15 +40,15 @@ class Row:
 
 
 def holds(why: str) -> Holding:
-    return Holding(Verdict.HOLDS, why)
+    return Holding(GuaranteeLevel.HOLDS, why)
 
 
 def partly(why: str) -> Holding:
-    return Holding(Verdict.PARTLY, why)
+    return Holding(GuaranteeLevel.PARTLY, why)
 
 
 def no(why: str) -> Holding:
-    return Holding(Verdict.NOT, why)
+    return Holding(GuaranteeLevel.NOT, why)
 
 
 def tried(ids: str) -> tuple[str, ...]:

@@ -8,14 +8,14 @@ is promised and what is tried do not drift apart.
 
 from typing import Final
 
-from holdfast.sandbox.backends.guarantee import Row, holds, no, partly, tried
+from holdfast.sandbox.backends.guarantee import GuaranteeRow, holds, no, partly, tried
 
 _VIEW: Final = holds("As with namespaces: the view is the same, made by another program.")
 _FILTER: Final = holds("The seccomp filter is the same.")
 _NO_LIMITS: Final = no("There are no limits yet.")
 
 FILES: Final = (
-    Row(
+    GuaranteeRow(
         "write-outside",
         "Nothing outside the writable roots is created, changed, moved or removed",
         holds("The view is read-only except for the writable roots; Landlock grants the same once more."),
@@ -31,7 +31,7 @@ FILES: Final = (
             "descriptor-linked-in"
         ),
     ),
-    Row(
+    GuaranteeRow(
         "metadata",
         "Permissions, owners, times and attributes of what is read-only or denied do not change",
         holds("A read-only mount refuses them like any other change."),
@@ -46,7 +46,7 @@ FILES: Final = (
             "locked-chmod secret-chmod"
         ),
     ),
-    Row(
+    GuaranteeRow(
         "host-pipes",
         "A named pipe of the host cannot be written to",
         holds("By Landlock. Read-only mounts let it pass; without Landlock the start says so."),
@@ -55,7 +55,7 @@ FILES: Final = (
         holds("It is a file that is not allowed for writing."),
         tried("pipe-of-host"),
     ),
-    Row(
+    GuaranteeRow(
         "read-only-mounts",
         "No mount of the host is left writable",
         holds("One call makes all of them read-only before the writable roots are put back."),
@@ -64,7 +64,7 @@ FILES: Final = (
         no("Mounts are as on the host. Writing is refused all the same, by path."),
         tried("writable-mounts"),
     ),
-    Row(
+    GuaranteeRow(
         "protected-existing",
         "Protected metadata and read-only paths in a writable root stay as they are",
         holds("Each is a read-only mount, which can be neither replaced nor renamed nor linked out of."),
@@ -79,7 +79,7 @@ FILES: Final = (
             "git-replace locked-write locked-rename locked-hardlink locked-tmpfile"
         ),
     ),
-    Row(
+    GuaranteeRow(
         "protected-missing",
         "Protected metadata that does not exist is not created",
         partly("It can be created; when the command has ended it is moved aside, and reported."),
@@ -93,7 +93,7 @@ FILES: Final = (
             "directory is renamed to be its parent."
         ),
     ),
-    Row(
+    GuaranteeRow(
         "protected-parent",
         "A rule cannot be undone for the next command by renaming a directory above",
         holds("Such directories are pinned: they are mount points, which cannot be renamed."),
@@ -102,7 +102,7 @@ FILES: Final = (
         holds("Removing and renaming such directories is refused, below a pattern with `**` all of them."),
         tried("parent-renamed-to-write parent-renamed-to-read parent-exchanged parent-replaced-by-link"),
     ),
-    Row(
+    GuaranteeRow(
         "denied",
         "A denied path is not read, whatever way leads to it",
         holds("An empty mask without permissions covers it. Other names that it had before stay readable."),
@@ -114,7 +114,7 @@ FILES: Final = (
             "secret-rename vault-rename secret-exchange secret-by-handle"
         ),
     ),
-    Row(
+    GuaranteeRow(
         "denied-later",
         "A deny pattern holds for names that appear while the command runs",
         partly("What matched at the start is masked; a name that appears later is not."),
@@ -122,7 +122,7 @@ FILES: Final = (
         partly("What matched at the start was not granted; a match inside a granted directory is."),
         holds("The profile holds the pattern itself."),
     ),
-    Row(
+    GuaranteeRow(
         "new-entries",
         "Entries of a writable root can be made, renamed and removed as outside",
         holds("Also beside what is protected or denied."),
@@ -131,7 +131,7 @@ FILES: Final = (
         partly("Below a deny pattern with `**` no directory can be renamed or removed."),
         tried("use-files use-many-files use-beside-protected"),
     ),
-    Row(
+    GuaranteeRow(
         "shared-memory",
         "Shared memory of the host is out of reach",
         holds("Its own IPC namespace and its own /dev/shm."),
@@ -143,7 +143,7 @@ FILES: Final = (
 )
 
 PROCESSES: Final = (
-    Row(
+    GuaranteeRow(
         "processes-seen",
         "Processes outside are not seen",
         holds("Its own PID namespace with a fresh /proc. Where that cannot be mounted, the start says so."),
@@ -152,7 +152,7 @@ PROCESSES: Final = (
         partly("Details of others are refused; their numbers and names can be asked for one by one."),
         tried("process-list proc-of-outside pidfd-of-outside limits-of-outside"),
     ),
-    Row(
+    GuaranteeRow(
         "processes-touched",
         "Processes outside are neither signalled nor slowed down",
         holds("They have no number inside."),
@@ -161,7 +161,7 @@ PROCESSES: Final = (
         partly("Signals stay inside. Whether priorities can be changed was not tried."),
         tried("kill-outside kill-group-outside kill-all kill-first priority-of-outside affinity-of-outside"),
     ),
-    Row(
+    GuaranteeRow(
         "processes-read",
         "Memory, environment, directories and descriptors of processes outside are out of reach",
         holds("They are not in /proc, and the calls are refused."),
@@ -177,7 +177,7 @@ PROCESSES: Final = (
             "process-vm-readv process-vm-writev pidfd-getfd"
         ),
     ),
-    Row(
+    GuaranteeRow(
         "descriptors",
         "No descriptor of the server is inherited",
         holds("Close-on-exec everywhere, and close_range before the command."),
@@ -186,7 +186,7 @@ PROCESSES: Final = (
         holds("As with namespaces, before `sandbox-exec` starts."),
         tried("descriptors descriptor-folders"),
     ),
-    Row(
+    GuaranteeRow(
         "ends-together",
         "Everything that the command started ends with it",
         holds("The kernel ends a PID namespace with its first process."),
@@ -197,7 +197,7 @@ PROCESSES: Final = (
 )
 
 NETWORK: Final = (
-    Row(
+    GuaranteeRow(
         "network-tcp",
         "Network off: no TCP connection, neither far away nor to the host",
         holds("Its own network namespace, in which only its own loopback exists."),
@@ -206,7 +206,7 @@ NETWORK: Final = (
         holds("Every address is refused."),
         tried("tcp-far tcp-host tcp-fast-open tcp-mapped tcp-any"),
     ),
-    Row(
+    GuaranteeRow(
         "network-udp",
         "Network off: no datagram, neither far away nor to the host nor to everybody",
         holds("Its own network namespace, in which only its own loopback exists."),
@@ -215,7 +215,7 @@ NETWORK: Final = (
         holds("Every address is refused."),
         tried("udp-far udp-host multicast"),
     ),
-    Row(
+    GuaranteeRow(
         "network-dns",
         "Network off: no name is looked up",
         holds("No name server can be reached, nor the sockets of local resolvers."),
@@ -224,7 +224,7 @@ NETWORK: Final = (
         holds("The socket of the resolver is an address like any other."),
         tried("dns dns-far"),
     ),
-    Row(
+    GuaranteeRow(
         "network-families",
         "Network off: no raw, packet, hypervisor, netlink or other special socket",
         holds("The seccomp filter allows IP, netlink for routing, and pairs of unix streams."),
@@ -233,7 +233,7 @@ NETWORK: Final = (
         holds("Refused by default."),
         tried("raw raw6 packet vsock alg bluetooth xdp netlink-uevent netlink-audit netlink-netfilter"),
     ),
-    Row(
+    GuaranteeRow(
         "network-interfaces",
         "Network off: interfaces of the host are neither seen nor changed",
         holds("They are in another namespace."),
@@ -242,7 +242,7 @@ NETWORK: Final = (
         partly("A socket can be asked for them. Whether root could change them was not tried."),
         tried("interfaces interface-down"),
     ),
-    Row(
+    GuaranteeRow(
         "unix-abstract",
         "Network off: no abstract unix socket of the host",
         holds("Abstract names belong to the network namespace."),
@@ -251,7 +251,7 @@ NETWORK: Final = (
         holds("macOS has none."),
         tried("unix-abstract"),
     ),
-    Row(
+    GuaranteeRow(
         "unix-path",
         "Network off: no unix socket of the host by its path",
         holds("Unix sockets cannot be made, but for pairs; from Landlock ABI 9 on their paths are confined."),
@@ -260,7 +260,7 @@ NETWORK: Final = (
         holds("A path is an address like any other."),
         tried("unix-path unix-datagram unix-pair-datagram unix-pair-raw unix-pair-stream"),
     ),
-    Row(
+    GuaranteeRow(
         "loopback",
         "Network off: servers inside can be reached from inside",
         holds("Loopback is up in its own namespace. Where that fails, the start says so."),
@@ -272,7 +272,7 @@ NETWORK: Final = (
 )
 
 KERNEL: Final = (
-    Row(
+    GuaranteeRow(
         "kernel-settings",
         "No setting of the kernel changes, not even for root",
         holds("/proc/sys and its like, and /sys, are read-only, and no capability is left."),
@@ -284,7 +284,7 @@ KERNEL: Final = (
             "cgroup-move cgroup-made proc-files sys-files"
         ),
     ),
-    Row(
+    GuaranteeRow(
         "devices",
         "Devices and terminals of the host are out of reach, and none can be made",
         holds("A /dev of its own with the harmless devices and its own terminals."),
@@ -299,7 +299,7 @@ KERNEL: Final = (
             "terminal-of-host"
         ),
     ),
-    Row(
+    GuaranteeRow(
         "typing",
         "Nothing can be typed or pasted into the terminal for somebody else to run",
         holds("The seccomp filter refuses TIOCSTI and TIOCLINUX."),
@@ -308,7 +308,7 @@ KERNEL: Final = (
         no("Terminal calls are not told apart. A command of the server has a terminal of its own."),
         tried("typing-for-others typing-for-others-disguised console-selection"),
     ),
-    Row(
+    GuaranteeRow(
         "privileges",
         "No privilege is left and set-user-id programs give none",
         holds("No capabilities, an empty bounding set, and no_new_privs."),
@@ -320,7 +320,7 @@ KERNEL: Final = (
             "groups give-away file-capability id-map"
         ),
     ),
-    Row(
+    GuaranteeRow(
         "mounts",
         "Mounts cannot be made, changed or removed",
         holds("No capabilities, and mounts of another user namespace are locked."),
@@ -332,7 +332,7 @@ KERNEL: Final = (
             "unmount-workspace pivot-root chroot open-tree move-mount fsopen fspick mount-setattr"
         ),
     ),
-    Row(
+    GuaranteeRow(
         "namespaces",
         "No namespace can be made or entered",
         holds("The seccomp filter refuses new user namespaces; the others need capabilities."),
@@ -345,7 +345,7 @@ KERNEL: Final = (
             "setns-user x32-unshare"
         ),
     ),
-    Row(
+    GuaranteeRow(
         "calls",
         "System calls that could undo all this, or that few programs need, are refused",
         holds("The seccomp filter, also with the network on; numbers of other architectures are fatal."),
@@ -358,7 +358,7 @@ KERNEL: Final = (
             "set-domain-name set-clock accounting quota x32 32-bit-call filter-removed"
         ),
     ),
-    Row(
+    GuaranteeRow(
         "second-layer",
         "A mistake in one layer for files is caught by another",
         holds("Landlock grants the same as the view. On a kernel without it the start says so."),
@@ -366,7 +366,7 @@ KERNEL: Final = (
         no("Landlock is the only layer for files."),
         no("The profile is the only layer."),
     ),
-    Row(
+    GuaranteeRow(
         "resources",
         "Use of CPU, memory, disk and processes is bounded",
         _NO_LIMITS,
@@ -376,4 +376,4 @@ KERNEL: Final = (
     ),
 )
 
-GUARANTEES: Final[tuple[Row, ...]] = (*FILES, *PROCESSES, *NETWORK, *KERNEL)
+GUARANTEES: Final[tuple[GuaranteeRow, ...]] = (*FILES, *PROCESSES, *NETWORK, *KERNEL)

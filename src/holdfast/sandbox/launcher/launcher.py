@@ -29,7 +29,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from holdfast.sandbox.backends import bwrapped, confined, landlocked
-from holdfast.sandbox.backends.confined import Kind
+from holdfast.sandbox.backends.confined import ConfinementKind
 from holdfast.sandbox.kernel import namespaces
 from holdfast.sandbox.kernel.kernel import SetupFailed
 from holdfast.sandbox.kernel.proctable import PARENT, SESSION, processes
@@ -130,7 +130,7 @@ class _SettingUp(NamedTuple):
     """A confined start whose command does not run yet."""
 
     group: _Group
-    kind: Kind | None  # of the process around it, when that is ours
+    kind: ConfinementKind | None  # of the process around it, when that is ours
     report: bytes = b""  # so far
 
 
@@ -143,8 +143,8 @@ class Launcher:
         self._running: dict[int, _Group] = {}  # leader pid -> group; the leader is not reaped yet
         self._lingering: dict[int, _Group] = {}  # leader reaped, other members live on
         self._setting_up: dict[int, _SettingUp] = {}  # status pipe -> confined start
-        self._spares: dict[Kind, Spare] = {}
-        self._wanted: set[Kind] = set()  # spares to make when it is quiet
+        self._spares: dict[ConfinementKind, Spare] = {}
+        self._wanted: set[ConfinementKind] = set()  # spares to make when it is quiet
         self._channels: dict[int, socket.socket] = {}  # status pipe -> where its listening sockets come
         self._poll = select.poll()
         self._wake, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -222,7 +222,7 @@ class Launcher:
         """Fork the processes around a confined command; its outcome comes on a pipe."""
         view = plan.decode(request.plan)
         own = not request.flags & (BWRAP | LANDLOCK)
-        kind = Kind(bool(request.flags & USER_NAMESPACE), view.network_off) if own else None
+        kind = ConfinementKind(bool(request.flags & USER_NAMESPACE), view.network_off) if own else None
         channel = socket.socketpair() if view.loopback_ports else None
         listeners = channel[1].fileno() if channel else -1
         status, report = os.pipe2(os.O_CLOEXEC)
@@ -246,7 +246,13 @@ class Launcher:
         self._poll.register(status, select.POLLIN)
 
     def _confined(
-        self, kind: Kind, view: plan.Plan, request: Request, fds: list[int], report: int, listeners: int
+        self,
+        kind: ConfinementKind,
+        view: plan.Plan,
+        request: Request,
+        fds: list[int],
+        report: int,
+        listeners: int,
     ) -> int:
         """The pid of the process around the command, a spare one if there is one."""
         spare = self._spares.pop(kind, None)

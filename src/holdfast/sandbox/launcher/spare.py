@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from holdfast.sandbox.backends import confined
-from holdfast.sandbox.backends.confined import Kind
+from holdfast.sandbox.backends.confined import ConfinementKind
 from holdfast.sandbox.kernel import kernel, namespaces
 from holdfast.sandbox.plan import plan
 from holdfast.sandbox.protocol.orders import Request, receive, send_request
@@ -24,7 +24,7 @@ _ORDER_FD: Final = 3  # everything above belongs to the launcher
 class Spare:
     """One such process. It serves one order and ends with the command, or unused with the launcher."""
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: ConfinementKind) -> None:
         """Raises OSError or SetupFailed."""
         self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         uid, gid = os.getuid(), os.getgid()
@@ -45,7 +45,7 @@ class Spare:
             send_request(self._sock, request, (*fds, status_fd, *listeners))
 
 
-def _wait(kind: Kind, order_fd: int, *, uid: int, gid: int) -> NoReturn:
+def _wait(kind: ConfinementKind, order_fd: int, *, uid: int, gid: int) -> NoReturn:
     status_fd = -1
     try:
         os.dup2(order_fd, _ORDER_FD, inheritable=False)

@@ -11,10 +11,10 @@ from holdfast.sandbox.policy.policy import (
     Access,
     At,
     Bound,
-    Kind,
     Network,
     Place,
     Policy,
+    PolicyKind,
     Rule,
     Special,
     Where,
@@ -54,7 +54,7 @@ def to_policy(legacy: LegacyPolicy) -> Policy:
         case DangerFullAccess():
             return full_access()
         case ExternalSandbox(network_access=network):
-            return Policy(None, network, Kind.EXTERNAL)
+            return Policy(None, network, PolicyKind.EXTERNAL)
         case ReadOnly(network_access=on):
             return read_only(_network(on=on))
         case WorkspaceWrite():
@@ -76,7 +76,7 @@ def from_policy(policy: Policy, where: Where) -> LegacyPolicy:
     """
     bound = bind(policy, where)
     online = bound.network is Network.ON
-    if policy.kind is Kind.EXTERNAL:
+    if policy.kind is PolicyKind.EXTERNAL:
         return ExternalSandbox(policy.network)
     if bound.full_write:
         return DangerFullAccess() if online else ExternalSandbox()

@@ -10,10 +10,10 @@ from holdfast.sandbox.policy.policy import (
     At,
     Bound,
     Glob,
-    Kind,
     Network,
     Place,
     Policy,
+    PolicyKind,
     Rule,
     Special,
     Where,
@@ -81,7 +81,7 @@ def common_policy(authority: Policy, requested: Policy, where: Where) -> Policy:
         unclear = [
             r for r in policy.rules or () if _has_no_path(r, where) and r.target != Special(Place.TMPDIR)
         ]
-        if policy.kind is Kind.EXTERNAL or unclear:
+        if policy.kind is PolicyKind.EXTERNAL or unclear:
             raise UsageError("these permissions cannot be compared with others")
     if canonical(authority) == canonical(requested):
         return requested
@@ -89,7 +89,7 @@ def common_policy(authority: Policy, requested: Policy, where: Where) -> Policy:
     network = Network.ON if both_on else Network.OFF
     if authority.rules is None or requested.rules is None:
         one = requested if authority.rules is None else authority
-        return replace(one, network=network, kind=Kind.MANAGED if not both_on else one.kind)
+        return replace(one, network=network, kind=PolicyKind.MANAGED if not both_on else one.kind)
     return Policy(
         _weaker(bind(authority, where), bind(requested, where)),
         network,
@@ -103,9 +103,9 @@ def canonical(policy: Policy) -> Policy:
     Raises:
         UsageError: a path is relative, or a pattern allows something.
     """
-    if policy.kind is Kind.DISABLED:
-        return Policy(None, Network.ON, Kind.DISABLED)
-    if policy.rules is None or policy.kind is Kind.EXTERNAL:
+    if policy.kind is PolicyKind.DISABLED:
+        return Policy(None, Network.ON, PolicyKind.DISABLED)
+    if policy.rules is None or policy.kind is PolicyKind.EXTERNAL:
         return Policy(None, policy.network, policy.kind)
     rules = tuple(sorted(_tidy(policy.rules), key=repr))
     return replace(policy, rules=rules, glob_depth=policy.glob_depth if _patterns(rules) else None)

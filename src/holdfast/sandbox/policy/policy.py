@@ -58,7 +58,7 @@ class Network(enum.StrEnum):
     OFF = "restricted"
 
 
-class Kind(enum.StrEnum):
+class PolicyKind(enum.StrEnum):
     MANAGED = "managed"  # we build the sandbox
     DISABLED = "disabled"  # no sandbox at all
     EXTERNAL = "external"  # somebody else isolates the files; the network flag is ours
@@ -98,7 +98,7 @@ class Policy:
 
     rules: tuple[Rule, ...] | None
     network: Network
-    kind: Kind = Kind.MANAGED
+    kind: PolicyKind = PolicyKind.MANAGED
     glob_depth: int | None = None  # how deep a scan for deny patterns goes; None without limit
 
     def allow_read(self, path: str) -> "Policy":
@@ -121,7 +121,7 @@ class Policy:
             return replace(self, rules=(*self.rules, rule))
         if rule.access is not Access.DENY:
             return self
-        return replace(self, rules=(Rule(Special(Place.ROOT), Access.WRITE), rule), kind=Kind.MANAGED)
+        return replace(self, rules=(Rule(Special(Place.ROOT), Access.WRITE), rule), kind=PolicyKind.MANAGED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class Bound:
     rules: tuple[BoundRule, ...]
     globs: tuple[BoundGlob, ...]
     network: Network
-    kind: Kind
+    kind: PolicyKind
     restricted: bool
     minimal: bool
     cwd: str
@@ -316,9 +316,9 @@ def bind(policy: Policy, where: Where) -> Bound:
     bound = Bound(
         rules=tuple(rules.values()),
         globs=tuple(globs.values()),
-        network=Network.ON if policy.kind is Kind.DISABLED else policy.network,
+        network=Network.ON if policy.kind is PolicyKind.DISABLED else policy.network,
         kind=policy.kind,
-        restricted=policy.kind is Kind.MANAGED and policy.rules is not None,
+        restricted=policy.kind is PolicyKind.MANAGED and policy.rules is not None,
         minimal=False,
         cwd=cwd,
         glob_depth=policy.glob_depth,

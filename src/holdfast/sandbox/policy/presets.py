@@ -6,10 +6,10 @@ from holdfast.sandbox.policy.policy import (
     PROTECTED_NAMES,
     Access,
     At,
-    Kind,
     Network,
     Place,
     Policy,
+    PolicyKind,
     Rule,
     Special,
 )
@@ -47,4 +47,4 @@ def workspace_write(
 
 def full_access() -> Policy:
     """No sandbox at all."""
-    return Policy(None, Network.ON, Kind.DISABLED)
+    return Policy(None, Network.ON, PolicyKind.DISABLED)

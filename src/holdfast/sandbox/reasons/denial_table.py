@@ -5,7 +5,7 @@ The same rules hold as for the rows of `fingerprint_table`.
 
 from typing import Final, NamedTuple
 
-from holdfast.sandbox.reasons.fingerprint_table import Layer, Row
+from holdfast.sandbox.reasons.fingerprint_table import FingerprintRow, Layer
 
 
 class Wording(NamedTuple):
@@ -120,21 +120,21 @@ _UNKNOWN_NAMES: Final = (  # EAI_NONAME: asked, and there is none
 )
 
 COMMAND_ROWS: Final = (
-    Row(
+    FingerprintRow(
         "shm", Layer.FILESYSTEM, 0.8,
         "shared memory (/dev/shm) is not writable",
         "allow writing /dev/shm",
         (r"SemLock\([^\n]{0,160}\n(?:[^\n]{0,160}\n){0,2}?PermissionError: \[Errno 13\]",),
         path="/dev/shm",  # noqa: S108 - a name in a message, nothing is created
     ),
-    Row(
+    FingerprintRow(
         "pty", Layer.FILESYSTEM, 0.8,
         "no pseudo-terminal can be opened (/dev/ptmx, /dev/pts)",
         "allow writing /dev/ptmx and /dev/pts",
         (r"failed to (?:openpty|create pseudo-terminal): ", r"OSError: out of pty devices"),
         path="/dev/ptmx",
     ),
-    Row(
+    FingerprintRow(
         "tmp", Layer.FILESYSTEM, 0.9,
         "the directory for temporary files is not writable",
         "set TMPDIR to a writable directory, or allow writing this one",
@@ -146,13 +146,13 @@ COMMAND_ROWS: Final = (
             r"No usable temporary directory found in \['(?P<path>[^'\n]{1,400})'",
         ),
     ),
-    Row(
+    FingerprintRow(
         "sqlite.readonly", Layer.FILESYSTEM, 0.85,
         "SQLite may not write the database, or the -wal and -journal files beside it",
         "make the directory of the database writable, or copy the database to a writable place",
         (r"attempt to write a readonly database", r"\bSQLITE_READONLY"),
     ),
-    Row(
+    FingerprintRow(
         "sqlite.cantopen", Layer.FILESYSTEM, 0.75,
         "SQLite cannot create the -wal, -shm or -journal file beside the database, or the database itself;"
         " a WAL database fails even on reads",
@@ -163,7 +163,7 @@ COMMAND_ROWS: Final = (
             r"\bSQLITE_CANTOPEN",
         ),
     ),
-    Row(
+    FingerprintRow(
         "ptrace", Layer.SYSCALL, 0.8,
         "tracing other processes is refused",
         "run the debugger or tracer outside the sandbox",
@@ -172,25 +172,25 @@ COMMAND_ROWS: Final = (
             r"\bPTRACE_[A-Z_]{1,24}: Operation not permitted",
         ),
     ),
-    Row(
+    FingerprintRow(
         "nolink", Layer.SYSCALL, 0.8,
         "netlink sockets are refused",
         "read /proc/net or /sys/class/net instead",
         (r"cannot open netlink socket: ",),
     ),
-    Row(
+    FingerprintRow(
         "mount.call", Layer.SYSCALL, 0.8,
         "mounting is refused inside the sandbox",
         "mount before the sandbox starts",
         (r"^mount: [^\n]{1,200}: (?:permission denied|must be superuser)",),
     ),
-    Row(
+    FingerprintRow(
         "perf", Layer.SYSCALL, 0.7,
         "performance counters are refused",
         "profile outside the sandbox",
         (r"No permission to enable \S{1,64} event",),
     ),
-    Row(
+    FingerprintRow(
         "sigsys", Layer.SYSCALL, 0.9,
         "a system call that the filter kills for: usually 32-bit code",
         "use a program built for this machine's own architecture",
@@ -201,7 +201,7 @@ COMMAND_ROWS: Final = (
             r"Llamada al sistema errónea",
         ),
     ),
-    Row(
+    FingerprintRow(
         "net.noname", Layer.NETWORK, 0.6,
         "the name does not exist, or no name service is configured",
         "check the name; with the network off no outside name resolves",
@@ -212,7 +212,7 @@ COMMAND_ROWS: Final = (
             rf"\b(?:{_UNKNOWN_NAMES})",
         ),
     ),
-    Row(
+    FingerprintRow(
         "net.dns", Layer.NETWORK, 0.9,
         "names cannot be resolved: there is no way to a name server",
         "run with --network on, or fetch what is needed beforehand",
@@ -235,7 +235,7 @@ COMMAND_ROWS: Final = (
             r"\bEAI_AGAIN\b",
         ),
     ),
-    Row(
+    FingerprintRow(
         "net.socket", Layer.NETWORK, 0.85,
         "a filter refuses sockets",
         "run with --network on",
@@ -256,7 +256,7 @@ COMMAND_ROWS: Final = (
             r"PermissionError: \[Errno 1\]",
         ),
     ),
-    Row(
+    FingerprintRow(
         "net.unreachable", Layer.NETWORK, 0.9,
         "there is no network beyond loopback",
         "run with --network on",
@@ -268,7 +268,7 @@ COMMAND_ROWS: Final = (
         ),
         ("ENETUNREACH",),
     ),
-    Row(
+    FingerprintRow(
         "net.connect", Layer.NETWORK, 0.8,
         "nothing answers at that address from inside the sandbox",
         "run with --network on, or start the service inside the sandbox: its loopback is its own",
@@ -281,7 +281,7 @@ COMMAND_ROWS: Final = (
         ),
         ("ECONNREFUSED",),
     ),
-    Row(
+    FingerprintRow(
         "net.pip", Layer.NETWORK, 0.6,
         "pip found no index to ask, which it reports as a package without versions",
         "run with --network on, or install from a local directory",
@@ -290,25 +290,25 @@ COMMAND_ROWS: Final = (
             r"No matching distribution found for ",
         ),
     ),
-    Row(
+    FingerprintRow(
         "fs.erofs", Layer.FILESYSTEM, 0.95,
         "the path is outside what the policy makes writable",
         "add --allow-write for the path",
         errnos=("EROFS",),
     ),
-    Row(
+    FingerprintRow(
         "fs.ebusy", Layer.FILESYSTEM, 0.85,
         "the path is a mount point of the sandbox: protected, denied, or the parent of such a path",
         "leave it where it is, or add --allow-write for the path",
         errnos=("EBUSY",),
     ),
-    Row(
+    FingerprintRow(
         "fs.exdev", Layer.FILESYSTEM, 0.75,
         "a rename or link would cross the border of a writable root",
         "copy instead, or add --allow-write for both places",
         errnos=("EXDEV",),
     ),
-    Row(
+    FingerprintRow(
         "fs.eacces", Layer.FILESYSTEM, 0.9,
         "the policy denies the path, or the file's own permissions do",
         "add --allow-read or --allow-write for the path",
@@ -318,20 +318,20 @@ COMMAND_ROWS: Final = (
         ),
         ("EACCES",),
     ),
-    Row(
+    FingerprintRow(
         "fs.eperm", Layer.FILESYSTEM, 0.6,
         "the operation is refused: by the sandbox on macOS, elsewhere mostly by ownership",
         "add --allow-write for the path if the policy denies it",
         errnos=("EPERM",),
     ),
-    Row(
+    FingerprintRow(
         "fs.shape", Layer.FILESYSTEM, 0.5,
         "a masked name looks like an empty directory or file from inside",
         "use another name, or allow the path in the policy",
         (r"\bFileAlreadyExistsException: (?P<path>[^\n]{1,400}?)$",),
         ("EEXIST", "EISDIR", "ENOTDIR"),
     ),
-    Row(
+    FingerprintRow(
         "fs.hidden", Layer.FILESYSTEM, 0.5,
         "a path that the policy does not make readable does not exist inside the sandbox",
         "add --allow-read for the path if it exists outside",

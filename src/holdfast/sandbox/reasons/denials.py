@@ -71,7 +71,7 @@ _DATABASE: Final = re.compile(r"(?<![\w/.~-])((?:\.{0,2}/)?[\w./@+-]{1,400}\.(?:
 _LOOPBACK: Final = re.compile(r"localhost|127\.[\d.]{5,11}|::1|0\.0\.0\.0", re.IGNORECASE)
 
 Explain = Callable[[str, Access], Decision]
-Kind = Literal["filesystem", "network", "syscall", "setup"]
+DenialKind = Literal["filesystem", "network", "syscall", "setup"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Evidence:
 class Denial:
     """What the sandbox refused. `grant` is the smallest flag that allows it; None if no flag does."""
 
-    kind: Kind
+    kind: DenialKind
     path: str | None
     host: str | None
     access: Literal["read", "write"] | None
@@ -152,7 +152,7 @@ def _denial(seen: Match, evidence: Evidence) -> Denial | None:
             return _plain("syscall", seen, seen.fingerprint.confidence * NESTED)
 
 
-def _plain(kind: Kind, seen: Match, confidence: float) -> Denial:
+def _plain(kind: DenialKind, seen: Match, confidence: float) -> Denial:
     rule = None if kind == "filesystem" else seen.fingerprint.id
     return Denial(kind, None, None, None, rule, None, round(confidence, 2), seen.line[:MAX_EVIDENCE])
 

@@ -30,7 +30,7 @@ class Layer(enum.StrEnum):
     OBSERVABILITY = "observability"
 
 
-class Row(NamedTuple):
+class FingerprintRow(NamedTuple):
     id: str
     layer: Layer
     confidence: float  # that the cause is this one, given the text alone
@@ -44,7 +44,7 @@ class Row(NamedTuple):
 
 
 SETUP_ROWS: Final = (
-    Row(
+    FingerprintRow(
         "apparmor.userns", Layer.APPARMOR, 0.95,
         "AppArmor moves every unprivileged user namespace into a profile without capabilities",
         "set kernel.apparmor_restrict_unprivileged_userns=0, add an AppArmor profile with `userns,` for the"
@@ -54,7 +54,7 @@ SETUP_ROWS: Final = (
             r"User namespace creation restricted",
         ),
     ),
-    Row(
+    FingerprintRow(
         "userns.enospc", Layer.HOST_KERNEL, 0.95,
         "the kernel's limit on namespaces is reached or set to 0",
         "sudo sysctl user.max_user_namespaces=63000 (also max_mnt_, max_pid_ and max_net_namespaces)",
@@ -63,7 +63,7 @@ SETUP_ROWS: Final = (
             r"unshare: unshare failed: No space left on device",
         ),
     ),
-    Row(
+    FingerprintRow(
         "userns.eperm", Layer.CONTAINER, 0.9,
         "creating a user namespace is forbidden: a container's seccomp filter, an outer sandbox, or"
         " the sysctl kernel.unprivileged_userns_clone=0",
@@ -74,7 +74,7 @@ SETUP_ROWS: Final = (
             r"Failed to move to new namespace: [^\n]{1,160}Operation not permitted",
         ),
     ),
-    Row(
+    FingerprintRow(
         "userns.einval", Layer.HOST_KERNEL, 0.9,
         "the kernel was built without user namespaces",
         "use a kernel with CONFIG_USER_NS, or the landlock backend",
@@ -83,7 +83,7 @@ SETUP_ROWS: Final = (
             r"unshare: unshare failed: Invalid argument",
         ),
     ),
-    Row(
+    FingerprintRow(
         "userns.eacces", Layer.APPARMOR, 0.8,
         "AppArmor forbids this program to create user namespaces and has no profile to move it to",
         "add an AppArmor profile with `userns,`, or set kernel.apparmor_restrict_unprivileged_userns=0",
@@ -92,13 +92,13 @@ SETUP_ROWS: Final = (
             r"unshare: unshare failed: Permission denied",
         ),
     ),
-    Row(
+    FingerprintRow(
         "userns.other", Layer.CONTAINER, 0.7,
         "the kernel or a filter around this process refuses new namespaces",
         "run outside the outer sandbox or container, or let its filter pass clone and unshare",
         (r"Creating new namespace failed: ", r"unshare: unshare failed: "),
     ),
-    Row(
+    FingerprintRow(
         "uidmap.eperm", Layer.CONTAINER, 0.9,
         "root without CAP_SETFCAP may not map user id 0 (since Linux 5.12), or a sandbox is around this",
         "do not nest sandboxes; give the container CAP_SETFCAP, or run as an ordinary user (`unshare -Ur`"
@@ -109,7 +109,7 @@ SETUP_ROWS: Final = (
             r"write to [ug]id_map failed: Operation not permitted",
         ),
     ),
-    Row(
+    FingerprintRow(
         "uidmap.eacces", Layer.APPARMOR, 0.8,
         "AppArmor's unprivileged_userns profile, an outer Landlock sandbox or a non-dumpable process forbids"
         " writing the user id map",
@@ -120,7 +120,7 @@ SETUP_ROWS: Final = (
             r"cannot open /proc/\S{1,32}/[ug]id_map: Permission denied",
         ),
     ),
-    Row(
+    FingerprintRow(
         "uidmap.erofs", Layer.CONTAINER, 0.95,
         "/proc is mounted read-only",
         "mount /proc writable in the container",
@@ -129,49 +129,49 @@ SETUP_ROWS: Final = (
             r"cannot open /proc/\S{1,32}/[ug]id_map: Read-only file system",
         ),
     ),
-    Row(
+    FingerprintRow(
         "proc.absent", Layer.CONTAINER, 0.9,
         "/proc or /proc/sys is masked or missing",
         "mount a complete /proc in the container",
         (r"Can't read /proc/sys/kernel/overflow[ug]id: ",),
     ),
-    Row(
+    FingerprintRow(
         "proc.masked", Layer.CONTAINER, 0.9,
         "parts of /proc are covered, so the kernel refuses a fresh one",
         "run the container with an unmasked /proc (systempaths=unconfined)",
         (r"Can't mount proc on \S{1,200}: ", r"unshare: mount /proc failed: "),
     ),
-    Row(
+    FingerprintRow(
         "lo.newaddr", Layer.APPARMOR, 0.8,
         "the loopback interface cannot be set up: AppArmor took CAP_NET_ADMIN in the namespace, or netlink is"
         " filtered",
         "add an AppArmor profile with `userns,` or set kernel.apparmor_restrict_unprivileged_userns=0",
         (r"loopback: Failed RTM_NEW(?:ADDR|LINK)",),
     ),
-    Row(
+    FingerprintRow(
         "lo.socket", Layer.CONTAINER, 0.9,
         "a filter around this process refuses netlink sockets",
         "let the outer seccomp filter pass socket(AF_NETLINK)",
         (r"loopback: Failed to create NETLINK_ROUTE socket",),
     ),
-    Row(
+    FingerprintRow(
         "lo.bind", Layer.CONTAINER, 0.9,
         "a filter around this process refuses bind on a netlink socket, or looking up the interface",
         "let the outer seccomp filter pass bind and ioctl",
         (r"loopback: Failed to bind NETLINK_ROUTE", r"loopback: Failed to look up lo\b"),
     ),
-    Row(
+    FingerprintRow(
         "netns.refused", Layer.CONTAINER, 0.9,
         "the kernel or a filter refuses a new network namespace",
         "let the container create network namespaces, or use the landlock backend",
     ),
-    Row(
+    FingerprintRow(
         "mount.rootfs", Layer.HOST_KERNEL, 0.85,
         "the root of this system is its initial RAM disk or a chroot, which cannot be exchanged",
         "boot with a root file system of its own (`findmnt /`), or use the landlock backend",
         (r"bwrap: pivot_root: Invalid argument",),
     ),
-    Row(
+    FingerprintRow(
         "mount.eperm", Layer.CONTAINER, 0.85,
         "mounting is forbidden: a container's seccomp filter, AppArmor, or an outer Landlock sandbox",
         "allow mount, open_tree and mount_setattr in the container, or use the landlock backend",
@@ -181,101 +181,101 @@ SETUP_ROWS: Final = (
             r"cannot change root filesystem propagation: ",
         ),
     ),
-    Row(
+    FingerprintRow(
         "mount.enosys", Layer.HOST_KERNEL, 0.9,
         "the kernel lacks the mount calls of Linux 5.12, or a filter hides them",
         "use a newer kernel, or the bwrap backend",
     ),
-    Row(
+    FingerprintRow(
         "mount.source", Layer.SANDBOX_SETUP, 0.8,
         "a path of the policy disappeared or changed its kind before it could be mounted",
         "check the paths of the policy and try again",
     ),
-    Row(
+    FingerprintRow(
         "mount.other", Layer.SANDBOX_SETUP, 0.6,
         "the view of the file system could not be built",
         "run `holdfast doctor` and see which mount fails",
         (r"bwrap: Can't (?:bind mount|mount|remount|make symlink|create)\b",),
     ),
-    Row(
+    FingerprintRow(
         "nnp.eperm", Layer.CONTAINER, 0.9,
         "a filter around this process refuses prctl(PR_SET_NO_NEW_PRIVS)",
         "let the outer seccomp filter pass prctl",
         (r"prctl\(PR_SET_NO_NEW_PRIVS\) failed",),
     ),
-    Row(
+    FingerprintRow(
         "seccomp.refused", Layer.CONTAINER, 0.9,
         "a seccomp filter cannot be installed: the kernel lacks it, or an outer filter refuses it",
         "use a kernel with CONFIG_SECCOMP_FILTER and let the outer filter pass seccomp and prctl",
         (r"Sandbox\(SeccompInstall\(",),
     ),
-    Row(
+    FingerprintRow(
         "landlock.absent", Layer.HOST_KERNEL, 0.95,
         "the kernel has no Landlock (before 5.13, or built without it)",
         "use a kernel with CONFIG_SECURITY_LANDLOCK, or a backend with namespaces",
         (r"landlock_create_ruleset\b[^\n]{0,80}(?:Errno 38|os error 38|Function not implemented)",),
     ),
-    Row(
+    FingerprintRow(
         "landlock.disabled", Layer.HOST_KERNEL, 0.95,
         "Landlock is built in but switched off at boot",
         "add landlock to the lsm= boot parameter",
         (r"landlock_create_ruleset\b[^\n]{0,80}(?:Errno 95|os error 95|Operation not supported)",),
     ),
-    Row(
+    FingerprintRow(
         "landlock.layers", Layer.SANDBOX_SETUP, 0.9,
         "sixteen Landlock sandboxes are nested already",
         "nest fewer sandboxes",
     ),
-    Row(
+    FingerprintRow(
         "landlock.grants", Layer.SANDBOX_SETUP, 0.9,
         "a directory that holds something protected or hidden has too many entries to grant one by one",
         "put what is protected or hidden into a directory of its own, or use a backend with namespaces",
     ),
-    Row(
+    FingerprintRow(
         "landlock.refused", Layer.CONTAINER, 0.8,
         "a filter around this process refuses Landlock",
         "let the outer seccomp filter pass the landlock system calls",
         (r"landlock_(?:create_ruleset|add_rule|restrict_self)\b[^\n]{0,80}(?:Errno|os error|not permitted)",),
     ),
-    Row(
+    FingerprintRow(
         "caps.unexpected", Layer.CONTAINER, 0.9,
         "an ordinary user holds ambient capabilities, which bwrap refuses",
         "drop the ambient capabilities, or run as root",
         (r"Unexpected capabilities but not setuid",),
     ),
-    Row(
+    FingerprintRow(
         "caps.refused", Layer.CONTAINER, 0.8,
         "capabilities cannot be dropped: a filter around this process refuses prctl or capset",
         "let the outer seccomp filter pass prctl and capset",
     ),
-    Row(
+    FingerprintRow(
         "chdir.failed", Layer.SANDBOX_SETUP, 0.9,
         "the working directory is missing, or cannot be entered under this policy",
         "start in a directory that exists and that the policy makes readable",
         (r"bwrap: Can't chdir to (?P<path>[^\n]{1,400}?): ",),
     ),
-    Row(
+    FingerprintRow(
         "exec.missing", Layer.TOOL, 0.9,
         "the program, or the interpreter it names, is not there in the sandbox",
         "check the name and PATH; if it is outside the readable paths, add --allow-read",
     ),
-    Row(
+    FingerprintRow(
         "exec.denied", Layer.TOOL, 0.8,
         "the program may not be executed: no execute bit, or on a path the policy denies",
         "make it executable, or add --allow-read for it",
     ),
-    Row(
+    FingerprintRow(
         "exec.failed", Layer.TOOL, 0.6,
         "the kernel could not start the program",
         "check that it is a program for this machine and that its arguments are not too long",
     ),
-    Row(
+    FingerprintRow(
         "bwrap.option", Layer.TOOL, 0.95,
         "this bwrap is too old for an option",
         "install bubblewrap 0.8 or newer",
         (r"bwrap: Unknown option ",),
     ),
-    Row(
+    FingerprintRow(
         "bwrap.missing", Layer.TOOL, 0.95,
         "bubblewrap is not installed",
         "sudo apt-get install bubblewrap, or use a host that lets Holdfast create namespaces itself; Codex"
@@ -286,52 +286,52 @@ SETUP_ROWS: Final = (
             r"bubblewrap is unavailable: no system bwrap was found",
         ),
     ),
-    Row(
+    FingerprintRow(
         "bwrap.setuid", Layer.TOOL, 0.95,
         "this bwrap is set-user-id: its namespaces are root's, so what it built cannot be checked",
         "install bubblewrap without the set-user-id bit, on a kernel that allows user namespaces",
     ),
-    Row(
+    FingerprintRow(
         "bwrap.arguments", Layer.TOOL, 0.95,
         "the policy, the environment and the command together are more arguments than bwrap takes",
         "deny fewer paths or use a backend with namespaces",
         (r"bwrap: Exceeded maximum number of arguments",),
     ),
-    Row(
+    FingerprintRow(
         "bwrap.view", Layer.SANDBOX_SETUP, 0.8,
         "the view that bwrap built is not the planned one: a path was replaced meanwhile",
         "let nobody rename what the policy names, and try again",
     ),
-    Row(
+    FingerprintRow(
         "bwrap.arg0", Layer.TOOL, 0.95,
         "giving a command another name than its program's needs bash in the sandbox, with this backend",
         "leave arg0 out, make /bin/bash readable, or use a backend with namespaces",
     ),
-    Row(
+    FingerprintRow(
         "bwrap.shell", Layer.TOOL, 0.95,
         "the policy shows no /bin/sh, which this backend starts every command with",
         "make /bin, /lib and /usr readable, or use a backend with namespaces",
         (r"bwrap: execvp /bin/sh: ",),
     ),
-    Row(
+    FingerprintRow(
         "bwrap.mkdir", Layer.SANDBOX_SETUP, 0.95,
         "bwrap must create a mount point in a directory that this user cannot write",
         "make the writable root belong to this user, or leave it out of the policy",
         (r"bwrap: Can't mkdir (?P<path>[^\n]{1,400}?): ",),
     ),
-    Row(
+    FingerprintRow(
         "bwrap.source", Layer.SANDBOX_SETUP, 0.95,
         "the policy names a path that does not exist",
         "create the path, or remove it from the policy",
         (r"bwrap: Can't find source path (?P<path>[^\n]{1,400}?): ",),
     ),
-    Row(
+    FingerprintRow(
         "bwrap.exec", Layer.TOOL, 0.9,
         "the program is not there in the sandbox",
         "check the name and PATH; if it is outside the readable paths, add --allow-read",
         (r"bwrap: execvp (?P<path>[^\n]{1,400}?): ",),
     ),
-    Row(
+    FingerprintRow(
         "bwrap.other", Layer.TOOL, 0.5,
         "bwrap could not build the view and said nothing that is known",
         "run bwrap by hand and see what it says, or use a backend with namespaces",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.sandbox.reasons.denial_table import COMMAND_ROWS, HINTS, WORDINGS
-from holdfast.sandbox.reasons.fingerprint_table import BY_ERRNO, SETUP_ROWS, Layer, Row
+from holdfast.sandbox.reasons.fingerprint_table import BY_ERRNO, SETUP_ROWS, FingerprintRow, Layer
 from holdfast.sandbox.reasons.needles import needles
 
 MAX_TEXT = 64 * 1024  # characters read, from the end: what failed is said last; keeps a flood cheap
@@ -78,7 +78,7 @@ class Match:
     host: str | None = None
 
 
-def fingerprint(row: Row) -> Fingerprint:
+def fingerprint(row: FingerprintRow) -> Fingerprint:
     """A row with its errnos spelt out."""
     patterns = list(row.patterns)
     for name in row.errnos:

@@ -44,7 +44,7 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class HeadAnswer:
     """A complete HTTP response; the connection closes after it."""
 
     status: int
@@ -88,32 +88,36 @@ def parse_head(data: bytes) -> Head:
 
 def answer(
     head: Head, *, authenticate: Callable[[str | None], None], metrics: Callable[[], bytes | None]
-) -> Answer | None:
+) -> HeadAnswer | None:
     """The response to this request, or None: go on with the WebSocket handshake."""
     if head.get("origin") is not None:
-        return Answer(403)
+        return HeadAnswer(403)
     reads = head.method in ("GET", "HEAD")
     head_only = head.method == "HEAD"
     if head.path in _PROBES:
-        return Answer(200, head_only=head_only) if reads else Answer(405, allow="GET,HEAD")
+        return HeadAnswer(200, head_only=head_only) if reads else HeadAnswer(405, allow="GET,HEAD")
     if head.path != "/":
         if head.path == "/metrics" and (page := metrics()) is not None:
             refusal = _refusal(head, authenticate)
             if refusal is not None:
                 return refusal
             kind = "text/plain; version=0.0.4; charset=utf-8"
-            return Answer(200, page, kind, head_only=head_only) if reads else Answer(405, allow="GET,HEAD")
-        return Answer(404)
+            return (
+                HeadAnswer(200, page, kind, head_only=head_only)
+                if reads
+                else HeadAnswer(405, allow="GET,HEAD")
+            )
+        return HeadAnswer(404)
     if head.method != "GET":
-        return Answer(405, b"Request method must be `GET`", allow="GET", head_only=head_only)
+        return HeadAnswer(405, b"Request method must be `GET`", allow="GET", head_only=head_only)
     if not head.wants_upgrade():
-        return Answer(400, b"Connection header did not include 'upgrade'")
+        return HeadAnswer(400, b"Connection header did not include 'upgrade'")
     return _refusal(head, authenticate)
 
 
-def _refusal(head: Head, authenticate: Callable[[str | None], None]) -> Answer | None:
+def _refusal(head: Head, authenticate: Callable[[str | None], None]) -> HeadAnswer | None:
     try:
         authenticate(head.get("authorization"))
     except PeerRefused as exc:
-        return Answer(401, str(exc).encode(), head_only=head.method == "HEAD")
+        return HeadAnswer(401, str(exc).encode(), head_only=head.method == "HEAD")
     return None

@@ -17,7 +17,7 @@ from websockets.server import ServerProtocol
 
 from holdfast.errors import RemoteProtocolError
 from holdfast.server.connection import Connection
-from holdfast.server.edges.httphead import MAX_HEAD_BYTES, Answer, answer, parse_head
+from holdfast.server.edges.httphead import MAX_HEAD_BYTES, HeadAnswer, answer, parse_head
 from holdfast.server.edges.keepalive import Keepalive
 from holdfast.wire.rpc import MAX_MESSAGE_BYTES
 
@@ -103,7 +103,7 @@ class WebSocketEdge(asyncio.Protocol):
         end = self._head.find(b"\r\n\r\n")
         if end < 0:
             if len(self._head) > MAX_HEAD_BYTES:
-                self._finish(Answer(400))
+                self._finish(HeadAnswer(400))
             return
         raw = bytes(self._head[: end + 4])
         rest = bytes(self._head[end + 4 :])
@@ -115,7 +115,7 @@ class WebSocketEdge(asyncio.Protocol):
                 metrics=self._metrics,
             )
         except RemoteProtocolError:
-            reply = Answer(400)
+            reply = HeadAnswer(400)
         if reply is not None:
             self._finish(reply)
             return
@@ -127,7 +127,7 @@ class WebSocketEdge(asyncio.Protocol):
                 raise InvalidHandshake("not a WebSocket handshake")
             frames.send_response(frames.accept(requests[0]))
         except InvalidHandshake:
-            self._finish(Answer(400))
+            self._finish(HeadAnswer(400))
             return
         self._flush(frames)
         if frames.state is not frames.state.OPEN:
@@ -151,7 +151,7 @@ class WebSocketEdge(asyncio.Protocol):
         self._adopt(self._task)
         self._task.add_done_callback(lambda _: self._transport.close())
 
-    def _finish(self, reply: Answer) -> None:
+    def _finish(self, reply: HeadAnswer) -> None:
         self._transport.write(reply.encode())
         self._transport.close()
 

@@ -18,7 +18,7 @@ class Chunk(NamedTuple):
     data: bytes
 
 
-class Page(NamedTuple):
+class EventPage(NamedTuple):
     """What one read sees."""
 
     chunks: list[Chunk]
@@ -86,7 +86,7 @@ class EventLog:
             return True
         return self.closed or (self.exited and after_seq < self._next_seq - 1)
 
-    def read(self, after_seq: int, max_bytes: int | None) -> Page:
+    def read(self, after_seq: int, max_bytes: int | None) -> EventPage:
         """Retained output after `after_seq`, at least one chunk, then up to `max_bytes`."""
         chunks: list[Chunk] = []
         total = 0
@@ -100,7 +100,7 @@ class EventLog:
             if max_bytes is not None and total >= max_bytes:
                 break
         next_seq = self._next_seq if max_bytes is None or not chunks else chunks[-1].seq + 1
-        return Page(chunks, next_seq, self.exited, self.exit_code, self.closed, self.denied)
+        return EventPage(chunks, next_seq, self.exited, self.exit_code, self.closed, self.denied)
 
     def _take(self) -> int:
         seq, self._next_seq = self._next_seq, self._next_seq + 1

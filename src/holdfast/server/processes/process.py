@@ -18,7 +18,7 @@ import pybase64
 from msgspec import structs
 
 from holdfast.confine.launch import Exit
-from holdfast.confine.verdict import Judge, Verdict, denial_report
+from holdfast.confine.verdict import DenialVerdict, Judge, denial_report
 from holdfast.confine.watching import Watch
 from holdfast.server.processes.eventlog import EventLog
 from holdfast.server.processes.stdin import Stdin
@@ -84,7 +84,7 @@ class Process:
         self._on_closed = on_closed
         self._extended = extended
         self._judge = judge
-        self.verdict = Verdict()
+        self.verdict = DenialVerdict()
         self.watch: Watch | None = None
         self._streams: dict[int, str] = {}
         self._terminal = -1

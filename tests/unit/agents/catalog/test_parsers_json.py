@@ -17,7 +17,16 @@ from holdfast.agents.catalog.parsers_json import (
     number_at,
     text_at,
 )
-from holdfast.agents.evidence.evidence import Drift, Failure, Progress, Ready, Result, Source, Trouble, Work
+from holdfast.agents.evidence.evidence import (
+    Drift,
+    Failure,
+    Progress,
+    Ready,
+    Result,
+    Source,
+    Trouble,
+    Work,
+)
 from tests.support.rows import every_row
 
 

@@ -1,10 +1,10 @@
-from holdfast.agents.evidence.evidence import Source, State, Usage
+from holdfast.agents.evidence.evidence import Source, Usage, WorkerState
 from tests.support.rows import every_row
 
 
-@every_row("state", State)
-def test_three_states_are_ends(state: State) -> None:
-    assert state.ended == (state in {State.FAILED, State.COMPLETED, State.LOST})
+@every_row("state", WorkerState)
+def test_three_states_are_ends(state: WorkerState) -> None:
+    assert state.ended == (state in {WorkerState.FAILED, WorkerState.COMPLETED, WorkerState.LOST})
 
 
 def test_the_strongest_source_is_the_smallest() -> None:

@@ -15,13 +15,13 @@ from holdfast.agents.evidence.evidence import (
     Result,
     Retrying,
     Source,
-    State,
     Status,
     ToolFailed,
     Trouble,
     Want,
     Wants,
     Work,
+    WorkerState,
     Working,
 )
 from holdfast.agents.evidence.evidence import Failure as F
@@ -44,7 +44,7 @@ def test_two_denials_are_not_a_loop_and_three_are() -> None:
     assert denied(LOOP[:2]) is None
     status = denied(LOOP)
     assert status is not None
-    assert (status.state, status.detail, status.since) == (State.BLOCKED, Obstacle.SANDBOX_PATH, 1)
+    assert (status.state, status.detail, status.since) == (WorkerState.BLOCKED, Obstacle.SANDBOX_PATH, 1)
 
 
 def test_denials_of_different_paths_are_not_a_loop() -> None:
@@ -249,6 +249,6 @@ def test_the_screen_says_what_the_terminal_is_waited_for() -> None:
     dialog: Row = (1, Source.SCREEN, Wants(Want.DECISION, "run it?"))
     found = holdups.wants(Digest(story(reads, dialog), 2.0, 0.0))
     assert found is not None
-    assert (found.state, found.detail) == (State.WAITING, Want.DECISION)
+    assert (found.state, found.detail) == (WorkerState.WAITING, Want.DECISION)
     working: Row = (1, Source.SYSCALL, Working(Work.TOOL))
     assert holdups.wants(Digest(story(working, dialog), 2.0, 0.0)) is None

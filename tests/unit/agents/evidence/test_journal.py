@@ -30,7 +30,7 @@ CLAIMS: list[e.Claim] = [
 
 @every_row("claim", CLAIMS, ids=lambda claim: type(claim).__name__)
 def test_every_claim_comes_back_as_it_was(claim: e.Claim) -> None:
-    entry = journal.Entry(e.Evidence(e.Source.PROTOCOL, 17.25, claim, "seen"), 9)
+    entry = journal.JournalEntry(e.Evidence(e.Source.PROTOCOL, 17.25, claim, "seen"), 9)
     line = journal.encode(entry)
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
@@ -47,5 +47,5 @@ def test_a_torn_or_foreign_line_is_no_entry(line: bytes) -> None:
 
 
 def test_a_line_cut_anywhere_is_no_entry_and_no_error() -> None:
-    line = journal.encode(journal.Entry(e.Evidence(e.Source.EXIT, 1.0, e.Exited(0)), 3)).rstrip()
+    line = journal.encode(journal.JournalEntry(e.Evidence(e.Source.EXIT, 1.0, e.Exited(0)), 3)).rstrip()
     assert all(journal.decode(line[:end]) is None for end in range(len(line)))

@@ -7,20 +7,20 @@ from holdfast.agents.evidence.evidence import (
     Requested,
     Retrying,
     Source,
-    State,
     Want,
     Wants,
     Work,
+    WorkerState,
     Working,
 )
 from holdfast.agents.evidence.evidence import Failure as F
 from holdfast.agents.evidence.policy import End, decide
-from holdfast.agents.evidence.status import STORM_REQUESTS, Limits, classify
+from holdfast.agents.evidence.status import STORM_REQUESTS, WorkerLimits, classify
 from tests.support.evidence import Row, story
 from tests.support.rows import every_row
 
 
-def act(rows: list[Row], now: float, limits: Limits = Limits()) -> End | None:  # noqa: B008 - a value
+def act(rows: list[Row], now: float, limits: WorkerLimits = WorkerLimits()) -> End | None:  # noqa: B008 - a value
     status = classify(story(*rows), now, started_at=0.0, limits=limits)
     return decide(status, now, started_at=0.0, limits=limits)
 
@@ -79,28 +79,28 @@ def test_the_end_gives_the_verdict_its_words() -> None:
     end = act(tries((F.AUTH, 401), (F.AUTH, 401)), 4)
     assert end is not None
     items = story(*tries((F.AUTH, 401)), (5, Source.EXIT, Exited(None, 15, end.failure), end.why))
-    status = classify(items, 6, started_at=0.0, limits=Limits())
-    assert (status.state, status.failure, status.about) == (State.FAILED, F.AUTH, end.why)
+    status = classify(items, 6, started_at=0.0, limits=WorkerLimits())
+    assert (status.state, status.failure, status.about) == (WorkerState.FAILED, F.AUTH, end.why)
 
 
 def test_the_wall_limit_ends_whatever_it_does() -> None:
     rows: list[Row] = [(99.0, Source.PROTOCOL, Wants(Want.DECISION, request="1"))]
-    assert act(rows, 100, Limits(wall_s=100)) is None
-    end = act(rows, 101, Limits(wall_s=100))
+    assert act(rows, 100, WorkerLimits(wall_s=100)) is None
+    end = act(rows, 101, WorkerLimits(wall_s=100))
     assert end is not None
     assert end.failure is F.TIMEOUT
 
 
 def test_the_idle_limit_counts_from_the_last_sign_of_work() -> None:
     rows: list[Row] = [(10.0, Source.PROTOCOL, Progress(Work.TOOL))]
-    assert act(rows, 70, Limits(idle_s=60)) is None
-    end = act(rows, 71, Limits(idle_s=60))
+    assert act(rows, 70, WorkerLimits(idle_s=60)) is None
+    end = act(rows, 71, WorkerLimits(idle_s=60))
     assert end is not None
     assert end.failure is F.TIMEOUT
 
 
 def test_one_that_waits_for_its_owner_is_not_idle() -> None:
-    assert act([(1.0, Source.ESCAPE, Wants(Want.DECISION))], 1e6, Limits(idle_s=60)) is None
+    assert act([(1.0, Source.ESCAPE, Wants(Want.DECISION))], 1e6, WorkerLimits(idle_s=60)) is None
 
 
 def test_a_stall_is_advice_and_ends_nothing() -> None:
@@ -109,4 +109,4 @@ def test_a_stall_is_advice_and_ends_nothing() -> None:
 
 
 def test_nothing_is_done_about_one_that_ended() -> None:
-    assert act([(1.0, Source.EXIT, Exited(0))], 1e6, Limits(wall_s=1, idle_s=1)) is None
+    assert act([(1.0, Source.EXIT, Exited(0))], 1e6, WorkerLimits(wall_s=1, idle_s=1)) is None

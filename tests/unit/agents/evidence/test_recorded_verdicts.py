@@ -9,7 +9,7 @@ from pathlib import Path
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.catalog.parsers import parser_of, text_parser_of
 from holdfast.agents.evidence.evidence import Evidence, Exited, Source, Status
-from holdfast.agents.evidence.status import Limits, classify
+from holdfast.agents.evidence.status import WorkerLimits, classify
 from tests.support.rows import every_row
 
 RECORDED = Path(__file__).parents[1] / "recorded"
@@ -24,7 +24,7 @@ def judged(case: str) -> Status:
     seen = [item for line in lines for item in parsers[line["from"]].feed(line["line"], line["at"])]
     if header["exit"] is not None:
         seen.append(Evidence(Source.EXIT, header["seconds"], Exited(header["exit"])))
-    limits = Limits(start_s=agent.start_limit_s)
+    limits = WorkerLimits(start_s=agent.start_limit_s)
     return classify(seen, header["seconds"], started_at=0.0, limits=limits, exits=agent.exits)
 
 

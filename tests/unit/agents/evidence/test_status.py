@@ -15,7 +15,6 @@ from holdfast.agents.evidence.evidence import (
     Result,
     Retrying,
     Source,
-    State,
     Status,
     ToolFailed,
     Trouble,
@@ -24,6 +23,7 @@ from holdfast.agents.evidence.evidence import (
     Want,
     Wants,
     Work,
+    WorkerState,
     Working,
 )
 from holdfast.agents.evidence.evidence import Failure as F
@@ -38,7 +38,7 @@ from holdfast.agents.evidence.status import (
     STORM,
     STORM_REQUESTS,
     STORM_S,
-    Limits,
+    WorkerLimits,
     classify,
 )
 from holdfast.agents.evidence.verdict import ExitRules
@@ -56,14 +56,14 @@ IN_FLIGHT = Working(Work.NETWORK)
 class Story(NamedTuple):
     rows: Sequence[Row]
     now: float
-    state: State
+    state: WorkerState
     detail: str
     rule: str
     start_s: float = START_S
 
 
 def look(rows: Sequence[Row], now: float, *, start_s: float = START_S) -> Status:
-    return classify(story(*rows), now, started_at=0.0, limits=Limits(start_s=start_s))
+    return classify(story(*rows), now, started_at=0.0, limits=WorkerLimits(start_s=start_s))
 
 
 REAL = {
@@ -74,28 +74,28 @@ REAL = {
             (1.0, Source.SYSCALL, Wants(Want.STDIN_EOF, "close stdin"), "read(0) on our pipe"),
         ],
         200,
-        State.WAITING,
+        WorkerState.WAITING,
         "stdin-eof",
         "wants",
     ),
     "opencode does the same without a word": Story(
         [(9.0, Source.SYSCALL, Wants(Want.STDIN_EOF), "epoll_pwait on our pipe")],
         20,
-        State.WAITING,
+        WorkerState.WAITING,
         "stdin-eof",
         "wants",
     ),
     "gemini retries its lock for ever: 24 refusals in 25 s": Story(
         [(1.0 + at * 25 / 24, Source.DENIAL, refused(LOCK)) for at in range(24)],
         26,
-        State.BLOCKED,
+        WorkerState.BLOCKED,
         "sandbox-path",
         "denied-again",
     ),
     "gemini's loop is seen at its third refusal": Story(
         [(1.0 + at, Source.DENIAL, refused(LOCK)) for at in range(3)],
         3,
-        State.BLOCKED,
+        WorkerState.BLOCKED,
         "sandbox-path",
         "denied-again",
     ),
@@ -103,7 +103,7 @@ REAL = {
         [(0.5, Source.TITLE, THINKS, "✦ Working…")]
         + [(1.0 + at, Source.DENIAL, refused(LOCK)) for at in range(3)],
         3.5,
-        State.BLOCKED,
+        WorkerState.BLOCKED,
         "sandbox-path",
         "denied-again",
     ),
@@ -116,7 +116,7 @@ REAL = {
             (1.0, Source.DENIAL, refused("/home/u/.claude.json")),
         ],
         2,
-        State.RUNNING,
+        WorkerState.RUNNING,
         "streaming",
         "progress",
     ),
@@ -127,7 +127,7 @@ REAL = {
             (45, Source.PROTOCOL, Retrying(2, 5, F.NETWORK), "Reconnecting... 2/5"),
         ],
         60,
-        State.RUNNING,
+        WorkerState.RUNNING,
         "retrying",
         "retrying",
     ),
@@ -138,22 +138,22 @@ REAL = {
             (20, Source.PROTOCOL, Retrying(1, 5, F.NETWORK), "Reconnecting... 1/5"),
         ],
         25,
-        State.BLOCKED,
+        WorkerState.BLOCKED,
         "sandbox-network",
         "cut-off",
     ),
     "claude in text mode is silent, its socket is not": Story(
-        [(2, Source.SOCKET, IN_FLIGHT)], 100, State.RUNNING, "network-wait", "working"
+        [(2, Source.SOCKET, IN_FLIGHT)], 100, WorkerState.RUNNING, "network-wait", "working"
     ),
     "codex asks whether it may trust the directory": Story(
         [(3, Source.SCREEN, Wants(Want.TRUST, "Do you trust this directory?"))],
         60,
-        State.WAITING,
+        WorkerState.WAITING,
         "trust",
         "wants",
     ),
     "opencode needs 50 s on a cold host, as its record says": Story(
-        [(1, Source.STABILITY, Working(Work.STREAMING))], 50, State.STARTING, "", "starting", start_s=60
+        [(1, Source.STABILITY, Working(Work.STREAMING))], 50, WorkerState.STARTING, "", "starting", start_s=60
     ),
     # its provider fails
     "claude tries a wrong key again": Story(
@@ -163,21 +163,21 @@ REAL = {
             (1.6, Source.PROTOCOL, Retrying(2, 10, F.AUTH, 401, next_at=2.8)),
         ],
         2,
-        State.RUNNING,
+        WorkerState.RUNNING,
         "retrying",
         "retrying",
     ),
     "qwen waits 60 s before it tries again": Story(
         [(3, Source.PROTOCOL, Ready()), (4, Source.PROTOCOL, Retrying(1, 10, F.RATE_LIMIT, 429, next_at=64))],
         63,
-        State.RUNNING,
+        WorkerState.RUNNING,
         "retrying",
         "retrying",
     ),
     "qwen waits 120 s before it tries again: no stall": Story(
         [(64, Source.PROTOCOL, Retrying(2, 10, F.RATE_LIMIT, 429, next_at=184))],
         180,
-        State.RUNNING,
+        WorkerState.RUNNING,
         "retrying",
         "retrying",
     ),
@@ -188,14 +188,14 @@ REAL = {
             (8, Source.TEXT, Retrying(1, None, F.RATE_LIMIT, 429), "Attempt 1 failed. Retrying with backoff"),
         ],
         9,
-        State.RUNNING,
+        WorkerState.RUNNING,
         "retrying",
         "retrying",
     ),
     "a provider that accepts and never answers": Story(
         [(1, Source.PROTOCOL, Ready()), (2, Source.SOCKET, IN_FLIGHT)],
         2 + PROVIDER_QUIET_S + 1,
-        State.STALLED,
+        WorkerState.STALLED,
         "network-wait",
         "silent-provider",
     ),
@@ -203,21 +203,21 @@ REAL = {
         [READY, (2, Source.SOCKET, IN_FLIGHT)]
         + [(3.0 + at, Source.STABILITY, Working(Work.STREAMING)) for at in range(125)],
         130,
-        State.STALLED,
+        WorkerState.STALLED,
         "network-wait",
         "silent-provider",
     ),
     "a stream that stalls midway": Story(
         [(1, Source.PROTOCOL, Ready()), (3, Source.PROTOCOL, Progress(Work.STREAMING))],
         3 + QUIET_S + 1,
-        State.STALLED,
+        WorkerState.STALLED,
         "streaming",
         "quiet",
     ),
     "opencode's silent loop on an empty answer: 370 requests in 180 s": Story(
         [(at * 180 / 370, Source.SOCKET, Requested()) for at in range(120)],
         58,
-        State.RUNNING,
+        WorkerState.RUNNING,
         "retrying",
         "request-storm",
     ),
@@ -229,7 +229,7 @@ REAL = {
             (10, Source.TITLE, Wants(Want.DECISION), "[ ! ] Action Required"),
         ],
         9.1,
-        State.WAITING,
+        WorkerState.WAITING,
         "decision",
         "wants",
     ),
@@ -239,7 +239,7 @@ REAL = {
             (12, Source.SCREEN, Wants(Want.DECISION), "△ Permission required"),
         ],
         12,
-        State.WAITING,
+        WorkerState.WAITING,
         "decision",
         "wants",
     ),
@@ -250,14 +250,14 @@ REAL = {
             (8, Source.PROTOCOL, Wants(Want.DECISION, "run rm?", request="7")),
         ],
         600,
-        State.WAITING,
+        WorkerState.WAITING,
         "decision",
         "request",
     ),
     "claude's session record says what it waits for": Story(
         [(1, Source.FILE, THINKS, "busy"), (9, Source.FILE, Wants(Want.DECISION), "permission prompt")],
         300,
-        State.WAITING,
+        WorkerState.WAITING,
         "decision",
         "wants",
     ),
@@ -267,7 +267,7 @@ REAL = {
             (5, Source.TEXT, Wants(Want.QUESTION, "(Y)es/(N)o/(D)on't ask again")),
         ],
         6,
-        State.WAITING,
+        WorkerState.WAITING,
         "question",
         "wants",
     ),
@@ -283,15 +283,15 @@ def test_what_real_ones_do(name: str) -> None:
 
 RULE_BY_RULE = {
     "an exit ends everything": Story(
-        [READY, (2, Source.EXIT, Exited(0))], 2, State.COMPLETED, "", "exit-zero"
+        [READY, (2, Source.EXIT, Exited(0))], 2, WorkerState.COMPLETED, "", "exit-zero"
     ),
     "gone without a record": Story(
-        [READY, (2, Source.CLOCK, Vanished("no server"))], 3, State.LOST, "", "vanished"
+        [READY, (2, Source.CLOCK, Vanished("no server"))], 3, WorkerState.LOST, "", "vanished"
     ),
     "gone and found again": Story(
         [READY, (2, Source.CLOCK, Vanished("no server")), (3, Source.PROTOCOL, Progress(Work.TOOL))],
         4,
-        State.RUNNING,
+        WorkerState.RUNNING,
         "tool",
         "progress",
     ),
@@ -301,15 +301,15 @@ RULE_BY_RULE = {
             (3, Source.CHILDREN, Obstructed(Obstacle.STOPPED)),
         ],
         4,
-        State.BLOCKED,
+        WorkerState.BLOCKED,
         "stopped",
         "stopped",
     ),
-    "starting": Story([], 5, State.STARTING, "", "starting"),
+    "starting": Story([], 5, WorkerState.STARTING, "", "starting"),
     "starting, and its screen is still": Story(
-        [(2, Source.STABILITY, Idle(2.0))], 12, State.STARTING, "", "starting"
+        [(2, Source.STABILITY, Idle(2.0))], 12, WorkerState.STARTING, "", "starting"
     ),
-    "not started in time": Story([], START_S + 1, State.STALLED, "", "starting"),
+    "not started in time": Story([], START_S + 1, WorkerState.STALLED, "", "starting"),
     "the start goes on after a dialog": Story(
         [
             (20, Source.SCREEN, Wants(Want.TRUST)),
@@ -317,118 +317,122 @@ RULE_BY_RULE = {
             (29, Source.STABILITY, THINKS),
         ],
         START_S + 1,
-        State.STARTING,
+        WorkerState.STARTING,
         "",
         "starting",
     ),
-    "ready, and nothing else yet": Story([READY], 10, State.RUNNING, "thinking", "progress"),
+    "ready, and nothing else yet": Story([READY], 10, WorkerState.RUNNING, "thinking", "progress"),
     "its own word that it works": Story(
-        [(2, Source.ESCAPE, THINKS)], 50, State.RUNNING, "thinking", "working"
+        [(2, Source.ESCAPE, THINKS)], 50, WorkerState.RUNNING, "thinking", "working"
     ),
     "a command below it says at what": Story(
         [(2, Source.ESCAPE, THINKS), (3, Source.CHILDREN, Working(Work.TOOL))],
         4,
-        State.RUNNING,
+        WorkerState.RUNNING,
         "tool",
         "working",
     ),
     "a command that takes long is work": Story(
         [(2, Source.ESCAPE, THINKS), (3, Source.CHILDREN, Working(Work.TOOL))],
         3600,
-        State.RUNNING,
+        WorkerState.RUNNING,
         "tool",
         "working",
     ),
     "a command that ended long ago is not": Story(
         [(2, Source.ESCAPE, THINKS), (3, Source.CHILDREN, Working(Work.TOOL)), (9, Source.CHILDREN, Idle())],
         3 + QUIET_S + 1,
-        State.STALLED,
+        WorkerState.STALLED,
         "tool",
         "quiet",
     ),
     "a moving screen is life": Story(
         [READY] + [(at, Source.STABILITY, Working(Work.STREAMING)) for at in (2, 60, 120)],
         150,
-        State.RUNNING,
+        WorkerState.RUNNING,
         "streaming",
         "working",
     ),
     "idle at its first prompt, at once": Story(
-        [(2, Source.TITLE, Idle(), "◇ Ready")], 2, State.WAITING, "prompt", "idle"
+        [(2, Source.TITLE, Idle(), "◇ Ready")], 2, WorkerState.WAITING, "prompt", "idle"
     ),
     "between two steps": Story(
         [(2, Source.ESCAPE, THINKS), (5, Source.ESCAPE, Idle())],
         5 + HOLD_S - 0.1,
-        State.RUNNING,
+        WorkerState.RUNNING,
         "thinking",
         "hold",
     ),
     "after its work": Story(
-        [(2, Source.ESCAPE, THINKS), (5, Source.ESCAPE, Idle())], 5 + HOLD_S, State.WAITING, "prompt", "idle"
+        [(2, Source.ESCAPE, THINKS), (5, Source.ESCAPE, Idle())],
+        5 + HOLD_S,
+        WorkerState.WAITING,
+        "prompt",
+        "idle",
     ),
     "a still screen, not long enough": Story(
         [READY, (2, Source.STABILITY, Working(Work.STREAMING)), (7, Source.STABILITY, Idle(5.0))],
         5 + STABLE_S + HOLD_S - 0.1,
-        State.RUNNING,
+        WorkerState.RUNNING,
         "thinking",
         "hold",
     ),
     "a still screen, long enough": Story(
         [READY, (2, Source.STABILITY, Working(Work.STREAMING)), (7, Source.STABILITY, Idle(5.0))],
         5 + STABLE_S + HOLD_S,
-        State.WAITING,
+        WorkerState.WAITING,
         "prompt",
         "idle",
     ),
     "a still screen while the provider is asked": Story(
         [READY, (2, Source.SOCKET, IN_FLIGHT), (7, Source.STABILITY, Idle(5.0))],
         30,
-        State.RUNNING,
+        WorkerState.RUNNING,
         "network-wait",
         "working",
     ),
     "a shell at its prompt": Story(
-        [(1, Source.SYSCALL, Wants(Want.PROMPT))], 2, State.WAITING, "prompt", "idle"
+        [(1, Source.SYSCALL, Wants(Want.PROMPT))], 2, WorkerState.WAITING, "prompt", "idle"
     ),
     "the end of a turn of a program that stays": Story(
         [(1, Source.PROTOCOL, Progress(Work.STREAMING)), (2, Source.PROTOCOL, Result(ok=True))],
         2 + HOLD_S,
-        State.WAITING,
+        WorkerState.WAITING,
         "prompt",
         "idle",
     ),
     "a retry that brought output is over": Story(
         [(1, Source.PROTOCOL, Retrying(1, 5, F.PROVIDER)), (4, Source.PROTOCOL, Progress(Work.STREAMING))],
         5,
-        State.RUNNING,
+        WorkerState.RUNNING,
         "streaming",
         "progress",
     ),
     "a retry that its user gave up is over": Story(
         [(1, Source.SCREEN, Retrying(1, 5, F.PROVIDER)), (4, Source.ESCAPE, Idle())],
         5,
-        State.WAITING,
+        WorkerState.WAITING,
         "prompt",
         "idle",
     ),
     "a still screen does not end a retry": Story(
         [(1, Source.SCREEN, Retrying(1, 5, F.PROVIDER)), (4, Source.STABILITY, Idle(2.0))],
         20,
-        State.RUNNING,
+        WorkerState.RUNNING,
         "retrying",
         "retrying",
     ),
     "a retry that never came": Story(
         [(1, Source.PROTOCOL, Retrying(1, 5, F.PROVIDER, next_at=11))],
         11 + QUIET_S + 1,
-        State.STALLED,
+        WorkerState.STALLED,
         "thinking",
         "quiet",
     ),
     "twenty requests are no storm": Story(
         [READY] + [(2.0 + at, Source.SOCKET, Requested()) for at in range(STORM_REQUESTS)],
         25,
-        State.RUNNING,
+        WorkerState.RUNNING,
         "thinking",
         "progress",
     ),
@@ -438,41 +442,43 @@ RULE_BY_RULE = {
         + [(18, Source.PROTOCOL, ToolFailed("sh", 1))]
         + [(20.0 + at, Source.SOCKET, Requested()) for at in range(15)],
         40,
-        State.RUNNING,
+        WorkerState.RUNNING,
         "thinking",
         "progress",
     ),
     "a storm that is over": Story(
         [READY] + [(2.0, Source.SOCKET, Requested())] * (STORM_REQUESTS + 1),
         2 + STORM_S + 1,
-        State.RUNNING,
+        WorkerState.RUNNING,
         "thinking",
         "progress",
     ),
     "requests without an answer, one after the other": Story(
         [READY] + [(2.0 + 60 * at, Source.SOCKET, Requested()) for at in range(3)],
         2 + PROVIDER_QUIET_S + 1,
-        State.STALLED,
+        WorkerState.STALLED,
         "network-wait",
         "silent-provider",
     ),
     "a provider that answered": Story(
         [READY, (2, Source.SOCKET, IN_FLIGHT), (100, Source.SOCKET, Progress(Work.STREAMING))],
         150,
-        State.RUNNING,
+        WorkerState.RUNNING,
         "streaming",
         "progress",
     ),
     "a tool runs, the provider has nothing to say": Story(
         [READY, (2, Source.SOCKET, IN_FLIGHT), (3, Source.CHILDREN, Working(Work.TOOL))],
         500,
-        State.RUNNING,
+        WorkerState.RUNNING,
         "tool",
         "working",
     ),
-    "a file that was forgotten": Story([(1, Source.FILE, THINKS)], 130, State.STALLED, "thinking", "quiet"),
+    "a file that was forgotten": Story(
+        [(1, Source.FILE, THINKS)], 130, WorkerState.STALLED, "thinking", "quiet"
+    ),
     "an error by itself changes nothing": Story(
-        [READY, (2, Source.TEXT, Trouble(F.PROVIDER, 500))], 3, State.RUNNING, "thinking", "progress"
+        [READY, (2, Source.TEXT, Trouble(F.PROVIDER, 500))], 3, WorkerState.RUNNING, "thinking", "progress"
     ),
     "a line program computes, and its screen is still": Story(
         [
@@ -482,7 +488,7 @@ RULE_BY_RULE = {
             (15, Source.STABILITY, Idle(since=9)),
         ],
         20,
-        State.RUNNING,
+        WorkerState.RUNNING,
         "thinking",
         "progress",
     ),
@@ -494,7 +500,7 @@ RULE_BY_RULE = {
             (15, Source.STABILITY, Idle(since=9)),
         ],
         9 + QUIET_S + 1,
-        State.STALLED,
+        WorkerState.STALLED,
         "thinking",
         "quiet",
     ),
@@ -505,7 +511,7 @@ RULE_BY_RULE = {
             (16, Source.SYSCALL, Wants(Want.PROMPT)),
         ],
         20,
-        State.WAITING,
+        WorkerState.WAITING,
         "prompt",
         "idle",
     ),
@@ -517,14 +523,14 @@ RULE_BY_RULE = {
             (15, Source.STABILITY, Idle(since=9)),
         ],
         20,
-        State.WAITING,
+        WorkerState.WAITING,
         "prompt",
         "idle",
     ),
     "what looks like a question, and nobody reads the answer": Story(
         [READY, (9, Source.SYSCALL, Unread()), (10, Source.SCREEN, Wants(Want.DECISION), "go on? [y/N]")],
         20,
-        State.RUNNING,
+        WorkerState.RUNNING,
         "thinking",
         "progress",
     ),
@@ -536,21 +542,21 @@ RULE_BY_RULE = {
             (10, Source.SCREEN, Wants(Want.DECISION), "go on? [y/N]"),
         ],
         20,
-        State.WAITING,
+        WorkerState.WAITING,
         "prompt",
         "idle",
     ),
     "its own word stands against the proof": Story(
         [(8, Source.ESCAPE, Wants(Want.DECISION)), (9, Source.SYSCALL, Unread())],
         20,
-        State.WAITING,
+        WorkerState.WAITING,
         "decision",
         "wants",
     ),
     "an answer is progress": Story(
         [(2, Source.PROTOCOL, Wants(Want.DECISION, request="1")), (300, Source.PROTOCOL, Answered("1"))],
         310,
-        State.RUNNING,
+        WorkerState.RUNNING,
         "thinking",
         "progress",
     ),
@@ -601,13 +607,13 @@ def test_a_stall_tells_how_long_ago_something_was_sent_and_received() -> None:
 def test_a_contradiction_is_reported_and_the_fresher_proof_decides() -> None:
     rows: list[Row] = [(2, Source.ESCAPE, THINKS), (30, Source.TTY, Wants(Want.PASSWORD))]
     status = look(rows, 31)
-    assert (status.state, status.detail, status.rule) == (State.WAITING, "password", "proof")
+    assert (status.state, status.detail, status.rule) == (WorkerState.WAITING, "password", "proof")
     assert status.contradictions == ("escape says running (thinking), tty says waiting (password)",)
 
 
 def test_a_weaker_word_that_contradicts_is_reported_and_overruled() -> None:
     status = look([(2, Source.ESCAPE, THINKS), (3, Source.SCREEN, Wants(Want.DECISION))], 4)
-    assert status.state is State.RUNNING
+    assert status.state is WorkerState.RUNNING
     assert status.contradictions == ("screen says waiting (decision), escape says running (thinking)",)
 
 
@@ -623,7 +629,7 @@ def test_an_obstacle_and_an_idle_title_contradict() -> None:
         (2, Source.CHILDREN, Obstructed(Obstacle.LOCK, "held by pid 7")),
     ]
     status = look(rows, 4)
-    assert (status.state, status.about) == (State.BLOCKED, "held by pid 7")
+    assert (status.state, status.about) == (WorkerState.BLOCKED, "held by pid 7")
     assert status.contradictions == ("title says waiting (prompt), children says blocked (lock)",)
     overruled = look([(1, Source.ESCAPE, Idle()), *rows[1:]], 4)
     assert overruled.contradictions == ("children says blocked (lock), escape says waiting (prompt)",)
@@ -652,7 +658,7 @@ def test_the_blocked_path_comes_with_rule_and_grant() -> None:
 def test_the_cli_s_record_tells_what_its_exit_code_is_worth() -> None:
     items = story(READY, (2, Source.EXIT, Exited(0)))
     doubtful = classify(
-        items, 3.0, started_at=0.0, limits=Limits(), exits=ExitRules(zero_means_success=False)
+        items, 3.0, started_at=0.0, limits=WorkerLimits(), exits=ExitRules(zero_means_success=False)
     )
     assert doubtful.flags == {"unverified"}
     assert (doubtful.since, doubtful.progress_at) == (2, 1)
@@ -663,7 +669,7 @@ def test_every_rule_has_a_name_of_its_own() -> None:
     assert {name for name, _ in RULES} - {"exit"} <= set(NAMES)
 
 
-HEADLESS = Limits(quiet_s=5.0, provider_quiet_s=5.0, one_turn=True)
+HEADLESS = WorkerLimits(quiet_s=5.0, provider_quiet_s=5.0, one_turn=True)
 
 
 def of_a_run(rows: list[Row], now: float) -> Status:
@@ -672,15 +678,18 @@ def of_a_run(rows: list[Row], now: float) -> Status:
 
 
 def test_a_result_of_a_run_of_one_prompt_is_no_wait_for_the_next() -> None:
-    rows: list[Row] = [(1, Source.PROTOCOL, Progress(Work.STREAMING)), (2, Source.PROTOCOL, Result(ok=True))]
-    assert of_a_run(rows, 6.5).state is State.RUNNING
-    assert of_a_run(rows, 7.5).state is State.STALLED
+    rows: list[Row] = [
+        (1, Source.PROTOCOL, Progress(Work.STREAMING)),
+        (2, Source.PROTOCOL, Result(ok=True)),
+    ]
+    assert of_a_run(rows, 6.5).state is WorkerState.RUNNING
+    assert of_a_run(rows, 7.5).state is WorkerState.STALLED
 
 
 def test_how_long_a_worker_may_be_quiet_is_a_limit() -> None:
     rows: list[Row] = [(1, Source.PROTOCOL, THINKS)]
-    assert of_a_run(rows, 5.5).state is State.RUNNING
-    assert of_a_run(rows, 6.5).state is State.STALLED
+    assert of_a_run(rows, 5.5).state is WorkerState.RUNNING
+    assert of_a_run(rows, 6.5).state is WorkerState.STALLED
 
 
 def test_an_attempt_without_a_cause_has_the_trouble_that_was_told() -> None:
@@ -694,7 +703,7 @@ def test_an_attempt_without_a_cause_has_the_trouble_that_was_told() -> None:
 
 def test_a_quiet_worker_whose_provider_has_no_name_waits_for_the_network() -> None:
     status = of_a_run([(0.5, Source.DENIAL, Trouble(F.NETWORK), "no such name")], 9)
-    assert (status.state, status.detail) == (State.STALLED, Work.NETWORK)
+    assert (status.state, status.detail) == (WorkerState.STALLED, Work.NETWORK)
     assert "no such name" in status.about
 
 
@@ -703,9 +712,9 @@ def test_a_quiet_worker_whose_connection_was_refused_is_blocked() -> None:
         (0.5, Source.DENIAL, refused("127.0.0.1:9", access="connect")),
         (1, Source.PROTOCOL, THINKS),
     ]
-    assert of_a_run(rows, 3).state is State.RUNNING
+    assert of_a_run(rows, 3).state is WorkerState.RUNNING
     status = of_a_run(rows, 9)
-    assert (status.state, status.detail) == (State.BLOCKED, Obstacle.SANDBOX_NETWORK)
+    assert (status.state, status.detail) == (WorkerState.BLOCKED, Obstacle.SANDBOX_NETWORK)
 
 
 def test_a_turn_that_fails_and_begins_again_for_ever_is_a_loop() -> None:

@@ -15,13 +15,13 @@ from holdfast.agents.evidence.evidence import (
     Result,
     Retrying,
     Source,
-    State,
     Status,
     ToolFailed,
     Trouble,
     Want,
     Wants,
     Work,
+    WorkerState,
     Working,
 )
 from holdfast.agents.evidence.evidence import Failure as F
@@ -43,7 +43,7 @@ ONE: Row = (9, Source.EXIT, Exited(1))
 
 class Ending(NamedTuple):
     rows: list[Row]
-    state: State
+    state: WorkerState
     what: F | frozenset[str]  # of a failed one the class, of a completed one the flags
     rule: str
     rules: ExitRules = TRUSTED
@@ -55,7 +55,7 @@ def flags(*names: str) -> frozenset[str]:
 
 def check(ending: Ending) -> Status:
     status = verdict(story(*ending.rows), ending.rules)
-    what = status.failure if status.state is State.FAILED else status.flags
+    what = status.failure if status.state is WorkerState.FAILED else status.flags
     assert (status.state, what, status.rule) == (ending.state, ending.what, f"exit-{ending.rule}")
     return status
 
@@ -67,14 +67,14 @@ LOOK_LIKE_SUCCESS = {
             (3, Source.TEXT, Trouble(F.AUTH), "AuthenticationError"),
             ZERO,
         ],
-        State.FAILED,
+        WorkerState.FAILED,
         F.AUTH,
         "trouble",
         ZERO_SAYS_LITTLE,
     ),
     "truncated answer accepted, exit 0 (aider)": Ending(
         [(2, Source.TEXT, Progress(Work.STREAMING)), ZERO],
-        State.COMPLETED,
+        WorkerState.COMPLETED,
         flags("unverified"),
         "zero",
         ZERO_SAYS_LITTLE,
@@ -87,13 +87,13 @@ LOOK_LIKE_SUCCESS = {
             DONE,
             ZERO,
         ],
-        State.FAILED,
+        WorkerState.FAILED,
         F.PROVIDER,
         "result",
         GEMINI,
     ),
     "empty answer accepted, exit 0 (gemini)": Ending(
-        [READY, DONE, ZERO], State.COMPLETED, flags("no-tools", "unverified"), "result", GEMINI
+        [READY, DONE, ZERO], WorkerState.COMPLETED, flags("no-tools", "unverified"), "result", GEMINI
     ),
     "requested write refused, model says done (claude)": Ending(
         [
@@ -104,53 +104,53 @@ LOOK_LIKE_SUCCESS = {
             (8, Source.PROTOCOL, Result(ok=True, refused=("Write",))),
             ZERO,
         ],
-        State.FAILED,
+        WorkerState.FAILED,
         F.PERMISSION,
         "result",
     ),
     "requested write refused, model says done (opencode)": Ending(
         [READY, TOOL, (4, Source.TEXT, Trouble(F.PERMISSION), "auto-rejecting"), TEXT, DONE, ZERO],
-        State.FAILED,
+        WorkerState.FAILED,
         F.PERMISSION,
         "result",
     ),
     "requested write refused, model says done (codex)": Ending(
         [READY, TOOL, (4, Source.PROTOCOL, ToolFailed("touch /etc/x", 1)), TEXT, DONE, ZERO],
-        State.COMPLETED,
+        WorkerState.COMPLETED,
         flags("unverified"),
         "result",
     ),
     "tool never offered, the model answers in prose (gemini, qwen)": Ending(
-        [READY, TEXT, DONE, ZERO], State.COMPLETED, flags("no-tools"), "result"
+        [READY, TEXT, DONE, ZERO], WorkerState.COMPLETED, flags("no-tools"), "result"
     ),
     "subtype success with is_error (claude)": Ending(
         [READY, (8, Source.PROTOCOL, Result(ok=False, http=401), "subtype=success is_error=true"), ZERO],
-        State.FAILED,
+        WorkerState.FAILED,
         F.AUTH,
         "result",
     ),
     "provider failure reported as the end of a turn (copilot over ACP)": Ending(
         [READY, (6, Source.TEXT, Trouble(F.AUTH, 401), "HTTP 401"), DONE, ZERO],
-        State.FAILED,
+        WorkerState.FAILED,
         F.AUTH,
         "result",
     ),
     "text typed into a start-up dialog, exit 0 (codex)": Ending(
-        [(2, Source.SCREEN, Wants(Want.TRUST)), ZERO], State.FAILED, F.LAUNCH, "early"
+        [(2, Source.SCREEN, Wants(Want.TRUST)), ZERO], WorkerState.FAILED, F.LAUNCH, "early"
     ),
     "end-of-life notice, exit 0 (kimi-cli)": Ending(
-        [ZERO], State.FAILED, F.LAUNCH, "early", ZERO_SAYS_LITTLE
+        [ZERO], WorkerState.FAILED, F.LAUNCH, "early", ZERO_SAYS_LITTLE
     ),
     "end-of-life notice taken for output, exit 0 (kimi-cli)": Ending(
         [(1, Source.TEXT, Progress(Work.STREAMING)), ZERO],
-        State.COMPLETED,
+        WorkerState.COMPLETED,
         flags("unverified"),
         "zero",
         ZERO_SAYS_LITTLE,
     ),
     "leader exits, background work continues (cline, claude)": Ending(
         [READY, TOOL, TEXT, DONE, ZERO, (9.5, Source.CHILDREN, Working(Work.TOOL))],
-        State.COMPLETED,
+        WorkerState.COMPLETED,
         flags("background"),
         "result",
     ),
@@ -161,7 +161,7 @@ LOOK_LIKE_SUCCESS = {
 def test_an_ending_that_looks_like_success_is_not_taken_for_it(name: str) -> None:
     ending = LOOK_LIKE_SUCCESS[name]
     check(ending)
-    assert (ending.state, ending.what) != (State.COMPLETED, flags())
+    assert (ending.state, ending.what) != (WorkerState.COMPLETED, flags())
 
 
 DENIAL: Row = (3, Source.DENIAL, refused("/home/u/.x"))
@@ -169,24 +169,28 @@ DENIAL: Row = (3, Source.DENIAL, refused("/home/u/.x"))
 IN_ORDER = {
     # 1: our own doing
     "stopped by us": Ending(
-        [READY, (9, Source.EXIT, Exited(None, 15, F.KILLED))], State.FAILED, F.KILLED, "ours"
+        [READY, (9, Source.EXIT, Exited(None, 15, F.KILLED))], WorkerState.FAILED, F.KILLED, "ours"
     ),
     "at its time limit": Ending(
-        [READY, (9, Source.EXIT, Exited(None, 9, F.TIMEOUT))], State.FAILED, F.TIMEOUT, "ours"
+        [READY, (9, Source.EXIT, Exited(None, 9, F.TIMEOUT))], WorkerState.FAILED, F.TIMEOUT, "ours"
     ),
-    "never started": Ending([(0, Source.EXIT, Exited(None, None, F.LAUNCH))], State.FAILED, F.LAUNCH, "ours"),
+    "never started": Ending(
+        [(0, Source.EXIT, Exited(None, None, F.LAUNCH))], WorkerState.FAILED, F.LAUNCH, "ours"
+    ),
     "ended by policy": Ending(
-        [READY, (9, Source.EXIT, Exited(1, None, F.QUOTA))], State.FAILED, F.QUOTA, "ours"
+        [READY, (9, Source.EXIT, Exited(1, None, F.QUOTA))], WorkerState.FAILED, F.QUOTA, "ours"
     ),
     "our own doing before its result": Ending(
-        [READY, DONE, (9, Source.EXIT, Exited(0, None, F.KILLED))], State.FAILED, F.KILLED, "ours"
+        [READY, DONE, (9, Source.EXIT, Exited(0, None, F.KILLED))], WorkerState.FAILED, F.KILLED, "ours"
     ),
     # 2: a signal
-    "a signal": Ending([READY, DONE, (9, Source.EXIT, Exited(None, 11))], State.FAILED, F.CRASH, "signal"),
+    "a signal": Ending(
+        [READY, DONE, (9, Source.EXIT, Exited(None, 11))], WorkerState.FAILED, F.CRASH, "signal"
+    ),
     # 3: the result
-    "success": Ending([READY, TOOL, TEXT, DONE, ZERO], State.COMPLETED, flags(), "result"),
+    "success": Ending([READY, TOOL, TEXT, DONE, ZERO], WorkerState.COMPLETED, flags(), "result"),
     "success that came in after the exit": Ending(
-        [READY, TOOL, TEXT, ZERO, DONE], State.COMPLETED, flags(), "result"
+        [READY, TOOL, TEXT, ZERO, DONE], WorkerState.COMPLETED, flags(), "result"
     ),
     "success with a refusal it found a way around": Ending(
         [
@@ -196,61 +200,61 @@ IN_ORDER = {
             (8, Source.PROTOCOL, Result(ok=True, refused=("Write",))),
             ZERO,
         ],
-        State.COMPLETED,
+        WorkerState.COMPLETED,
         flags("with-denials"),
         "result",
     ),
     "success with a refusal and no tool seen": Ending(
         [READY, TEXT, (8, Source.PROTOCOL, Result(ok=True, refused=("Bash",))), ZERO],
-        State.FAILED,
+        WorkerState.FAILED,
         F.PERMISSION,
         "result",
     ),
     "success though the sandbox refused something": Ending(
-        [READY, DENIAL, TOOL, TEXT, DONE, ZERO], State.COMPLETED, flags("with-denials"), "result"
+        [READY, DENIAL, TOOL, TEXT, DONE, ZERO], WorkerState.COMPLETED, flags("with-denials"), "result"
     ),
     "success with an error exit": Ending(
-        [READY, TOOL, DONE, ONE], State.COMPLETED, flags("unverified"), "result"
+        [READY, TOOL, DONE, ONE], WorkerState.COMPLETED, flags("unverified"), "result"
     ),
     "success with an error after it": Ending(
         [READY, TOOL, DONE, (8.5, Source.TEXT, Trouble(F.NETWORK)), ZERO],
-        State.COMPLETED,
+        WorkerState.COMPLETED,
         flags("unverified"),
         "result",
     ),
     "success after an error that work made good": Ending(
         [READY, (2, Source.PROTOCOL, Retrying(1, 5, F.PROVIDER, 500)), TOOL, TEXT, DONE, ZERO],
-        State.COMPLETED,
+        WorkerState.COMPLETED,
         flags(),
         "result",
     ),
     "a tool that failed before another": Ending(
         [READY, (2, Source.PROTOCOL, ToolFailed("make", 2)), TOOL, DONE, ZERO],
-        State.COMPLETED,
+        WorkerState.COMPLETED,
         flags(),
         "result",
     ),
     "failure with its class": Ending(
         [READY, (8, Source.PROTOCOL, Result(ok=False, failure=F.CONTEXT, http=400)), ONE],
-        State.FAILED,
+        WorkerState.FAILED,
         F.CONTEXT,
         "result",
     ),
     "failure whose class an earlier error tells": Ending(
         [READY, (7, Source.TEXT, Trouble(F.RATE_LIMIT)), (8, Source.PROTOCOL, Result(ok=False)), ONE],
-        State.FAILED,
+        WorkerState.FAILED,
         F.RATE_LIMIT,
         "result",
     ),
     "failure whose class the exit code tells": Ending(
         [READY, (8, Source.PROTOCOL, Result(ok=False)), (9, Source.EXIT, Exited(41))],
-        State.FAILED,
+        WorkerState.FAILED,
         F.AUTH,
         "result",
         GEMINI,
     ),
     "failure without a class": Ending(
-        [READY, (8, Source.PROTOCOL, Result(ok=False)), ONE], State.FAILED, F.CRASH, "result"
+        [READY, (8, Source.PROTOCOL, Result(ok=False)), ONE], WorkerState.FAILED, F.CRASH, "result"
     ),
     "no network, because the sandbox has none": Ending(
         [
@@ -259,28 +263,31 @@ IN_ORDER = {
             (8, Source.PROTOCOL, Result(ok=False, failure=F.NETWORK)),
             ONE,
         ],
-        State.FAILED,
+        WorkerState.FAILED,
         F.SANDBOX,
         "result",
     ),
     # 4: words and codes
     "an error in words": Ending(
-        [READY, (7, Source.TEXT, Trouble(F.MODEL, 404)), ONE], State.FAILED, F.MODEL, "trouble"
+        [READY, (7, Source.TEXT, Trouble(F.MODEL, 404)), ONE], WorkerState.FAILED, F.MODEL, "trouble"
     ),
     "retries that ran out": Ending(
-        [READY, (7, Source.TEXT, Retrying(3, 3, None, 429)), ONE], State.FAILED, F.RATE_LIMIT, "trouble"
+        [READY, (7, Source.TEXT, Retrying(3, 3, None, 429)), ONE], WorkerState.FAILED, F.RATE_LIMIT, "trouble"
     ),
     "the newest error that has a class": Ending(
         [READY, (6, Source.TEXT, Trouble(F.QUOTA)), (7, Source.SCREEN, Retrying(1, 3, None)), ONE],
-        State.FAILED,
+        WorkerState.FAILED,
         F.QUOTA,
         "trouble",
     ),
     "an error that work made good": Ending(
-        [READY, (2, Source.TEXT, Trouble(F.PROVIDER)), TEXT, ONE], State.FAILED, F.CRASH, "code"
+        [READY, (2, Source.TEXT, Trouble(F.PROVIDER)), TEXT, ONE], WorkerState.FAILED, F.CRASH, "code"
     ),
     "an error about the sandbox, and the denial that tells more": Ending(
-        [DENIAL, (4, Source.TEXT, Trouble(F.SANDBOX), "os error 30"), ONE], State.FAILED, F.SANDBOX, "trouble"
+        [DENIAL, (4, Source.TEXT, Trouble(F.SANDBOX), "os error 30"), ONE],
+        WorkerState.FAILED,
+        F.SANDBOX,
+        "trouble",
     ),
     "an error about the network, and a refused connection": Ending(
         [
@@ -289,47 +296,58 @@ IN_ORDER = {
             (4, Source.TEXT, Trouble(F.NETWORK)),
             ONE,
         ],
-        State.FAILED,
+        WorkerState.FAILED,
         F.SANDBOX,
         "trouble",
     ),
     "a code that the record explains": Ending(
-        [READY, (9, Source.EXIT, Exited(52))], State.FAILED, F.CONFIGURATION, "trouble", GEMINI
+        [READY, (9, Source.EXIT, Exited(52))], WorkerState.FAILED, F.CONFIGURATION, "trouble", GEMINI
     ),
     "a code that the record explains, above 128": Ending(
-        [READY, (9, Source.EXIT, Exited(130))], State.FAILED, F.KILLED, "trouble", GEMINI
+        [READY, (9, Source.EXIT, Exited(130))], WorkerState.FAILED, F.KILLED, "trouble", GEMINI
     ),
     # 5: HTTP in the exit code
-    "gemini 401": Ending([READY, (9, Source.EXIT, Exited(145))], State.FAILED, F.AUTH, "http", GEMINI),
-    "gemini 400": Ending([READY, (9, Source.EXIT, Exited(144))], State.FAILED, F.PROVIDER, "http", GEMINI),
-    "another's 145": Ending([READY, (9, Source.EXIT, Exited(145))], State.FAILED, F.CRASH, "code"),
+    "gemini 401": Ending([READY, (9, Source.EXIT, Exited(145))], WorkerState.FAILED, F.AUTH, "http", GEMINI),
+    "gemini 400": Ending(
+        [READY, (9, Source.EXIT, Exited(144))], WorkerState.FAILED, F.PROVIDER, "http", GEMINI
+    ),
+    "another's 145": Ending([READY, (9, Source.EXIT, Exited(145))], WorkerState.FAILED, F.CRASH, "code"),
     "gemini 129 is no HTTP error": Ending(
-        [READY, (9, Source.EXIT, Exited(129))], State.FAILED, F.CRASH, "code", GEMINI
+        [READY, (9, Source.EXIT, Exited(129))], WorkerState.FAILED, F.CRASH, "code", GEMINI
     ),
     # 6: denials
-    "refused, then an error": Ending([READY, DENIAL, ONE], State.FAILED, F.SANDBOX, "denied"),
-    "refused before it took part": Ending([DENIAL, ONE], State.FAILED, F.SANDBOX, "denied"),
-    "refused, then no error": Ending([READY, DENIAL, ZERO], State.COMPLETED, flags("with-denials"), "zero"),
+    "refused, then an error": Ending([READY, DENIAL, ONE], WorkerState.FAILED, F.SANDBOX, "denied"),
+    "refused before it took part": Ending([DENIAL, ONE], WorkerState.FAILED, F.SANDBOX, "denied"),
+    "refused, then no error": Ending(
+        [READY, DENIAL, ZERO], WorkerState.COMPLETED, flags("with-denials"), "zero"
+    ),
     "refused, then an exit 0 that says little": Ending(
-        [READY, DENIAL, ZERO], State.COMPLETED, flags("unverified", "with-denials"), "zero", ZERO_SAYS_LITTLE
+        [READY, DENIAL, ZERO],
+        WorkerState.COMPLETED,
+        flags("unverified", "with-denials"),
+        "zero",
+        ZERO_SAYS_LITTLE,
     ),
     "refused, then an exit 0 before it took part": Ending(
-        [DENIAL, ZERO], State.FAILED, F.SANDBOX, "early", ZERO_SAYS_LITTLE
+        [DENIAL, ZERO], WorkerState.FAILED, F.SANDBOX, "early", ZERO_SAYS_LITTLE
     ),
     # 7 and 8: the exit code
     "exit 0 that says little": Ending(
-        [READY, ZERO], State.COMPLETED, flags("unverified"), "zero", ZERO_SAYS_LITTLE
+        [READY, ZERO], WorkerState.COMPLETED, flags("unverified"), "zero", ZERO_SAYS_LITTLE
     ),
-    "exit 0 that says much": Ending([READY, ZERO], State.COMPLETED, flags(), "zero"),
-    "exit 0 of a command that says nothing": Ending([ZERO], State.COMPLETED, flags(), "zero"),
+    "exit 0 that says much": Ending([READY, ZERO], WorkerState.COMPLETED, flags(), "zero"),
+    "exit 0 of a command that says nothing": Ending([ZERO], WorkerState.COMPLETED, flags(), "zero"),
     "exit 0 in the middle of a question": Ending(
-        [READY, (3, Source.SCREEN, Wants(Want.DECISION)), ZERO], State.COMPLETED, flags("unverified"), "zero"
+        [READY, (3, Source.SCREEN, Wants(Want.DECISION)), ZERO],
+        WorkerState.COMPLETED,
+        flags("unverified"),
+        "zero",
     ),
-    "an error before it took part": Ending([ONE], State.FAILED, F.LAUNCH, "early"),
-    "any other error": Ending([READY, ONE], State.FAILED, F.CRASH, "code"),
-    "no exit code": Ending([READY, (9, Source.EXIT, Exited(None))], State.LOST, flags(), "code"),
+    "an error before it took part": Ending([ONE], WorkerState.FAILED, F.LAUNCH, "early"),
+    "any other error": Ending([READY, ONE], WorkerState.FAILED, F.CRASH, "code"),
+    "no exit code": Ending([READY, (9, Source.EXIT, Exited(None))], WorkerState.LOST, flags(), "code"),
     "no exit code, before it took part": Ending(
-        [(9, Source.EXIT, Exited(None))], State.LOST, flags(), "code"
+        [(9, Source.EXIT, Exited(None))], WorkerState.LOST, flags(), "code"
     ),
 }
 
@@ -450,4 +468,4 @@ def test_a_refusal_is_made_good_by_a_tool_that_works_and_by_no_other() -> None:
     rules = ExitRules(zero_means_success=False)
     failed = verdict(story(refusal, tool, (2, Source.PROTOCOL, ToolFailed("bash")), end), rules)
     assert failed.failure is F.PERMISSION
-    assert verdict(story(refusal, tool, end), rules).state is State.COMPLETED
+    assert verdict(story(refusal, tool, end), rules).state is WorkerState.COMPLETED

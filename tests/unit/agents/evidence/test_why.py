@@ -12,7 +12,6 @@ from holdfast.agents.evidence.evidence import (
     Result,
     Retrying,
     Source,
-    State,
     Status,
     ToolFailed,
     Trouble,
@@ -23,10 +22,11 @@ from holdfast.agents.evidence.evidence import (
     Want,
     Wants,
     Work,
+    WorkerState,
     Working,
 )
 from holdfast.agents.evidence.evidence import Failure as F
-from holdfast.agents.evidence.status import NAMES, Limits, classify
+from holdfast.agents.evidence.status import NAMES, WorkerLimits, classify
 from holdfast.agents.evidence.why import RULES, age, claim_words, headline, why
 from tests.support.evidence import Row, refused, story
 from tests.support.rows import every_row
@@ -37,7 +37,7 @@ def test_every_rule_is_explained_and_no_other() -> None:
 
 
 def explain(rows: list[Row], now: float) -> list[str]:
-    return why(classify(story(*rows), now, started_at=0.0, limits=Limits()), now)
+    return why(classify(story(*rows), now, started_at=0.0, limits=WorkerLimits()), now)
 
 
 def test_a_wait_is_explained_with_evidence_contradiction_and_what_would_change_it() -> None:
@@ -77,7 +77,7 @@ def test_without_evidence_there_is_only_the_clock() -> None:
 
 
 def test_flags_are_in_the_headline() -> None:
-    status = Status(State.COMPLETED, flags=frozenset({"with-denials", "unverified"}), since=1)
+    status = Status(WorkerState.COMPLETED, flags=frozenset({"with-denials", "unverified"}), since=1)
     assert headline(status, 3) == "completed (unverified, with-denials) for 2 s"
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.agents.supervisor.skew import Origin, Step, advice, decide, difference
+from holdfast.agents.supervisor.skew import Origin, SkewAction, advice, decide, difference
 
 MINE = Origin("1.0", "/srv/a", "aa")
 
@@ -30,16 +30,16 @@ def test_the_same_code_is_none() -> None:
 @pytest.mark.parametrize(
     ("differs", "workers", "dispatcher", "step"),
     [
-        (None, 0, False, Step.USE),
-        (None, 3, True, Step.USE),
-        ("other", 0, False, Step.REPLACE),
-        ("other", 1, False, Step.TELL),
-        ("other", 0, True, Step.TELL),
-        ("other", 1, True, Step.TELL),
+        (None, 0, False, SkewAction.USE),
+        (None, 3, True, SkewAction.USE),
+        ("other", 0, False, SkewAction.REPLACE),
+        ("other", 1, False, SkewAction.TELL),
+        ("other", 0, True, SkewAction.TELL),
+        ("other", 1, True, SkewAction.TELL),
     ],
 )
 def test_a_daemon_is_replaced_only_where_that_loses_nothing(
-    differs: str | None, workers: int, dispatcher: bool, step: Step
+    differs: str | None, workers: int, dispatcher: bool, step: SkewAction
 ) -> None:
     assert decide(differs, workers=workers, dispatcher=dispatcher) is step
 

@@ -6,7 +6,16 @@ import pytest
 
 from holdfast.agents.evidence.evidence import MAX_SEEN, Claim, Idle, Want, Wants, Work, Working
 from holdfast.agents.terminal import escapes
-from holdfast.agents.terminal.escapes import Bar, Event, Notice, Phase, Reader, Report, Titled, claim
+from holdfast.agents.terminal.escapes import (
+    Bar,
+    EscapeReader,
+    Event,
+    Notice,
+    Phase,
+    TerminalReport,
+    Titled,
+    claim,
+)
 from holdfast.agents.terminal.queries import Query
 from tests.support.rows import every_row
 
@@ -14,7 +23,7 @@ ST = b"\x1b\\"
 
 
 def events(data: bytes) -> list[Event]:
-    return Reader().feed(data).events
+    return EscapeReader().feed(data).events
 
 
 def encoded(text: str) -> bytes:
@@ -27,20 +36,20 @@ def encoded(text: str) -> bytes:
 @every_row(
     ("data", "report"),
     [
-        (b"state=idle:app=codex", Report(Phase.IDLE, app="codex")),
-        (b"state=working:progress=40", Report(Phase.WORKING, progress=40)),
-        (b"state=blocked:kind=permission", Report(Phase.BLOCKED, kind="permission")),
-        (b"state=done:id=part-2", Report(Phase.DONE, task="part-2")),
-        (b"state=clear", Report(Phase.CLEAR)),
+        (b"state=idle:app=codex", TerminalReport(Phase.IDLE, app="codex")),
+        (b"state=working:progress=40", TerminalReport(Phase.WORKING, progress=40)),
+        (b"state=blocked:kind=permission", TerminalReport(Phase.BLOCKED, kind="permission")),
+        (b"state=done:id=part-2", TerminalReport(Phase.DONE, task="part-2")),
+        (b"state=clear", TerminalReport(Phase.CLEAR)),
         (
             b"state=blocked:msg=" + encoded("run it? é") + b":title=" + encoded("T"),
-            Report(Phase.BLOCKED, title="T", message="run it? é"),
+            TerminalReport(Phase.BLOCKED, title="T", message="run it? é"),
         ),
-        (b"state=working:progress=101:msg=%%%", Report(Phase.WORKING)),
+        (b"state=working:progress=101:msg=%%%", TerminalReport(Phase.WORKING)),
     ],
 )
 @every_row("end", [ST, b"\x07"], ids=["ST", "BEL"])
-def test_a_program_status_is_read(data: bytes, report: Report, end: bytes) -> None:
+def test_a_program_status_is_read(data: bytes, report: TerminalReport, end: bytes) -> None:
     assert events(b"\x1b]7501;" + data + end) == [report]
 
 
@@ -59,26 +68,29 @@ def test_a_status_that_is_none_says_nothing(data: bytes) -> None:
     ],
 )
 def test_the_rival_status_is_read_as_well(data: bytes, phase: Phase, kind: str) -> None:
-    assert events(b"\x1b]26;" + data + ST) == [Report(phase, kind)]
+    assert events(b"\x1b]26;" + data + ST) == [TerminalReport(phase, kind)]
     assert events(b"\x1b]26;NotStatus=error" + ST) == []
 
 
 @every_row(
     ("report", "expected"),
     [
-        (Report(Phase.IDLE), Idle()),
-        (Report(Phase.DONE), Idle()),
-        (Report(Phase.WORKING), Working(Work.THINKING)),
-        (Report(Phase.BLOCKED, "permission", message="run x"), Wants(Want.DECISION, question="run x")),
-        (Report(Phase.BLOCKED, "question"), Wants(Want.QUESTION)),
-        (Report(Phase.BLOCKED, "of a new kind"), Wants(Want.DECISION)),
-        (Report(Phase.BLOCKED, task="part"), Wants(Want.DECISION)),
-        (Report(Phase.WORKING, task="part"), None),
-        (Report(Phase.DONE, task="part"), None),
-        (Report(Phase.CLEAR), None),
+        (TerminalReport(Phase.IDLE), Idle()),
+        (TerminalReport(Phase.DONE), Idle()),
+        (TerminalReport(Phase.WORKING), Working(Work.THINKING)),
+        (
+            TerminalReport(Phase.BLOCKED, "permission", message="run x"),
+            Wants(Want.DECISION, question="run x"),
+        ),
+        (TerminalReport(Phase.BLOCKED, "question"), Wants(Want.QUESTION)),
+        (TerminalReport(Phase.BLOCKED, "of a new kind"), Wants(Want.DECISION)),
+        (TerminalReport(Phase.BLOCKED, task="part"), Wants(Want.DECISION)),
+        (TerminalReport(Phase.WORKING, task="part"), None),
+        (TerminalReport(Phase.DONE, task="part"), None),
+        (TerminalReport(Phase.CLEAR), None),
     ],
 )
-def test_a_status_means_something_for_the_worker(report: Report, expected: Claim | None) -> None:
+def test_a_status_means_something_for_the_worker(report: TerminalReport, expected: Claim | None) -> None:
     assert claim(report) == expected
 
 
@@ -86,7 +98,7 @@ def test_a_status_means_something_for_the_worker(report: Report, expected: Claim
 
 
 def test_a_title_is_kept_and_cleaned() -> None:
-    reader = Reader()
+    reader = EscapeReader()
     assert reader.feed(b"\x1b]0;one\x07\x1b]1;icon\x07\x1b]2;t\tw\xc3\xb6\x9b" + ST).events == [
         Titled("one"),
         Titled("t wö\N{REPLACEMENT CHARACTER}"),
@@ -109,7 +121,7 @@ def test_notices_want_attention_and_a_bar_is_no_notice() -> None:
 
 
 def test_a_bell_is_counted_but_not_one_that_ends_a_title() -> None:
-    reader = Reader()
+    reader = EscapeReader()
     reader.feed(b"a\x07b\x1b[1m\x07\x1b]0;t\x07")
     assert reader.bells == 2
 
@@ -118,7 +130,7 @@ def test_a_bell_is_counted_but_not_one_that_ends_a_title() -> None:
 
 
 def test_modes_are_followed_until_a_reset() -> None:
-    reader = Reader()
+    reader = EscapeReader()
     for data, alternate, paste in (
         (b"\x1b[?1049h\x1b[?25;2004h", True, True),
         (b"\x1b[?1049l", False, True),
@@ -137,7 +149,7 @@ def test_everything_but_questions_goes_on() -> None:
         b"\x1b[1;31mred\x1b[0m\x1b]0;t\x07\x1b]8;;http://x\x1b\\link\x1bPq#0\x1b\\\x1b_Ga=T;AAAA\x1b\\\x1b7"
     )
     asked = b"\x1b[6n\x1b[c\x1b]11;?\x07\x1b[?2026$p\x1bP+q544e\x1b\\\x1b_Gi=31,a=q;AAAA\x1b\\\x1b]52;c;?\x07"
-    seen = Reader().feed(asked + shown + asked)
+    seen = EscapeReader().feed(asked + shown + asked)
     assert seen.forward == shown
     assert sum(isinstance(event, Query) for event in seen.events) == 14
 
@@ -148,14 +160,14 @@ def test_everything_but_questions_goes_on() -> None:
 def test_a_sequence_that_is_cut_waits_for_its_rest() -> None:
     whole = b"x\x1b]7501;state=idle\x1b\\\x1b[?2004h\x1b]2;t\x07\x1b[6n"
     for cut in range(len(whole) + 1):
-        reader = Reader()
+        reader = EscapeReader()
         found = reader.feed(whole[:cut]).events + reader.feed(whole[cut:]).events
-        assert found == [Report(Phase.IDLE), Titled("t"), Query("cursor")], cut
+        assert found == [TerminalReport(Phase.IDLE), Titled("t"), Query("cursor")], cut
         assert reader.bracketed_paste
 
 
 def test_a_string_that_never_ends_is_given_up_and_costs_no_memory() -> None:
-    reader = Reader()
+    reader = EscapeReader()
     for _ in range(100):
         assert reader.feed(b"\x1b]2;" + b"x" * 10_000).events == []
     long = b"\x1b]2;" + b"y" * escapes.MAX_STRING

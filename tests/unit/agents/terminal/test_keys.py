@@ -6,11 +6,11 @@ from holdfast.agents.evidence.evidence import (
     Failure,
     Obstacle,
     Source,
-    State,
     Status,
     Want,
     Wants,
     Work,
+    WorkerState,
     Working,
 )
 from holdfast.agents.evidence.signs import read_screen
@@ -35,7 +35,7 @@ from tests.unit.agents.evidence.test_signs import Record
 
 
 def waiting(want: Want, source: Source = Source.ESCAPE) -> Status:
-    return Status(State.WAITING, want, evidence=(Evidence(source, 1.0, Wants(want)),))
+    return Status(WorkerState.WAITING, want, evidence=(Evidence(source, 1.0, Wants(want)),))
 
 
 def on_screen(claim: Claim) -> Evidence:
@@ -43,13 +43,17 @@ def on_screen(claim: Claim) -> Evidence:
 
 
 OTHERS = [
-    Status(State.STARTING),
-    Status(State.RUNNING, Work.THINKING),
-    Status(State.BLOCKED, Obstacle.STOPPED),
-    Status(State.STALLED),
-    Status(State.WAITING),
+    Status(WorkerState.STARTING),
+    Status(WorkerState.RUNNING, Work.THINKING),
+    Status(WorkerState.BLOCKED, Obstacle.STOPPED),
+    Status(WorkerState.STALLED),
+    Status(WorkerState.WAITING),
 ]
-ENDED = [Status(State.FAILED, failure=Failure.CRASH), Status(State.COMPLETED), Status(State.LOST)]
+ENDED = [
+    Status(WorkerState.FAILED, failure=Failure.CRASH),
+    Status(WorkerState.COMPLETED),
+    Status(WorkerState.LOST),
+]
 TEXT_WANTS = [Want.PROMPT, Want.QUESTION]
 
 
@@ -72,7 +76,11 @@ def test_text_is_typed_nowhere_else(status: Status) -> None:
 
 @pytest.mark.parametrize("want", TEXT_WANTS)
 def test_text_is_not_typed_where_nothing_but_silence_speaks_for_it(want: Want) -> None:
-    for status in (waiting(want, Source.STABILITY), waiting(want, Source.CLOCK), Status(State.WAITING, want)):
+    for status in (
+        waiting(want, Source.STABILITY),
+        waiting(want, Source.CLOCK),
+        Status(WorkerState.WAITING, want),
+    ):
         with pytest.raises(InvalidRequest):
             refuse_text(status, screen=None, password=False)
 
@@ -116,9 +124,9 @@ def test_keys_do_not_answer_a_dialog_that_is_not() -> None:
 
 @pytest.mark.parametrize("name", ["escape", "ctrl-c"])
 def test_what_works_can_be_interrupted_and_what_starts_or_ended_not(name: str) -> None:
-    refuse_key(name, Status(State.RUNNING, Work.TOOL), screen=None, password=False)
-    refuse_key(name, Status(State.STALLED), screen=None, password=False)
-    for status in (Status(State.STARTING), *ENDED):
+    refuse_key(name, Status(WorkerState.RUNNING, Work.TOOL), screen=None, password=False)
+    refuse_key(name, Status(WorkerState.STALLED), screen=None, password=False)
+    for status in (Status(WorkerState.STARTING), *ENDED):
         with pytest.raises(InvalidRequest):
             refuse_key(name, status, screen=None, password=False)
 

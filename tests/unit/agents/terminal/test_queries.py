@@ -1,12 +1,12 @@
-from holdfast.agents.terminal.escapes import Reader
-from holdfast.agents.terminal.queries import MAX_ANSWERS, Query, View, answers
+from holdfast.agents.terminal.escapes import EscapeReader
+from holdfast.agents.terminal.queries import MAX_ANSWERS, Query, TerminalView, answers
 from tests.support.rows import every_row
 
-VIEW = View(row=3, column=7, rows=40, columns=120, modes=frozenset((25, 2004)))
+VIEW = TerminalView(row=3, column=7, rows=40, columns=120, modes=frozenset((25, 2004)))
 
 
 def reply(data: bytes) -> bytes:
-    events = Reader().feed(data).events
+    events = EscapeReader().feed(data).events
     return answers((event for event in events if isinstance(event, Query)), VIEW)
 
 
@@ -55,7 +55,7 @@ def test_a_question_gets_its_answer(asked: bytes, answered: bytes) -> None:
     ],
 )
 def test_a_question_without_an_answer_is_a_question_all_the_same(asked: bytes) -> None:
-    seen = Reader().feed(asked)
+    seen = EscapeReader().feed(asked)
     assert reply(asked) == b""
     assert seen.forward == b""
     assert [type(event) for event in seen.events] == [Query]
@@ -79,7 +79,7 @@ def test_a_question_without_an_answer_is_a_question_all_the_same(asked: bytes) -
     ],
 )
 def test_what_is_no_question_goes_on_and_gets_no_answer(told: bytes) -> None:
-    assert Reader().feed(told).forward == told
+    assert EscapeReader().feed(told).forward == told
     assert reply(told) == b""
 
 

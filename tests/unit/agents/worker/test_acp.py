@@ -21,11 +21,11 @@ from holdfast.agents.evidence.evidence import (
     Work,
     Working,
 )
-from holdfast.agents.worker.acp import MAX_ID, MAX_QUESTION, AcpEvents, Errand, answer, choose, opening
+from holdfast.agents.worker.acp import MAX_ID, MAX_QUESTION, AcpEvents, AcpRequest, answer, choose, opening
 from holdfast.errors import InvalidRequest, UsageError
 from tests.support.rows import every_row
 
-ERRAND = Errand("/w", "do it")
+REQUEST = AcpRequest("/w", "do it")
 OPTIONS: list[dict[str, str]] = [
     {"optionId": "always", "kind": "allow_always", "name": "Always"},
     {"optionId": "once", "kind": "allow_once", "name": "Once"},
@@ -55,10 +55,10 @@ def update(kind: str, **members: object) -> dict[str, Any]:
 
 
 def play(
-    *events: dict[str, Any], errand: Errand | None = ERRAND
+    *events: dict[str, Any], request: AcpRequest | None = REQUEST
 ) -> tuple[list[Claim], list[dict[str, Any]], bool]:
     """What is made of these events, what is said to the agent, and whether that was all."""
-    acp = AcpEvents(errand)
+    acp = AcpEvents(request)
     claims: list[Claim] = []
     said: list[dict[str, Any]] = []
     last = False
@@ -107,14 +107,14 @@ def test_a_model_is_chosen_as_the_agent_offers_it(
     offered: dict[str, Any], model: str | None, method: str
 ) -> None:
     opened = {"id": "holdfast-session", "result": {"sessionId": "s1", **offered}}
-    errand = Errand("/w", "do it", model)
-    assert [line["method"] for line in play(opened, errand=errand)[1]] == [method]
+    request = AcpRequest("/w", "do it", model)
+    assert [line["method"] for line in play(opened, request=request)[1]] == [method]
     chosen = {"id": "holdfast-model", "result": {}}
-    assert play(opened, chosen, errand=errand)[1][-1]["method"] == "session/prompt"
+    assert play(opened, chosen, request=request)[1][-1]["method"] == "session/prompt"
 
 
 def test_a_model_that_is_not_offered_ends_the_run_before_it_begins() -> None:
-    (result,), said, last = play(OPENED, errand=Errand("/w", "do it", "m"))
+    (result,), said, last = play(OPENED, request=AcpRequest("/w", "do it", "m"))
     assert isinstance(result, Result)
     assert (result.ok, result.failure, said, last) == (False, Failure.MODEL, [], True)
 
@@ -145,13 +145,13 @@ def test_a_request_without_options_is_refused() -> None:
 
 
 def test_an_unattended_run_allows_a_single_call_and_nothing_for_ever() -> None:
-    alone = Errand("/w", "do it", unattended=True)
-    claims, said, _ = play(asks(), errand=alone)
+    alone = AcpRequest("/w", "do it", unattended=True)
+    claims, said, _ = play(asks(), request=alone)
     assert claims == [Working(Work.TOOL)]
     assert said == [json.loads(answer(WANTS, WANTS.options[1]))]
     event = asks()
     event["params"]["options"] = [OPTIONS[0], OPTIONS[2]]
-    claims, said, _ = play(event, errand=alone)
+    claims, said, _ = play(event, request=alone)
     assert [type(claim) for claim in claims] == [Wants]
     assert said == []
 
@@ -292,18 +292,18 @@ def test_an_error_is_the_end_with_its_cause(
 
 
 @every_row(
-    ("events", "errand", "failure"),
+    ("events", "request", "failure"),
     [
-        ([{"id": "holdfast-initialize", "result": {"protocolVersion": 2}}], ERRAND, Failure.CONFIGURATION),
-        ([{"id": "holdfast-initialize", "result": None}], ERRAND, Failure.CONFIGURATION),
+        ([{"id": "holdfast-initialize", "result": {"protocolVersion": 2}}], REQUEST, Failure.CONFIGURATION),
+        ([{"id": "holdfast-initialize", "result": None}], REQUEST, Failure.CONFIGURATION),
         ([INITIALIZED], None, Failure.LAUNCH),
         ([OPENED], None, Failure.LAUNCH),
-        ([{"id": "holdfast-session", "result": {}}], ERRAND, Failure.LAUNCH),
+        ([{"id": "holdfast-session", "result": {}}], REQUEST, Failure.LAUNCH),
     ],
 )
 def test_what_cannot_be_begun_is_given_up(
-    events: list[dict[str, Any]], errand: Errand | None, failure: Failure
+    events: list[dict[str, Any]], request: AcpRequest | None, failure: Failure
 ) -> None:
-    (result,), said, last = play(*events, errand=errand)
+    (result,), said, last = play(*events, request=request)
     assert isinstance(result, Result)
     assert (result.ok, result.failure, said, last) == (False, failure, [], True)

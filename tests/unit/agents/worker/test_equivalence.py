@@ -13,14 +13,14 @@ from holdfast.agents.worker.equivalence import (
     ITSELF,
     Case,
     Difference,
-    Report,
+    EquivalenceReport,
     judge,
     lines,
     report_of,
     unknown,
 )
 from holdfast.doctor.compare.consequences import OTHER_PROVIDER, RELOCATED
-from holdfast.doctor.compare.equivalence import Answer, Value
+from holdfast.doctor.compare.equivalence import ReachAnswer, Value
 
 HELD: dict[str, Value] = {
     "user namespace": "user:[1]",
@@ -54,7 +54,7 @@ def seen(**changed: dict[str, Value]) -> dict[str, dict[str, Value]]:
     return {**HOST, **{group: {**HOST[group], **fields} for group, fields in changed.items()}}
 
 
-def row(report: Report, field: str) -> Difference:
+def row(report: EquivalenceReport, field: str) -> Difference:
     return next(row for row in report.rows if row.field == field)
 
 
@@ -62,7 +62,7 @@ def row(report: Report, field: str) -> Difference:
 
 
 def test_a_process_that_nothing_is_held_on_is_where_the_host_is() -> None:
-    assert judge(HOST, HOST, HELD, case()).host_equivalent == Answer.YES
+    assert judge(HOST, HOST, HELD, case()).host_equivalent == ReachAnswer.YES
 
 
 @pytest.mark.parametrize(
@@ -77,37 +77,37 @@ def test_a_process_that_nothing_is_held_on_is_where_the_host_is() -> None:
 def test_whatever_is_still_held_on_the_process_is_named(field: str, value: Value) -> None:
     """Also where the probe, started the same way a moment later, came out free."""
     report = judge(HOST, HOST, {**HELD, field: value}, case())
-    assert report.host_equivalent == Answer.NO
+    assert report.host_equivalent == ReachAnswer.NO
     assert field in report.why
 
 
 def test_a_probe_that_is_confined_does_not_speak_for_a_process_that_is_not() -> None:
     confined = seen(confinement={"seccomp": "2", "no new privileges": "1"})
-    assert judge(HOST, confined, HELD, case()).host_equivalent == Answer.YES
+    assert judge(HOST, confined, HELD, case()).host_equivalent == ReachAnswer.YES
 
 
 def test_a_domain_that_only_a_probe_can_feel_counts() -> None:
     report = judge(HOST, seen(confinement={"sees the processes outside": False}), HELD, case())
-    assert report.host_equivalent == Answer.NO
+    assert report.host_equivalent == ReachAnswer.NO
 
 
 def test_a_process_that_nobody_saw_is_not_called_free() -> None:
     report = judge(HOST, HOST, None, case())
-    assert report.host_equivalent == Answer.UNKNOWN
+    assert report.host_equivalent == ReachAnswer.UNKNOWN
     assert ITSELF in report.why
 
 
 def test_a_process_that_nobody_saw_was_confined_if_its_probe_was() -> None:
-    assert judge(HOST, seen(confinement={"seccomp": "2"}), None, case()).host_equivalent == Answer.NO
+    assert judge(HOST, seen(confinement={"seccomp": "2"}), None, case()).host_equivalent == ReachAnswer.NO
 
 
 def test_a_namespace_that_may_not_be_read_leaves_the_answer_open() -> None:
     report = judge(HOST, HOST, {**HELD, "mnt namespace": None}, case())
-    assert (report.host_equivalent, "mnt namespace" in report.why) == (Answer.UNKNOWN, True)
+    assert (report.host_equivalent, "mnt namespace" in report.why) == (ReachAnswer.UNKNOWN, True)
 
 
 def test_a_probe_that_did_not_run_leaves_the_answer_open() -> None:
-    assert judge(HOST, {}, HELD, case()).host_equivalent == Answer.UNKNOWN
+    assert judge(HOST, {}, HELD, case()).host_equivalent == ReachAnswer.UNKNOWN
 
 
 def test_how_it_was_started_decides_nothing() -> None:
@@ -116,16 +116,16 @@ def test_how_it_was_started_decides_nothing() -> None:
         terminal={"controlling terminal": False},
         environment={"PATH": "/sbin"},
     )
-    assert judge(HOST, other, HELD, case()).host_equivalent == Answer.YES
+    assert judge(HOST, other, HELD, case()).host_equivalent == ReachAnswer.YES
 
 
 def test_files_and_network_that_changed_meanwhile_decide_nothing() -> None:
     other = seen(files={"/dev/shm": ("read",)}, network={"default route": False})
-    assert judge(HOST, other, HELD, case()).host_equivalent == Answer.YES
+    assert judge(HOST, other, HELD, case()).host_equivalent == ReachAnswer.YES
 
 
 def test_somebody_else_is_somewhere_else() -> None:
-    assert judge(HOST, seen(identity={"user": "1 other"}), HELD, case()).host_equivalent == Answer.NO
+    assert judge(HOST, seen(identity={"user": "1 other"}), HELD, case()).host_equivalent == ReachAnswer.NO
 
 
 # --- what matters

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agents.worker.launching import Ready, Wish, prepare
+from holdfast.agents.worker.launching import Ready, WorkerSpec, prepare
 from holdfast.errors import UsageError
 
 SERVER = ["/bin/holdfast", "mcp", "--run", "/w/.holdfast/run.json"]
@@ -14,7 +14,9 @@ SERVER = ["/bin/holdfast", "mcp", "--run", "/w/.holdfast/run.json"]
 def ready(folder: Path, agent: str, binary: str, mcp: list[str] | None, *, relocate: bool = True) -> Ready:
     program = folder / binary
     program.touch(mode=0o700)
-    wish = Wish(agent=agent, cwd="/w", env={"PATH": str(folder)}, prompt="p", mcp=mcp, relocate=relocate)
+    wish = WorkerSpec(
+        agent=agent, cwd="/w", env={"PATH": str(folder)}, prompt="p", mcp=mcp, relocate=relocate
+    )
     return prepare(wish, state="/s")
 
 

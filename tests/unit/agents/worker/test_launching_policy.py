@@ -5,7 +5,7 @@ from typing import cast
 import pytest
 
 from holdfast.agents.catalog.catalog import CATALOG
-from holdfast.agents.worker.launching import Wish, prepare
+from holdfast.agents.worker.launching import WorkerSpec, prepare
 from holdfast.agents.worker.preflight import preflight
 from holdfast.client.environment import Environment
 from holdfast.client.policy import Policy
@@ -15,7 +15,7 @@ STATE = "/srv/state"
 
 
 def policy_of(**more: object) -> Policy:
-    wish = Wish(agent="shell", cwd="/srv/work", env={"PATH": "/usr/bin:/bin"}, prompt="true", **more)  # type: ignore[arg-type]  # a test that errs here fails here
+    wish = WorkerSpec(agent="shell", cwd="/srv/work", env={"PATH": "/usr/bin:/bin"}, prompt="true", **more)  # type: ignore[arg-type]  # a test that errs here fails here
     return prepare(wish, state=STATE).policy
 
 
@@ -44,7 +44,7 @@ def test_without_the_shared_temporary_directory_only_its_own_can_be_written() ->
 
 
 def test_the_state_of_another_worker_can_be_gone_on_with() -> None:
-    wish = Wish(
+    wish = WorkerSpec(
         agent="shell",
         cwd="/srv/work",
         env={"PATH": "/usr/bin:/bin"},
@@ -68,7 +68,7 @@ def a_program(place: Path) -> str:
 
 def test_the_command_of_an_mcp_server_is_readable_below_what_is_hidden(tmp_path: Path) -> None:
     tool, agent = a_program(tmp_path / "tools" / "server"), a_program(tmp_path / "npm" / "claude")
-    wish = Wish(
+    wish = WorkerSpec(
         agent="claude",
         cwd="/srv/work",
         env={"PATH": f"{tmp_path / 'npm'}:/usr/bin:/bin"},
@@ -79,7 +79,9 @@ def test_the_command_of_an_mcp_server_is_readable_below_what_is_hidden(tmp_path:
     shown = repr(prepare(wish, state=STATE).policy)
     assert f"read {tool}" in shown
     assert f"read {agent}" in shown
-    denied = Wish(**{name: getattr(wish, name) for name in wish.__struct_fields__} | {"unreadable": [tool]})
+    denied = WorkerSpec(
+        **{name: getattr(wish, name) for name in wish.__struct_fields__} | {"unreadable": [tool]}
+    )
     with pytest.raises(UsageError):
         prepare(denied, state=STATE)
 

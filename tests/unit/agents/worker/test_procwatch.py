@@ -1,20 +1,30 @@
 """What follows from a look at the processes of a worker; the looks themselves are in tests/integration."""
 
 from holdfast.agents.evidence.evidence import Claim, Obstacle, Obstructed, Unread, Want, Wants, Work, Working
-from holdfast.agents.worker.procwatch import MAX_PROCESSES, Look, Process, Terminal, Waiter, evidence
+from holdfast.agents.worker.procwatch import (
+    MAX_PROCESSES,
+    ObservedProcess,
+    ProcessSnapshot,
+    Terminal,
+    Waiter,
+    evidence,
+)
 from tests.support.rows import every_row
 
 RAW, LINES, SECRET = Terminal(False, False, 0), Terminal(True, True, 0), Terminal(True, False, 0)
 
 
-def process(name: str, pid: int = 10, *, state: str = "S", session: int = 10) -> Process:
-    return Process(pid, name, state, 1, pid, session, 0, -1)
+def process(name: str, pid: int = 10, *, state: str = "S", session: int = 10) -> ObservedProcess:
+    return ObservedProcess(pid, name, state, 1, pid, session, 0, -1)
 
 
 def look(
-    main: Process, *others: Process, waits: Waiter | None = None, terminal: Terminal | None = RAW
-) -> Look:
-    return Look((main, *others), main, (waits,) if waits else (), terminal)
+    main: ObservedProcess,
+    *others: ObservedProcess,
+    waits: Waiter | None = None,
+    terminal: Terminal | None = RAW,
+) -> ProcessSnapshot:
+    return ProcessSnapshot((main, *others), main, (waits,) if waits else (), terminal)
 
 
 CLI, SHELL, BWRAP = process("codex"), process("bash"), process("bwrap", 9)
@@ -23,7 +33,7 @@ CLI, SHELL, BWRAP = process("codex"), process("bash"), process("bwrap", 9)
 @every_row(
     ("seen", "full_screen", "claims"),
     [
-        (Look(), True, []),
+        (ProcessSnapshot(), True, []),
         (look(CLI, waits=Waiter(CLI, True)), True, []),  # full-screen programs always do
         (look(CLI, waits=Waiter(CLI, True), terminal=LINES), True, [Wants(Want.PROMPT)]),
         (look(SHELL, waits=Waiter(SHELL, True)), False, [Wants(Want.PROMPT)]),
@@ -33,7 +43,11 @@ CLI, SHELL, BWRAP = process("codex"), process("bash"), process("bwrap", 9)
         (look(SHELL, terminal=RAW), False, []),  # likewise
         (look(SHELL, terminal=None), False, []),
         (look(SHELL, terminal=SECRET), False, [Wants(Want.PASSWORD)]),
-        (Look((BWRAP, SHELL), SHELL, (), LINES, (BWRAP,)), False, [Unread()]),  # it is not the worker
+        (
+            ProcessSnapshot((BWRAP, SHELL), SHELL, (), LINES, (BWRAP,)),
+            False,
+            [Unread()],
+        ),  # it is not the worker
         (look(SHELL, terminal=LINES)._replace(hidden=(SHELL,)), False, []),  # it may be the one that reads
         (
             look(SHELL, process("cat", 11, state="T"), terminal=LINES),
@@ -59,7 +73,7 @@ CLI, SHELL, BWRAP = process("codex"), process("bash"), process("bwrap", 9)
         (look(process("codex", state="T")), True, [Obstructed(Obstacle.STOPPED, "codex (10) is stopped")]),
     ],
 )
-def test_a_look_says_what_it_proves(seen: Look, full_screen: bool, claims: list[Claim]) -> None:
+def test_a_look_says_what_it_proves(seen: ProcessSnapshot, full_screen: bool, claims: list[Claim]) -> None:
     found = evidence(seen, 3.0, full_screen=full_screen)
     assert [item.claim for item in found] == claims
     assert all(item.at == 3.0 and item.seen for item in found)

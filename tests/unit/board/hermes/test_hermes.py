@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.board.hermes import hermes
-from holdfast.board.hermes.hermesrow import Known, Plan, Row, Source
+from holdfast.board.hermes.hermesrow import ImportPlan, Known, Row, Source
 from holdfast.board.rules.transitions import ENDS, Status
 from holdfast.errors import InvalidRequest
 from tests.support.rows import every_row
@@ -30,11 +30,11 @@ def source(*tasks: Row, **tables: list[Row]) -> Source:
     return Source(title="", directory="", tasks=list(tasks), **empty | tables)
 
 
-def planned(given: Source, known: dict[str, Known] | None = None) -> Plan:
+def planned(given: Source, known: dict[str, Known] | None = None) -> ImportPlan:
     return hermes.plan(given, "b", known or {}, now_ms=NOW)
 
 
-def statuses(plan: Plan) -> dict[str, object]:
+def statuses(plan: ImportPlan) -> dict[str, object]:
     return {str(row["title"]): row["status"] for row in plan.tasks}
 
 

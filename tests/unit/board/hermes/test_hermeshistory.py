@@ -5,7 +5,7 @@ from collections import defaultdict
 import msgspec
 
 from holdfast.board.hermes import hermeshistory
-from holdfast.board.hermes.hermesrow import Plan, Row
+from holdfast.board.hermes.hermesrow import ImportPlan, Row
 from tests.support.rows import every_row
 
 NEW: dict[str, Row] = {"t_1": {"id": "t_1"}}
@@ -16,8 +16,8 @@ def run(number: int, **columns: object) -> Row:
     return {"id": number, "task_id": "t_1", "status": "running", "started_at": 1_700_000_000, **columns}
 
 
-def made(*rows: Row, events: list[Row] | None = None) -> tuple[Plan, dict[int, str]]:
-    plan = Plan()
+def made(*rows: Row, events: list[Row] | None = None) -> tuple[ImportPlan, dict[int, str]]:
+    plan = ImportPlan()
     of_tasks = defaultdict(list, {"t_1": events or []})
     return plan, hermeshistory.runs(plan, list(rows), NEW, {}, "b", of_tasks, NOW)
 
@@ -67,7 +67,7 @@ def test_a_run_keeps_the_last_note_of_its_heartbeats_and_what_hermes_called_it()
 
 
 def test_comments_are_numbered_for_each_task_and_none_is_lost_unsaid() -> None:
-    plan = Plan()
+    plan = ImportPlan()
     rows: list[Row] = [
         {"id": 1, "task_id": "t_1", "author": "ann", "body": "a", "created_at": 1_700_000_000},
         {"id": 2, "task_id": "t_gone", "author": "ann", "body": "b", "created_at": 1_700_000_000},
@@ -82,7 +82,7 @@ def test_comments_are_numbered_for_each_task_and_none_is_lost_unsaid() -> None:
 
 
 def test_events_keep_their_times_and_say_who_they_come_from() -> None:
-    plan = Plan()
+    plan = ImportPlan()
     rows: list[Row] = [
         {"id": 5, "task_id": "t_1", "run_id": 7, "kind": "completed", "created_at": 1_700_000_000},
         {"id": 6, "task_id": "t_1", "kind": "gave_up", "payload": '{"failures": 2}', "created_at": 2},

@@ -4,13 +4,13 @@ from holdfast.board.database.database import SQL
 from holdfast.board.rules import metrics
 from holdfast.board.rules.budget import Used
 from holdfast.board.rules.metrics import Profile, Recent, Runs
-from holdfast.board.rules.rows import Event
+from holdfast.board.rules.rows import TaskEvent
 from holdfast.board.rules.transitions import TABLE, Move, Status
 from tests.support.rows import every_row
 
 
-def event(task: str, kind: str, at_ms: int, **payload: object) -> Event:
-    return Event(
+def event(task: str, kind: str, at_ms: int, **payload: object) -> TaskEvent:
+    return TaskEvent(
         board="b", seq=1, task_id=task, run_id=None, kind=kind, actor="x", at_ms=at_ms, payload=payload
     )
 
@@ -33,7 +33,7 @@ def runs(**members: object) -> Runs:
         ([event("t", "created", 9, status="ready"), event("t", "claim", 5)], [0]),
     ],
 )
-def test_a_wait_is_from_ready_to_claimed(events: list[Event], waits: list[int]) -> None:
+def test_a_wait_is_from_ready_to_claimed(events: list[TaskEvent], waits: list[int]) -> None:
     assert metrics.waits_ms(events) == waits
 
 

@@ -2,7 +2,7 @@ import pytest
 
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.board.rules.budget import Budget
-from holdfast.dispatch.rules.launchers import BUILTIN, Launcher, credentials, decode, known
+from holdfast.dispatch.rules.launchers import BUILTIN, WorkerProfile, credentials, decode, known
 from holdfast.errors import UsageError
 from tests.support.rows import every_row
 
@@ -99,11 +99,11 @@ def test_credentials_are_denied_unless_the_launcher_grants_them() -> None:
 
 def test_a_launcher_needs_an_agent_or_a_command() -> None:
     with pytest.raises(UsageError):
-        Launcher(name="x")
+        WorkerProfile(name="x")
 
 
 @every_row("pattern", ["", "/etc/passwd", "a//b", "../x", "a/../b", ".git/config", "./x", "x/"])
 def test_what_is_copied_lies_in_the_repository(pattern: str) -> None:
-    assert Launcher(name="x", agent="claude", copy=(".env*", "conf/*.local")).copy
+    assert WorkerProfile(name="x", agent="claude", copy=(".env*", "conf/*.local")).copy
     with pytest.raises(UsageError):
-        Launcher(name="x", agent="claude", copy=(pattern,))
+        WorkerProfile(name="x", agent="claude", copy=(pattern,))

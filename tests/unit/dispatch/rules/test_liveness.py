@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.agents.catalog.calls import WINDOW
-from holdfast.agents.evidence.evidence import State
+from holdfast.agents.evidence.evidence import WorkerState
 from holdfast.dispatch.rules.liveness import (
     FEW,
     LOOP_CALLS,
@@ -12,23 +12,25 @@ from holdfast.dispatch.rules.liveness import (
     NOTHING_S,
     STILL_S,
     Calls,
-    Limits,
-    Look,
-    Watch,
+    LivenessLimits,
+    LivenessSample,
+    LivenessWatch,
     span,
 )
 from tests.support.rows import every_row
 
-LIMITS = Limits()
+LIMITS = LivenessLimits()
 BUSY = Calls(fresh=1, in_a_row=1, last="make", recent=1, different=1)
-AT_REST = Look(at=0.0, state=State.RUNNING, state_s=0.0, calls=BUSY, files=(3, 100), note="begun")
+AT_REST = LivenessSample(
+    at=0.0, state=WorkerState.RUNNING, state_s=0.0, calls=BUSY, files=(3, 100), note="begun"
+)
 LOOPING = replace(BUSY, in_a_row=LOOP_CALLS, last="npm test")
 CIRCLING = replace(BUSY, recent=WINDOW, different=FEW)
 
 
-def after(seconds: float, look: Look, *, first: Look = AT_REST) -> str:
+def after(seconds: float, look: LivenessSample, *, first: LivenessSample = AT_REST) -> str:
     """What is said about a worker that looks like this so much later than at first."""
-    watch = Watch(LIMITS)
+    watch = LivenessWatch(LIMITS)
     assert watch.look(first) == ""
     return watch.look(replace(look, at=seconds))
 
@@ -45,12 +47,18 @@ def after(seconds: float, look: Look, *, first: Look = AT_REST) -> str:
         (AT_REST, NOTHING_S, "it is running, but nothing changed for 30 min"),
         (replace(AT_REST, files=None), NOTHING_S, "nothing new for 30 min"),
         (replace(AT_REST, calls=None), NOTHING_S, "nothing changed"),
-        (replace(AT_REST, state=State.WAITING, state_s=STILL_S, about="yes?"), 1, "waiting for 5 min: yes?"),
-        (replace(AT_REST, state=State.BLOCKED, state_s=STILL_S), 1, "blocked for 5 min"),
-        (replace(AT_REST, state=State.STALLED, state_s=STILL_S), 1, "stalled for 5 min"),
+        (
+            replace(AT_REST, state=WorkerState.WAITING, state_s=STILL_S, about="yes?"),
+            1,
+            "waiting for 5 min: yes?",
+        ),
+        (replace(AT_REST, state=WorkerState.BLOCKED, state_s=STILL_S), 1, "blocked for 5 min"),
+        (replace(AT_REST, state=WorkerState.STALLED, state_s=STILL_S), 1, "stalled for 5 min"),
     ],
 )
-def test_a_worker_looks_stuck_with_a_reason_in_words(look: Look, seconds: float, words: str) -> None:
+def test_a_worker_looks_stuck_with_a_reason_in_words(
+    look: LivenessSample, seconds: float, words: str
+) -> None:
     assert words in after(seconds, look)
 
 
@@ -62,22 +70,22 @@ def test_a_worker_looks_stuck_with_a_reason_in_words(look: Look, seconds: float,
         (replace(AT_REST, calls=replace(CIRCLING, different=FEW + 1)), LOOP_S),
         (replace(AT_REST, calls=replace(CIRCLING, recent=WINDOW - 1)), LOOP_S),
         (AT_REST, NOTHING_S - 1),
-        (replace(AT_REST, state=State.WAITING, state_s=STILL_S - 1), 1),
-        (replace(AT_REST, state=State.COMPLETED, state_s=STILL_S), NOTHING_S),
+        (replace(AT_REST, state=WorkerState.WAITING, state_s=STILL_S - 1), 1),
+        (replace(AT_REST, state=WorkerState.COMPLETED, state_s=STILL_S), NOTHING_S),
         (replace(AT_REST, files=(4, 100)), NOTHING_S),
         (replace(AT_REST, files=(3, 101), calls=LOOPING), NOTHING_S),
         (replace(AT_REST, note="half way", calls=LOOPING), NOTHING_S),
         (replace(AT_REST, calls=replace(LOOPING, fresh=2)), NOTHING_S),
     ],
 )
-def test_a_worker_that_gets_on_does_not_look_stuck(look: Look, seconds: float) -> None:
+def test_a_worker_that_gets_on_does_not_look_stuck(look: LivenessSample, seconds: float) -> None:
     assert after(seconds, look) == ""
 
 
 def test_how_long_a_worker_takes_to_start_does_not_count() -> None:
-    watch = Watch(LIMITS)
+    watch = LivenessWatch(LIMITS)
     for seconds in (0.0, NOTHING_S, NOTHING_S * 2):
-        assert watch.look(replace(AT_REST, at=seconds, state=State.STARTING)) == ""
+        assert watch.look(replace(AT_REST, at=seconds, state=WorkerState.STARTING)) == ""
     assert watch.look(replace(AT_REST, at=NOTHING_S * 3)) == ""
     assert watch.look(replace(AT_REST, at=NOTHING_S * 4)) != ""
 
@@ -96,8 +104,8 @@ def test_of_a_worker_of_which_nothing_can_be_seen_nothing_is_said() -> None:
     ],
     ids=["files", "note", "call"],
 )
-def test_it_moves_again_with_any_sign_of_progress(moved: Callable[[Look], Look]) -> None:
-    watch = Watch(LIMITS)
+def test_it_moves_again_with_any_sign_of_progress(moved: Callable[[LivenessSample], LivenessSample]) -> None:
+    watch = LivenessWatch(LIMITS)
     watch.look(AT_REST)
     stuck = replace(AT_REST, at=NOTHING_S)
     assert watch.look(stuck)
@@ -105,7 +113,7 @@ def test_it_moves_again_with_any_sign_of_progress(moved: Callable[[Look], Look])
 
 
 def test_a_reason_keeps_its_words_until_there_is_another_one() -> None:
-    watch = Watch(LIMITS)
+    watch = LivenessWatch(LIMITS)
     watch.look(AT_REST)
     said = watch.look(replace(AT_REST, at=NOTHING_S))
     assert watch.look(replace(AT_REST, at=NOTHING_S * 2)) == said
@@ -114,11 +122,11 @@ def test_a_reason_keeps_its_words_until_there_is_another_one() -> None:
 
 
 def test_what_was_said_before_a_restart_stands_until_something_moves() -> None:
-    watch = Watch(LIMITS, stuck="the same call 12 times")
+    watch = LivenessWatch(LIMITS, stuck="the same call 12 times")
     assert watch.look(AT_REST) == "the same call 12 times"
     assert watch.look(replace(AT_REST, at=NOTHING_S - 1)) == "the same call 12 times"
     assert watch.look(replace(AT_REST, at=NOTHING_S - 1, files=(9, 9))) == ""
-    silent = Watch(LIMITS, stuck="waiting for 5 min")
+    silent = LivenessWatch(LIMITS, stuck="waiting for 5 min")
     blind = replace(AT_REST, calls=None, files=None)
     assert silent.look(blind) == "waiting for 5 min"
     assert silent.look(replace(blind, at=NOTHING_S)) == ""

@@ -1,8 +1,8 @@
-from holdfast.dispatch.rules.manifest import CUT, MAX_DIFF, MAX_LISTED, Entry, Manifest, changes
+from holdfast.dispatch.rules.manifest import CUT, MAX_DIFF, MAX_LISTED, Manifest, ManifestEntry, changes
 
 
-def text(words: str, *, at: int = 1, mode: int = 0o644) -> Entry:
-    return Entry("file", len(words), at, mode, words)
+def text(words: str, *, at: int = 1, mode: int = 0o644) -> ManifestEntry:
+    return ManifestEntry("file", len(words), at, mode, words)
 
 
 def test_nothing_changed_when_only_times_did() -> None:
@@ -21,15 +21,15 @@ def test_added_changed_and_removed_files_are_told_as_a_patch() -> None:
 
 
 def test_a_file_that_is_no_text_is_told_in_words() -> None:
-    before = Manifest({"a": Entry("file", 5, 1, 0o644)})
-    found = changes(before, Manifest({"a": Entry("file", 7, 2, 0o644)}))
+    before = Manifest({"a": ManifestEntry("file", 5, 1, 0o644)})
+    found = changes(before, Manifest({"a": ManifestEntry("file", 7, 2, 0o644)}))
     assert found.paths == ("M a",)
     assert "5 bytes to 7 bytes" in found.diff
 
 
 def test_a_mode_and_a_link_are_changes_too() -> None:
-    before = Manifest({"run": text("x"), "l": Entry("link", 0, 0, 0, "a")})
-    after = Manifest({"run": text("x", mode=0o755), "l": Entry("link", 0, 0, 0, "b")})
+    before = Manifest({"run": text("x"), "l": ManifestEntry("link", 0, 0, 0, "a")})
+    after = Manifest({"run": text("x", mode=0o755), "l": ManifestEntry("link", 0, 0, 0, "b")})
     found = changes(before, after)
     assert found.paths == ("M l", "M run")
     assert "old mode 100644\nnew mode 100755\n" in found.diff

@@ -7,7 +7,7 @@ from holdfast.dispatch.rules.prompts import (
     MAX_BODY,
     MAX_COMMENTS,
     MAX_PARENTS,
-    Channel,
+    ReportChannel,
     brief,
     fits,
     prompt,
@@ -16,7 +16,7 @@ from holdfast.dispatch.rules.prompts import (
 )
 from tests.support.dispatch import a_detail, a_task
 
-COMMAND = Channel(("/opt/a python", "-m", "holdfast"))
+COMMAND = ReportChannel(("/opt/a python", "-m", "holdfast"))
 
 
 def test_a_script_is_the_body_and_nothing_else() -> None:
@@ -32,7 +32,7 @@ def test_a_brief_says_how_to_report() -> None:
     text = brief(a_detail(), COMMAND)
     assert "'/opt/a python' -m holdfast handoff complete" in text
     assert "handoff block" in text
-    assert "kanban_complete" in reporting(Channel(tools=True))
+    assert "kanban_complete" in reporting(ReportChannel(tools=True))
 
 
 def test_results_and_comments_are_quoted_as_what_others_wrote() -> None:
@@ -71,7 +71,7 @@ def test_messages_that_nobody_has_seen_are_in_the_brief_and_others_are_not() -> 
 
 def test_a_worker_is_told_how_to_hear_what_people_say_to_it() -> None:
     assert "holdfast handoff heartbeat" in reporting(COMMAND)
-    assert "kanban_heartbeat" in reporting(Channel(tools=True))
+    assert "kanban_heartbeat" in reporting(ReportChannel(tools=True))
 
 
 def test_a_long_body_is_cut_and_says_where_the_rest_is() -> None:

@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 import pytest
 
-from holdfast.board.rules.rows import Comment, Detail, Event
+from holdfast.board.rules.rows import Comment, Detail, TaskEvent
 from holdfast.dispatch.rules import requested
 from holdfast.dispatch.rules.requested import answer, changes, diff_line
 from tests.support.dispatch import a_detail, a_run
@@ -84,7 +84,7 @@ def test_a_worker_elsewhere_is_not_told_that_the_work_is_there() -> None:
 def after(*reasons: str | None, outcome: str | None = "blocked", kind: str = "unblock") -> Detail:
     """A task whose run ended so, and that was then sent back to work with these words."""
     events = [
-        Event(
+        TaskEvent(
             board="b",
             seq=number,
             task_id="t_1",

@@ -1,6 +1,6 @@
 """What a dispatcher says of itself is what happened."""
 
-from holdfast.dispatch.rules.standing import MAX_ERROR, MAX_STARTS, Standing, quantile
+from holdfast.dispatch.rules.standing import MAX_ERROR, MAX_STARTS, DispatcherStatus, quantile
 from tests.support.rows import every_row
 
 
@@ -20,14 +20,14 @@ def test_a_quantile_is_one_of_the_values(values: list[float], share: float, foun
 
 
 def test_a_new_one_has_done_nothing_yet() -> None:
-    told = Standing("h", 7, ["b"], 100.0).told(101.0, runs=[], launchers=["x"])
+    told = DispatcherStatus("h", 7, ["b"], 100.0).told(101.0, runs=[], launchers=["x"])
     assert (told.host, told.pid, told.boards, told.since, told.at) == ("h", 7, ["b"], 100.0, 101.0)
     assert (told.round_at, told.error_at, told.start_p50_s, told.start_p95_s) == (None, None, None, None)
     assert (told.claims, told.leases_renewed, told.starts, told.reloads) == (0, 0, 0, 0)
 
 
 def test_everything_is_counted() -> None:
-    standing = Standing("h", 7, ["b"], 100.0)
+    standing = DispatcherStatus("h", 7, ["b"], 100.0)
     standing.rounded(101.0)
     standing.claimed()
     standing.renewed()
@@ -43,7 +43,7 @@ def test_everything_is_counted() -> None:
 
 
 def test_only_the_newest_starts_say_how_long_one_takes() -> None:
-    standing = Standing("h", 7, ["b"], 100.0)
+    standing = DispatcherStatus("h", 7, ["b"], 100.0)
     for took_s in [9.0] * 5 + [1.0] * MAX_STARTS:
         standing.started(took_s)
     told = standing.told(101.0, runs=[], launchers=[])
@@ -51,7 +51,7 @@ def test_only_the_newest_starts_say_how_long_one_takes() -> None:
 
 
 def test_a_file_that_is_wrong_is_told_of_until_one_is_right() -> None:
-    standing = Standing("h", 7, ["b"], 100.0)
+    standing = DispatcherStatus("h", 7, ["b"], 100.0)
     standing.kept_old("no agent `x`")
     told = standing.told(101.0, runs=[], launchers=[])
     assert (told.reloads, told.reload_error) == (0, "no agent `x`")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.agents.worker.launching import Wish
+from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.board.rules.rows import Run, Task
 from holdfast.board.rules.transitions import Move, Status
 from holdfast.board.verbs.reviews import Review
@@ -27,7 +27,7 @@ def write(scene: Scene, task: Task, name: str, text: str) -> None:
 
 async def test_what_a_run_left_is_kept_and_its_mark_is_gone(scene: Scene) -> None:
     task = scene.create()
-    scene.fleet.cast = lambda _wish: Act(
+    scene.supervisor.cast = lambda _wish: Act(
         said=b"all is well\n", does=lambda _wish: write(scene, task, "new.txt", "made\n")
     )
     run = await only_run(scene, task)
@@ -58,11 +58,11 @@ async def test_a_run_that_cannot_begin_tells_the_board_why_and_starts_nothing(
     run = await only_run(scene, task)
     assert run.failure == failure
     assert words in (run.error or "")
-    assert scene.fleet.started == []
+    assert scene.supervisor.started == []
 
 
 async def test_a_worker_that_the_supervisor_refuses_is_the_tasks_failure(scene: Scene) -> None:
-    scene.fleet.fail = [UsageError("the prompt is too long")]
+    scene.supervisor.fail = [UsageError("the prompt is too long")]
     run = await only_run(scene, scene.create())
     assert (run.failure, run.error) == ("task", "it could not be started: the prompt is too long")
 
@@ -80,21 +80,21 @@ async def test_a_worker_that_answered_may_end_by_itself_for_a_while(
         [run] = scene.store.runs(task.id)
         scene.store.complete(run.ref, "k", "I did it")
 
-    def cast(_wish: Wish) -> Act:
+    def cast(_wish: WorkerSpec) -> Act:
         scene.loop.call_later(1.0, answer)
         return Act(seconds=1.0 + lingers_s)
 
-    scene.fleet.cast = cast
+    scene.supervisor.cast = cast
     run = await only_run(scene, task)
     assert (run.outcome, scene.task(task).result) == ("completed", "I did it")
-    assert bool(scene.fleet.stopped) is stopped
+    assert bool(scene.supervisor.stopped) is stopped
 
 
 async def test_work_without_a_report_is_a_failed_handoff_with_its_diff(scene: Scene) -> None:
     (scene.home / "launchers.toml").write_text('[agent]\nagent = "shell"\nprompt = "{body}"\n', "utf-8")
-    scene.house.launchers.look(anyway=True)
+    scene.context.launchers.look(anyway=True)
     task = scene.create(assignee="agent", max_attempts=1)
-    scene.fleet.cast = lambda _wish: Act(does=lambda _wish: write(scene, task, "done.txt", "work\n"))
+    scene.supervisor.cast = lambda _wish: Act(does=lambda _wish: write(scene, task, "done.txt", "work\n"))
     run = await only_run(scene, task)
     assert (run.outcome, scene.task(task).status) == ("handoff_failed", Status.HANDOFF_FAILED)
     assert b"+work\n" in scene.store.file(task.id, run.id, "diff.patch")
@@ -104,13 +104,13 @@ async def test_checks_run_one_after_the_other_once_the_worker_has_ended(scene: S
     task = scene.create(checks=("first", "second"))
     await only_run(scene, task)
     assert scene.task(task).status is Status.DONE
-    prompts = [scene.fleet.workers[name].wish.prompt for name in scene.fleet.started]
+    prompts = [scene.supervisor.workers[name].wish.prompt for name in scene.supervisor.started]
     assert prompts == ["true", "first", "second"]
 
 
 async def test_a_failed_check_is_told_and_spends_an_attempt(scene: Scene) -> None:
     task = scene.create(checks=("grep good work",), max_attempts=1)
-    scene.fleet.cast = lambda wish: Act(
+    scene.supervisor.cast = lambda wish: Act(
         exit_code=int(wish.prompt == "grep good work"), said=b"no good", state="failed"
     )
     await only_run(scene, task)
@@ -123,26 +123,26 @@ async def test_a_failed_check_is_told_and_spends_an_attempt(scene: Scene) -> Non
 async def test_a_check_is_ended_when_a_person_decides(scene: Scene) -> None:
     task = scene.create(checks=("sleep 1000",))
 
-    def cast(wish: Wish) -> Act:
+    def cast(wish: WorkerSpec) -> Act:
         if wish.prompt != "sleep 1000":
             return Act()
         scene.loop.call_later(9.0, lambda: scene.store.review(task.id, Review(approve=True, anyway=True)))
         return Act(seconds=None)
 
-    scene.fleet.cast = cast
+    scene.supervisor.cast = cast
     await only_run(scene, task)
     assert scene.task(task).status is Status.DONE
-    assert len(scene.fleet.stopped) == 1
+    assert len(scene.supervisor.stopped) == 1
 
 
 async def test_setup_and_teardown_run_around_the_worker(scene: Scene) -> None:
     text = '[agent]\nagent = "shell"\nprompt = "{body}"\nsuccess = "exit"\nsetup = "up"\nteardown = "down"\n'
     (scene.home / "launchers.toml").write_text(text, "utf-8")
-    scene.house.launchers.look(anyway=True)
+    scene.context.launchers.look(anyway=True)
     task = scene.create(assignee="agent")
     await only_run(scene, task)
     assert scene.task(task).status is Status.DONE
-    prompts = [scene.fleet.workers[name].wish.prompt for name in scene.fleet.started]
+    prompts = [scene.supervisor.workers[name].wish.prompt for name in scene.supervisor.started]
     assert prompts == ["up", "true", "down"]
 
 
@@ -154,5 +154,5 @@ async def test_a_run_that_was_cancelled_before_it_began_starts_nothing(scene: Sc
     marks(scene.home).mkdir(parents=True)
     (marks(scene.home) / won[1].id).write_text("{}", "utf-8")
     await scene.dispatch(once=True)
-    assert scene.fleet.started == []
+    assert scene.supervisor.started == []
     assert list(marks(scene.home).iterdir()) == []

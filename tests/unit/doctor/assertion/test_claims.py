@@ -6,25 +6,34 @@ import json
 import pytest
 
 from holdfast.doctor.assertion import claims
-from holdfast.doctor.assertion.claims import EXPECTATIONS, Claim, Judged, Kind, Role, Tried, Verdict, Word
+from holdfast.doctor.assertion.claims import (
+    EXPECTATIONS,
+    Claim,
+    ClaimAttempt,
+    ClaimKind,
+    ClaimVerdict,
+    Judged,
+    Role,
+    Word,
+)
 from holdfast.errors import UsageError
 from tests.support.rows import every_row
 
 WORKS, READ_ONLY, FORBIDDEN, MISSING = (
-    Tried(True),
-    Tried(False, "EROFS"),
-    Tried(False, "EACCES"),
-    Tried(False, "ENOENT"),
+    ClaimAttempt(True),
+    ClaimAttempt(False, "EROFS"),
+    ClaimAttempt(False, "EACCES"),
+    ClaimAttempt(False, "ENOENT"),
 )
-REFUSED, CUT = Tried(False, "ECONNREFUSED"), Tried(False, "EPERM")
+REFUSED, CUT = ClaimAttempt(False, "ECONNREFUSED"), ClaimAttempt(False, "EPERM")
 
 
-def got(claim: Claim, inside: Tried | None, plain: Tried) -> Word:
+def got(claim: Claim, inside: ClaimAttempt | None, plain: ClaimAttempt) -> Word:
     return claims.judge(claim, "route", inside, plain, remedy="do it").got
 
 
-WRITES, NO_WRITE = Claim(Kind.WRITES, True, "/x"), Claim(Kind.WRITES, False, "/x")
-REACHES, NO_REACH = Claim(Kind.REACHES, True, "tcp://h:1"), Claim(Kind.REACHES, False, "tcp://h:1")
+WRITES, NO_WRITE = Claim(ClaimKind.WRITES, True, "/x"), Claim(ClaimKind.WRITES, False, "/x")
+REACHES, NO_REACH = Claim(ClaimKind.REACHES, True, "tcp://h:1"), Claim(ClaimKind.REACHES, False, "tcp://h:1")
 
 
 @every_row(
@@ -53,22 +62,26 @@ REACHES, NO_REACH = Claim(Kind.REACHES, True, "tcp://h:1"), Claim(Kind.REACHES, 
     ],
 )
 def test_a_failure_counts_as_denied_only_with_a_control(
-    claim: Claim, inside: Tried | None, plain: Tried, word: Word
+    claim: Claim, inside: ClaimAttempt | None, plain: ClaimAttempt, word: Word
 ) -> None:
     assert got(claim, inside, plain) is word
 
 
 def test_a_write_that_nobody_outside_can_see_has_not_happened() -> None:
-    unseen = Tried(True, lasting=False)
+    unseen = ClaimAttempt(True, lasting=False)
     assert got(WRITES, unseen, WORKS) is Word.NO
     assert got(NO_WRITE, unseen, WORKS) is Word.NO
-    assert got(WRITES, Tried(True, lasting=True), WORKS) is Word.YES
-    assert got(WRITES, Tried(True, lasting=None), WORKS) is Word.YES
+    assert got(WRITES, ClaimAttempt(True, lasting=True), WORKS) is Word.YES
+    assert got(WRITES, ClaimAttempt(True, lasting=None), WORKS) is Word.YES
 
 
 def test_evidence_says_what_was_said_on_both_sides() -> None:
     shown = claims.judge(
-        NO_WRITE, "r", Tried(False, "EROFS", "no\nway"), Tried(False, "EACCES", "away"), remedy="do it"
+        NO_WRITE,
+        "r",
+        ClaimAttempt(False, "EROFS", "no\nway"),
+        ClaimAttempt(False, "EACCES", "away"),
+        remedy="do it",
     )
     assert "no way" in shown.evidence
     assert "away" in shown.evidence
@@ -83,18 +96,18 @@ def word(name: str, wanted: Word = Word.YES) -> Judged:
 @every_row(
     ("found", "verdict", "code"),
     [
-        ((), Verdict.UNKNOWN, 2),
-        (("yes",), Verdict.PASS, 0),
-        (("yes", "no"), Verdict.FAIL, 1),
-        (("yes", "unknown"), Verdict.UNKNOWN, 2),
-        (("unknown", "no"), Verdict.FAIL, 1),
+        ((), ClaimVerdict.UNKNOWN, 2),
+        (("yes",), ClaimVerdict.PASS, 0),
+        (("yes", "no"), ClaimVerdict.FAIL, 1),
+        (("yes", "unknown"), ClaimVerdict.UNKNOWN, 2),
+        (("unknown", "no"), ClaimVerdict.FAIL, 1),
     ],
 )
-def test_one_claim_decides_about_all(found: tuple[str, ...], verdict: Verdict, code: int) -> None:
+def test_one_claim_decides_about_all(found: tuple[str, ...], verdict: ClaimVerdict, code: int) -> None:
     for order in itertools.permutations(found):
         assert claims.verdict(map(word, order)) is verdict
     assert claims.EXIT[verdict] == code
-    assert claims.verdict([word("yes", Word.NO)]) is Verdict.FAIL
+    assert claims.verdict([word("yes", Word.NO)]) is ClaimVerdict.FAIL
 
 
 def test_every_mode_but_full_access_keeps_outside_and_configuration() -> None:
@@ -106,10 +119,10 @@ def test_every_mode_but_full_access_keeps_outside_and_configuration() -> None:
 def test_a_command_line_becomes_claims() -> None:
     found = claims.asked(write=["/w"], deny_write=["/d"], network=["http://a/"], deny_network=["tcp://b:1"])
     assert [(one.kind, one.wanted, one.subject) for one in found] == [
-        (Kind.WRITES, True, "/w"),
-        (Kind.WRITES, False, "/d"),
-        (Kind.REACHES, True, "http://a/"),
-        (Kind.REACHES, False, "tcp://b:1"),
+        (ClaimKind.WRITES, True, "/w"),
+        (ClaimKind.WRITES, False, "/d"),
+        (ClaimKind.REACHES, True, "http://a/"),
+        (ClaimKind.REACHES, False, "tcp://b:1"),
     ]
 
 

@@ -10,14 +10,14 @@ from holdfast.doctor.compare.equivalence import (
     GROUPS,
     MAX_LINE,
     UNLIMITED,
-    Answer,
+    ComparedRow,
     Comparison,
+    EquivalenceVerdict,
     Observation,
     Ran,
-    Row,
+    ReachAnswer,
     Stream,
     Value,
-    Verdict,
     compare,
     is_harmless,
     lines,
@@ -44,7 +44,7 @@ def seen(**changed: dict[str, Value]) -> Observation:
     return Observation({**SURROUNDINGS, **changed}, Ran(0, stream(b"out\n"), stream(b"")))
 
 
-def row_of(found: Comparison, group: str, field: str) -> Row:
+def row_of(found: Comparison, group: str, field: str) -> ComparedRow:
     return next(row for row in found.rows if (row.group, row.field) == (group, field))
 
 
@@ -57,36 +57,48 @@ def outcome(host: Ran, worker: Ran, *secrets: str) -> Comparison:
 
 def test_what_is_the_same_is_equivalent() -> None:
     found = compare(seen(), seen())
-    assert (found.host_equivalent, found.behaved_alike, found.exit_code) == (Answer.YES, Answer.YES, 0)
+    assert (found.host_equivalent, found.behaved_alike, found.exit_code) == (
+        ReachAnswer.YES,
+        ReachAnswer.YES,
+        0,
+    )
     assert lines(found)[0] == "host-equivalent: yes; the command behaved the same"
 
 
 def test_other_surroundings_are_not_equivalent_though_the_command_behaved_alike() -> None:
     found = compare(seen(), seen(network={"own loopback": False}))
-    assert (found.host_equivalent, found.behaved_alike, found.exit_code) == (Answer.NO, Answer.YES, 1)
+    assert (found.host_equivalent, found.behaved_alike, found.exit_code) == (
+        ReachAnswer.NO,
+        ReachAnswer.YES,
+        1,
+    )
 
 
 def test_the_same_surroundings_do_not_excuse_another_ending() -> None:
     found = outcome(Ran(0), Ran(1))
-    assert (found.host_equivalent, found.behaved_alike, found.exit_code) == (Answer.YES, Answer.NO, 1)
+    assert (found.host_equivalent, found.behaved_alike, found.exit_code) == (
+        ReachAnswer.YES,
+        ReachAnswer.NO,
+        1,
+    )
 
 
 @every_row("group", GROUPS[1:])
 def test_a_group_that_nobody_could_see_leaves_the_answer_open(group: str) -> None:
     part = {name: fields for name, fields in SURROUNDINGS.items() if name != group}
     found = compare(seen(), Observation(part, seen().ran))
-    assert (found.host_equivalent, found.exit_code) == (Answer.UNKNOWN, 2)
+    assert (found.host_equivalent, found.exit_code) == (ReachAnswer.UNKNOWN, 2)
 
 
 def test_a_difference_outweighs_what_is_unknown() -> None:
     found = compare(seen(), seen(network={"own loopback": None}, identity={"user": "1"}))
-    assert row_of(found, "network", "own loopback").verdict is Verdict.UNKNOWN
-    assert found.host_equivalent is Answer.NO
+    assert row_of(found, "network", "own loopback").verdict is EquivalenceVerdict.UNKNOWN
+    assert found.host_equivalent is ReachAnswer.NO
 
 
 def test_surroundings_can_be_compared_without_running_anything() -> None:
     found = compare(replace(seen(), ran=None), replace(seen(), ran=None))
-    assert (found.host_equivalent, found.behaved_alike) == (Answer.YES, Answer.UNKNOWN)
+    assert (found.host_equivalent, found.behaved_alike) == (ReachAnswer.YES, ReachAnswer.UNKNOWN)
 
 
 # --- the surroundings
@@ -95,21 +107,21 @@ def test_surroundings_can_be_compared_without_running_anything() -> None:
 @every_row(
     ("host", "worker", "verdict", "texts"),
     [
-        ("a", "a", Verdict.SAME, ("a", "a")),
-        ("a", "b", Verdict.DIFFERENT, ("a", "b")),
-        (True, False, Verdict.WEAKER, ("yes", "no")),
-        (False, True, Verdict.DIFFERENT, ("no", "yes")),
-        (UNLIMITED, 1024, Verdict.WEAKER, ("unlimited", "1024")),
-        (1024, UNLIMITED, Verdict.DIFFERENT, ("1024", "unlimited")),
-        (("a", "b"), ("a",), Verdict.WEAKER, ("also b", "nothing more")),
-        (("a", "b"), ("a", "c"), Verdict.DIFFERENT, ("also b", "also c")),
-        (("a",), (), Verdict.WEAKER, ("a", "nothing")),
-        ("a", None, Verdict.UNKNOWN, ("a", "unknown")),
-        (None, None, Verdict.UNKNOWN, ("unknown", "unknown")),
+        ("a", "a", EquivalenceVerdict.SAME, ("a", "a")),
+        ("a", "b", EquivalenceVerdict.DIFFERENT, ("a", "b")),
+        (True, False, EquivalenceVerdict.WEAKER, ("yes", "no")),
+        (False, True, EquivalenceVerdict.DIFFERENT, ("no", "yes")),
+        (UNLIMITED, 1024, EquivalenceVerdict.WEAKER, ("unlimited", "1024")),
+        (1024, UNLIMITED, EquivalenceVerdict.DIFFERENT, ("1024", "unlimited")),
+        (("a", "b"), ("a",), EquivalenceVerdict.WEAKER, ("also b", "nothing more")),
+        (("a", "b"), ("a", "c"), EquivalenceVerdict.DIFFERENT, ("also b", "also c")),
+        (("a",), (), EquivalenceVerdict.WEAKER, ("a", "nothing")),
+        ("a", None, EquivalenceVerdict.UNKNOWN, ("a", "unknown")),
+        (None, None, EquivalenceVerdict.UNKNOWN, ("unknown", "unknown")),
     ],
 )
 def test_less_is_weaker_and_what_was_not_seen_is_unknown(
-    host: Value, worker: Value, verdict: Verdict, texts: tuple[str, str]
+    host: Value, worker: Value, verdict: EquivalenceVerdict, texts: tuple[str, str]
 ) -> None:
     row = row_of(compare(seen(files={"x": host}), seen(files={"x": worker})), "files", "x")
     assert (row.verdict, (row.host, row.worker)) == (verdict, texts)
@@ -137,19 +149,19 @@ def test_every_consequence_belongs_to_a_group() -> None:
 @pytest.mark.parametrize(
     ("host", "worker", "verdict"),
     [
-        ({"TOKEN": "#aa"}, {"TOKEN": "#bb"}, Verdict.DIFFERENT),
-        ({"TOKEN": "#aa"}, {}, Verdict.WEAKER),
-        ({}, {"TOKEN": "#bb"}, Verdict.DIFFERENT),
-        ({"TOKEN": "#aa"}, {"TOKEN": "#aa"}, Verdict.SAME),
+        ({"TOKEN": "#aa"}, {"TOKEN": "#bb"}, EquivalenceVerdict.DIFFERENT),
+        ({"TOKEN": "#aa"}, {}, EquivalenceVerdict.WEAKER),
+        ({}, {"TOKEN": "#bb"}, EquivalenceVerdict.DIFFERENT),
+        ({"TOKEN": "#aa"}, {"TOKEN": "#aa"}, EquivalenceVerdict.SAME),
     ],
 )
 def test_of_an_unknown_variable_only_the_name_is_shown(
-    host: dict[str, Value], worker: dict[str, Value], verdict: Verdict
+    host: dict[str, Value], worker: dict[str, Value], verdict: EquivalenceVerdict
 ) -> None:
     row = row_of(compare(seen(environment=host), seen(environment=worker)), "environment", "TOKEN")
     assert row.verdict is verdict
     assert not {"#aa", "#bb"} & {row.host, row.worker}
-    assert (row.host == row.worker) is (verdict is Verdict.SAME)
+    assert (row.host == row.worker) is (verdict is EquivalenceVerdict.SAME)
 
 
 def test_harmless_values_are_shown() -> None:
@@ -170,7 +182,7 @@ def test_what_may_hold_a_password_is_not_harmless(name: str) -> None:
 def test_the_first_line_that_differs_is_shown_from_both_sides() -> None:
     found = outcome(Ran(0, stream(b"a\nb\nc\n")), Ran(0, stream(b"a\nB\nC\n")))
     row = row_of(found, "outcome", "stdout")
-    assert (row.verdict, row.host, row.worker) == (Verdict.DIFFERENT, "line 2: b", "line 2: B")
+    assert (row.verdict, row.host, row.worker) == (EquivalenceVerdict.DIFFERENT, "line 2: b", "line 2: B")
 
 
 @pytest.mark.parametrize(
@@ -192,7 +204,7 @@ def test_output_that_is_missing_or_no_text_is_shown_as_such(
 def test_a_difference_beyond_what_is_kept_is_still_one() -> None:
     ones, others = stream(b"same\n" * 10 + b"a", kept=20), stream(b"same\n" * 10 + b"b", kept=20)
     found = outcome(Ran(0, ones), Ran(0, others))
-    assert row_of(found, "outcome", "stdout").verdict is Verdict.DIFFERENT
+    assert row_of(found, "outcome", "stdout").verdict is EquivalenceVerdict.DIFFERENT
 
 
 def test_secrets_that_the_command_printed_are_not_shown_and_long_lines_are_cut() -> None:
@@ -206,8 +218,8 @@ def test_secrets_that_the_command_printed_are_not_shown_and_long_lines_are_cut()
 
 def test_a_command_that_never_ended_tells_nothing_and_one_side_that_did_everything() -> None:
     both = outcome(Ran(None), Ran(None))
-    assert (both.behaved_alike, both.exit_code) == (Answer.UNKNOWN, 2)
-    assert outcome(Ran(0), Ran(None)).behaved_alike is Answer.NO
+    assert (both.behaved_alike, both.exit_code) == (ReachAnswer.UNKNOWN, 2)
+    assert outcome(Ran(0), Ran(None)).behaved_alike is ReachAnswer.NO
 
 
 def test_an_ending_is_shown_with_its_signal() -> None:

@@ -5,9 +5,9 @@ import pytest
 from holdfast.doctor.escape.attempts import ATTEMPTS
 from holdfast.doctor.escape.scorecard import (
     LINES,
+    CheckState,
     Column,
-    State,
-    Tried,
+    ScoredAttempt,
     cell,
     chosen,
     exit_code,
@@ -22,41 +22,41 @@ UNSHOWN = next(line for line in LINES if line.id == "resources")
 ONE, OTHER = sorted(LINE.attempts)[:2]
 
 
-def column(*tried: Tried, reason: str = "", wanted: bool = False) -> Column:
+def column(*tried: ScoredAttempt, reason: str = "", wanted: bool = False) -> Column:
     return Column("root", "namespaces", tried=tried, reason=reason, wanted=wanted)
 
 
-def held(id_: str = ONE) -> Tried:
-    return Tried(id_, "held", "")
+def held(id_: str = ONE) -> ScoredAttempt:
+    return ScoredAttempt(id_, "held", "")
 
 
-def escaped(id_: str = OTHER) -> Tried:
-    return Tried(id_, "broken", f"{id_}: done")
+def escaped(id_: str = OTHER) -> ScoredAttempt:
+    return ScoredAttempt(id_, "broken", f"{id_}: done")
 
 
-def excused(id_: str = OTHER) -> Tried:
-    return Tried(id_, "broken", "", ("this host lacks it",))
+def excused(id_: str = OTHER) -> ScoredAttempt:
+    return ScoredAttempt(id_, "broken", "", ("this host lacks it",))
 
 
-def skipped(id_: str = ONE) -> Tried:
-    return Tried(id_, "skipped", f"{id_}: node is not installed")
+def skipped(id_: str = ONE) -> ScoredAttempt:
+    return ScoredAttempt(id_, "skipped", f"{id_}: node is not installed")
 
 
 @every_row(
     ("tried", "state", "reason"),
     [
-        ((held(),), State.HELD, ""),
-        ((held(), excused()), State.PARTLY, "this host lacks it"),
-        ((excused(),), State.NOT_HELD, "this host lacks it"),
-        ((held(), escaped()), State.BROKEN, OTHER),
-        ((excused(ONE), escaped()), State.BROKEN, OTHER),
-        ((skipped(),), State.UNTRIED, f"{ONE}: node is not installed"),
-        ((skipped(), held(OTHER)), State.HELD, f"{ONE}: node is not installed"),
-        ((), State.UNTRIED, "left out"),
+        ((held(),), CheckState.HELD, ""),
+        ((held(), excused()), CheckState.PARTLY, "this host lacks it"),
+        ((excused(),), CheckState.NOT_HELD, "this host lacks it"),
+        ((held(), escaped()), CheckState.BROKEN, OTHER),
+        ((excused(ONE), escaped()), CheckState.BROKEN, OTHER),
+        ((skipped(),), CheckState.UNTRIED, f"{ONE}: node is not installed"),
+        ((skipped(), held(OTHER)), CheckState.HELD, f"{ONE}: node is not installed"),
+        ((), CheckState.UNTRIED, "left out"),
     ],
 )
 def test_the_worst_attempt_decides_about_a_guarantee(
-    tried: tuple[Tried, ...], state: State, reason: str
+    tried: tuple[ScoredAttempt, ...], state: CheckState, reason: str
 ) -> None:
     found = cell(LINE, column(*tried))
     assert (found.state, found.reason) == (state, reason)
@@ -64,7 +64,7 @@ def test_the_worst_attempt_decides_about_a_guarantee(
 
 def test_what_could_not_run_or_has_no_attempt_says_so() -> None:
     assert cell(LINE, column(reason="userns: ENOSPC")).reason == "userns: ENOSPC"
-    assert cell(UNSHOWN, column(held())).state is State.UNTRIED
+    assert cell(UNSHOWN, column(held())).state is CheckState.UNTRIED
 
 
 @every_row(

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.doctor.escape import inside
 from holdfast.doctor.escape.attempt import UNWRITABLE, Attempt, Guarantee
-from holdfast.doctor.escape.selfcheck import Outcome, Result, Verdict, told
+from holdfast.doctor.escape.selfcheck import AttemptResult, AttemptVerdict, Outcome, told
 from tests.support.rows import every_row
 
 ATTEMPT = Attempt("x", Guarantee.OUTSIDE, "try x", "pass", UNWRITABLE)
@@ -16,21 +16,21 @@ ATTEMPT = Attempt("x", Guarantee.OUTSIDE, "try x", "pass", UNWRITABLE)
 @every_row(
     ("outcome", "verdict"),
     [
-        ("EROFS", Verdict.HELD),
-        ("ENOENT", Verdict.BROKEN),
-        ("done", Verdict.BROKEN),
-        ("failed", Verdict.BROKEN),
-        ("skipped", Verdict.SKIPPED),
+        ("EROFS", AttemptVerdict.HELD),
+        ("ENOENT", AttemptVerdict.BROKEN),
+        ("done", AttemptVerdict.BROKEN),
+        ("failed", AttemptVerdict.BROKEN),
+        ("skipped", AttemptVerdict.SKIPPED),
     ],
 )
-def test_only_an_expected_refusal_holds(outcome: str, verdict: Verdict) -> None:
-    assert Result(ATTEMPT, outcome).verdict is verdict
+def test_only_an_expected_refusal_holds(outcome: str, verdict: AttemptVerdict) -> None:
+    assert AttemptResult(ATTEMPT, outcome).verdict is verdict
 
 
 @pytest.mark.parametrize("outcome", ["EROFS", "skipped"])
 def test_what_the_witnesses_saw_outweighs_what_the_command_said(outcome: str) -> None:
-    result = Result(ATTEMPT, outcome, disturbances=("a file changed",))
-    assert result.verdict is Verdict.BROKEN
+    result = AttemptResult(ATTEMPT, outcome, disturbances=("a file changed",))
+    assert result.verdict is AttemptVerdict.BROKEN
     assert "a file changed" in result.describe()
 
 
@@ -47,5 +47,5 @@ def test_a_command_that_said_nothing_is_judged_by_its_end(code: int, outcome: st
 
 
 def test_a_result_is_described_in_one_breath() -> None:
-    text = Result(replace(ATTEMPT, expect=frozenset({"EPERM"})), "done").describe()
+    text = AttemptResult(replace(ATTEMPT, expect=frozenset({"EPERM"})), "done").describe()
     assert text == "x: try x: done, expected EPERM"

@@ -1,6 +1,6 @@
 """Where agents keep their state, and whether somebody logged in, told by names alone."""
 
-from holdfast.doctor.facts.agents import AGENTS, Agent
+from holdfast.doctor.facts.agents import AGENTS, InstalledAgent
 
 BY_NAME = {agent.name: agent for agent in AGENTS}
 CODEX = BY_NAME["codex"]
@@ -21,7 +21,7 @@ def test_a_credential_file_or_a_variable_means_logged_in() -> None:
 
 
 def test_where_names_cannot_tell_nothing_is_claimed() -> None:
-    assert Agent("other", ("other", "--version")).logged_in("/h", {}, lambda _: True) is None
+    assert InstalledAgent("other", ("other", "--version")).logged_in("/h", {}, lambda _: True) is None
 
 
 def test_every_name_is_there_once() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.doctor.facts.machine import Disk, Facts, Installed, Place
+from holdfast.doctor.facts.machine import Disk, Installed, MachineFacts, PlaceFacts
 from holdfast.doctor.facts.rules import Finding, Severity, exit_code, findings
 from holdfast.sandbox.host.hostfacts import AppArmor, Bwrap, Fact, HostFacts
 from holdfast.sandbox.plan.select import Trial, Way
@@ -27,23 +27,23 @@ HOST = HostFacts(
     bwrap=Bwrap("/usr/bin/bwrap", "0.9.0"),
 )
 WORKS, REFUSED = Trial(), Trial("userns", errno.EPERM)
-HEALTHY = Facts(
+HEALTHY = MachineFacts(
     host=HOST,
     trials={Way.USER_NAMESPACE: WORKS, Way.BWRAP: WORKS, Way.LANDLOCK: WORKS},
     tmux=Installed("tmux", "/usr/bin/tmux", "3.3a"),
     agents=(),
     codex_home="/home/me/.codex",
-    temporary=Place("/tmp", True, True),
+    temporary=PlaceFacts("/tmp", True, True),
     disks=(Disk("/home/me", 50 << 30, 10**6),),
     open_files=4096,
     processes=None,
     encoding="utf-8",
     now=1.8e9,
 )
-CODEX = Installed("codex", "/usr/bin/codex", "0.166.0", (Place("/home/me/.codex", True, True),), True)
+CODEX = Installed("codex", "/usr/bin/codex", "0.166.0", (PlaceFacts("/home/me/.codex", True, True),), True)
 
 
-def found(facts: Facts, id_: str) -> Finding:
+def found(facts: MachineFacts, id_: str) -> Finding:
     [one] = [finding for finding in findings(facts) if finding.id == id_]
     return one
 
@@ -155,8 +155,8 @@ def test_what_came_out_weaker_is_said_of_the_one_that_is_used() -> None:
         ({"encoding": "ascii"}, "locale", Severity.DEGRADED),
         ({"now": 0.0}, "clock", Severity.BROKEN),
         ({"tmux": None}, "tool.tmux", Severity.NOTE),
-        ({"temporary": Place("/tmp", True, False)}, "temporary", Severity.BROKEN),
-        ({"temporary": Place("/tmp", False, True)}, "temporary", Severity.BROKEN),
+        ({"temporary": PlaceFacts("/tmp", True, False)}, "temporary", Severity.BROKEN),
+        ({"temporary": PlaceFacts("/tmp", False, True)}, "temporary", Severity.BROKEN),
     ],
 )
 def test_each_shortage_is_a_finding_with_something_to_type(
@@ -175,7 +175,7 @@ def test_an_agent_says_its_version_and_whether_somebody_logged_in() -> None:
 
 @pytest.mark.parametrize("exists", [True, False])
 def test_an_agent_that_cannot_write_its_state_is_degraded(exists: bool) -> None:
-    agent = replace(CODEX, places=(Place("/home/me/.codex", exists, False),))
+    agent = replace(CODEX, places=(PlaceFacts("/home/me/.codex", exists, False),))
     one = found(replace(HEALTHY, agents=(agent,)), "agent.codex.state")
     assert one.severity is Severity.DEGRADED
     assert "/home/me/.codex" in (one.remedy or "")

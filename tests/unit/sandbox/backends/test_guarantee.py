@@ -2,17 +2,26 @@
 
 import pytest
 
-from holdfast.sandbox.backends.guarantee import BACKENDS, Holding, Row, Verdict, holds, no, partly, tried
+from holdfast.sandbox.backends.guarantee import (
+    BACKENDS,
+    GuaranteeLevel,
+    GuaranteeRow,
+    Holding,
+    holds,
+    no,
+    partly,
+    tried,
+)
 
-ROW = Row("x", "X", holds("a"), partly("b"), no("c"), holds("d"), tried("one  two"))
+ROW = GuaranteeRow("x", "X", holds("a"), partly("b"), no("c"), holds("d"), tried("one  two"))
 
 
 def test_a_row_says_how_far_it_holds_with_each_backend() -> None:
     assert [ROW.under(backend) for backend in BACKENDS] == [
-        Holding(Verdict.HOLDS, "a"),
-        Holding(Verdict.PARTLY, "b"),
-        Holding(Verdict.NOT, "c"),
-        Holding(Verdict.HOLDS, "d"),
+        Holding(GuaranteeLevel.HOLDS, "a"),
+        Holding(GuaranteeLevel.PARTLY, "b"),
+        Holding(GuaranteeLevel.NOT, "c"),
+        Holding(GuaranteeLevel.HOLDS, "d"),
     ]
     assert ROW.attempts == ("one", "two")
 

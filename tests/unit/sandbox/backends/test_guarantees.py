@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from holdfast.doctor.escape.attempts import ATTEMPTS, ESCAPES
-from holdfast.sandbox.backends.guarantee import BACKENDS, Row, Verdict
+from holdfast.sandbox.backends.guarantee import BACKENDS, GuaranteeLevel, GuaranteeRow
 from holdfast.sandbox.backends.guarantees import GUARANTEES
 from holdfast.sandbox.plan.select import Backend
 
@@ -32,7 +32,7 @@ def test_no_two_rows_have_the_same_id() -> None:
 
 
 @every_row
-def test_every_verdict_has_a_sentence(row: Row) -> None:
+def test_every_verdict_has_a_sentence(row: GuaranteeRow) -> None:
     for backend in BACKENDS:
         why = row.under(backend).why
         assert why[0].isupper() or why.startswith(("/", "macOS"))
@@ -44,7 +44,7 @@ def test_every_backend_that_can_be_chosen_has_a_column() -> None:
 
 
 def test_the_strongest_backend_is_never_weaker_than_one_that_is_tried_after_it() -> None:
-    strength = {Verdict.HOLDS: 2, Verdict.PARTLY: 1, Verdict.NOT: 0}
+    strength = {GuaranteeLevel.HOLDS: 2, GuaranteeLevel.PARTLY: 1, GuaranteeLevel.NOT: 0}
     for row in GUARANTEES:
         first, *others = (strength[row.under(name).verdict] for name in ("namespaces", "bwrap", "landlock"))
         assert first >= max(others), row.id

@@ -9,7 +9,7 @@ import pytest
 from holdfast.errors import SandboxUnavailable
 from holdfast.sandbox.backends.seatbelt import SANDBOX_EXEC, SeatbeltProfile, command, profile
 from holdfast.sandbox.plan.seen import GitDir, Match, Seen, Sight
-from holdfast.sandbox.policy.policy import Bound, Glob, Kind, Network, Policy, Rule, Where, bind
+from holdfast.sandbox.policy.policy import Bound, Glob, Network, Policy, PolicyKind, Rule, Where, bind
 from holdfast.sandbox.policy.presets import full_access, read_only, workspace_write
 from tests.support.rows import every_row
 from tests.support.seatbelt import Asked, allowed
@@ -69,7 +69,7 @@ def made(
 CASES: dict[str, Callable[[], SeatbeltProfile]] = {
     "read-only": lambda: made(read_only()),
     "workspace-write": lambda: made(workspace_write()),
-    "full-write-network-off": lambda: made(Policy(None, Network.OFF, Kind.EXTERNAL)),
+    "full-write-network-off": lambda: made(Policy(None, Network.OFF, PolicyKind.EXTERNAL)),
     "full-access": lambda: made(full_access()),
     "minimal": lambda: made(policy((MINIMAL, READ), ("/Users/me/w", WRITE), ("/usr/local", DENY))),
     "deny-globs": lambda: made(

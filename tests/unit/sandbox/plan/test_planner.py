@@ -14,10 +14,10 @@ from holdfast.sandbox.policy.policy import (
     At,
     Bound,
     Glob,
-    Kind,
     Network,
     Place,
     Policy,
+    PolicyKind,
     Rule,
     Special,
     Where,
@@ -85,7 +85,7 @@ def names(root: str, *present: str) -> tuple[str, ...]:
 
 @pytest.mark.parametrize("network", Network)
 def test_full_write_leaves_the_view_alone(network: Network) -> None:
-    for free in (Policy(None, network), Policy(None, network, Kind.EXTERNAL), policy((ROOT, WRITE))):
+    for free in (Policy(None, network), Policy(None, network, PolicyKind.EXTERNAL), policy((ROOT, WRITE))):
         made = plan(free.with_network(network), {})
         assert made == Plan(Base.UNTOUCHED, (), network is Network.OFF, "/w")
     assert not plan(full_access(), {}).network_off

@@ -12,7 +12,17 @@ from holdfast.sandbox.policy.legacy import (
     from_policy,
     to_policy,
 )
-from holdfast.sandbox.policy.policy import Access, At, Kind, Network, Place, Policy, Rule, Special, Where
+from holdfast.sandbox.policy.policy import (
+    Access,
+    At,
+    Network,
+    Place,
+    Policy,
+    PolicyKind,
+    Rule,
+    Special,
+    Where,
+)
 from holdfast.sandbox.policy.presets import full_access, read_only, workspace_write
 from tests.support.rows import every_row
 
@@ -26,8 +36,8 @@ ROOT = Special(Place.ROOT)
         (DangerFullAccess(), full_access()),
         (ReadOnly(), read_only()),
         (ReadOnly(network_access=True), read_only(Network.ON)),
-        (ExternalSandbox(), Policy(None, Network.OFF, Kind.EXTERNAL)),
-        (ExternalSandbox(Network.ON), Policy(None, Network.ON, Kind.EXTERNAL)),
+        (ExternalSandbox(), Policy(None, Network.OFF, PolicyKind.EXTERNAL)),
+        (ExternalSandbox(Network.ON), Policy(None, Network.ON, PolicyKind.EXTERNAL)),
         (WorkspaceWrite(), workspace_write()),
         (
             WorkspaceWrite(("/a", "/b"), network_access=True),

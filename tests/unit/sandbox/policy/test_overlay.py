@@ -17,10 +17,10 @@ from holdfast.sandbox.policy.policy import (
     At,
     Bound,
     Glob,
-    Kind,
     Network,
     Place,
     Policy,
+    PolicyKind,
     Rule,
     Special,
     Where,
@@ -94,8 +94,10 @@ def test_a_grant_without_network_leaves_it_off(network: Network | None) -> None:
 
 
 def test_an_unrestricted_policy_takes_only_the_network_of_a_grant() -> None:
-    free = Policy(None, Network.OFF, Kind.EXTERNAL)
-    assert extended(free, Grant(rules(("/a", DENY)), Network.ON)) == Policy(None, Network.ON, Kind.EXTERNAL)
+    free = Policy(None, Network.OFF, PolicyKind.EXTERNAL)
+    assert extended(free, Grant(rules(("/a", DENY)), Network.ON)) == Policy(
+        None, Network.ON, PolicyKind.EXTERNAL
+    )
 
 
 @pytest.mark.parametrize(
@@ -144,7 +146,7 @@ def test_the_network_is_granted_if_both_say_so(
 @pytest.mark.parametrize(
     "policy",
     [
-        Policy(None, Network.ON, Kind.EXTERNAL),
+        Policy(None, Network.ON, PolicyKind.EXTERNAL),
         Policy((MINIMAL,), Network.OFF),
         Policy((Rule(Special(Place.UNKNOWN), READ),), Network.OFF),
     ],
@@ -189,8 +191,8 @@ def test_a_temporary_directory_that_is_not_set_does_not_prevent_comparing() -> N
 @every_row(
     ("policy", "spelling"),
     [
-        (Policy(rules(("/a", READ)), Network.OFF, Kind.DISABLED, 3), full_access()),
-        (Policy((), Network.ON, Kind.EXTERNAL), Policy(None, Network.ON, Kind.EXTERNAL)),
+        (Policy(rules(("/a", READ)), Network.OFF, PolicyKind.DISABLED, 3), full_access()),
+        (Policy((), Network.ON, PolicyKind.EXTERNAL), Policy(None, Network.ON, PolicyKind.EXTERNAL)),
         (Policy(None, Network.OFF, glob_depth=3), Policy(None, Network.OFF)),
         (
             Policy(rules(("/b/", READ), ("/a", READ), ("/b", READ)), Network.OFF, glob_depth=3),

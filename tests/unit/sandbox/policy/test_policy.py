@@ -11,10 +11,10 @@ from holdfast.sandbox.policy.policy import (
     Bound,
     Decision,
     Glob,
-    Kind,
     Network,
     Place,
     Policy,
+    PolicyKind,
     Rule,
     Special,
     Where,
@@ -138,13 +138,13 @@ def test_full_access_needs_the_root_and_nothing_that_narrows(
     assert (bound(*rules).full_read, bound(*rules).full_write) == (full_read, full_write)
 
 
-@pytest.mark.parametrize("kind", [Kind.DISABLED, Kind.EXTERNAL])
-def test_only_a_managed_policy_restricts_files(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [PolicyKind.DISABLED, PolicyKind.EXTERNAL])
+def test_only_a_managed_policy_restricts_files(kind: PolicyKind) -> None:
     free = bind(Policy((Rule(At("/a"), READ),), Network.OFF, kind), WHERE)
     assert free.full_write
     assert free.writable_roots() == ()
     assert free.explain("/x", WRITE).allowed
-    assert free.network is (Network.ON if kind is Kind.DISABLED else Network.OFF)
+    assert free.network is (Network.ON if kind is PolicyKind.DISABLED else Network.OFF)
 
 
 def test_every_writable_root_protects_its_metadata_at_its_top_level_only() -> None:
@@ -281,8 +281,8 @@ def test_builders_add_rules_and_leave_the_original_alone() -> None:
 
 
 def test_denying_something_of_an_unrestricted_policy_restricts_it() -> None:
-    free = Policy(None, Network.ON, Kind.DISABLED)
+    free = Policy(None, Network.ON, PolicyKind.DISABLED)
     assert free.allow_write("/a").allow_read("/b") == free
     denied = bind(free.deny("/a"), WHERE)
     assert accesses(denied, "/a", "/b") == [DENY, WRITE]
-    assert (denied.kind, denied.network) == (Kind.MANAGED, Network.ON)
+    assert (denied.kind, denied.network) == (PolicyKind.MANAGED, Network.ON)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from holdfast.errors import PeerRefused, RemoteProtocolError
-from holdfast.server.edges.httphead import Answer, Head, answer, parse_head
+from holdfast.server.edges.httphead import Head, HeadAnswer, answer, parse_head
 from tests.support.rows import every_row
 
 NO_HEADERS: dict[str, str] = {}
@@ -21,7 +21,7 @@ def ask(
     *,
     token: str | None = None,
     page: bytes | None = None,
-) -> Answer | None:
+) -> HeadAnswer | None:
     """The answer of a server that wants this token and has this metrics page."""
 
     def authenticate(value: str | None) -> None:
@@ -106,21 +106,21 @@ def test_the_connection_header_asks_for_the_upgrade(connection: str | None, want
     ],
 )
 def test_any_origin_is_refused_before_anything_else(method: str, path: str, origin: str) -> None:
-    assert ask(method, path, UPGRADE | {"origin": origin}, token="t", page=b"x") == Answer(403)
+    assert ask(method, path, UPGRADE | {"origin": origin}, token="t", page=b"x") == HeadAnswer(403)
 
 
 @pytest.mark.parametrize("path", ["/readyz", "/healthz"])
 def test_probes_are_answered_without_a_token(path: str) -> None:
-    assert ask("GET", path, token="t") == Answer(200)
-    assert ask("HEAD", path, token="t") == Answer(200, head_only=True)
-    assert ask("POST", path, token="t") == Answer(405, allow="GET,HEAD")
-    assert ask("GET", path, UPGRADE, token="t") == Answer(200)
+    assert ask("GET", path, token="t") == HeadAnswer(200)
+    assert ask("HEAD", path, token="t") == HeadAnswer(200, head_only=True)
+    assert ask("POST", path, token="t") == HeadAnswer(405, allow="GET,HEAD")
+    assert ask("GET", path, UPGRADE, token="t") == HeadAnswer(200)
 
 
 @every_row("method", ["GET", "HEAD", "POST", "DELETE"])
 @every_row("path", ["/x", "/readyz/", "//", "/metrics", "/Readyz"])
 def test_other_paths_do_not_exist(method: str, path: str) -> None:
-    assert ask(method, path, UPGRADE) == Answer(404)
+    assert ask(method, path, UPGRADE) == HeadAnswer(404)
 
 
 def test_an_upgrade_on_the_root_goes_on() -> None:
@@ -128,65 +128,67 @@ def test_an_upgrade_on_the_root_goes_on() -> None:
 
 
 def test_the_root_without_an_upgrade_is_a_bad_request() -> None:
-    assert ask("GET", "/", token="t") == Answer(400, b"Connection header did not include 'upgrade'")
+    assert ask("GET", "/", token="t") == HeadAnswer(400, b"Connection header did not include 'upgrade'")
 
 
 @pytest.mark.parametrize("method", ["HEAD", "POST", "OPTIONS"])
 def test_the_root_is_for_get_only(method: str) -> None:
-    expected = Answer(405, b"Request method must be `GET`", allow="GET", head_only=method == "HEAD")
+    expected = HeadAnswer(405, b"Request method must be `GET`", allow="GET", head_only=method == "HEAD")
     assert ask(method, "/", UPGRADE, token="t") == expected
 
 
 def test_an_upgrade_needs_the_token() -> None:
-    refusal = Answer(401, b"invalid websocket bearer token")
+    refusal = HeadAnswer(401, b"invalid websocket bearer token")
     assert ask("GET", "/", UPGRADE, token="t") == refusal
     assert ask("GET", "/", UPGRADE | {"authorization": "u"}, token="t") == refusal
     assert ask("GET", "/", UPGRADE | {"authorization": "t"}, token="t") is None
 
 
 def test_metrics_need_the_token_too() -> None:
-    assert ask("GET", "/metrics", token="t", page=b"m 1\n") == Answer(401, b"invalid websocket bearer token")
+    assert ask("GET", "/metrics", token="t", page=b"m 1\n") == HeadAnswer(
+        401, b"invalid websocket bearer token"
+    )
     shown = ask("GET", "/metrics", {"authorization": "t"}, token="t", page=b"m 1\n")
-    assert shown == Answer(200, b"m 1\n", METRICS_TYPE)
+    assert shown == HeadAnswer(200, b"m 1\n", METRICS_TYPE)
 
 
 @pytest.mark.parametrize(
     ("method", "expected"),
     [
-        ("GET", Answer(200, b"", METRICS_TYPE)),
-        ("HEAD", Answer(200, b"", METRICS_TYPE, head_only=True)),
-        ("POST", Answer(405, allow="GET,HEAD")),
+        ("GET", HeadAnswer(200, b"", METRICS_TYPE)),
+        ("HEAD", HeadAnswer(200, b"", METRICS_TYPE, head_only=True)),
+        ("POST", HeadAnswer(405, allow="GET,HEAD")),
     ],
 )
-def test_metrics_may_only_be_read(method: str, expected: Answer) -> None:
+def test_metrics_may_only_be_read(method: str, expected: HeadAnswer) -> None:
     assert ask(method, "/metrics", page=b"") == expected
 
 
 @pytest.mark.parametrize(
     ("reply", "data"),
     [
-        (Answer(200), b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"),
+        (HeadAnswer(200), b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"),
         (
-            Answer(401, b"no"),
+            HeadAnswer(401, b"no"),
             b"HTTP/1.1 401 Unauthorized\r\nconnection: close\r\n"
             b"content-type: text/plain; charset=utf-8\r\ncontent-length: 2\r\n\r\nno",
         ),
         (
-            Answer(405, allow="GET"),
+            HeadAnswer(405, allow="GET"),
             b"HTTP/1.1 405 Method Not Allowed\r\nconnection: close\r\n"
             b"allow: GET\r\ncontent-length: 0\r\n\r\n",
         ),
         (
-            Answer(200, b"m 1\n", METRICS_TYPE, head_only=True),
+            HeadAnswer(200, b"m 1\n", METRICS_TYPE, head_only=True),
             b"HTTP/1.1 200 OK\r\nconnection: close\r\n"
             b"content-type: text/plain; version=0.0.4; charset=utf-8\r\ncontent-length: 4\r\n\r\n",
         ),
     ],
 )
-def test_an_answer_is_written_whole(reply: Answer, data: bytes) -> None:
+def test_an_answer_is_written_whole(reply: HeadAnswer, data: bytes) -> None:
     assert reply.encode() == data
 
 
 @every_row("status", [200, 400, 401, 403, 404, 405, 500])
 def test_every_status_has_its_reason(status: int) -> None:
-    assert Answer(status).encode().startswith(b"HTTP/1.1 %d " % status)
+    assert HeadAnswer(status).encode().startswith(b"HTTP/1.1 %d " % status)

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from holdfast.server.processes.eventlog import MAX_BYTES, MAX_CHUNKS, Chunk, EventLog, Page
+from holdfast.server.processes.eventlog import MAX_BYTES, MAX_CHUNKS, Chunk, EventLog, EventPage
 from tests.support.rows import every_row
 
 
@@ -16,7 +16,7 @@ def log_of(*sizes: int, max_bytes: int = MAX_BYTES, max_chunks: int = MAX_CHUNKS
     return made
 
 
-def seqs(page: Page) -> list[int]:
+def seqs(page: EventPage) -> list[int]:
     return [chunk.seq for chunk in page.chunks]
 
 
@@ -30,16 +30,18 @@ def test_a_read_shows_the_output_as_it_came() -> None:
     log.output("stdout", b"a")
     log.output("stderr", b"bc")
     expected = [Chunk(1, "stdout", b"a"), Chunk(2, "stderr", b"bc")]
-    assert log.read(0, None) == Page(expected, 3, exited=False, exit_code=None, closed=False, denied=False)
+    assert log.read(0, None) == EventPage(
+        expected, 3, exited=False, exit_code=None, closed=False, denied=False
+    )
 
 
 @pytest.mark.parametrize(("code", "denied"), [(0, False), (1, True), (137, False), (-1, False)])
 def test_exit_and_close_show_in_every_later_read(code: int, denied: bool) -> None:
     log = log_of(1)
     log.exit(code, denied=denied)
-    assert log.read(1, None) == Page([], 3, exited=True, exit_code=code, closed=False, denied=denied)
+    assert log.read(1, None) == EventPage([], 3, exited=True, exit_code=code, closed=False, denied=denied)
     log.close()
-    assert log.read(1, None) == Page([], 4, exited=True, exit_code=code, closed=True, denied=denied)
+    assert log.read(1, None) == EventPage([], 4, exited=True, exit_code=code, closed=True, denied=denied)
 
 
 def test_output_may_follow_the_exit() -> None:
@@ -59,7 +61,7 @@ def test_nothing_follows_the_close() -> None:
         log.exit(1)
     with pytest.raises(AssertionError):
         log.close()
-    assert log.read(0, None) == Page([Chunk(1, "stdout", b"x")], 4, True, 0, True, False)
+    assert log.read(0, None) == EventPage([Chunk(1, "stdout", b"x")], 4, True, 0, True, False)
 
 
 def test_a_process_exits_once_and_closes_only_after_that() -> None:
@@ -136,7 +138,7 @@ def test_following_the_next_number_sees_everything_once() -> None:
 def test_an_untouched_log_makes_its_reader_wait() -> None:
     log = EventLog()
     assert not log.ready(0)
-    assert log.read(0, None) == Page([], 1, exited=False, exit_code=None, closed=False, denied=False)
+    assert log.read(0, None) == EventPage([], 1, exited=False, exit_code=None, closed=False, denied=False)
 
 
 @pytest.mark.parametrize(("after", "ready"), [(0, True), (1, True), (2, False), (3, False)])
@@ -193,7 +195,7 @@ def test_the_oldest_chunks_go_first_when_their_number_runs_out() -> None:
 
 def test_what_is_larger_than_the_window_is_numbered_but_not_kept() -> None:
     log = log_of(2, 7, max_bytes=6)
-    assert log.read(0, None) == Page([], 3, exited=False, exit_code=None, closed=False, denied=False)
+    assert log.read(0, None) == EventPage([], 3, exited=False, exit_code=None, closed=False, denied=False)
     assert not log.ready(0)
     log.output("stdout", b"xy")
     assert seqs(log.read(0, 0)) == [3]
