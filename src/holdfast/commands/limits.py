@@ -16,27 +16,31 @@ backend_option = click.option(
     type=click.Choice(["auto", "namespaces", "bwrap", "landlock"]),
     default="auto",
     show_default=True,
-    help="Who confines; auto takes the strongest that works here.",
+    help="Which sandbox to use; auto takes the strongest that works here.",
 )
 degraded_option = click.option(
-    "--degraded", is_flag=True, help="Also run what can only be confined in part; what is missing is said."
+    "--degraded", is_flag=True, help="Run also if only a part can be enforced; what is missing is said."
 )
 _OPTIONS = (
-    click.option("--read-only", is_flag=True, help="Everything can be read, nothing written."),
+    click.option("--read-only", is_flag=True, help="Let it read everything and write nothing."),
     click.option(
         "--workspace-write",
         is_flag=True,
-        help="Also writable: the directory it runs in, /tmp and $TMPDIR.  [default]",
+        help="The directory it runs in, /tmp and $TMPDIR are writable too.  [default]",
     ),
-    click.option("--full-access", is_flag=True, help="No limits but those of the other options."),
-    click.option("--profile", metavar="FILE", help="The limits that a TOML file describes."),
-    click.option("--allow-write", metavar="PATH", multiple=True, help="Also writable. Can be repeated."),
-    click.option("--allow-read", metavar="PATH", multiple=True, help="Also readable. Can be repeated."),
+    click.option("--full-access", is_flag=True, help="Set no limits but those of the other options."),
+    click.option("--profile", metavar="FILE", help="Take the limits from a TOML file."),
+    click.option(
+        "--allow-write", metavar="PATH", multiple=True, help="Let it write PATH too. Can be repeated."
+    ),
+    click.option(
+        "--allow-read", metavar="PATH", multiple=True, help="Let it read PATH too. Can be repeated."
+    ),
     click.option(
         "--deny",
         metavar="PATH|GLOB",
         multiple=True,
-        help="Neither readable nor writable. Can be repeated.",
+        help="Let it neither read nor write PATH. Can be repeated.",
     ),
     click.option("--network", type=click.Choice(["on", "off"]), help="[default: off, with --full-access on]"),
     click.option(
@@ -46,7 +50,7 @@ _OPTIONS = (
         multiple=True,
         help="Network off but for this TCP port of the machine's own loopback. Can be repeated.",
     ),
-    click.option("--cwd", metavar="DIR", help="Run there; it is the workspace then."),
+    click.option("--cwd", metavar="DIR", help="Run in this directory, which becomes the workspace."),
     backend_option,
     degraded_option,
 )
