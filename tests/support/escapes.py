@@ -4,12 +4,13 @@ Attempts run below FOLDER. As an ordinary user that means the whole server side 
 """
 
 import asyncio
+import dataclasses
 import json
 import os
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +20,7 @@ from holdfast.sandbox import bwraptool, kernel
 from holdfast.sandbox.landlock import FAKE_ABI
 from holdfast.sandbox.select import Way
 from holdfast.server.launch import Launcher
+from holdfast.values import replace
 from tests.support import confinement, identity
 from tests.support.patience import patient
 
@@ -177,7 +179,7 @@ def _deeper(backend: selfcheck.RunConfined) -> selfcheck.RunConfined:
     async def run(errand: selfcheck.Errand) -> selfcheck.Outcome:
         inner = Path(errand.plan.cwd) / "sub"
         (inner / "sub").mkdir(exist_ok=True)
-        return await backend(replace(errand, plan=replace(errand.plan, cwd=str(inner))))
+        return await backend(dataclasses.replace(errand, plan=replace(errand.plan, cwd=str(inner))))
 
     return run
 

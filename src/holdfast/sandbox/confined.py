@@ -23,7 +23,7 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, NoReturn
 
-from holdfast.sandbox import kernel, listener, loopback
+from holdfast.sandbox import kernel
 from holdfast.sandbox.kernel import SetupFailed, Stage
 from holdfast.sandbox.namespaces import drop, fork, isolate, own_mounts
 from holdfast.sandbox.orders import HAS_STATE, STATE_FD, TTY, WATCH, Request
@@ -152,6 +152,11 @@ def run(
     watch_fd: int = -1,
 ) -> NoReturn:
     """Be init: what is left of the way to the command, and then its end. `weakened` is known so far."""
+    # Imported while the host's files are there and nobody else's.
+    if plan.loopback_ports:
+        from holdfast.sandbox import loopback
+    if watch_fd >= 0:
+        from holdfast.sandbox import listener
     own_mounts()
     weakened += build_view(plan, command.tty)
     if plan.loopback_ports:

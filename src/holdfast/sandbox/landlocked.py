@@ -41,11 +41,18 @@ _ENDING_S: Final = 5.0  # how long killing may take before we give up on unkilla
 _LOOK_AGAIN_S: Final = 0.005
 _FREE_FD: Final = 64  # from here on no descriptor has a meaning for the command
 _MACHINE: Final = os.uname().machine
-_FILTERS: Final = {  # by whether the network is off; made once, before the fork
-    off: seccomp.program(_MACHINE, seccomp.Sockets.NONE if off else seccomp.Sockets.ALL, alone=True)
-    for off in (False, True)
-    if _MACHINE in seccomp.ARCHITECTURES
-}
+
+
+def warm() -> None:
+    """Make what every start needs once, before anything is forked."""
+    if _MACHINE in seccomp.ARCHITECTURES:
+        for off in (False, True):
+            _filter(network_off=off)
+
+
+def _filter(*, network_off: bool) -> bytes:
+    sockets = seccomp.Sockets.NONE if network_off else seccomp.Sockets.ALL
+    return seccomp.program(_MACHINE, sockets, alone=True)
 
 
 def run(
@@ -126,10 +133,10 @@ def _be_command(plan: Plan, command: Command, *, keeper: int, degraded: bool, wa
     with Stage("nnp"):
         kernel.refuse_new_privileges()
     _restrict(plan, command.tty, degraded=degraded)
-    if plan.network_off not in _FILTERS:
+    if _MACHINE not in seccomp.ARCHITECTURES:
         raise SetupFailed("seccomp", errno.ENOSYS)
     with Stage("seccomp"):
-        kernel.install_filter(_FILTERS[plan.network_off])
+        kernel.install_filter(_filter(network_off=plan.network_off))
     if watch_fd >= 0:
         listener.hand_out(watch_fd, network_off=plan.network_off)
     with Stage("exec", os.fsdecode(command.program)):

@@ -22,11 +22,6 @@ from holdfast.sandbox.plan import Base, Plan, StepKind
 from holdfast.sandbox.view import SHARED_MEMORY
 
 _MACHINE: Final = os.uname().machine
-_FILTERS: Final = {  # made once, before the fork, not for every command
-    sockets: seccomp.program(_MACHINE, sockets)
-    for sockets in seccomp.Sockets
-    if _MACHINE in seccomp.ARCHITECTURES
-}
 
 _SIOCSIFFLAGS: Final = 0x8914  # linux/sockios.h
 _IFF_UP_RUNNING: Final = 0x1 | 0x40  # linux/if.h
@@ -119,7 +114,7 @@ def warm() -> None:
     """Make what every confined start needs once, before anything is forked."""
     with contextlib.suppress(KeyError):  # not one of the machines we know; the start will say so
         for sockets in seccomp.Sockets:
-            seccomp.program(os.uname().machine, sockets)
+            seccomp.program(_MACHINE, sockets)
 
 
 def drop(plan: Plan) -> tuple[str, ...]:
@@ -138,10 +133,10 @@ def drop(plan: Plan) -> tuple[str, ...]:
     if plan.network_off:
         unix_confined = not weakened and abi >= rights.UNIX_ABI
         sockets = seccomp.Sockets.LOOPBACK_AND_UNIX if unix_confined else seccomp.Sockets.LOOPBACK
-    if sockets not in _FILTERS:
+    if _MACHINE not in seccomp.ARCHITECTURES:
         raise SetupFailed("seccomp", errno.ENOSYS)
     with Stage("seccomp"):
-        kernel.install_filter(_FILTERS[sockets])
+        kernel.install_filter(seccomp.program(_MACHINE, sockets))
     return weakened
 
 

@@ -1,7 +1,6 @@
 """Policies combined: a grant on top of one, what two have in common, one spelling for equals. Pure module."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 
 from holdfast.errors import UsageError
 from holdfast.sandbox.paths import absolute, depth, within
@@ -19,11 +18,12 @@ from holdfast.sandbox.policy import (
     Where,
     bind,
 )
+from holdfast.values import replace, value
 
 _STRENGTH = {Access.DENY: 0, Access.READ: 1, Access.WRITE: 2}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Grant:
     """What is allowed on top of a policy, for one command or longer. `network` None: as it was."""
 

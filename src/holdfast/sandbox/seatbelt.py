@@ -17,7 +17,7 @@ pattern with `**` may match below every directory there is: none below its root 
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from holdfast.errors import SandboxUnavailable
@@ -34,6 +34,7 @@ from holdfast.sandbox.seatbelt_blocks import (
     rule,
 )
 from holdfast.sandbox.seen import Found, Seen
+from holdfast.values import replace
 
 # By its full name: a program of the same name that comes first on the path could do as it likes.
 SANDBOX_EXEC: Final = "/usr/bin/sandbox-exec"

@@ -20,10 +20,10 @@ import enum
 import errno
 import functools
 import struct
-from dataclasses import dataclass
 from typing import Final
 
 from holdfast.sandbox.callrules import ALONE, CallRule
+from holdfast.values import value
 
 # linux/bpf_common.h
 _LOAD: Final = 0x20  # BPF_LD | BPF_W | BPF_ABS
@@ -58,7 +58,7 @@ class Sockets(enum.Enum):
     NONE = "none"  # in the host's network
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Architecture:
     """One architecture's name for the kernel, and its numbers."""
 

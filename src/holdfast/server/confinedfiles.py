@@ -13,7 +13,7 @@ import sys
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -33,6 +33,7 @@ from holdfast.server.launch import Command, Exit, Launcher
 from holdfast.server.mounts import Mounts
 from holdfast.server.quarantine import set_aside
 from holdfast.server.sandboxes import Sandboxes, bound_of
+from holdfast.values import replace
 from holdfast.wire.files import OpenParams
 from holdfast.wire.paths import PathUri
 from holdfast.wire.permissions import SandboxContext

@@ -1,7 +1,6 @@
 """Profiles for macOS: what each allows, read by a reader of its own, and those that must not be made."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from holdfast.sandbox.policy import Bound, Glob, Kind, Network, Policy, Rule, Wh
 from holdfast.sandbox.presets import full_access, read_only, workspace_write
 from holdfast.sandbox.seatbelt import SANDBOX_EXEC, SeatbeltProfile, command, profile
 from holdfast.sandbox.seen import GitDir, Match, Seen, Sight
+from holdfast.values import replace
 from tests.support.rows import every_row
 from tests.support.seatbelt import Asked, allowed
 from tests.support.sexpr import Shape, read
