@@ -59,6 +59,7 @@ class Course:
         self._loop, self._target = loop, target
         self._early: list[int] = []
         self.running = self.ended = self.over = False
+        self.impatient = False  # asked for an end twice before there was anything to end
         for signum in (*PASSED_ON, *ENDING):
             loop.add_signal_handler(signum, self.signal, signum)
 
@@ -81,6 +82,7 @@ class Course:
         if self.ended:
             self.stop()
         elif not self.running:
+            self.impatient = bool(self._early)
             self._early.append(signum)
         else:
             self._target.pass_on(signum)

@@ -26,7 +26,8 @@ from holdfast.client.recovery import State
 from holdfast.client.remotepath import to_native, to_uri
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError
 from holdfast.outcome import NOT_EXECUTABLE, NOT_FOUND, Ending, Failure, failed
-from holdfast.run import GRACE_S, Preset, Wish
+from holdfast.relay import GRACE_S
+from holdfast.run import Preset, Wish
 from holdfast.streams import (
     STDERR,
     STDOUT,

@@ -21,6 +21,7 @@ from holdfast.sandbox.orders import (
     BWRAP,
     DEGRADED,
     EXITED,
+    KEPT,
     LANDLOCK,
     STARTED,
     TTY,
@@ -100,6 +101,17 @@ class Children:
         """No more of this pipe, which is about to be closed."""
         raise NotImplementedError
 
+    def _fork_watcher(self, fd: int, request: Request) -> int:
+        """Fork one: an interpreter of its own would take longer to come up than many a command runs."""
+        from holdfast.sandbox import watcher  # where nothing is watched nobody pays for it
+
+        pid = os.fork()
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            watcher.become(fd)
+        self._running[pid] = group_of(pid, request)
+        return pid
+
     def _worked(self, kind: Kind) -> None:
         """A confined start of this kind came about."""
 
@@ -177,8 +189,15 @@ class Children:
 
         if request.flags & BWRAP:
             bwrapped.run(view, command, parent=self._pid, status_fd=report, tool=os.fsdecode(request.tool))
-        degraded, watch = bool(request.flags & DEGRADED), confined.watch_of(request, fds)
-        landlocked.run(view, command, parent=self._pid, status_fd=report, degraded=degraded, watch_fd=watch)
+        landlocked.run(
+            view,
+            command,
+            parent=self._pid,
+            status_fd=report,
+            degraded=bool(request.flags & DEGRADED),
+            watch_fd=confined.watch_of(request, fds),
+            confine=not request.flags & KEPT,
+        )
 
     def _set_up(self, status: int) -> None:
         """More of a report, or its end."""
@@ -247,15 +266,15 @@ class Children:
         """Kill all descendants; those in other sessions become our children as their parents die."""
         deadline = time.monotonic() + _SHUTDOWN_S
         while time.monotonic() < deadline:
+            try:
+                while pid := os.wait4(-1, os.WNOHANG)[0]:
+                    self._running.pop(pid, None)
+            except ChildProcessError:
+                return
             for pid in (*self._running, *self._lingering):
                 _kill_group(pid, signal.SIGKILL)
             for pid in processes(PARENT, self._pid):
                 _kill(pid, signal.SIGKILL)
-            try:
-                while os.wait4(-1, os.WNOHANG)[0]:
-                    pass
-            except ChildProcessError:
-                return
             time.sleep(0.002)
 
 

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from holdfast.sandbox import bwrapped, landlocked, listener, loopback, namespaces, plan
-from holdfast.sandbox.children import Children, group_of
+from holdfast.sandbox.children import Children
 from holdfast.sandbox.confined import Kind
 from holdfast.sandbox.kernel import SetupFailed
 from holdfast.sandbox.orders import (
@@ -45,17 +45,6 @@ from holdfast.sandbox.spare import Spare
 
 _FORKED_WITH: Final = (bwrapped, landlocked, listener, loopback)  # what a child needs it finds imported
 _QUIET_MS: Final = 5  # before a spare is made: made at once it would slow down the command just started
-
-
-def _fork_watcher(fd: int) -> int:
-    """Start a watcher on this socket; raises OSError."""
-    from holdfast.sandbox import watcher  # where nothing is watched nobody pays for it
-
-    pid = os.fork()
-    if pid == 0:
-        signal.set_wakeup_fd(-1)
-        watcher.become(fd)
-    return pid
 
 
 class Launcher(Children):
@@ -110,16 +99,14 @@ class Launcher(Children):
         return True
 
     def _start_watcher(self, request: Request, fds: list[int]) -> None:
-        """Fork one: an interpreter of its own would take longer to come up than many a command runs."""
         try:
-            pid = _fork_watcher(fds[0])
+            pid = self._fork_watcher(fds[0], request)
         except OSError as exc:
             self._report(Event(STARTED, request.id, 0, exc.errno or errno.EAGAIN))
             return
         finally:
             for fd in fds:
                 os.close(fd)
-        self._running[pid] = group_of(pid, request)
         self._report(Event(STARTED, request.id, pid))
 
     def _confined(

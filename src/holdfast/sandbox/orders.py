@@ -15,6 +15,8 @@ STARTED, EXITED = 1, 2
 
 TTY, HAS_STATE, IN_MEMFD, USER_NAMESPACE, BWRAP, LANDLOCK, DEGRADED, WATCH = (1 << bit for bit in range(8))
 
+KEPT: Final = 1 << 8  # not confined, but ended like what is; only for an owner of its own, never sent
+
 _REQUEST: Final = struct.Struct(
     "<BIIBiIIII"
 )  # op id owner flags signal argc envc, lengths of plan and payload
