@@ -1,5 +1,6 @@
 """Where the program begins. What is asked for most, and waited for, does not load the rest first."""
 
+import gc
 import os
 import sys
 
@@ -15,11 +16,13 @@ def main() -> None:
         sys.stdout.write(f"{VERSION_LINE}\n")
         return
     if args[:1] == ["exec"] and "_HOLDFAST_COMPLETE" not in os.environ:
+        gc.disable()  # until the command runs: there is no garbage in what is loaded
         from holdfast.commands import options
 
         parsed = options.parse((*options.LIMITS, *options.EXEC), args[1:])
         if parsed is not None:
             _exec(*parsed)
+        gc.enable()
     from holdfast.cli import cli
 
     cli(prog_name="holdfast")

@@ -9,6 +9,7 @@ from typing import Any, Literal, NoReturn, TypeVar, dataclass_transform
 T = TypeVar("T")
 
 _DERIVED = object()
+_FEW = 32  # instances, from which on a class is worth a constructor of its own
 
 
 def derived(*, init: Literal[False] = False) -> Any:
@@ -23,7 +24,7 @@ def value(cls: type[T]) -> type[T]:
     names = tuple(cls.__annotations__)
     defaults = {name: body.pop(name) for name in names if name in body}
     given = tuple(name for name in names if defaults.get(name) is not _DERIVED)
-    own = {"__slots__": names, "__match_args__": given, "_defaults": defaults}
+    own = {"__slots__": names, "__match_args__": given, "_defaults": defaults, "_uses": 0}
     made: type[T] = type(cls.__name__, cls.__bases__, _SHARED | own | body)
     return made
 
@@ -35,16 +36,35 @@ def replace(old: T, **changes: Any) -> T:
 
 
 def _construct(self: Any, *args: Any, **named: Any) -> None:
-    """The first time only: most classes of a short run are never used, so theirs is not compiled."""
+    """Until a class is used often: compiling a constructor takes longer than a short run uses it."""
     cls = type(self)
+    cls._uses += 1
+    if cls._uses > _FEW:
+        cls.__init__ = _compiled(cls)
+        cls.__init__(self, *args, **named)
+        return
+    names = cls.__match_args__
+    if len(args) > len(names):
+        raise TypeError(f"{cls.__name__} takes {len(names)} fields, not {len(args)}")
+    fields = {**cls._defaults, **dict(zip(names, args, strict=False)), **named}
+    wrong = [name for name in names if name not in fields] + [name for name in named if name not in names]
+    wrong += [name for name in names[: len(args)] if name in named]
+    if wrong:
+        raise TypeError(f"{cls.__name__}: a field is missing, unknown or given twice: {', '.join(wrong)}")
+    for name in names:
+        object.__setattr__(self, name, fields[name])
+    if hasattr(cls, "__post_init__"):
+        self.__post_init__()
+
+
+def _compiled(cls: Any) -> Any:
     scope = {f"_{name}": default for name, default in cls._defaults.items()}
     arguments = [f"{name}=_{name}" if name in cls._defaults else name for name in cls.__match_args__]
     steps = [f"_set(self,{name!r},{name})" for name in cls.__match_args__]
     steps += ["self.__post_init__()"] if hasattr(cls, "__post_init__") else []
     source = f"def __init__(self,{','.join(arguments)}): {';'.join(steps) or 'pass'}"
     exec(source, scope | {"_set": object.__setattr__}, scope)  # noqa: S102 - names of fields, nothing else
-    cls.__init__ = scope["__init__"]
-    cls.__init__(self, *args, **named)
+    return scope["__init__"]
 
 
 def _values(self: Any) -> tuple[Any, ...]:

@@ -12,7 +12,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import socket
 import struct
 from typing import Final
 
@@ -76,8 +75,11 @@ def isolate(*, uid: int, gid: int, userns: bool, network_off: bool) -> tuple[str
 
 def raise_loopback() -> None:
     """Make 127.0.0.1 usable in a new network namespace; raises OSError."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
-        fcntl.ioctl(sock.fileno(), _SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", _IFF_UP_RUNNING))
+    fd = kernel.datagram_socket()
+    try:
+        fcntl.ioctl(fd, _SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", _IFF_UP_RUNNING))
+    finally:
+        os.close(fd)
 
 
 def own_mounts() -> None:
