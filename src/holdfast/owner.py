@@ -59,7 +59,7 @@ class Owner(Children):
         self._ended: dict[int, Callable[[Exit], None]] = {}
         self._watch: LocalWatch | None = None
         self._ports: Ports | None = None
-        self._impatient: Callable[[], bool] = lambda: False
+        self._given_up: Callable[[], bool] = lambda: False
         loop.add_signal_handler(signal.SIGCHLD, self._reap)
 
     # --- the command
@@ -72,16 +72,16 @@ class Owner(Children):
         streams: Streams,
         *,
         watch: bool,
-        impatient: Callable[[], bool],
+        given_up: Callable[[], bool],
     ) -> Sandbox:
         """Start it under this policy, on these streams; what holds for it.
 
         Raises:
             StartFailed: the program cannot be executed; `sandbox` says where.
             SandboxUnavailable: nothing here enforces the policy; nothing runs.
-            KeyboardInterrupt: somebody was impatient before it was started.
+            KeyboardInterrupt: it was given up before it was started.
         """
-        self._impatient = impatient
+        self._given_up = given_up
         needs = needs_of(bound) | ({Need.LOOPBACK_PORTS} if ports else frozenset())
         if not needs:
             self._begin(command, None, streams, watch=watch)
@@ -187,7 +187,7 @@ class Owner(Children):
 
         Raises:
             StartFailed, SetupFailed: it does not run.
-            KeyboardInterrupt: somebody was impatient.
+            KeyboardInterrupt: it was given up.
         """
         self._last_id += 1
         request = request_of(command, confinement, flags=flags)
@@ -200,7 +200,7 @@ class Owner(Children):
         self._ended[self._last_id] = on_exit
         self._command = self._last_id
         self._start(request._replace(id=self._last_id), fds)
-        self.loop.run_until(lambda: self._command in self._events or bool(late) or self._impatient())
+        self.loop.run_until(lambda: self._command in self._events or bool(late) or self._given_up())
         if self._command not in self._events:
             if late:
                 raise SandboxUnavailable("setting up a sandbox hangs on this host")

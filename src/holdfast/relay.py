@@ -14,7 +14,7 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
-from holdfast.loop import AnyLoop
+from holdfast.loop import AnyLoop, Cancellable
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 COPY_BYTES: Final = 64 * 1024  # one pipe's worth at a time
@@ -51,24 +51,24 @@ class Target(Protocol):
 class Course:
     """A command from before its start to the last byte of its output: what becomes of a signal to us.
 
-    Before the start it waits; then it is for the command, and one that asks for an end is enforced after a
-    while; after the command's end nobody waits any more for whoever reads its output.
+    Before the start it is for us, and nothing runs then. While the command runs it is for the command; one
+    that asks for an end is enforced after a while. After the command's end nobody waits any more for whoever
+    reads its output.
     """
 
     def __init__(self, loop: AnyLoop, target: Target) -> None:
         self._loop, self._target = loop, target
-        self._early: list[int] = []
         self.running = self.ended = self.over = False
-        self.impatient = False  # asked for an end twice before there was anything to end
+        self.stopped_by: int | None = None  # a signal that was for us
         for signum in (*PASSED_ON, *ENDING):
             loop.add_signal_handler(signum, self.signal, signum)
 
     def begin(self) -> None:
         """The command runs."""
         self.running = True
-        early, self._early = self._early, []
-        for signum in early:
-            self.signal(signum)
+        early, self.stopped_by, self.over = self.stopped_by, None, False
+        if early is not None:
+            self.signal(early)
 
     def end(self) -> None:
         """The command has ended; its output may not have."""
@@ -79,15 +79,13 @@ class Course:
         self.over = True
 
     def signal(self, signum: int) -> None:
-        if self.ended:
-            self.stop()
-        elif not self.running:
-            self.impatient = bool(self._early)
-            self._early.append(signum)
-        else:
+        if self.running and not self.ended:
             self._target.pass_on(signum)
             if signum in ENDING:
                 self._loop.call_later(GRACE_S, self._enforce)
+        else:
+            self.stopped_by = signum
+            self.stop()
 
     def _enforce(self) -> None:
         if not self.ended:
@@ -194,11 +192,13 @@ def _writer_to(fd: int) -> tuple[int, Callable[[memoryview], int]]:
     return fd, write
 
 
-def hand_on_input(loop: AnyLoop, take: Callable[[bytes, Callable[[], None]], object]) -> Callable[[], None]:
+def hand_on_input(loop: AnyLoop, take: Callable[[bytes, Callable[[], object]], object]) -> Callable[[], None]:
     """Hand on our standard input until its end, which is no bytes; returns how to stop.
 
     Each piece comes with what to call when the next one may come.
     """
+
+    waiting: list[Cancellable] = []
 
     def read() -> None:
         stop()
@@ -212,10 +212,15 @@ def hand_on_input(loop: AnyLoop, take: Callable[[bytes, Callable[[], None]], obj
         take(data, more if data else _nothing)
 
     def more() -> None:
-        loop.add_reader(STDIN, read)
+        try:
+            loop.add_reader(STDIN, read)
+        except PermissionError:  # a file, which asyncio cannot wait for and nobody has to
+            waiting.append(loop.call_later(0, read))
 
     def stop() -> None:
         loop.remove_reader(STDIN)
+        while waiting:
+            waiting.pop().cancel()
 
     more()
     return stop
@@ -248,7 +253,7 @@ class Streams:
     def _feed(self, sink: int, *, close: bool) -> None:
         outlet = Outlet(self._loop, sink)
 
-        def take(data: bytes, more: Callable[[], None]) -> None:
+        def take(data: bytes, more: Callable[[], object]) -> None:
             if data:
                 outlet.write(data, more, end)
             else:

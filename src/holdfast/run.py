@@ -252,10 +252,12 @@ def _execute(scene: Scene, argv: Sequence[str], *, watch: bool) -> Ending:
                     scene.loopback_ports,
                     streams,
                     watch=watch,
-                    impatient=lambda: course.impatient,
+                    given_up=lambda: course.over,
                 )
             except StartFailed as exc:
                 return _not_started(exc, command, owner.sandbox)
+            except KeyboardInterrupt:
+                return Ending(128 + (course.stopped_by or signal.SIGINT))
             streams.join(tail, lambda: course.signal(signal.SIGHUP), course.stop)
             course.begin()
             loop.run_until(lambda: owner.end is not None)
