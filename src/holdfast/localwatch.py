@@ -1,20 +1,26 @@
 """The watch over a command of `holdfast exec`: as a server's, on a loop without coroutines."""
 
 import socket
+from collections.abc import Callable
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from holdfast.loop import Loop
 from holdfast.sandbox.starts import Exit, Sandbox
 from holdfast.server.watching import Watch, unwatchable
 from holdfast.wire.processes import WatchReport
 
-if TYPE_CHECKING:
-    from holdfast.owner import Owner
+
+class Owner(Protocol):
+    """Whoever owns the command, and forks its watcher."""
+
+    loop: Loop
+
+    def start_watcher(self, fd: int, on_exit: Callable[[Exit], None]) -> int: ...
+    def signal(self, id_: int, signum: int) -> None: ...
 
 
-def begin(
-    owner: "Owner", sandbox: Sandbox, name: str
-) -> "tuple[LocalWatch, None] | tuple[None, WatchReport]":
+def begin(owner: Owner, sandbox: Sandbox, name: str) -> "tuple[LocalWatch, None] | tuple[None, WatchReport]":
     """A watch for a command that is about to be started in this sandbox; or why there is none."""
     why = unwatchable(sandbox)
     if why is None:
@@ -28,7 +34,7 @@ def begin(
 class LocalWatch(Watch):
     """Its watcher is a fork of this process."""
 
-    def __init__(self, owner: "Owner", sandbox: Sandbox, name: str) -> None:
+    def __init__(self, owner: Owner, sandbox: Sandbox, name: str) -> None:
         """Raises OSError."""
         self._owned = owner
         super().__init__(owner, 0, sandbox, name, lambda _: None, loop=owner.loop)

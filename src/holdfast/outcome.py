@@ -1,7 +1,7 @@
 """What `holdfast exec` has to say, as lines for people and as a tree for machines. Pure module."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from holdfast.errors import HoldfastError, SandboxUnavailable, UsageError
 from holdfast.sandbox.policy import Decision
@@ -10,8 +10,7 @@ from holdfast.values import value
 if TYPE_CHECKING:  # of a command here, or as another machine tells it
     from holdfast.sandbox.denials import Denial
     from holdfast.sandbox.select import Enforcement
-    from holdfast.sandbox.starts import Exit
-    from holdfast.wire.processes import DenialReport, Denied, EnforcementReport, Usage, WatchReport
+    from holdfast.wire.processes import DenialReport, Denied, EnforcementReport, WatchReport
 
 SCHEMA_VERSION: Final = 1
 CERTAIN: Final = 0.6  # below this confidence a denial is worded as a guess
@@ -21,6 +20,17 @@ BAD_USAGE: Final = 2
 _DENIAL: Final = ("kind", "path", "host", "access", "rule", "grant", "confidence", "evidence")
 _FAILURE: Final = ("message", "remedy", "fingerprint")
 _ACCESS: Final = {"read": "reading", "write": "writing", None: "access to"}
+
+
+class Used(Protocol):
+    """What a command and the descendants that it waited for consumed."""
+
+    @property
+    def user_ms(self) -> int: ...
+    @property
+    def system_ms(self) -> int: ...
+    @property
+    def peak_rss_bytes(self) -> int: ...
 
 
 @value
@@ -37,7 +47,7 @@ class Ending:
     code: int
     enforcement: "Enforcement | EnforcementReport | None" = None
     denial: "Denial | DenialReport | None" = None
-    usage: "Exit | Usage | None" = None
+    usage: Used | None = None
     failure: Failure | None = None
     unexplained: bool = False  # another server says that its sandbox denied something, and not what
     watch: "WatchReport | None" = None
@@ -152,7 +162,7 @@ def _held(held: "Enforcement | EnforcementReport") -> dict[str, object]:
     return {"backend": str(held.backend), **lists, "fingerprint": held.fingerprint}
 
 
-def _used(usage: "Exit | Usage") -> dict[str, object]:
+def _used(usage: Used) -> dict[str, object]:
     return {
         "userMs": usage.user_ms,
         "systemMs": usage.system_ms,

@@ -7,8 +7,9 @@ throw-away command shows whether it was the host or the policy: the host, then t
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import SandboxUnavailable
 from holdfast.loop import Loop
@@ -16,8 +17,9 @@ from holdfast.relay import Streams
 from holdfast.sandbox import orders
 from holdfast.sandbox import plan as plans
 from holdfast.sandbox.children import Children
+from holdfast.sandbox.paths import within
 from holdfast.sandbox.plan import Base, Plan
-from holdfast.sandbox.policy import Bound
+from holdfast.sandbox.policy import Access, Bound
 from holdfast.sandbox.select import Choice, Need, Trial, Way, meets, needs_of, select
 from holdfast.sandbox.starts import (
     TRIAL,
@@ -41,6 +43,33 @@ if TYPE_CHECKING:
     from holdfast.localports import Ports
     from holdfast.localwatch import LocalWatch
     from holdfast.wire.processes import Denied, WatchReport
+
+_HERE: Final = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))  # where the package is
+_LIBRARY: Final = os.path.dirname(os.path.realpath(os.__file__))
+# What may be imported once the command has run, and would then be what the command made of it.
+_LATE: Final = ("json", "shutil", "secrets", "holdfast.sandbox.fingerprints", "holdfast.server.verdict")
+
+
+def load_only_what_is_ours(policy: Bound) -> None:
+    """From here on nothing is imported that a command under this policy could have written.
+
+    Only the standard library and we are looked for; and if it may write there, all is loaded now.
+    """
+    sys.path[:] = [
+        *(path for path in sys.path if os.path.isabs(path) and within(os.path.realpath(path), _LIBRARY)),
+        _HERE,
+    ]
+    places = [*map(os.path.realpath, sys.path), *((sys.pycache_prefix,) if sys.pycache_prefix else ())]
+    if any(policy.explain(place, Access.WRITE).allowed for place in places) or _reaches_into(policy, places):
+        from importlib import import_module
+
+        for name in _LATE:
+            import_module(name)
+
+
+def _reaches_into(policy: Bound, places: Sequence[str]) -> bool:
+    """Is something below one of these writable?"""
+    return any(within(root.path, place) for root in policy.writable_roots() for place in places)
 
 
 class Owner(Children):
@@ -87,6 +116,9 @@ class Owner(Children):
             self._begin(command, None, streams, watch=watch)
             return self.sandbox
         plan, settled = plan_of(bound, command.cwd, ports)
+        if ports:
+            import holdfast.localports  # noqa: F401 - needed once the command runs
+        load_only_what_is_ours(settled)
         refused: dict[Way, Trial] = {}
         for way in self._choice.ways(root=os.geteuid() == 0):
             trial = self._expected(way, needs)

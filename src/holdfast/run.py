@@ -278,14 +278,13 @@ def _judged(owner: Owner, end: Exit, sandbox: Sandbox, output: bytes, cwd: str) 
     created = any(os.access(path, os.F_OK, follow_symlinks=False) for path in sandbox.absent)
     if owner.watched is None and not created and (end.code == 0 or not (output or end.code == _SIGSYS)):
         return Ending(end.code, sandbox.enforcement, usage=end)
-    from holdfast.server.verdict import denial_report, judge_of, proven
+    from holdfast.server.verdict import judge_of, proven
 
     judge = judge_of(sandbox, cwd)
-    denial = denial_report(None if judge is None else judge(end.code, output).denial)
+    denial = None if judge is None else judge(end.code, output).denial
     seen = owner.seen()
-    if end.code != 0:
-        denial = proven(denial, seen)
-    return Ending(end.code, sandbox.enforcement, denial, end, watch=owner.watched, denials=seen)
+    told = proven(denial, seen) if end.code != 0 else denial
+    return Ending(end.code, sandbox.enforcement, told, end, watch=owner.watched, denials=seen)
 
 
 def _not_started(exc: StartFailed, command: Command, sandbox: Sandbox) -> Ending:

@@ -44,11 +44,13 @@ PURE_STDLIB = {
 }
 PURE_THIRD_PARTY = {"msgspec", "pybase64"}
 LAYERS = [  # lower may not import higher; names on one line may not import each other
-    {"errors", "home", "log", "nofollow", "tracing"},
-    {"wire", "sandbox"},
+    {"errors", "home", "log", "loop", "nofollow", "tracing", "values"},
+    {"wire", "sandbox", "relay"},
     {"server", "outcome", "profile", "streams", "agentconfig", "board"},
     {"client"},
     {"sync"},
+    {"localports", "localwatch"},
+    {"owner"},
     {"run"},
     {"remoterun"},
     {"doctor"},
@@ -57,6 +59,7 @@ LAYERS = [  # lower may not import higher; names on one line may not import each
     {"mcp", "web"},
     {"commands"},
     {"cli"},
+    {"entry"},
     {"__main__"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
