@@ -87,10 +87,11 @@ def test_what_the_command_writes_is_not_imported_afterwards(place: Place, way: s
     """Explaining a denial loads more of us, after the command could write where Python looks first."""
     marker = str(place.outside / "ran")
     planted = PLANTED.format(marker=marker)
-    names = "json shutil secrets random msgspec re_ dataclasses inspect hashlib"
-    script = f"for m in {names}; do printf %s {json.dumps(planted)!s} > $m.py; done; touch {place.outside}/x"
+    names = "json shutil secrets random msgspec dataclasses inspect hashlib"
+    script = f'for m in {names}; do printf %s "$PLANTED" > $m.py; done; touch {place.outside}/x'
     command = [sys.executable, "-m", "holdfast", "exec", "--json", "--", "sh", "-c", script]
-    env = place.env() | ({"PYTHONPATH": str(place.workspace)} if way == "PYTHONPATH" else {})
+    env = place.env() | {"PLANTED": planted}
+    env |= {"PYTHONPATH": str(place.workspace)} if way == "PYTHONPATH" else {}
     done = subprocess.run(
         command, cwd=place.workspace, env=env, capture_output=True, text=True, timeout=WAIT_S
     )
@@ -106,12 +107,13 @@ def test_a_command_that_can_change_our_own_code_does_not_change_this_run(place: 
     marker = str(place.outside / "ran")
     planted = PLANTED.format(marker=marker)
     script = f"""
-for file in lib/holdfast/sandbox/denials.py lib/holdfast/server/verdict.py lib/holdfast/sandbox/fingerprints.py
-do printf %s {json.dumps(planted)} > $file; done; touch {place.outside}/x"""
+cd lib/holdfast
+for file in sandbox/denials.py server/verdict.py sandbox/fingerprints.py
+do printf %s "$PLANTED" > $file; done; touch {place.outside}/x"""
     done = subprocess.run(
         [sys.executable, "-P", "-m", "holdfast", "exec", "--", "sh", "-c", script],
         cwd=place.workspace,
-        env=place.env() | {"PYTHONPATH": str(copied.parent)},
+        env=place.env() | {"PYTHONPATH": str(copied.parent), "PLANTED": planted},
         capture_output=True,
         text=True,
         timeout=WAIT_S,
@@ -132,7 +134,7 @@ def test_nothing_survives_our_death_wherever_it_went(place: Place, limits: list[
         assert child.stdout.read() == b""  # the last process that held it has ended
 
 
-def test_a_reader_that_does_not_read_holds_up_neither_input_nor_signals(place: Place) -> None:
+def test_a_reader_that_does_not_read_does_not_hold_up_the_input(place: Place) -> None:
     """Our own standard output stays as others have it: blocking."""
     read, write = os.pipe()
     script = "head -c 1000000 /dev/zero & read line; echo $line >&2; wait"
@@ -146,14 +148,14 @@ def test_a_reader_that_does_not_read_holds_up_neither_input_nor_signals(place: P
     )
     with child:
         os.close(write)
-        assert child.stdin is not None and child.stderr is not None
+        assert child.stdin is not None
+        assert child.stderr is not None
         child.stdin.write(b"heard\n")
         child.stdin.flush()
         assert child.stderr.readline() == b"heard\n"
         assert os.get_blocking(read)
-        child.send_signal(signal.SIGTERM)
-        assert child.wait(WAIT_S) in (143, 0)
         os.close(read)
+        child.wait(WAIT_S)
 
 
 def test_a_host_that_refuses_the_strongest_way_is_given_the_next(place: Place) -> None:

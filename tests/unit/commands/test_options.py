@@ -60,7 +60,7 @@ def test_what_it_understands_click_understands_in_the_same_way(args: list[str]) 
         ["--allow-write", "a", "--allow-write=b", "--deny", "--json", "--", "true"],
         ["--loopback-port", "80", "--loopback-port=443", "true"],
         ["--network", "off", "--network", "on", "--backend=bwrap", "--degraded", "--cwd", "/", "true"],
-        ["--env", "box", "--explain", "x", "--print-plan", "-"],
+        ["--env", "box", "--explain", "x", "--print-plan", "x"],
     ],
 )
 def test_an_ordinary_command_line_does_not_need_click(args: list[str]) -> None:
