@@ -10,8 +10,8 @@ from typing import Final, NamedTuple, TypeVar
 from bench.client import Failed
 from bench.measures import MS
 from bench.servers import Side
-from holdfast.board.database import Transaction, Value
-from holdfast.board.rows import NewTask
+from holdfast.board.database.database import Transaction, Value
+from holdfast.board.rules.rows import NewTask
 from holdfast.board.store import Store, open_store
 from tests.support import postgres
 

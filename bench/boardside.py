@@ -39,7 +39,7 @@ class Ours:
             self.store.create_board("b")
 
     def create(self, title: str, *parents: str) -> str:
-        from holdfast.board.rows import NewTask
+        from holdfast.board.rules.rows import NewTask
 
         return self.store.create("b", NewTask(title=title, assignee="coder", parents=parents)).id
 
@@ -53,7 +53,7 @@ class Ours:
         self.store.complete(claimed[1].ref, "e", "ok")
 
     def block(self, task: str) -> None:
-        from holdfast.board.transitions import Move
+        from holdfast.board.rules.transitions import Move
 
         self.store.move(task, Move.BLOCK, question="what now?")
 

@@ -6,13 +6,13 @@ import time
 
 from bench.confined import workspace
 from bench.measures import MS, Contest
-from holdfast.sandbox import plan
-from holdfast.sandbox.policy import bind
-from holdfast.sandbox.presets import workspace_write
-from holdfast.sandbox.resolve import locate
-from holdfast.sandbox.select import Way
-from holdfast.server.launch import Command, Confinement, Exit, Launcher
-from holdfast.server.sandboxes import plan_of
+from holdfast.confine.launch import Command, Confinement, Exit, Launcher
+from holdfast.confine.sandboxes import plan_of
+from holdfast.sandbox.plan import plan
+from holdfast.sandbox.plan.resolve import locate
+from holdfast.sandbox.plan.select import Way
+from holdfast.sandbox.policy.policy import bind
+from holdfast.sandbox.policy.presets import workspace_write
 
 
 def launch_overhead(contest: Contest) -> list[float]:

@@ -17,8 +17,8 @@ from bench.client import Failed
 from bench.measures import MS, Contest
 from bench.sdk import finished
 from bench.servers import tree
-from holdfast.agents.background import supervisor_socket
 from holdfast.agents.sdk import Worker, Workers
+from holdfast.agents.supervisor.background import supervisor_socket
 
 IDLE_WORKERS: Final = 50
 IDLE_S: Final = 10.0

@@ -12,14 +12,14 @@ from bench.client import Failed
 from bench.confined import workspace
 from bench.measures import ROUND_WITHIN_S, Contest
 from bench.servers import find_codex
-from holdfast.agents.launching import Wish, prepare
-from holdfast.sandbox.policy import Policy, bind
-from holdfast.sandbox.presets import workspace_write
-from holdfast.sandbox.resolve import locate
+from holdfast.agents.worker.launching import WorkerSpec, prepare
+from holdfast.confine.launch import Command, Exit
+from holdfast.confine.sandboxes import Sandbox
+from holdfast.confine.watching import begin
+from holdfast.sandbox.plan.resolve import locate
+from holdfast.sandbox.policy.policy import Policy, bind
+from holdfast.sandbox.policy.presets import workspace_write
 from holdfast.server.executor import Executor
-from holdfast.server.launch import Command, Exit
-from holdfast.server.sandboxes import Sandbox
-from holdfast.server.watching import begin
 from tests.support.model import MADE, scripted_model
 
 # A repository of three hundred files: about three thousand calls that want to change something.
@@ -63,7 +63,7 @@ async def _agent_ratios(contest: Contest) -> list[float]:
     (state / "tmp").mkdir(parents=True, exist_ok=True)
     path = f"{os.path.dirname(find_codex(None))}:{os.environ.get('PATH', os.defpath)}"
     async with scripted_model() as model:
-        wish = Wish(
+        wish = WorkerSpec(
             agent="codex",
             cwd=str(folder),
             env={"PATH": path, "HOME": str(folder)},

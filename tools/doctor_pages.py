@@ -8,14 +8,14 @@ from typing import Final, NamedTuple
 
 import click
 
-from holdfast.doctor import rules
-from holdfast.doctor.config_table import CONFIG_ROWS
-from holdfast.doctor.explanation import PROBES
-from holdfast.doctor.launch_table import LAUNCH_ROWS
-from holdfast.doctor.run_table import RUN_ROWS
+from holdfast.doctor.explain.config_table import CONFIG_ROWS
+from holdfast.doctor.explain.explanation import PROBES
+from holdfast.doctor.explain.launch_table import LAUNCH_ROWS
+from holdfast.doctor.explain.run_table import RUN_ROWS
+from holdfast.doctor.facts import rules
 from holdfast.errors import FACES, INTERNAL
-from holdfast.sandbox.denial_table import COMMAND_ROWS
-from holdfast.sandbox.fingerprint_table import SETUP_ROWS, Row
+from holdfast.sandbox.reasons.denial_table import COMMAND_ROWS
+from holdfast.sandbox.reasons.fingerprint_table import SETUP_ROWS, FingerprintRow
 from tools.markdown import code, page, table
 
 TABLES: Final = (
@@ -32,7 +32,7 @@ SAID_AT_RUN_TIME: Final = "…"
 # --- fingerprints
 
 
-def recognised(row: Row) -> str:
+def recognised(row: FingerprintRow) -> str:
     """The texts of a row, or how else it is known."""
     texts = [*map(code, row.patterns), *(f"errno {name}" for name in row.errnos)]
     if not texts:

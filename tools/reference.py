@@ -21,8 +21,8 @@ from holdfast.agentconfig.decision import Mode
 from holdfast.agentconfig.matrix import MATRIX
 from holdfast.cli import cli
 from holdfast.errors import FACES, INTERNAL, HoldfastError
-from holdfast.sandbox.guarantee import BACKENDS, Row
-from holdfast.sandbox.guarantees import GUARANTEES
+from holdfast.sandbox.backends.guarantee import BACKENDS, GuaranteeRow
+from holdfast.sandbox.backends.guarantees import GUARANTEES
 from holdfast.wire.methods import METHODS, Method
 from holdfast.wire.paths import PathUri
 from tools.agent_pages import faults_page
@@ -270,7 +270,7 @@ def limits_page() -> str:
 # --- guarantees
 
 
-def guarantee(row: Row) -> str:
+def guarantee(row: GuaranteeRow) -> str:
     """One guarantee under every backend, and what tries it."""
     tried = ", ".join(f"`{name}`" for name in row.attempts)
     rows = [(backend, row.under(backend).verdict, row.under(backend).why) for backend in BACKENDS]
@@ -293,8 +293,8 @@ def sandbox_page() -> str:
     return page(
         "Sandbox",
         "What holds with which backend, at its best on a host that has what it needs. What a host lacks is\n"
-        "in the answer to every start. *seatbelt* is judged by its profile: it has not been run by us.\n"
-        "The attempts are those of `holdfast.doctor.attempts`, made from inside the sandbox.",
+        "in the answer to every start.\n"
+        "The attempts are those of `holdfast.doctor.escape.attempts`, made from inside the sandbox.",
         table(("guarantee", *BACKENDS), overview),
         "## Guarantees",
         *map(guarantee, GUARANTEES),

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from holdfast.errors import HoldfastError, SandboxUnavailable, UsageError
-from holdfast.sandbox.policy import Decision
+from holdfast.sandbox.policy.policy import Decision
 from holdfast.values import value
 
 if TYPE_CHECKING:  # of a command here, or as another machine tells it
-    from holdfast.sandbox.denials import Denial
-    from holdfast.sandbox.select import Enforcement
+    from holdfast.sandbox.plan.select import Enforcement
+    from holdfast.sandbox.reasons.denials import Denial
     from holdfast.wire.processes import DenialReport, Denied, EnforcementReport, WatchReport
 
 SCHEMA_VERSION: Final = 1

@@ -16,18 +16,18 @@ from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from holdfast import profile
 from holdfast.client.environment import Environment
 from holdfast.client.environments import reached
 from holdfast.client.ordering import Event, Exited, Output
 from holdfast.client.policy import Policy
 from holdfast.client.process import Process
-from holdfast.client.recovery import State
+from holdfast.client.recovery import LinkState
 from holdfast.client.remotepath import to_native, to_uri
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError
 from holdfast.outcome import NOT_EXECUTABLE, NOT_FOUND, Ending, Failure, failed
 from holdfast.relay import ENDING, STDERR, STDOUT, Course, occupy_standard_descriptors, on_terminal, raw
 from holdfast.run import Preset, Wish
+from holdfast.sandbox.policy import profile
 from holdfast.streams import Writer, peek, read_input
 from holdfast.wire.paths import PathUri
 
@@ -211,7 +211,7 @@ class _Remote:
                 self._do(self._process.resize(rows, cols))
 
     def pass_on(self, signum: int) -> None:
-        connected = self._environment is not None and self._environment.state is State.CONNECTED
+        connected = self._environment is not None and self._environment.state is LinkState.CONNECTED
         if self._process is None or not connected:
             self.course.stopped_by = signum
             self.give_up()

@@ -6,6 +6,9 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 
+from holdfast.confine.childenv import scrubbed
+from holdfast.confine.owner import Owner
+from holdfast.confine.starts import Command, Exit, Sandbox, StartFailed, plan_of
 from holdfast.errors import HoldfastError, UsageError, from_os_error
 from holdfast.loop import Loop
 from holdfast.outcome import (
@@ -18,15 +21,12 @@ from holdfast.outcome import (
     Planned,
     failed,
 )
-from holdfast.owner import Owner
 from holdfast.relay import Course, Tail, occupy_standard_descriptors, opened
-from holdfast.sandbox import presets
-from holdfast.sandbox.paths import absolute, join, parent
-from holdfast.sandbox.policy import Access, Bound, Network, Policy, bind
-from holdfast.sandbox.resolve import locate, trace
-from holdfast.sandbox.select import ANY, Choice
-from holdfast.sandbox.starts import Command, Exit, Sandbox, StartFailed, plan_of
-from holdfast.server.childenv import scrubbed
+from holdfast.sandbox.plan.resolve import locate, trace
+from holdfast.sandbox.plan.select import ANY, Choice
+from holdfast.sandbox.policy import presets
+from holdfast.sandbox.policy.paths import absolute, join, parent
+from holdfast.sandbox.policy.policy import Access, Bound, Network, Policy, bind
 from holdfast.values import replace, value
 
 _MAX_TAIL = 64 * 1024  # bytes at the end of the output that are read for a reason
@@ -113,8 +113,8 @@ def explain(wish: Wish, paths: Sequence[str]) -> Explained:
     Raises:
         HoldfastError: the policy makes no sense.
     """
-    from holdfast.sandbox.planner import settle
-    from holdfast.sandbox.resolve import look
+    from holdfast.sandbox.plan.planner import settle
+    from holdfast.sandbox.plan.resolve import look
 
     scene = scene_of(wish, os.environ)
     bound = settle(scene.bound, look(scene.bound, scene.cwd))
@@ -160,7 +160,7 @@ def scene_of(wish: Wish, environ: Mapping[str, str]) -> Scene:
 def _ports(asked: Sequence[int]) -> tuple[int, ...]:
     if not asked:
         return ()
-    from holdfast.server.confine import loopback_ports
+    from holdfast.confine.permissions import loopback_ports
 
     return loopback_ports(asked)
 
@@ -175,7 +175,7 @@ def _policy(wish: Wish, here: str) -> Policy:
     for path in wish.allow_read:
         policy = policy.allow_read(absolute(path, here))
     if wish.deny:
-        from holdfast import profile
+        from holdfast.sandbox.policy import profile
     for path in wish.deny:
         if profile.is_pattern(path) and not os.path.lexists(join(here, path)):
             policy = policy.deny_glob(path if path.startswith("/") else join(profile.escaped(here), path))
@@ -197,7 +197,7 @@ def _preset(preset: Preset) -> Policy:
 def _load(path: str) -> Policy:
     import tomllib
 
-    from holdfast import profile
+    from holdfast.sandbox.policy import profile
 
     try:
         with open(path, "rb") as file:
@@ -278,7 +278,7 @@ def _judged(owner: Owner, end: Exit, sandbox: Sandbox, output: bytes, cwd: str) 
     created = any(os.access(path, os.F_OK, follow_symlinks=False) for path in sandbox.absent)
     if owner.watched is None and not created and (end.code == 0 or not (output or end.code == _SIGSYS)):
         return Ending(end.code, sandbox.enforcement, usage=end)
-    from holdfast.server.verdict import judge_of, proven
+    from holdfast.confine.verdict import judge_of, proven
 
     judge = judge_of(sandbox, cwd)
     denial = None if judge is None else judge(end.code, output).denial
@@ -291,7 +291,7 @@ def _not_started(exc: StartFailed, command: Command, sandbox: Sandbox) -> Ending
     """As a shell and env(1) say it; if the policy hides the program, that as well."""
     import shutil
 
-    from holdfast.sandbox.denials import Denial
+    from holdfast.sandbox.reasons.denials import Denial
 
     missing = exc.errno == errno.ENOENT
     code = NOT_FOUND if missing else NOT_EXECUTABLE

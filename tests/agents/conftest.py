@@ -8,13 +8,13 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.agents.status import Limits
+from holdfast.agents.evidence.status import WorkerLimits
 from tests.agents.cases import FAULTS
 from tests.support.arena import Arena, arena
 from tools.get_agents import PINS
 
 # A stall shows within seconds and not after minutes: how it is told is tested, not how long it takes.
-QUICK: Final = Limits(quiet_s=5.0, provider_quiet_s=5.0)
+QUICK: Final = WorkerLimits(quiet_s=5.0, provider_quiet_s=5.0)
 RECORD: Final = "HOLDFAST_RECORD_AGENTS"  # a file: what was seen of every case goes there
 
 

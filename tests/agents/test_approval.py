@@ -6,10 +6,10 @@ from typing import Any, Final
 import pytest
 
 from holdfast import InvalidRequest
-from holdfast.agents.answering import answer
-from holdfast.agents.catalog import CATALOG
-from holdfast.agents.evidence import State, Want
-from holdfast.agents.report import report
+from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.evidence.evidence import Want, WorkerState
+from holdfast.agents.supervisor.report import report
+from holdfast.agents.worker.answering import answer
 from tests.support.agent_clis import requires_cli
 from tests.support.arena import Arena, arena
 from tests.support.model import CONTENT, MADE
@@ -39,7 +39,7 @@ async def answered(stage: Arena, cli: str, **how: Any) -> tuple[dict[str, Any], 
     given: dict[str, Any] = {"option": None, "deny": False, "request": None, **how}
     try:
         status = await stage.until(worker, ended=False, state="waiting", limit_s=LIMIT_S)
-        assert (status.state, status.detail) == (State.WAITING, Want.DECISION), report(worker)
+        assert (status.state, status.detail) == (WorkerState.WAITING, Want.DECISION), report(worker)
         asks = report(worker)["asks"]
         assert MADE in asks["question"]
         assert {"allow_once", "reject_once"} <= {option["kind"] for option in asks["options"]}

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.agents.evidence import State, Status
-from holdfast.agents.worker import Worker
+from holdfast.agents.evidence.evidence import Status, WorkerState
+from holdfast.agents.worker.worker import Worker
 from holdfast.errors import InvalidRequest
 from tests.support.agent_clis import CLIS, requires_cli
 from tests.support.arena import PROMPT, Arena
@@ -48,7 +48,7 @@ async def test_a_decision_is_seen_and_can_be_made(stage: Arena, cli: str, result
             "rule": status.rule,
             "seconds": round(time.monotonic() - began, 1),
         }
-        assert (status.state, status.detail) == (State.WAITING, "decision"), worker.channel.shown()
+        assert (status.state, status.detail) == (WorkerState.WAITING, "decision"), worker.channel.shown()
         assert not (bench.work / MADE).exists()
         for _ in range(MAX_PRESSES):
             await worker.press("enter")
@@ -66,7 +66,7 @@ async def _decision(stage: Arena, cli: str, worker: Worker) -> Status:
     """Answer what it asks first, give it its prompt, and wait for the decision that follows."""
     for _ in range(MAX_DIALOGS):
         status = await stage.until(worker, ended=False, state="waiting", limit_s=LIMIT_S)
-        if status.state is not State.WAITING or status.detail == "decision":
+        if status.state is not WorkerState.WAITING or status.detail == "decision":
             return status
         if status.detail == "prompt":
             try:
@@ -90,4 +90,4 @@ def _other_than(before: Status) -> Callable[[Status], bool]:
 
 
 def _waits(status: Status, want: str) -> bool:
-    return status.state is State.WAITING and status.detail == want
+    return status.state is WorkerState.WAITING and status.detail == want

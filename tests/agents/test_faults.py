@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.agents.evidence import Denied, State, Status
-from holdfast.agents.worker import Worker
+from holdfast.agents.evidence.evidence import Denied, Status, WorkerState
+from holdfast.agents.worker.worker import Worker
 from holdfast.client.process import Process
 from tests.agents.cases import EXPECTED, FAULTS, QUICK, Expected, Fault
 from tests.support.agent_clis import CLIS, requires_cli
@@ -24,7 +24,7 @@ from tests.support.model import CONTENT, MADE
 from tests.support.patience import patient
 
 LIMIT_S: Final = patient(100.0)  # opencode alone takes 20 s to start on a machine with much to do
-ENDED: Final = {state.value for state in State if state.ended}
+ENDED: Final = {state.value for state in WorkerState if state.ended}
 
 
 def cases() -> list[Any]:

@@ -4,8 +4,8 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.agents.evidence import State
-from holdfast.board.transitions import Status
+from holdfast.agents.evidence.evidence import WorkerState
+from holdfast.board.rules.transitions import Status
 from tests.support.agent_clis import CLIS, requires_cli
 from tests.support.arena import Arena
 from tests.support.assigned import assigned
@@ -34,7 +34,7 @@ async def test_a_cli_is_given_the_tools_and_completes_its_task(stage: Arena, cli
             status = await stage.until(worker, ended=True, limit_s=LIMIT_S)
         finally:
             await stage.end(worker)
-    assert status.state is State.COMPLETED, status
+    assert status.state is WorkerState.COMPLETED, status
     offered = [request.asked.tools for request in stage.model.requests[before:] if request.asked.rounds == 0]
     assert any(name.endswith(REPORT) for tools in offered for name in tools)  # with the first turn
     task = run.detail().task

@@ -15,8 +15,9 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.agents import background, tmux
+from holdfast.agents import tmux
 from holdfast.agents.sdk import Workers
+from holdfast.agents.supervisor import background
 from tests.support.agent_clis import link_clis, requires_cli
 from tests.support.arena import KEY, MODEL, PLACE, PROMPT, Bench, end_exec_server, end_listener
 from tests.support.model import CONTENT, MADE, scripted_model

@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from holdfast.board.transitions import Status
+from holdfast.board.rules.transitions import Status
 from tests.support.agent_clis import requires_cli
 from tests.support.arena import MODEL
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(180)
 
 def hire(yard: Yard, cli: str, model: Model, scenario: str) -> None:
     (yard.bin / cli).symlink_to(requires_cli(cli))
-    yard.launcher(
+    yard.profile(
         "agent",
         agent=cli,
         model=MODEL,

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from holdfast import HoldfastError, InvalidRequest, UsageError
-from holdfast.agents import background
-from holdfast.agents.book import Book
 from holdfast.agents.sdk import Worker, Workers
+from holdfast.agents.supervisor import background
+from holdfast.agents.worker.book import Book
 from tests.fault.test_supervisor_killed import WITHIN_S, Place, place, until
 from tests.support import acp_agent
 from tests.support.dying_supervisor import WRITES

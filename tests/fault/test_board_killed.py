@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.board.rules.transitions import Status
 from holdfast.board.store import Store, open_store
-from holdfast.board.transitions import Status
 from tests.support.boards import Crowd
 from tests.support.patience import patient
 from tests.support.tiers import sizes

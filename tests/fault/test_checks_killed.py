@@ -6,9 +6,9 @@ from typing import Final
 
 import pytest
 
-from holdfast.agents import background
-from holdfast.board.rows import Task
-from holdfast.board.transitions import Status
+from holdfast.agents.supervisor import background
+from holdfast.board.rules.rows import Task
+from holdfast.board.rules.transitions import Status
 from tests.support.arena import end_exec_server, end_listener
 from tests.support.dispatch import Yard, dispatcher, fresh_yard_fixture
 

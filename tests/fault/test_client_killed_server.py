@@ -15,7 +15,7 @@ import pytest
 import holdfast
 from holdfast import ConnectionLost, Environment, HoldfastError, SessionLost, Unreachable, sync
 from holdfast.client import recovery
-from holdfast.client.recovery import State
+from holdfast.client.recovery import LinkState
 from tests.support.codex import requires_codex
 from tests.support.httpd import httpd
 from tests.support.patience import patient
@@ -110,7 +110,7 @@ async def test_every_handle_ends_with_one_clear_error_and_the_restarted_server_i
             for name, error in (await errors_of({**handles, **later}, WITHIN_S)).items():
                 assert type(error) is SessionLost, f"{name}: {error!r}"
                 assert error.remedy, name
-        assert env.state is State.FAILED
+        assert env.state is LinkState.FAILED
         afterwards = begun(
             {
                 "wait": process.wait(),

@@ -7,11 +7,11 @@ from typing import Final
 
 from msgspec import structs
 
-from holdfast.agents import background
-from holdfast.board.rows import Task
-from holdfast.board.transitions import Status
-from holdfast.dispatch.house import SOCKET
-from holdfast.dispatch.opening import host_name
+from holdfast.agents.supervisor import background
+from holdfast.board.rules.rows import Task
+from holdfast.board.rules.transitions import Status
+from holdfast.dispatch.context import SOCKET
+from holdfast.dispatch.startup import host_name
 from holdfast.errors import StaleRun
 from holdfast.handoff.sender import Sender
 from tests.support.arena import end_exec_server, end_listener

@@ -10,8 +10,8 @@ from typing import Final
 
 import pytest
 
-from holdfast.board.rows import Task
-from holdfast.board.transitions import Status
+from holdfast.board.rules.rows import Task
+from holdfast.board.rules.transitions import Status
 from tests.support.dispatch import Yard, fresh_yard_fixture
 from tests.support.dying_dispatcher import ALL_DONE
 from tests.support.patience import patient

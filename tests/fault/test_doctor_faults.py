@@ -18,9 +18,9 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.doctor.rules import Severity
-from holdfast.sandbox import fingerprints
-from holdfast.sandbox.fingerprint_table import SETUP_ROWS
+from holdfast.doctor.facts.rules import Severity
+from holdfast.sandbox.reasons import fingerprints
+from holdfast.sandbox.reasons.fingerprint_table import SETUP_ROWS
 from tests.fault.test_setup_failures import (
     CASES,
     ELSEWHERE,

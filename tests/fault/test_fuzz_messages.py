@@ -24,9 +24,9 @@ import uvloop
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from holdfast.server import processes
 from holdfast.server.connection import Connection
 from holdfast.server.executor import Clocks, Executor
+from holdfast.server.processes import processes
 from holdfast.wire.methods import METHODS
 from tests.support.accounting import Account, Census, Debt, Due, due, objects
 from tests.support.mutator import (

@@ -15,13 +15,13 @@ from typing import Final, Literal
 import msgspec
 import pytest
 
-from holdfast.board import claims, tasks
-from holdfast.board.database import Transaction
-from holdfast.board.rows import NewTask, Run
+from holdfast.board.database.database import Transaction
+from holdfast.board.rules.rows import NewTask, Run
+from holdfast.board.rules.transitions import Status
 from holdfast.board.store import Store, open_store
-from holdfast.board.transitions import Status
+from holdfast.board.verbs import claims, tasks
 from holdfast.handoff import outbox
-from holdfast.handoff.envelope import Answer
+from holdfast.handoff.envelope import HandoffAnswer
 from holdfast.handoff.sender import Channel
 from tests.support.boards import ROOT
 from tests.support.handoff import grant_of
@@ -101,9 +101,9 @@ def drained(workspaces: list[Path]) -> bool:
     return not any(os.listdir(outbox.place_of(workspace)) for workspace in workspaces)
 
 
-def answers(workspaces: list[Path]) -> list[Answer]:
+def answers(workspaces: list[Path]) -> list[HandoffAnswer]:
     return [
-        msgspec.json.decode(file.read_bytes(), type=Answer)
+        msgspec.json.decode(file.read_bytes(), type=HandoffAnswer)
         for workspace in workspaces
         for file in (workspace / ".holdfast" / "answers").iterdir()
         if file.suffix == ".json"

@@ -18,9 +18,10 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.sandbox import fingerprints, kernel
-from holdfast.sandbox.fingerprint_table import SETUP_ROWS
-from holdfast.sandbox.select import WEAKNESSES
+from holdfast.sandbox.kernel import kernel
+from holdfast.sandbox.plan.select import WEAKNESSES
+from holdfast.sandbox.reasons import fingerprints
+from holdfast.sandbox.reasons.fingerprint_table import SETUP_ROWS
 from tests.support import identity
 from tests.support.exec_command import WAIT_S, Done, Place, place
 from tests.support.faults import NONE, Fault, Rule, no_new, refused, run

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.board.transitions import Status
+from holdfast.board.rules.transitions import Status
 from tests.support.dispatch import Yard, dispatcher, fresh_yard_fixture
 
 __all__ = ["fresh_yard_fixture"]
@@ -14,7 +14,7 @@ def anyio_backend() -> str:
 
 
 async def test_a_setup_goes_on_without_its_dispatcher_and_is_not_run_again(yard: Yard) -> None:
-    yard.launcher(
+    yard.profile(
         "agent",
         agent="shell",
         prompt="{body}",

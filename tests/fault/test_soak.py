@@ -25,7 +25,7 @@ import pytest
 
 from holdfast.errors import InvalidRequest
 from holdfast.server.executor import Executor
-from holdfast.server.process import Process
+from holdfast.server.processes.process import Process
 from holdfast.wire.methods import METHODS, decode_params
 from holdfast.wire.processes import ProcessParams
 from tests.support.accounting import (
@@ -58,9 +58,9 @@ SERVER: Final = """
 import asyncio, ctypes, gc, json, signal, sys
 import uvloop
 from holdfast import log
-from holdfast.server.address import parse
+from holdfast.server.edges.address import parse
 from holdfast.server.executor import Clocks, Executor
-from holdfast.server.listen import Options, Server
+from holdfast.server.edges.listen import Options, Server
 
 async def main():
     log.set_up(style="text", level="warning")

@@ -17,9 +17,9 @@ from typing import Any, Final
 import pytest
 
 from holdfast import HoldfastError
-from holdfast.agents import background
-from holdfast.agents.book import Book
 from holdfast.agents.sdk import Worker, Workers
+from holdfast.agents.supervisor import background
+from holdfast.agents.worker.book import Book
 from tests.support.arena import end_exec_server, end_listener
 from tests.support.dying_supervisor import POINTS
 from tests.support.patience import patient

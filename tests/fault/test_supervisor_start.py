@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.agents import background
-from holdfast.agents import supervisor as supervising
-from holdfast.agents.evidence import Evidence, Source, Vanished
-from holdfast.agents.launching import Wish
-from holdfast.agents.preflight import preflight
-from holdfast.agents.supervisor import Supervisor
+from holdfast.agents.evidence.evidence import Evidence, Source, Vanished
+from holdfast.agents.supervisor import background
+from holdfast.agents.supervisor import supervisor as supervising
+from holdfast.agents.supervisor.supervisor import Supervisor
+from holdfast.agents.worker.launching import WorkerSpec
+from holdfast.agents.worker.preflight import preflight
 from holdfast.errors import ConnectionLost, UsageError
 from tests.support.arena import PLACE, end_exec_server
 from tests.support.patience import patient
@@ -28,7 +28,7 @@ class Start:
 
     def __init__(self, folder: Path, supervisor: Supervisor) -> None:
         self.folder, self.supervisor = folder, supervisor
-        self.wish = Wish(
+        self.wish = WorkerSpec(
             agent="shell", id="w", cwd=str(folder), env={"PATH": "/usr/bin:/bin"}, prompt="sleep 1000"
         )
 

@@ -16,16 +16,16 @@ from typing import Final
 import msgspec
 import pytest
 
-from holdfast.agents import background
-from holdfast.board import postgres as board_postgres
-from holdfast.board import tasks
-from holdfast.board.database import Transaction
-from holdfast.board.rows import NewTask, Run, Task
+from holdfast.agents.supervisor import background
+from holdfast.board.database import postgres as board_postgres
+from holdfast.board.database.database import Transaction
+from holdfast.board.rules.rows import NewTask, Run, Task
+from holdfast.board.rules.transitions import Status
 from holdfast.board.store import Store, open_store
-from holdfast.board.transitions import Status
-from holdfast.dispatch.house import SOCKET
+from holdfast.board.verbs import tasks
+from holdfast.dispatch.context import SOCKET
 from holdfast.errors import StaleRun, Unreachable
-from holdfast.handoff.envelope import Answer
+from holdfast.handoff.envelope import HandoffAnswer
 from tests.support import postgres, proc
 from tests.support.arena import end_exec_server, end_listener
 from tests.support.dispatch import PLACE
@@ -111,9 +111,9 @@ class Host:
     def letters(self, run: Run) -> list[Path]:
         return list((self.place(run) / ".holdfast" / "outbox").glob("*.json"))
 
-    def answers(self, run: Run) -> list[Answer]:
+    def answers(self, run: Run) -> list[HandoffAnswer]:
         found = (self.place(run) / ".holdfast" / "answers").glob("*.json")
-        return [msgspec.json.decode(path.read_bytes(), type=Answer) for path in found]
+        return [msgspec.json.decode(path.read_bytes(), type=HandoffAnswer) for path in found]
 
     async def aclose(self) -> None:
         self.process.send_signal(signal.SIGCONT)

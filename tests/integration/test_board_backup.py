@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from holdfast.board.backup import backup, restore
-from holdfast.board.database import Transaction
-from holdfast.board.retry import Failure
-from holdfast.board.rows import NewTask
+from holdfast.board.database.database import Transaction
+from holdfast.board.rules.retry import FailureKind
+from holdfast.board.rules.rows import NewTask
+from holdfast.board.rules.transitions import Move, Status
 from holdfast.board.store import Store, open_store
-from holdfast.board.transitions import Move, Status
 from holdfast.errors import Conflict, InvalidRequest, NotFound, StoreDamaged
 from tests.support import postgres
 from tests.support.boards import SettableClock, claimed, made
@@ -27,7 +27,7 @@ def busy_board(store: Store) -> None:
     store.complete(run.ref, "e", "ok", metadata={"n": 1})
     store.keep(run.id, "diff.patch", b"")
     missing, run = claimed(store, made(store, workspace_kind="dir", workspace="/srv/p", max_runtime_s=9).id)
-    store.fail(run.ref, Failure.HANDOFF)
+    store.fail(run.ref, FailureKind.HANDOFF)
     store.move(missing.id, Move.RETRY, report_only=True)
     claimed(store, made(store, "another").id)
     store.create("b", NewTask(title="Ünïcode\u2028"), key="k")

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.board.retry import Failure
+from holdfast.board.rules.retry import FailureKind
+from holdfast.board.rules.transitions import Actor, Move, Status, moves
 from holdfast.board.store import open_store
-from holdfast.board.transitions import Actor, Move, Status, moves
 from holdfast.commands.task_change import MOVES
 from holdfast.commands.task_look import STATUSES, STOPPED
 from tests.support.board_command import Board
@@ -136,7 +136,7 @@ def test_a_missing_report_is_asked_for_again(sqlite_board: Board) -> None:
     task = str(sqlite_board.task("create", "x", "--board", "b")["id"])
     sqlite_board.answer("task", "retry", task, code=1)
     with open_store(sqlite_board.address) as store:
-        store.fail(claimed(store, task)[1].ref, Failure.HANDOFF)
+        store.fail(claimed(store, task)[1].ref, FailureKind.HANDOFF)
     assert sqlite_board.task("retry", task, "--report-only")["report_only"] is True
 
 

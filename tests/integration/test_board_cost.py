@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.board import metrics, tasks
-from holdfast.board.budget import Used
-from holdfast.board.database import Transaction
-from holdfast.board.rows import NewTask
-from holdfast.board.sqlite import SqliteDatabase
+from holdfast.board.database.database import Transaction
+from holdfast.board.database.sqlite import SqliteDatabase
+from holdfast.board.rules import metrics
+from holdfast.board.rules.budget import Used
+from holdfast.board.rules.rows import NewTask
+from holdfast.board.rules.transitions import Move, Status
 from holdfast.board.store import Store
-from holdfast.board.transitions import Move, Status
+from holdfast.board.verbs import tasks
 from tests.support.boards import claimed, made
 
 SMALL, LARGE = 500, 5000

@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from holdfast.board import lists
-from holdfast.board.retry import Failure
-from holdfast.board.rows import (
+from holdfast.board.rules.retry import FailureKind
+from holdfast.board.rules.rows import (
     MAX_ATTACHMENTS,
     MAX_FILE,
     MAX_KEPT,
@@ -16,8 +15,9 @@ from holdfast.board.rows import (
     RunRef,
     WorkspaceKind,
 )
+from holdfast.board.rules.transitions import Move, Status
 from holdfast.board.store import Store
-from holdfast.board.transitions import Move, Status
+from holdfast.board.verbs import lists
 from holdfast.errors import (
     Conflict,
     IllegalTransition,
@@ -253,7 +253,7 @@ def test_an_edit_that_makes_no_sense_changes_nothing(store: Store, clock: Settab
         store.edit(task.id, Edit(workspace_kind=WorkspaceKind.DIR, workspace="/srv/b"))
     assert store.edit(task.id, Edit(max_attempts=1)).max_attempts == 1
     store.edit(task.id, Edit(max_attempts=3))
-    store.fail(run.ref, Failure.INFRA)
+    store.fail(run.ref, FailureKind.INFRA)
     with pytest.raises(InvalidRequest):
         store.edit(task.id, Edit(max_attempts=1))
     store.move(task.id, Move.COMPLETE)
@@ -266,11 +266,11 @@ def test_an_edit_that_makes_no_sense_changes_nothing(store: Store, clock: Settab
 
 def test_a_report_is_asked_for_until_it_is_there(store: Store, clock: SettableClock) -> None:
     task, run = claimed(store, made(store).id)
-    store.fail(run.ref, Failure.HANDOFF)
+    store.fail(run.ref, FailureKind.HANDOFF)
     assert store.move(task.id, Move.RETRY, report_only=True).report_only
     again, run = claimed(store, task.id)
     assert again.report_only
-    assert store.fail(run.ref, Failure.INFRA).report_only
+    assert store.fail(run.ref, FailureKind.INFRA).report_only
     clock.now_ms += 10**7
     again, run = claimed(store)
     assert again.report_only
@@ -279,10 +279,10 @@ def test_a_report_is_asked_for_until_it_is_there(store: Store, clock: SettableCl
 
 def test_a_rerun_does_the_work_again(store: Store) -> None:
     task, run = claimed(store, made(store).id)
-    store.fail(run.ref, Failure.HANDOFF)
+    store.fail(run.ref, FailureKind.HANDOFF)
     store.move(task.id, Move.RETRY, report_only=True)
     _, run = claimed(store, task.id)
-    assert store.fail(run.ref, Failure.HANDOFF).report_only
+    assert store.fail(run.ref, FailureKind.HANDOFF).report_only
     assert not store.move(task.id, Move.RETRY).report_only
 
 
@@ -291,7 +291,7 @@ def test_only_a_missing_report_is_asked_for(store: Store) -> None:
     for move in (Move.RETRY, Move.BLOCK):
         with pytest.raises(IllegalTransition):
             store.move(task.id, move, report_only=True)
-    store.fail(run.ref, Failure.TASK)
+    store.fail(run.ref, FailureKind.TASK)
     with pytest.raises(IllegalTransition):
         store.move(task.id, Move.RETRY, report_only=True)
     assert store.task(task.id).status is Status.FAILED
@@ -315,7 +315,7 @@ def test_what_is_found_out_about_a_run_is_added_to_it(store: Store, clock: Setta
     task, run = claimed(store, made(store).id)
     placed = store.set_run(run.ref, workspace="/srv/t", session="s1", metadata={"agent": "x"})
     assert (placed.workspace, placed.session) == ("/srv/t", "s1")
-    store.fail(run.ref, Failure.TASK, error="no", metadata={"exit": 1})
+    store.fail(run.ref, FailureKind.TASK, error="no", metadata={"exit": 1})
     after = store.set_run(run.ref, metadata={"usage": {"inputTokens": 3}})
     assert after.metadata == {"agent": "x", "exit": 1, "usage": {"inputTokens": 3}}
     assert (after.workspace, after.outcome) == ("/srv/t", "failed")

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.board import hermesfile
-from holdfast.board.intake import bring_in
-from holdfast.board.rows import NewTask
+from holdfast.board.hermes import hermesfile
+from holdfast.board.hermes.intake import bring_in
+from holdfast.board.rules.rows import NewTask
+from holdfast.board.rules.transitions import Status
 from holdfast.board.store import open_store
-from holdfast.board.transitions import Status
 from holdfast.errors import Conflict, InvalidRequest, NotFound
 from tests.support.patience import patient
 

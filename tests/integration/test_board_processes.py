@@ -6,11 +6,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-from holdfast.board import tasks
-from holdfast.board.database import Transaction
-from holdfast.board.rows import Event, NewTask, Task
+from holdfast.board.database.database import Transaction
+from holdfast.board.rules.rows import NewTask, Task, TaskEvent
+from holdfast.board.rules.transitions import Move, Status
 from holdfast.board.store import open_store
-from holdfast.board.transitions import Move, Status
+from holdfast.board.verbs import tasks
 from tests.support import postgres
 from tests.support.boards import Crowd
 from tests.support.patience import patient
@@ -38,7 +38,7 @@ def test_every_task_is_won_by_exactly_one_of_sixteen_claimers(address: str, race
         assert store.faults() == []
 
 
-def most_at_once(events: list[Event], profiles: dict[str, str]) -> Counter[str]:
+def most_at_once(events: list[TaskEvent], profiles: dict[str, str]) -> Counter[str]:
     """How many runs there ever were at once: of the board, of a profile, of a host."""
     now, most = Counter[str](), Counter[str]()
     paused = False
@@ -87,7 +87,7 @@ def test_caps_and_pauses_hold_among_sixteen_claimers(address: str, bounded: int)
                     store.changed(0.05)
             finished = [task for spoken in crowd.said() for task in spoken]
         assert sorted(finished) == sorted(profiles)
-        events: list[Event] = []
+        events: list[TaskEvent] = []
         after = 0
         while page := store.events("b", after=after, limit=500):
             events, after = events + page, page[-1].seq

@@ -6,11 +6,11 @@ from typing import Final, TypeAlias
 
 import pytest
 
-from holdfast.board.inbox import CHECKS_MS, MAX_LISTED
-from holdfast.board.reviews import CHECKS, MAX_REMARKS, Check, Remark, Review
-from holdfast.board.rows import Edit, Run, Task
+from holdfast.board.rules.rows import Edit, Run, Task
+from holdfast.board.rules.transitions import Move, Status
 from holdfast.board.store import Store, open_store
-from holdfast.board.transitions import Move, Status
+from holdfast.board.verbs.inbox import CHECKS_MS, MAX_LISTED
+from holdfast.board.verbs.reviews import CHECKS, MAX_REMARKS, Check, Remark, Review
 from holdfast.errors import IllegalTransition, InvalidRequest, NotFound, StaleRun, UsageError
 from tests.support.board_command import Board
 from tests.support.boards import SettableClock, claimed, made

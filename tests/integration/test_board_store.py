@@ -5,12 +5,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from holdfast.board.assign import Busy, Capacity
-from holdfast.board.retry import Failure
-from holdfast.board.rows import NewTask, RunRef
-from holdfast.board.runs import MAX_ANSWERS
+from holdfast.board.rules.assign import Busy, Capacity
+from holdfast.board.rules.retry import FailureKind
+from holdfast.board.rules.rows import NewTask, RunRef
+from holdfast.board.rules.transitions import Move, Status, pairs
 from holdfast.board.store import Store, open_store
-from holdfast.board.transitions import Move, Status, pairs
+from holdfast.board.verbs.runs import MAX_ANSWERS
 from holdfast.errors import (
     Conflict,
     IllegalTransition,
@@ -351,7 +351,7 @@ def test_a_superseded_run_changes_nothing(store: Store, clock: SettableClock, ve
         "complete": lambda: store.complete(old.ref, "e", "x"),
         "block": lambda: store.block(old.ref, "e", "x"),
         "review": lambda: store.request_review(old.ref, "e", "x"),
-        "fail": lambda: store.fail(old.ref, Failure.TASK),
+        "fail": lambda: store.fail(old.ref, FailureKind.TASK),
     }
     for _ in range(2):
         with pytest.raises(StaleRun):
@@ -407,7 +407,7 @@ def test_alternating_failures_never_run_a_task_more_often_than_allowed(
     store: Store, clock: SettableClock
 ) -> None:
     task = made(store, max_attempts=4)
-    failures = itertools.cycle([Failure.INFRA, Failure.QUOTA, Failure.TASK])
+    failures = itertools.cycle([FailureKind.INFRA, FailureKind.QUOTA, FailureKind.TASK])
     while (won := store.claim("b", worker="w")) is not None:
         store.fail(won[1].ref, next(failures), error="no")
         clock.now_ms += 10**7
@@ -418,7 +418,7 @@ def test_alternating_failures_never_run_a_task_more_often_than_allowed(
 
 def test_a_failure_is_waited_out(store: Store, clock: SettableClock) -> None:
     task, run = claimed(store, made(store).id)
-    waiting = store.fail(run.ref, Failure.QUOTA, resets_ms=clock.now_ms + 60_000)
+    waiting = store.fail(run.ref, FailureKind.QUOTA, resets_ms=clock.now_ms + 60_000)
     assert waiting.status is Status.WAITING_SYSTEM
     assert "until" in store.why(task.id).reason
     assert store.claim("b", worker="w") is None
@@ -428,7 +428,7 @@ def test_a_failure_is_waited_out(store: Store, clock: SettableClock) -> None:
 
 def test_a_failed_handoff_spends_nothing_and_waits_for_a_person(store: Store, clock: SettableClock) -> None:
     task, run = claimed(store, made(store, max_attempts=1).id)
-    lost = store.fail(run.ref, Failure.HANDOFF, error="the board could not be reached")
+    lost = store.fail(run.ref, FailureKind.HANDOFF, error="the board could not be reached")
     assert (lost.status, lost.attempts) == (Status.HANDOFF_FAILED, 0)
     [ended] = store.runs(task.id)
     assert (ended.outcome, ended.error) == ("handoff_failed", "the board could not be reached")
@@ -578,7 +578,7 @@ def test_a_change_elsewhere_is_hinted_at(store: Store, address: str) -> None:
 
 def test_a_task_that_failed_says_how_its_last_run_did(store: Store) -> None:
     task, run = claimed(store, store.create("b", NewTask(title="t", max_attempts=1)).id)
-    store.fail(run.ref, Failure.TASK, error="exit code 2; denied: /usr/x")
+    store.fail(run.ref, FailureKind.TASK, error="exit code 2; denied: /usr/x")
     assert store.task(task.id).status is Status.FAILED
     assert "attempts are spent" in store.why(task.id).reason
     assert "denied: /usr/x" in store.why(task.id).reason

@@ -9,12 +9,12 @@ from typing import Any, Final
 import psycopg
 import pytest
 
-from holdfast.board import database
 from holdfast.board.backup import backup, restore
-from holdfast.board.rows import NewTask, WorkspaceKind
-from holdfast.board.sqlite import statements
+from holdfast.board.database import database
+from holdfast.board.database.sqlite import statements
+from holdfast.board.rules.rows import NewTask, WorkspaceKind
+from holdfast.board.rules.transitions import Status
 from holdfast.board.store import open_store
-from holdfast.board.transitions import Status
 from holdfast.errors import InvalidRequest
 from tests.support.boards import claimed, made
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from holdfast.board.budget import Used
-from holdfast.board.retry import Failure
-from holdfast.board.rows import Edit, RunRef
+from holdfast.board.rules.budget import Used
+from holdfast.board.rules.retry import FailureKind
+from holdfast.board.rules.rows import Edit, RunRef
+from holdfast.board.rules.transitions import Move, Status
 from holdfast.board.store import Store, open_store
-from holdfast.board.transitions import Move, Status
 from holdfast.errors import StaleRun
 from tests.support.board_command import Board
 from tests.support.boards import SettableClock, claimed, made
@@ -121,7 +121,7 @@ def test_recent_runs_are_told_by_outcome_and_waits_by_claim(store: Store, clock:
     clock.now_ms += 2000
     _, run = claimed(store)
     store.use(run.ref, Used(5, 6, 1))
-    store.fail(run.ref, Failure.TASK)
+    store.fail(run.ref, FailureKind.TASK)
     made(store, assignee="other")
     claimed(store)
     recent = store.recent("b")

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.agents import background
 from holdfast.agents.sdk import Workers
+from holdfast.agents.supervisor import background
+from holdfast.board.rules.transitions import Move
 from holdfast.board.store import Store, open_store
-from holdfast.board.transitions import Move
 from tests.support.arena import end_exec_server, end_listener
 from tests.support.board_command import WAIT_S, Board
 from tests.support.boards import claimed, made

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.sandbox import bwraptool
-from holdfast.sandbox.bwraptool import MAX_HELP, Unusable
-from holdfast.sandbox.select import Backend, Choice
+from holdfast.sandbox.backends import bwraptool
+from holdfast.sandbox.backends.bwraptool import MAX_HELP, Unusable
+from holdfast.sandbox.plan.select import Backend, Choice
 from tests.support import identity
 from tests.support.exec_command import Place, Screen, place
 from tests.support.peer import Peer, Refused, ready, serving

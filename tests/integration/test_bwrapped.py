@@ -16,11 +16,11 @@ from typing import Final
 
 import pytest
 
+from holdfast.confine.launch import Command, Confinement, Exit, Launcher, SetupFailed
 from holdfast.errors import OperationFailed
-from holdfast.sandbox import plan as plans
-from holdfast.sandbox.plan import Base, Link, Plan, Step, StepKind
-from holdfast.sandbox.select import Way
-from holdfast.server.launch import Command, Confinement, Exit, Launcher, SetupFailed
+from holdfast.sandbox.plan import plan as plans
+from holdfast.sandbox.plan.plan import Base, Link, Plan, Step, StepKind
+from holdfast.sandbox.plan.select import Way
 from holdfast.values import replace
 from tests.support import confinement, identity
 from tests.support.confinement import Outcome

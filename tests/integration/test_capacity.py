@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.board.transitions import Status
-from holdfast.dispatch import hostload, pressure
-from holdfast.dispatch.pressure import Facts, Limits, Memory
+from holdfast.board.rules.transitions import Status
+from holdfast.dispatch import hostload
+from holdfast.dispatch.rules import pressure
+from holdfast.dispatch.rules.pressure import HostLimits, HostLoad, MemoryLoad
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.patience import patient
 from tests.support.tiers import asyncio_first
@@ -52,7 +53,7 @@ def test_a_control_group_leaves_less_than_the_machine_has(tmp_path: Path) -> Non
         },
     )
     found = hostload.look(root)
-    assert found.memory == Memory(1024 * MIB, 124 * MIB)
+    assert found.memory == MemoryLoad(1024 * MIB, 124 * MIB)
     assert found.cpus == 0.5
     assert found.load == 1 / (os.cpu_count() or 1)
     assert found.stall is None
@@ -69,13 +70,13 @@ def test_control_groups_of_the_first_version_count_too(tmp_path: Path) -> None:
             "sys/fs/cgroup/cpu/c/cpu.cfs_period_us": "100000\n",
         },
     )
-    assert hostload.look(root) == Facts(cpus=0.25, memory=Memory(2000, 1500))
+    assert hostload.look(root) == HostLoad(cpus=0.25, memory=MemoryLoad(2000, 1500))
 
 
 async def test_nothing_is_started_under_pressure_and_the_task_says_why(yard: Yard) -> None:
     free = [0]
     host = hostload.holding(
-        Limits(min_free=pressure.GIB), lambda: Facts(1.0, Memory(8 * pressure.GIB, free[0]))
+        HostLimits(min_free=pressure.GIB), lambda: HostLoad(1.0, MemoryLoad(8 * pressure.GIB, free[0]))
     )
     task = yard.create("true")
     async with yard.dispatching(held=host):

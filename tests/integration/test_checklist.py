@@ -103,7 +103,7 @@ async def raw_socket(url: str) -> AsyncIterator[RawSocket]:
 
 
 async def test_pings_come_again_and_again_and_pongs_are_no_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.server.keepalive.PING_S", 0.02)
+    monkeypatch.setattr("holdfast.server.edges.keepalive.PING_S", 0.02)
     async with serving() as (url, executor), raw_socket(url) as client:
         pings = 0
         async for frame in client.frames():
@@ -124,8 +124,8 @@ async def test_pings_come_again_and_again_and_pongs_are_no_messages(monkeypatch:
 
 
 async def test_a_peer_that_answers_no_ping_is_dropped_and_may_resume(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.server.keepalive.PING_S", 0.02)
-    monkeypatch.setattr("holdfast.server.keepalive.PONG_S", 0.1)
+    monkeypatch.setattr("holdfast.server.edges.keepalive.PING_S", 0.02)
+    monkeypatch.setattr("holdfast.server.edges.keepalive.PONG_S", 0.1)
     async with serving() as (url, _), raw_socket(url) as client:
         session = await client.initialize()
         pings = 0
@@ -209,7 +209,7 @@ def test_standard_output_holds_the_bound_address_and_nothing_else() -> None:
 
 
 async def test_another_user_is_refused_on_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.server.peers.uid_of_peer", lambda *_: STRANGER)
+    monkeypatch.setattr("holdfast.local.peers.uid_of_peer", lambda *_: STRANGER)
     async with serving() as (url, _):
         with pytest.raises(InvalidStatus) as refused:
             async with connected(url):
@@ -220,7 +220,7 @@ async def test_another_user_is_refused_on_loopback(monkeypatch: pytest.MonkeyPat
 async def test_another_user_is_refused_on_a_unix_socket(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("holdfast.server.peers.uid_of_unix_peer", lambda _: STRANGER)
+    monkeypatch.setattr("holdfast.local.peers.uid_of_unix_peer", lambda _: STRANGER)
     async with serving(listen=f"unix://{tmp_path}/s"):
         reader, writer = await asyncio.open_unix_connection(tmp_path / "s")
         async with asyncio.timeout(WAIT_S):
@@ -352,7 +352,7 @@ async def test_late_output_is_kept_beyond_the_retention_of_closed_processes(tmp_
 
 
 async def test_a_replay_is_bounded_by_chunks_and_fits_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.server.process.READ_BYTES", 1)
+    monkeypatch.setattr("holdfast.server.processes.process.READ_BYTES", 1)
     async with serving() as (url, _), ready(url) as peer:
         await peer.start("p", "head -c 50100 /dev/zero")
         await peer.closed("p")
@@ -371,7 +371,7 @@ async def test_a_chunk_holds_up_to_64_kib() -> None:
 
 
 async def test_closed_processes_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.server.processes.MAX_CLOSED", 2)
+    monkeypatch.setattr("holdfast.server.processes.processes.MAX_CLOSED", 2)
     async with serving() as (url, _), ready(url) as peer:
         for name in ("a", "b", "c"):
             await peer.start(name, "true")

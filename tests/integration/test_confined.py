@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.sandbox import landlock
-from holdfast.sandbox.select import Backend, Choice
-from holdfast.server import launch
+from holdfast.confine import launch
+from holdfast.sandbox.kernel import landlock
+from holdfast.sandbox.plan.select import Backend, Choice
 from tests.support.patience import patient
 from tests.support.peer import Peer, Refused, descendants_named, ready, serving
 
@@ -127,7 +127,7 @@ async def test_the_network_is_off_but_loopback_inside_works(place: Path) -> None
 # A launcher that never hears of a status pipe by itself, as when a command ends before its turn comes.
 DEAF = """
 import select as real, types
-import holdfast.sandbox.launcher as launcher
+import holdfast.sandbox.launcher.launcher as launcher
 class Poll:
     def __init__(self): self.poll_, self.known = real.poll(), 0
     def register(self, *args):

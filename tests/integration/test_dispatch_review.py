@@ -8,11 +8,11 @@ from typing import Final
 
 import pytest
 
-from holdfast.board.inbox import WAITING
-from holdfast.board.reviews import CHECKS, Remark, Review
-from holdfast.board.rows import Task
-from holdfast.board.transitions import Move, Status
-from holdfast.dispatch import checks
+from holdfast.board.rules.rows import Task
+from holdfast.board.rules.transitions import Move, Status
+from holdfast.board.verbs.inbox import WAITING
+from holdfast.board.verbs.reviews import CHECKS, Remark, Review
+from holdfast.dispatch.run import checks
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.tiers import asyncio_first
 
@@ -57,7 +57,7 @@ async def test_a_failed_check_is_told_to_the_next_run_in_the_same_workspace(yard
     yard.program(
         "my-agent", f'echo "$1" >> prompts; echo line >> work; {saying("complete", summary="I did it")}'
     )
-    yard.launcher("agent", command=["my-agent", "{prompt}"], network=False)
+    yard.profile("agent", command=["my-agent", "{prompt}"], network=False)
     check = "cat work; test $(wc -l < work) -ge 2"
     task = yard.create("write work", assignee="agent", checks=(check,))
     async with yard.dispatching():
@@ -115,7 +115,7 @@ async def test_requested_changes_reach_the_worker_with_the_line_they_are_about(y
         "my-agent",
         f'echo "$1" > prompt; printf "first\\nsecnod\\n" > work; {saying("request_review", summary="?")}',
     )
-    yard.launcher("agent", command=["my-agent", "{prompt}"], network=False)
+    yard.profile("agent", command=["my-agent", "{prompt}"], network=False)
     task = yard.create("write work", assignee="agent", reviewer="anna")
     async with yard.dispatching():
         await yard.until(task, Status.REVIEW)

@@ -15,9 +15,9 @@ from threading import Thread
 
 import pytest
 
-from holdfast.doctor import child, probe, routes, witness
-from holdfast.doctor.claims import Tried
-from holdfast.doctor.stubprovider import playing
+from holdfast.doctor.assertion import child, probe, routes, witness
+from holdfast.doctor.assertion.claims import ClaimAttempt
+from holdfast.doctor.assertion.stubprovider import playing
 from holdfast.errors import OperationFailed
 from tests.support import assertion
 from tests.support.assertion import TIMEOUT_S, Bench
@@ -199,7 +199,7 @@ def stand_in(bench: Bench, script: str) -> Bench:
 IMPATIENT = """
 from holdfast.agentconfig import codex
 from holdfast.cli import main
-from holdfast.doctor import witness
+from holdfast.doctor.assertion import witness
 codex.ANSWER_S = witness.START_S = 1
 main()
 """
@@ -321,7 +321,7 @@ def test_a_word_of_somebody_else_is_not_ours() -> None:
     with witness.listening(needed=True) as ours, witness.listening(needed=True) as other:
         for listener, ok in ((ours, True), (other, False)):
             worked, error, said = probe.reach(listener.url)
-            assert ours.heard(Tried(worked, error, said)).ok is ok
+            assert ours.heard(ClaimAttempt(worked, error, said)).ok is ok
 
 
 def test_a_place_to_work_in_is_never_one_that_sandboxes_open(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.doctor import checkup
-from holdfast.doctor.selfcheck import PARALLEL
+from holdfast.doctor.escape import checkup
+from holdfast.doctor.escape.selfcheck import PARALLEL
 from holdfast.errors import UsageError
 from tests.support import identity
 from tests.support.faults import Fault
@@ -262,7 +262,7 @@ def test_a_user_who_cannot_read_our_code_is_told_so_before_anything_is_tried(
     assert (done.returncode, done.stdout) == (2, "")
     closed = next(path for path in reversed((hidden / "x").parents) if not path.stat().st_mode & stat.S_IXOTH)
     assert f"--user nobody: {closed} may not be searched by this user" in done.stderr
-    assert f"{hidden}/holdfast/sandbox/launcher.py leads there" in done.stderr
+    assert f"{hidden}/holdfast/sandbox/launcher/launcher.py leads there" in done.stderr
     assert "install Holdfast where every user can read it" in done.stderr
 
 

@@ -14,9 +14,9 @@ import pytest
 
 import holdfast
 from holdfast.client.environments import Condition, Environments, Readiness
-from holdfast.client.recovery import State
+from holdfast.client.recovery import LinkState
 from holdfast.errors import HoldfastError, SessionLost, TokenRefused, Unreachable, UsageError
-from holdfast.server.auth import load
+from holdfast.server.edges.auth import load
 from tests.support.peer import WAIT_S, serving
 from tests.support.recorder import Recorder, recording
 
@@ -179,7 +179,7 @@ async def test_while_it_recovers_it_is_the_same_one(tmp_path: Path) -> None:
         environment = await environments.get("box")
         proxy.reachable = False
         proxy.cut()
-        await until(lambda: environment.state is State.RECOVERING)
+        await until(lambda: environment.state is LinkState.RECOVERING)
         assert condition(environments) is Condition.RECOVERING
         assert await environments.get("box") is environment
         proxy.reachable = True
@@ -192,7 +192,7 @@ async def test_a_lost_session_is_replaced_once_on_the_next_use(tmp_path: Path) -
         environment = await environments.get("box")
         where.reverse()  # a server that knows nothing of the session
         proxy.cut()
-        await until(lambda: environment.state is State.FAILED)
+        await until(lambda: environment.state is LinkState.FAILED)
         readiness = environments.readiness()["box"]
         assert readiness.condition is Condition.DISCONNECTED
         assert isinstance(readiness.error, SessionLost)
@@ -212,7 +212,7 @@ async def test_a_child_that_died_is_replaced(tmp_path: Path) -> None:
         said = await environment.run(["/bin/sh", "-c", "echo $HOME; pwd"])
         assert said.stdout == f"/elsewhere\n{tmp_path}/below\n".encode()
         os.kill(int((tmp_path / "below" / "pid").read_text("utf-8")), signal.SIGKILL)
-        await until(lambda: environment.state is State.FAILED)
+        await until(lambda: environment.state is LinkState.FAILED)
         assert condition(environments) is Condition.DISCONNECTED
         fresh = await environments.get("box")
         assert fresh is not environment
@@ -251,7 +251,7 @@ async def test_whoever_holds_one_keeps_it_when_another_is_put_under_its_name(tmp
         assert (await asyncio.wait_for(process.wait(), WAIT_S)).stdout == b"still here"
         assert (await old.run(["/bin/true"])).code == 0
         assert proxy.connections == 1
-    assert (old.state, fresh.state) == (State.FAILED, State.FAILED)
+    assert (old.state, fresh.state) == (LinkState.FAILED, LinkState.FAILED)
 
 
 async def test_one_that_nobody_was_given_is_closed_when_another_is_put(tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ HEAVY = ("asyncio", "msgspec", "click", "dataclasses", "inspect", "threading", "
 LOADED = f"""
 import os, sys
 leave = os._exit
+us = os.getpid()
 def told(code):
-    sys.stderr.write(" ".join(name for name in {HEAVY!r} if name in sys.modules))
+    os.getpid() == us and sys.stderr.write(" ".join(name for name in {HEAVY!r} if name in sys.modules))
     leave(code)
 os._exit = told
 from holdfast.entry import main
@@ -108,7 +109,7 @@ def test_a_command_that_can_change_our_own_code_does_not_change_this_run(place: 
     planted = PLANTED.format(marker=marker)
     script = f"""
 cd lib/holdfast
-for file in sandbox/denials.py server/verdict.py sandbox/fingerprints.py
+for file in sandbox/reasons/denials.py confine/verdict.py sandbox/reasons/fingerprints.py
 do printf %s "$PLANTED" > $file; done; touch {place.outside}/x"""
     done = subprocess.run(
         [sys.executable, "-P", "-m", "holdfast", "exec", "--", "sh", "-c", script],
@@ -119,7 +120,7 @@ do printf %s "$PLANTED" > $file; done; touch {place.outside}/x"""
         timeout=WAIT_S,
     )
     assert f"denied writing {place.outside}/x" in done.stderr
-    assert (copied / "sandbox" / "denials.py").read_text() == planted
+    assert (copied / "confine" / "verdict.py").read_text() == planted
     assert not os.path.exists(marker)
 
 
@@ -162,7 +163,7 @@ def test_a_host_that_refuses_the_strongest_way_is_given_the_next(place: Place) -
     """The refusal comes from the start of the command itself, and nothing has run by then."""
     refusing = """
 import os, sys
-from holdfast.sandbox import kernel
+from holdfast.sandbox.kernel import kernel
 clone = kernel.clone
 def refuse(flags):
     os.write(2, b"tried\\n")

@@ -16,12 +16,13 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.agents import background, launching, procwatch
-from holdfast.agents.explaining import Explaining, held
-from holdfast.agents.launching import Wish
-from holdfast.agents.report import report
-from holdfast.agents.supervisor import Supervisor
-from holdfast.agents.worker import Worker
+from holdfast.agents.supervisor import background
+from holdfast.agents.supervisor.report import report
+from holdfast.agents.supervisor.supervisor import Supervisor
+from holdfast.agents.worker import launching, procwatch
+from holdfast.agents.worker.explaining import Explaining, held
+from holdfast.agents.worker.launching import WorkerSpec
+from holdfast.agents.worker.worker import Worker
 from holdfast.client.policy import Policy
 from tests.support.arena import end_exec_server, end_listener
 from tests.support.exec_command import place as place_of
@@ -50,7 +51,7 @@ class Home:
     async def run(self, script: str, *, path: str = os.environ["PATH"], **more: Any) -> Worker:
         env = {"PATH": path, "HOME": str(self.folder)}
         return await self.supervisor.run(
-            Wish(agent="shell", cwd=str(self.work), env=env, prompt=script, trace=True, **more)
+            WorkerSpec(agent="shell", cwd=str(self.work), env=env, prompt=script, trace=True, **more)
         )
 
     async def ended(self, worker: Worker) -> dict[str, Any]:
@@ -144,7 +145,7 @@ async def test_refused_reading_is_told_with_the_rule_and_the_grant(monkeypatch: 
         (secret / "key").write_text("x", "utf-8")
         plain = launching._policy
 
-        def policy(wish: Wish, state: str) -> Policy:
+        def policy(wish: WorkerSpec, state: str) -> Policy:
             return plain(wish, state).deny(str(secret))
 
         monkeypatch.setattr(launching, "_policy", policy)

@@ -12,17 +12,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.board.rows import JsonObject
+from holdfast.board.rules.rows import JsonObject
+from holdfast.board.rules.transitions import Status
 from holdfast.board.store import Store, open_store
-from holdfast.board.transitions import Status
 from holdfast.errors import HoldfastError, NotFound, OperationFailed, StartupError, Unreachable, UsageError
 from holdfast.handoff import envelope, key, outbox, service
 from holdfast.handoff.broker import MAX_SHOWN, Broker
-from holdfast.handoff.envelope import MAX_ENVELOPE, Answer, Envelope, Grant
+from holdfast.handoff.envelope import MAX_ENVELOPE, Envelope, Grant, HandoffAnswer
 from holdfast.handoff.sender import Sender
 from holdfast.handoff.service import Service
 from holdfast.handoff.verbs import VERBS
-from holdfast.server import peers
+from holdfast.local import peers
 from tests.support.boards import SettableClock, claimed, made
 from tests.support.handoff import KEY, WAIT_S, asked, grant_of, serving, started
 from tests.support.tiers import asyncio_first
@@ -50,7 +50,7 @@ def broker(store: Store) -> Broker:
     return Broker(store, KEY)
 
 
-def kind(answer: Answer) -> str | None:
+def kind(answer: HandoffAnswer) -> str | None:
     return None if answer.error is None else answer.error.kind
 
 
@@ -60,8 +60,10 @@ def put(workspace: Path, name: str, data: bytes) -> Path:
     return place
 
 
-def answer_in(workspace: Path, id: str) -> Answer:
-    return msgspec.json.decode((workspace / ".holdfast" / "answers" / f"{id}.json").read_bytes(), type=Answer)
+def answer_in(workspace: Path, id: str) -> HandoffAnswer:
+    return msgspec.json.decode(
+        (workspace / ".holdfast" / "answers" / f"{id}.json").read_bytes(), type=HandoffAnswer
+    )
 
 
 def told(result: JsonObject | None, what: str) -> dict[str, object]:
@@ -589,7 +591,7 @@ def test_a_crash_between_carrying_out_and_answering_repeats_and_changes_nothing(
     task, grant = started(store, ws)
     Sender(grant).send("complete", SAID, id="e", wait_s=0)
 
-    def crash(letter: Envelope) -> Answer:
+    def crash(letter: Envelope) -> HandoffAnswer:
         broker.carry_out(letter)
         raise KeyboardInterrupt
 
@@ -646,7 +648,7 @@ async def test_it_ends_while_somebody_is_being_answered_and_what_was_said_counts
     task, grant = started(store, tmp_path / "ws", sock)
     begun, go = threading.Event(), threading.Event()
 
-    def slowly(broker: Broker, letter: Envelope) -> Answer:
+    def slowly(broker: Broker, letter: Envelope) -> HandoffAnswer:
         begun.set()
         go.wait(WAIT_S)
         return carry_out(broker, letter)

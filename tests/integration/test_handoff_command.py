@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.board.rules.transitions import Status
 from holdfast.board.store import Store, open_store
-from holdfast.board.transitions import Status
 from holdfast.handoff import outbox
 from tests.support import identity
 from tests.support.boards import made

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.sandbox import landlock
-from holdfast.sandbox.plan import Base, Plan, Step, StepKind
-from holdfast.sandbox.rights import SCOPE_ABI, TRUNCATE_ABI
-from holdfast.sandbox.select import Backend, Choice
+from holdfast.sandbox.kernel import landlock
+from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
+from holdfast.sandbox.plan.rights import SCOPE_ABI, TRUNCATE_ABI
+from holdfast.sandbox.plan.select import Backend, Choice
 from tests.support import confinement, identity
 from tests.support.confinement import Outcome
 from tests.support.exec_command import Place, gone, place

@@ -7,24 +7,23 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
-import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import pytest
 
-from holdfast.agents import daemons, ending, processes
-from holdfast.agents.processes import Process
-from holdfast.board.rows import NewTask
+from holdfast.agents.supervisor import daemons, ending, processes
+from holdfast.agents.supervisor.processes import ProcessInfo
+from holdfast.board.rules.rows import NewTask
+from holdfast.board.rules.transitions import Status
 from holdfast.board.store import open_store
-from holdfast.board.transitions import Status
+from tests.support.home import WAIT_S, command, environment, home, started, until
 from tests.support.patience import patient
 
-WAIT_S: Final = patient(60)
-WHATEVER: Final = ("--max-load", "0", "--min-free-memory", "0")  # neighbours need
+__all__ = ["home"]
+
 HASTE_S: Final = patient(20)  # much less than `up` leaves to a teardown
 SLEEPS: Final = "echo up\nexec sleep 1000"
 
@@ -34,24 +33,6 @@ pytestmark = pytest.mark.timeout(120)
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"  # the commands bring their own loops
-
-
-@pytest.fixture
-async def home() -> AsyncIterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="life-", dir="/var/tmp"))
-    try:
-        yield folder
-    finally:
-        await ending.end(folder, daemons.find(folder), signal.SIGKILL)
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def environment(home: Path) -> dict[str, str]:
-    return {"PATH": os.environ["PATH"], "HOME": str(home), "HOLDFAST_HOME": str(home)}
-
-
-def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "holdfast", *words]
 
 
 def asked(home: Path, *words: str) -> tuple[int, dict[str, Any]]:
@@ -68,29 +49,6 @@ def ran(argv: list[str], env: dict[str, str]) -> str:
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 0, done.stderr
     return done.stderr
-
-
-@contextlib.contextmanager
-def started(home: Path, *words: str) -> Iterator["subprocess.Popen[str]"]:
-    """In the foreground of a process group of its own, as a shell starts it."""
-    argv = command(*words, "--json", *WHATEVER)
-    with subprocess.Popen(
-        argv, env=environment(home), stdout=subprocess.PIPE, text=True, process_group=0
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-async def until(process: "subprocess.Popen[str]", kind: str) -> dict[str, Any]:
-    assert process.stdout is not None
-    async with asyncio.timeout(WAIT_S):
-        while line := await asyncio.to_thread(process.stdout.readline):
-            said: dict[str, Any] = json.loads(line)
-            if said.get("kind") == kind:
-                return said
-    raise AssertionError("it ended")
 
 
 async def ended(process: "subprocess.Popen[str]") -> int:
@@ -116,7 +74,7 @@ def of_ours(home: Path) -> list[str]:
     return found
 
 
-async def working(home: Path, count: int = 1, assignee: str = "script") -> list[Process]:
+async def working(home: Path, count: int = 1, assignee: str = "script") -> list[ProcessInfo]:
     """Put tasks on the board that never end; all processes of the home once their workers have begun."""
     with open_store(str(home / "board.db"), create=False) as store:
         for number in range(count):
@@ -167,7 +125,7 @@ async def test_a_task_that_was_cut_short_is_taken_on_again_by_the_next(home: Pat
 
 async def test_a_second_ctrl_c_hastens(home: Path) -> None:
     teardown = 'teardown = "touch torn; sleep 1000"'
-    (home / "launchers.toml").write_text(
+    (home / "worker-profiles.toml").write_text(
         f'[slow]\ncommand = ["sh", "-c", "{{prompt}}"]\nprompt = "{{body}}"\n{teardown}\n', "utf-8"
     )
     with started(home, "up", "--no-web") as process:

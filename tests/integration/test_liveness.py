@@ -5,11 +5,11 @@ from typing import Final
 
 import pytest
 
+from holdfast.board.rules.transitions import Move, Status
 from holdfast.board.store import Store
-from holdfast.board.transitions import Move, Status
-from holdfast.dispatch import changes
-from holdfast.dispatch.changes import MAX_GLANCED
-from holdfast.dispatch.liveness import Limits
+from holdfast.dispatch.rules.liveness import LivenessLimits
+from holdfast.dispatch.run import changes
+from holdfast.dispatch.run.changes import MAX_GLANCED
 from holdfast.errors import StaleRun
 from tests.support.board_command import Board
 from tests.support.boards import claimed, made
@@ -93,7 +93,7 @@ def test_a_workspace_with_too_many_files_is_not_looked_at(
 async def test_a_worker_that_does_nothing_looks_stuck_and_moves_again(yard: Yard) -> None:
     task = yard.create("echo begun; while [ ! -e end ]; do sleep 0.05; done")
     place = yard.home / "board" / task.id
-    limits = Limits(look_s=0.1, still_s=FOREVER, loop_s=FOREVER, nothing_s=0.5)
+    limits = LivenessLimits(look_s=0.1, still_s=FOREVER, loop_s=FOREVER, nothing_s=0.5)
     async with yard.dispatching(liveness=limits):
         await yard.when(lambda: yard.store.stuck("b"))
         commands = Board(yard.address, yard.user)
@@ -125,7 +125,7 @@ async def test_a_worker_that_calls_the_same_tool_again_and_again_looks_stuck(yar
         f"echo '{started}'; while [ ! -e end ]; do echo '{json.dumps(call)}'; sleep 0.05; done",
     )
     task = yard.create("make it pass", assignee="codex")
-    limits = Limits(look_s=0.1, still_s=FOREVER, loop_calls=5, loop_s=0.1, nothing_s=FOREVER)
+    limits = LivenessLimits(look_s=0.1, still_s=FOREVER, loop_calls=5, loop_s=0.1, nothing_s=FOREVER)
     async with yard.dispatching(liveness=limits):
         await yard.when(lambda: yard.store.stuck("b"))
         [why] = yard.store.stuck("b").values()

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.server import launch, loopback
+from holdfast.confine import launch, loopback
 from tests.support.accounting import settled
 from tests.support.exec_command import Place, place
 from tests.support.httpd import httpd, reply
@@ -388,7 +388,9 @@ async def test_without_a_loopback_inside_nothing_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, _, main = launch._BOOT.partition("; from holdfast")
-    broken = "import holdfast.sandbox.namespaces as n\ndef no(): raise OSError(1)\nn.raise_loopback = no"
+    broken = (
+        "import holdfast.sandbox.kernel.namespaces as n\ndef no(): raise OSError(1)\nn.raise_loopback = no"
+    )
     monkeypatch.setattr(launch, "_BOOT", f"{path}\n{broken}\nfrom holdfast{main}")
     async with serving() as (url, _), ready(url, holdfast=True) as peer:
         told = await peer.start("p", "true", sandbox=LIMITED)

@@ -14,9 +14,9 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from holdfast.agents import background
+from holdfast.agents.supervisor import background
+from holdfast.board.rules.transitions import Status
 from holdfast.board.store import open_store
-from holdfast.board.transitions import Status
 from tests.support.arena import end_exec_server, end_listener
 from tests.support.assigned import Assigned, assigned
 from tests.support.patience import patient

@@ -20,9 +20,9 @@ from typing import IO
 
 import pytest
 
-from holdfast.sandbox import plan as plans
-from holdfast.sandbox.landlock import FAKE_ABI
-from holdfast.sandbox.plan import Base, Link, Plan, Step, StepKind
+from holdfast.sandbox.kernel.landlock import FAKE_ABI
+from holdfast.sandbox.plan import plan as plans
+from holdfast.sandbox.plan.plan import Base, Link, Plan, Step, StepKind
 from holdfast.values import replace
 from tests.support import confinement, identity
 from tests.support.confinement import Options, Outcome

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from holdfast.server import peers
+from holdfast.local import peers
 from tests.support.root_only import root_only
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")

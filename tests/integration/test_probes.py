@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.sandbox import kernel, probes
-from holdfast.sandbox.hostfacts import HostFacts
+from holdfast.sandbox.host import probes
+from holdfast.sandbox.host.hostfacts import HostFacts
+from holdfast.sandbox.kernel import kernel
 from tests.support import identity
 from tests.support.exec_command import WAIT_S, Place, gone, place
 from tests.support.faults import NONE, Fault, no_new, refused
@@ -25,7 +26,7 @@ PATIENCE_S = (
     10 + uuid.uuid4().int % 10**6 / 10**6
 )  # not the limit that users have: a busy machine must not look like one that hangs
 PROBE = (
-    "import asyncio, json; from holdfast.sandbox.probes import probe; "
+    "import asyncio, json; from holdfast.sandbox.host.probes import probe; "
     f"print(json.dumps(asyncio.run(probe(stage_s={PATIENCE_S})).report()))"
 )
 SIOCSIFFLAGS, PR_SET_SECCOMP = 0x8914, 22
@@ -130,8 +131,8 @@ def test_a_probe_needs_no_messages_to_itself() -> None:
 
 HANGS = """
 import json, os, sys, time
-from holdfast.sandbox.kernel import SetupFailed
-from holdfast.sandbox.stages import Probe, try_all
+from holdfast.sandbox.kernel.kernel import SetupFailed
+from holdfast.sandbox.host.stages import Probe, try_all
 
 def hang():
     if os.fork() == 0:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.sandbox.select import Trial, Way
+from holdfast.sandbox.plan.select import Trial, Way
 from holdfast.server.executor import Clocks
 from tests.support.patience import patient
 from tests.support.peer import Refused, connected, descendants_named, ready, seen_running, serving

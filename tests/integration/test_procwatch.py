@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.agents import procwatch
+from holdfast.agents.worker import procwatch
 from tests.support import identity, watched
 from tests.support.exec_command import place
 from tests.support.patience import patient
@@ -76,7 +76,7 @@ def test_programs_are_seen_to_wait_for_what_they_wait_for(uid: int) -> None:
 def test_what_is_gone_is_nothing_and_everything_at_once_is_bounded() -> None:
     with subprocess.Popen(["true"]) as child:
         child.wait()
-    assert procwatch.look(child.pid) == procwatch.Look()
+    assert procwatch.look(child.pid) == procwatch.ProcessSnapshot()
     assert len(procwatch.look(1).processes) <= procwatch.MAX_PROCESSES
 
 

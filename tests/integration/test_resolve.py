@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import OperationFailed, SandboxUnavailable, UsageError
-from holdfast.sandbox import resolve
-from holdfast.sandbox.plan import Plan
-from holdfast.sandbox.planner import plan_for
-from holdfast.sandbox.policy import Network, Policy, Where, bind
-from holdfast.sandbox.presets import full_access, read_only, workspace_write
-from holdfast.sandbox.resolve import MAX_MATCHES, locate, look, trace
-from holdfast.sandbox.seen import Crossing, Found, GitDir, Seen, Sight
+from holdfast.sandbox.plan import resolve
+from holdfast.sandbox.plan.plan import Plan
+from holdfast.sandbox.plan.planner import plan_for
+from holdfast.sandbox.plan.resolve import MAX_MATCHES, locate, look, trace
+from holdfast.sandbox.plan.seen import Crossing, Found, GitDir, Seen, Sight
+from holdfast.sandbox.policy.policy import Network, Policy, Where, bind
+from holdfast.sandbox.policy.presets import full_access, read_only, workspace_write
 
 
 @pytest.fixture(name="top")

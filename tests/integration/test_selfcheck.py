@@ -10,9 +10,9 @@ from typing import Final
 
 import pytest
 
-from holdfast.doctor.attempts import Guarantee
-from holdfast.doctor.shortfalls import declared, shortfalls
-from holdfast.sandbox import landlock
+from holdfast.doctor.escape.attempts import Guarantee
+from holdfast.doctor.escape.shortfalls import declared, shortfalls
+from holdfast.sandbox.kernel import landlock
 from tests.support import identity
 from tests.support.escapes import MODES, Mode, Row, attempts_of, suite
 from tests.support.root_only import root_only

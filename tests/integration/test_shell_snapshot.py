@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
-from holdfast.server.shellstate import STATE_FD, replay_argv
-from holdfast.server.snapshot import MAX_ENTRIES, RETRY_S, Prepared, ShellSnapshots
+from holdfast.server.processes.shellstate import STATE_FD, replay_argv
+from holdfast.server.processes.snapshot import MAX_ENTRIES, RETRY_S, Prepared, ShellSnapshots
 from holdfast.wire.environment import ShellInfo
 from holdfast.wire.paths import PathUri
 from holdfast.wire.processes import EnvPolicy, ShellSnapshotRequest, StartParams

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from holdfast.server.auth import load
+from holdfast.server.edges.auth import load
 from tests.support.patience import patient
 from tests.support.peer import Refused, connected, ready, serving
 from tests.support.tiers import both_loops

@@ -9,10 +9,10 @@ from typing import Final
 
 import pytest
 
-from holdfast.agents import procwatch
-from holdfast.agents.escapes import Reader
-from holdfast.agents.keys import MAX_LINE, Delivery, Outcome, WaitFor, Write, pasted
-from holdfast.agents.screen import Screen
+from holdfast.agents.terminal.escapes import EscapeReader
+from holdfast.agents.terminal.keys import MAX_LINE, Delivery, Outcome, WaitFor, Write, pasted
+from holdfast.agents.terminal.screen import Screen
+from holdfast.agents.worker import procwatch
 from tests.support import watched
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
@@ -27,7 +27,7 @@ class Worker:
 
     def __init__(self, pid: int, master: int) -> None:
         self.pid, self._master = pid, master
-        self.reader, self.screen = Reader(), Screen(ROWS, COLUMNS)
+        self.reader, self.screen = EscapeReader(), Screen(ROWS, COLUMNS)
 
     def pump(self, wait_s: float) -> str:
         """What the screen shows, after more output or some time."""
@@ -37,7 +37,7 @@ class Worker:
             self.screen.feed(data)
         return "\n".join(self.screen.look(time.monotonic()).lines)
 
-    def look(self) -> procwatch.Look:
+    def look(self) -> procwatch.ProcessSnapshot:
         return procwatch.look(self.pid)
 
     def until_it_waits(self) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.server import watch
-from holdfast.server.watch import MAX_MISSING, MissingWatch
+from holdfast.server.files import watch
+from holdfast.server.files.watch import MAX_MISSING, MissingWatch
 from holdfast.wire.files import WatchMissingParams
 from holdfast.wire.paths import PathUri
 from tests.support.patience import patient

@@ -15,13 +15,14 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.sandbox import foresight, listener, plan, watcher
-from holdfast.sandbox.plan import Base, Plan, Step, StepKind
-from holdfast.sandbox.proctable import PARENT, processes
-from holdfast.sandbox.select import Way
+from holdfast.confine.launch import Command, Confinement, Exit, Launcher
+from holdfast.sandbox.kernel.proctable import PARENT, processes
+from holdfast.sandbox.plan import plan
+from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
+from holdfast.sandbox.plan.select import Way
+from holdfast.sandbox.watcher import foresight, listener, watcher
 from holdfast.server.executor import Executor
-from holdfast.server.launch import Command, Confinement, Exit, Launcher
-from holdfast.server.process import Process as ServerProcess
+from holdfast.server.processes.process import Process as ServerProcess
 from holdfast.wire.processes import Denied
 from tests.integration.test_confined import policy
 from tests.support import identity

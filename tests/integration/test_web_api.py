@@ -5,23 +5,25 @@ import contextlib
 import json
 import re
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
-from holdfast.board.database import Transaction
-from holdfast.board.retry import Failure
-from holdfast.board.rows import NewTask
+from holdfast.board.database.database import Transaction
+from holdfast.board.rules.retry import FailureKind
+from holdfast.board.rules.rows import NewTask
 from holdfast.board.store import Store, open_store
 from holdfast.errors import NotFound, StartupError
 from holdfast.web import feed, verbs
 from holdfast.web.app import ROUTES, STATIC
 from tests.support.boards import claimed, made
 from tests.support.patience import patient
-from tests.support.web import WHO, Dashboard, dashboard, listening
+from tests.support.web import WHO, Dashboard, board, dashboard, listening, path
+
+__all__ = ["board", "path"]
 
 WAIT_S = patient(30)
 MANY = 20_000  # events: more than all buffers hold
@@ -30,18 +32,6 @@ MANY = 20_000  # events: more than all buffers hold
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"  # what the command runs on
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    return str(tmp_path / "board.db")
-
-
-@pytest.fixture
-def board(path: str) -> Iterator[Store]:
-    with open_store(path) as store:
-        store.create_board("b", "a board")
-        yield store
 
 
 @pytest.fixture
@@ -255,7 +245,7 @@ async def test_work_whose_report_is_missing_is_accepted_or_reported_again(
         ("complete", {"result": "it is there"}, ("done", False)),
     ):
         task, run = claimed(board, made(board).id)
-        board.fail(run.ref, Failure.HANDOFF, error="no report")
+        board.fail(run.ref, FailureKind.HANDOFF, error="no report")
         moved = answered(await client.post(f"/api/tasks/{task.id}/{verb}", json=words))["task"]
         assert (moved["status"], moved["report_only"]) == expected
 

@@ -12,10 +12,10 @@ from typing import Final
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
-from holdfast.board.budget import Used
-from holdfast.board.rows import NewTask
+from holdfast.board.rules.budget import Used
+from holdfast.board.rules.rows import NewTask
+from holdfast.board.rules.transitions import Move
 from holdfast.board.store import Store, open_store
-from holdfast.board.transitions import Move
 from holdfast.web import door
 from tests.support.board_command import Board
 from tests.support.boards import claimed, made

@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.agents import background, tmux
+from holdfast.agents import tmux
 from holdfast.agents.sdk import ENDED, Workers
+from holdfast.agents.supervisor import background
 from holdfast.errors import InvalidRequest, NotFound
 from tests.support.arena import end_exec_server, end_listener
 from tests.support.pane import shows, tmux_server

@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
-from holdfast.board.reviews import Remark, Review
-from holdfast.board.transitions import Move, Status
+from holdfast.board.rules.transitions import Move, Status
+from holdfast.board.verbs.reviews import Remark, Review
 from tests.support.codex import requires_codex
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.provider import Item, Provider, command, scripted, turns
@@ -34,7 +34,7 @@ def report(summary: str) -> Item:
 
 def hire(yard: Yard, model: Provider) -> None:
     (yard.bin / "codex").symlink_to(requires_codex())
-    yard.launcher(
+    yard.profile(
         "codex",
         agent="codex",
         model="gpt-5.5",

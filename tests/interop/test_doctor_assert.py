@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from holdfast.doctor.witness import PREFIX
+from holdfast.doctor.assertion.witness import PREFIX
 from tests.support import assertion
 from tests.support.assertion import GOOD, TIMEOUT_S, Asserted, Bench
 from tests.support.codex import requires_codex

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.board import hermesfile
-from holdfast.board.intake import Report, bring_in
-from holdfast.board.rows import WorkspaceKind
+from holdfast.board.hermes import hermesfile
+from holdfast.board.hermes.intake import ImportReport, bring_in
+from holdfast.board.rules.rows import WorkspaceKind
+from holdfast.board.rules.transitions import Status
 from holdfast.board.store import Store, open_store
-from holdfast.board.transitions import Status
 from tests.support import hermes
 from tests.support.patience import patient
 from tests.support.servers import isolated_environment
@@ -38,7 +38,7 @@ def made(tmp_path: Path) -> tuple[Path, dict[str, str]]:
     return home, ids
 
 
-def brought(store: Store, home: Path) -> Report:
+def brought(store: Store, home: Path) -> ImportReport:
     file = hermesfile.located(home)
     return bring_in(
         *(store, hermesfile.read(file), lambda row: hermesfile.attachment(file, row)),

@@ -7,12 +7,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.agents.acp import AcpEvents, Errand
-from holdfast.agents.book import Record
-from holdfast.agents.catalog import CATALOG
-from holdfast.agents.channels import AcpChannel
-from holdfast.agents.evidence import Evidence
-from tests.unit.agents.test_acp import INITIALIZED, OPENED, asks, update
+from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.evidence.evidence import Evidence
+from holdfast.agents.worker.acp import AcpEvents, AcpRequest
+from holdfast.agents.worker.book import Record
+from holdfast.agents.worker.channels import AcpChannel
+from tests.unit.agents.worker.test_acp import INITIALIZED, OPENED, asks, update
 
 EVENTS: list[dict[str, Any]] = [
     INITIALIZED,
@@ -50,7 +50,7 @@ SHAPED = st.recursive(
 
 def heard(pieces: list[bytes]) -> tuple[list[Evidence], bytes, bool]:
     record = Record(id="w", agent="opencode", argv=[], cwd="/w", tty=False, created_at=0.0, acp=True)
-    channel = AcpChannel(CATALOG["opencode"], record, (), Errand("/w", "do it"))
+    channel = AcpChannel(CATALOG["opencode"], record, (), AcpRequest("/w", "do it"))
     taken = [channel.feed("stdout", piece, 1.0) for piece in pieces]
     evidence = [item for one in taken for item in one.evidence]
     return evidence, b"".join(one.replies for one in taken), any(one.last for one in taken)
@@ -68,7 +68,7 @@ def test_any_cut_of_the_output_is_understood_alike(lines: list[bytes], cuts: lis
 @given(st.lists(JSON | SHAPED, max_size=5))
 @settings(deadline=None)
 def test_no_message_breaks_the_reading_and_every_reply_is_a_message(events: list[object]) -> None:
-    acp = AcpEvents(Errand("/w", "do it"))
+    acp = AcpEvents(AcpRequest("/w", "do it"))
     for event in events:
         acp.feed(json.dumps(event), 1.0)
         for line in acp.said().data.splitlines():

@@ -7,10 +7,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from holdfast.board.retry import Failure
-from holdfast.board.rows import Edit, NewTask, Run
+from holdfast.board.rules.retry import FailureKind
+from holdfast.board.rules.rows import Edit, NewTask, Run
+from holdfast.board.rules.transitions import ENDS, TABLE, WHO, Actor, Move, Status, settled
 from holdfast.board.store import open_store
-from holdfast.board.transitions import ENDS, TABLE, WHO, Actor, Move, Status, settled
 from holdfast.errors import IllegalTransition, InvalidRequest, StaleRun
 from tests.support.boards import SettableClock
 
@@ -147,7 +147,7 @@ class BoardMachine(RuleBasedStateMachine):
         self.model[task.id].runs_since_a_person += 1
         self.runs.append((task.id, run))
 
-    @rule(number=NUMBERS, verb=st.sampled_from(["complete", "block", "review", "wait", *Failure]))
+    @rule(number=NUMBERS, verb=st.sampled_from(["complete", "block", "review", "wait", *FailureKind]))
     def say(self, number: int, verb: str) -> None:
         """A run says how it ended, once or again; only the one that holds its task is heard."""
         if not self.runs:
@@ -165,12 +165,12 @@ class BoardMachine(RuleBasedStateMachine):
             elif verb == "review":
                 after = self.store.request_review(run.ref, envelope, "ok")
             else:
-                after = self.store.fail(run.ref, Failure(verb))
+                after = self.store.fail(run.ref, FailureKind(verb))
         except StaleRun:
             assert not holds
         else:
             if holds:
-                if verb == Failure.HANDOFF:
+                if verb == FailureKind.HANDOFF:
                     self.model[name].runs_since_a_person -= 1
                 self.put(name, after.status)
 

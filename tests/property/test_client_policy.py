@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.client.policy import Policy
-from holdfast.sandbox.policy import Access, At, Glob, Kind, Network, Place, Rule, Special
-from holdfast.sandbox.policy import Policy as Wish
-from holdfast.server.confine import policy_of, where_of
+from holdfast.confine.permissions import policy_of, where_of
+from holdfast.sandbox.policy.policy import Access, At, Glob, Network, Place, PolicyKind, Rule, Special
+from holdfast.sandbox.policy.policy import Policy as Wish
 from holdfast.wire.methods import METHODS, decode_params
 from holdfast.wire.permissions import SandboxContext
 
@@ -25,11 +25,11 @@ WISHES = (
         Wish,
         st.lists(OPEN | CLOSED, max_size=6).map(tuple),
         NETWORKS,
-        st.just(Kind.MANAGED),
+        st.just(PolicyKind.MANAGED),
         st.none() | st.integers(1, 64),
     )
-    | st.builds(Wish, st.none(), NETWORKS, st.sampled_from([Kind.MANAGED, Kind.EXTERNAL]))
-    | st.just(Wish(None, Network.ON, Kind.DISABLED))
+    | st.builds(Wish, st.none(), NETWORKS, st.sampled_from([PolicyKind.MANAGED, PolicyKind.EXTERNAL]))
+    | st.just(Wish(None, Network.ON, PolicyKind.DISABLED))
 )
 
 

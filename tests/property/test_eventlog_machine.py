@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from holdfast.server.eventlog import Chunk, EventLog
+from holdfast.server.processes.eventlog import Chunk, EventLog
 
 MAX_BYTES, MAX_CHUNKS = 20, 5
 BUDGETS = st.none() | st.integers(0, 30)

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.sandbox.grants import grants
-from holdfast.sandbox.plan import Base, Plan, Step, StepKind
-from holdfast.sandbox.rights import LIST, READ, WRITE, fitting
+from holdfast.sandbox.plan.grants import grants
+from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
+from holdfast.sandbox.plan.rights import LIST, READ, WRITE, fitting
 
 ALLOWED = {None: 0, "read": READ, "write": WRITE}
 CHANGING = WRITE & ~READ

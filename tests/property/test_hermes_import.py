@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.board import hermes
-from holdfast.board.hermesrow import COUNTED, Row, Source
-from holdfast.board.intake import bring_in
+from holdfast.board.hermes import hermes
+from holdfast.board.hermes.hermesrow import COUNTED, Row, Source
+from holdfast.board.hermes.intake import bring_in
 from holdfast.board.store import open_store
 
 IDS = st.sampled_from([f"t_{number}" for number in range(6)])

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from holdfast.agentconfig.decision import (
     OLDEST,
     Admin,
-    Agent,
+    AgentName,
     Boundary,
+    CodexFacts,
+    ConfigRequest,
     Decision,
-    Facts,
     Mode,
     Network,
     Severity,
-    Wish,
     Writes,
 )
 from holdfast.agentconfig.matrix import decide
@@ -32,7 +32,7 @@ ADMINS = st.builds(
     profiles=st.sampled_from([False, False, True]),
 )
 FACTS = st.builds(
-    Facts,
+    CodexFacts,
     os=st.sampled_from(["linux", "linux", "linux", "darwin", "windows", "wsl1", ""]),
     version=st.none() | KNOWN | st.sampled_from([(0, 166, 0), (2, 1, 325), (1, 18, 33)]),
     userns=PROBED,
@@ -46,10 +46,10 @@ FACTS = st.builds(
     admin=ADMINS,
     home=st.sampled_from(["/home/u/.codex", "/home/u/.codex", "/srv/a/h"]),
     temporary=st.just(("/tmp",)),
-    agent=st.sampled_from(Agent),
+    agent=st.sampled_from(AgentName),
 )
 WISHES = st.builds(
-    Wish,
+    ConfigRequest,
     network=st.sampled_from(Network),
     hosts=st.just(("a.example",)),
     writes=st.sampled_from(Writes),
@@ -68,7 +68,9 @@ def is_full(decision: Decision) -> bool:
 
 
 @given(FACTS, WISHES)
-def test_without_a_declared_container_or_vm_there_is_no_full_access(facts: Facts, wish: Wish) -> None:
+def test_without_a_declared_container_or_vm_there_is_no_full_access(
+    facts: CodexFacts, wish: ConfigRequest
+) -> None:
     undeclared = replace(
         facts, boundary=Boundary.NONE if facts.boundary in "container vm" else facts.boundary
     )
@@ -76,7 +78,7 @@ def test_without_a_declared_container_or_vm_there_is_no_full_access(facts: Facts
 
 
 @given(FACTS, WISHES)
-def test_full_access_is_never_silent(facts: Facts, wish: Wish) -> None:
+def test_full_access_is_never_silent(facts: CodexFacts, wish: ConfigRequest) -> None:
     decision = decide(facts, wish)
     if is_full(decision):
         assert decision.notes
@@ -86,7 +88,7 @@ def test_full_access_is_never_silent(facts: Facts, wish: Wish) -> None:
 
 
 @given(FACTS, WISHES, st.integers(0, 60))
-def test_an_unknown_version_never_allows_more(facts: Facts, wish: Wish, newer: int) -> None:
+def test_an_unknown_version_never_allows_more(facts: CodexFacts, wish: ConfigRequest, newer: int) -> None:
     major, minor, patch = OLDEST[facts.agent]
     unknown = decide(replace(facts, version=None), wish)
     known = decide(replace(facts, version=(major, minor + newer, patch)), wish)
@@ -96,14 +98,16 @@ def test_an_unknown_version_never_allows_more(facts: Facts, wish: Wish, newer: i
 
 
 @given(FACTS, WISHES)
-def test_a_probe_that_could_not_be_made_never_gives_full_access(facts: Facts, wish: Wish) -> None:
+def test_a_probe_that_could_not_be_made_never_gives_full_access(
+    facts: CodexFacts, wish: ConfigRequest
+) -> None:
     unseen = decide(replace(facts, userns=None, netns=None, proc=None), wish)
     seen = decide(replace(facts, userns=True, netns=True, proc=True), wish)
     assert ALLOWS[unseen.mode] <= ALLOWS[seen.mode]
 
 
 @given(FACTS, WISHES)
-def test_network_and_roots_are_never_more_than_was_asked_for(facts: Facts, wish: Wish) -> None:
+def test_network_and_roots_are_never_more_than_was_asked_for(facts: CodexFacts, wish: ConfigRequest) -> None:
     decision = decide(facts, wish)
     if decision.mode is Mode.FULL:
         return
@@ -116,7 +120,7 @@ def test_network_and_roots_are_never_more_than_was_asked_for(facts: Facts, wish:
 
 
 @given(FACTS, WISHES)
-def test_no_mode_is_chosen_that_cannot_work_or_is_not_allowed(facts: Facts, wish: Wish) -> None:
+def test_no_mode_is_chosen_that_cannot_work_or_is_not_allowed(facts: CodexFacts, wish: ConfigRequest) -> None:
     decision = decide(facts, wish)
     if decision.mode in (Mode.NONE, Mode.FULL):
         return

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from holdfast.client.ordering import Closed, Event, Exited, Lost, Ordering, Output, Page
-from holdfast.server.eventlog import EventLog
+from holdfast.client.ordering import Closed, Event, Exited, Lost, Ordering, Output, ReadPage
+from holdfast.server.processes.eventlog import EventLog
 
 KEPT_BYTES, KEPT_CHUNKS = 16, 4  # by the server, for those who come back
 MAX_EVENTS, MAX_BYTES = 4, 12  # early, at the client
@@ -37,7 +37,7 @@ class OrderingMachine(RuleBasedStateMachine):
         self.connected = True
         self.whole = True  # nothing was dropped since the last page
         self.flying: list[Event] = []  # notifications on the link
-        self.answer: Page | None = None  # a page on the link
+        self.answer: ReadPage | None = None  # a page on the link
         self.ordering = Ordering(max_events=MAX_EVENTS, max_bytes=MAX_BYTES)
         self.told: set[int] = set()
         self.published: list[Event] = []
@@ -109,7 +109,7 @@ class OrderingMachine(RuleBasedStateMachine):
     def ask(self) -> None:
         """The server answers at once; the answer may overtake notifications and be overtaken."""
         page = self.log.read(self.ordering.last_published, None)
-        self.answer = Page(
+        self.answer = ReadPage(
             tuple(Output(*chunk) for chunk in page.chunks),
             page.next_seq,
             page.exited,
@@ -171,7 +171,7 @@ class OrderingMachine(RuleBasedStateMachine):
             assert self.lost or not must_fail
             self.told.add(event.seq)
 
-    def catch_up(self, page: Page) -> None:
+    def catch_up(self, page: ReadPage) -> None:
         shown = self.told | {chunk.seq for chunk in page.outputs}
         must_fail = any(
             isinstance(event, Output) and event.seq not in shown for event in self.stream[: page.next_seq - 1]

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.sandbox.plan import Base, Link, Plan, Step, StepKind, decode, encode
+from holdfast.sandbox.plan.plan import Base, Link, Plan, Step, StepKind, decode, encode
 from holdfast.values import replace
 
 PATHS = st.binary(max_size=12).map(

@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from holdfast.client.recovery import WINDOW_S, Action, Dial, GiveUp, Recovery, State, WakeAt
+from holdfast.client.recovery import WINDOW_S, Action, Dial, GiveUp, LinkState, Recovery, WakeAt
 
 steps = st.floats(min_value=0.0, max_value=30.0)
 
@@ -56,7 +56,7 @@ class RecoveryMachine(RuleBasedStateMachine):
         generation, self.link = self.link, None
         was = self.recovery.state
         action = self.recovery.link_lost(generation, self.now, "reset")
-        if was is State.CONNECTED:
+        if was is LinkState.CONNECTED:
             self.lost_at = self.now
             assert action is not None
         else:
@@ -92,7 +92,7 @@ class RecoveryMachine(RuleBasedStateMachine):
     def the_attempt_reports_success(self) -> None:
         alive, self.dial = self.link is not None, None
         action = self.recovery.resumed(self.now)
-        assert alive == (action is None) == (self.recovery.state is State.CONNECTED)
+        assert alive == (action is None) == (self.recovery.state is LinkState.CONNECTED)
         self.do(action)
 
     @precondition(lambda self: self.wake is not None)
@@ -110,19 +110,19 @@ class RecoveryMachine(RuleBasedStateMachine):
 
     @invariant()
     def it_is_connected_exactly_while_its_link_lives_outside_an_attempt(self) -> None:
-        if self.recovery.state is State.CONNECTED:
+        if self.recovery.state is LinkState.CONNECTED:
             assert self.link == self.recovery.generation
             assert self.dial is None
             assert self.wake is None
 
     @invariant()
     def recovering_always_goes_somewhere(self) -> None:
-        if self.recovery.state is State.RECOVERING:
+        if self.recovery.state is LinkState.RECOVERING:
             assert (self.dial is None) != (self.wake is None)
 
     @invariant()
     def it_gives_up_once_and_for_all(self) -> None:
-        assert self.given_up == (self.recovery.state is State.FAILED)
+        assert self.given_up == (self.recovery.state is LinkState.FAILED)
 
 
 TestRecoveryMachine = RecoveryMachine.TestCase

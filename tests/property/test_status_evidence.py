@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.agents.evidence import (
+from holdfast.agents.evidence.evidence import (
     Answered,
     Claim,
     Denied,
@@ -23,7 +23,6 @@ from holdfast.agents.evidence import (
     Result,
     Retrying,
     Source,
-    State,
     Status,
     ToolFailed,
     Trouble,
@@ -31,13 +30,14 @@ from holdfast.agents.evidence import (
     Want,
     Wants,
     Work,
+    WorkerState,
     Working,
 )
-from holdfast.agents.policy import decide
-from holdfast.agents.status import Limits, classify
-from holdfast.agents.verdict import ExitRules
-from holdfast.agents.why import why
-from holdfast.agents.window import Window
+from holdfast.agents.evidence.policy import decide
+from holdfast.agents.evidence.status import WorkerLimits, classify
+from holdfast.agents.evidence.verdict import ExitRules
+from holdfast.agents.evidence.why import why
+from holdfast.agents.evidence.window import Window
 
 # A machine that is busy with other tests takes its time.
 patiently = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -106,10 +106,10 @@ def histories(draw: st.DrawFn, claims: st.SearchStrategy[Claim], least: int = 0)
 
 
 def look(items: list[Evidence], now: float) -> Status:
-    return classify(items, now, started_at=0.0, limits=Limits())
+    return classify(items, now, started_at=0.0, limits=WorkerLimits())
 
 
-def told(status: Status) -> tuple[State, str, str]:
+def told(status: Status) -> tuple[WorkerState, str, str]:
     return status.state, status.detail, status.rule
 
 
@@ -120,7 +120,7 @@ def test_it_always_knows_says_the_same_again_and_can_be_explained(
 ) -> None:
     if now < 0.1:
         random.shuffle(items)  # clocks go wrong, and watchers are late
-    limits = Limits(wall_s=100, idle_s=10)
+    limits = WorkerLimits(wall_s=100, idle_s=10)
     status = classify(items, now, started_at=started_at, limits=limits, exits=rules)
     assert classify(tuple(items), now, started_at=started_at, limits=limits, exits=rules) == status
     assert len(why(status, now)) >= 4
@@ -134,7 +134,7 @@ def test_an_exit_always_wins(
     before: list[Evidence], exited: Claim, after: list[Evidence], step: float, rules: ExitRules
 ) -> None:
     items = [*before, Evidence(Source.EXIT, 1.0, exited), *after]
-    status = classify(items, 1.0 + step, started_at=0.0, limits=Limits(), exits=rules)
+    status = classify(items, 1.0 + step, started_at=0.0, limits=WorkerLimits(), exits=rules)
     assert status.state.ended
     assert status.rule.startswith("exit-")
 
@@ -143,9 +143,13 @@ def test_an_exit_always_wins(
 @given(histories(ANY), RULES)
 def test_success_is_never_plain_where_something_was_refused(items: list[Evidence], rules: ExitRules) -> None:
     status = classify(
-        [*items, Evidence(Source.EXIT, 1e4, Exited(0))], 1e4, started_at=0.0, limits=Limits(), exits=rules
+        [*items, Evidence(Source.EXIT, 1e4, Exited(0))],
+        1e4,
+        started_at=0.0,
+        limits=WorkerLimits(),
+        exits=rules,
     )
-    if status.state is State.COMPLETED and any(isinstance(item.claim, Denied) for item in items):
+    if status.state is WorkerState.COMPLETED and any(isinstance(item.claim, Denied) for item in items):
         assert "with-denials" in status.flags
 
 
@@ -192,11 +196,11 @@ def test_a_decision_is_not_answered_by_time(
     asked = Evidence(source, end, Wants(Want.DECISION))
     items = [*before, asked, *(replace(item, at=item.at + end) for item in after[:3])]
     states = [look(items, items[-1].at + passed).state for passed in accumulate(steps, initial=0.0)]
-    if State.WAITING in states:
-        assert State.RUNNING not in states[states.index(State.WAITING) :]
+    if WorkerState.WAITING in states:
+        assert WorkerState.RUNNING not in states[states.index(WorkerState.WAITING) :]
 
 
-def changes(statuses: list[Status]) -> list[tuple[State, str]]:
+def changes(statuses: list[Status]) -> list[tuple[WorkerState, str]]:
     return [key for key, _ in groupby((status.state, status.detail) for status in statuses)]
 
 

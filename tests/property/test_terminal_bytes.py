@@ -5,10 +5,10 @@ import itertools
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.agents import escapes
-from holdfast.agents.escapes import Event, Reader, Splitter
-from holdfast.agents.queries import Query, View, answers
-from holdfast.agents.screen import Screen
+from holdfast.agents.terminal import escapes
+from holdfast.agents.terminal.escapes import EscapeReader, Event, Splitter
+from holdfast.agents.terminal.queries import Query, TerminalView, answers
+from holdfast.agents.terminal.screen import Screen
 
 PARTS = [
     *(
@@ -81,7 +81,7 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
 
 
 def read(parts: list[bytes]) -> tuple[list[Event], bytes, set[int], str, int]:
-    reader = Reader()
+    reader = EscapeReader()
     seen = [reader.feed(part) for part in parts]
     events = [event for one in seen for event in one.events]
     return events, b"".join(one.forward for one in seen), reader.modes, reader.title, reader.bells
@@ -116,16 +116,18 @@ def test_any_cut_gives_the_same_screen(data: bytes, cuts: list[int], rows: int, 
 @settings(deadline=None)
 def test_a_person_s_terminal_is_asked_nothing(data: bytes) -> None:
     assert not [
-        event for event in Reader().feed(Reader().feed(data).forward).events if isinstance(event, Query)
+        event
+        for event in EscapeReader().feed(EscapeReader().feed(data).forward).events
+        if isinstance(event, Query)
     ]
 
 
 @given(STREAMS)
 @settings(deadline=None)
 def test_answers_hold_nothing_of_the_workers_but_numbers(data: bytes) -> None:
-    queries = [event for event in Reader().feed(data).events if isinstance(event, Query)]
+    queries = [event for event in EscapeReader().feed(data).events if isinstance(event, Query)]
     assert all(query.argument.isdigit() or not query.argument for query in queries)
-    assert b"title" not in answers(queries, View())
+    assert b"title" not in answers(queries, TerminalView())
 
 
 @given(st.sampled_from([b"\x1b]", b"\x1bP", b"\x1b[", b"\x1b_", b"\x1b"]), st.binary(min_size=1, max_size=9))

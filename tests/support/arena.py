@@ -17,12 +17,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.agents import background
-from holdfast.agents.evidence import Status
-from holdfast.agents.launching import Wish
-from holdfast.agents.status import Limits
-from holdfast.agents.supervisor import Supervisor
-from holdfast.agents.worker import Worker
+from holdfast.agents.evidence.evidence import Status
+from holdfast.agents.evidence.status import WorkerLimits
+from holdfast.agents.supervisor import background
+from holdfast.agents.supervisor.supervisor import Supervisor
+from holdfast.agents.worker.launching import WorkerSpec
+from holdfast.agents.worker.worker import Worker
 from tests.support.agent_clis import link_clis
 from tests.support.model import Model, scripted_model
 from tests.support.patience import patient
@@ -68,7 +68,7 @@ class Arena:
     async def run(self, agent: str, bench: Bench, *, scenario: str = "hello", **more: Any) -> Worker:
         """Start a worker that asks the model of this scenario; `more` are members of the wish."""
         asked: dict[str, Any] = {"prompt": PROMPT, "base": self.model.url(scenario), **more}
-        wish = Wish(
+        wish = WorkerSpec(
             agent=agent,
             cwd=str(bench.work),
             env={"PATH": self._path, "HOME": str(bench.home), "LANG": "C.UTF-8"},
@@ -115,11 +115,11 @@ def _is(status: Status, wanted: str) -> bool:
 
 
 @asynccontextmanager
-async def arena(limits: Limits | None = None) -> AsyncIterator[Arena]:
+async def arena(limits: WorkerLimits | None = None) -> AsyncIterator[Arena]:
     place = Path(tempfile.mkdtemp(prefix="arena-", dir=PLACE))
     try:
         async with scripted_model() as model:
-            supervisor = Supervisor(place / "h", limits or Limits())
+            supervisor = Supervisor(place / "h", limits or WorkerLimits())
             await supervisor.open()
             try:
                 made = Arena(place, model, supervisor)

@@ -4,7 +4,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.board.rows import Detail
+from holdfast.board.rules.rows import Detail
 from holdfast.board.store import open_store
 from holdfast.handoff.envelope import Grant
 from tests.support.handoff import ingesting, serving, started

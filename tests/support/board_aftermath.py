@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from holdfast.board.database import Transaction
-from holdfast.board.rows import Event, Run, Task
-from holdfast.board.transitions import Status
-from holdfast.dispatch.opening import host_name
+from holdfast.board.database.database import Transaction
+from holdfast.board.rules.rows import Run, Task, TaskEvent
+from holdfast.board.rules.transitions import Status
+from holdfast.dispatch.startup import host_name
 from tests.support.dispatch import Yard
 
 MAX_EVENTS: Final = 500
@@ -28,7 +28,7 @@ def all_tasks(yard: Yard) -> list[Task]:
             return found
 
 
-def all_events(yard: Yard) -> Iterator[Event]:
+def all_events(yard: Yard) -> Iterator[TaskEvent]:
     after = 0
     while found := yard.store.events("b", after=after, limit=MAX_EVENTS):
         yield from found

@@ -21,10 +21,10 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Final
 
-from holdfast.agents import background
-from holdfast.board.rows import Event
-from holdfast.board.transitions import Status
-from holdfast.dispatch.house import SOCKET
+from holdfast.agents.supervisor import background
+from holdfast.board.rules.rows import TaskEvent
+from holdfast.board.rules.transitions import Status
+from holdfast.dispatch.context import SOCKET
 from tests.support import proc
 from tests.support.board_aftermath import all_tasks, complaints, nudge, wrong
 from tests.support.dispatch import Yard, own_yard
@@ -64,7 +64,7 @@ def _report(channel: str, more: str = "") -> str:
     return _SAYS_WHO + _REPORT.format(h=_HOLDFAST, channel=channel, more=more)
 
 
-# Kind of task -> launcher and script.
+# Kind of task -> profile and script.
 WORK: Final = {
     "exit": ("script", _EXIT),
     "exit-tree": ("script", _SAYS_WHO + _TREE + "sleep 0.2; echo done"),
@@ -81,7 +81,7 @@ class Story:
     def __init__(self, yard: Yard) -> None:
         self._yard = yard
         self._after = 0
-        self._events: list[Event] = []
+        self._events: list[TaskEvent] = []
         self._seen: dict[str, set[Hashable]] = {name: set() for name in MOMENTS}
 
     def read(self) -> None:
@@ -141,7 +141,7 @@ class Rampage:
         self._made = 0
         self._nudge_at = 0.0
         for name, network in (("online", True), ("offline", False)):
-            yard.launcher(name, agent="shell", prompt="{body}", network=network)
+            yard.profile(name, agent="shell", prompt="{body}", network=network)
 
     async def rage(self, kills: int) -> None:
         """Kill this often, let all work come to its end, and look what is wrong."""
@@ -171,8 +171,8 @@ class Rampage:
 
     def _create(self) -> int:
         kind = list(WORK)[self._made % len(WORK)]
-        launcher, script = WORK[kind]
-        self.yard.create(script, title=kind, assignee=launcher, max_attempts=100)
+        profile, script = WORK[kind]
+        self.yard.create(script, title=kind, assignee=profile, max_attempts=100)
         self._made += 1
         return 1
 

@@ -8,7 +8,7 @@ import itertools
 import sys
 from collections.abc import Callable, Iterator
 
-from holdfast.board.rows import NewTask
+from holdfast.board.rules.rows import NewTask
 from holdfast.board.store import Store, open_store
 
 

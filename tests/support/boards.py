@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.board.rows import NewTask, Run, Task
+from holdfast.board.rules.rows import NewTask, Run, Task
 from holdfast.board.store import Store
 from tests.support.patience import patient
 

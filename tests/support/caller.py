@@ -25,7 +25,7 @@ class FakeCaller:
         self.cleanups: list[str] = []
         self._news = asyncio.Event()
         self._hearers: dict[str, list[Callable[[JsonValue], None]]] = defaultdict(list)
-        self._mourners: list[Callable[[HoldfastError], None]] = []
+        self._loss_handlers: list[Callable[[HoldfastError], None]] = []
 
     async def call(
         self, method: str, params: object, *, timeout_s: float | None = None, cleanup: bool = False
@@ -49,8 +49,8 @@ class FakeCaller:
         return lambda: self._hearers[method].remove(handle)
 
     def on_lost(self, handle: Callable[[HoldfastError], None]) -> Callable[[], None]:
-        self._mourners.append(handle)
-        return lambda: self._mourners.remove(handle)
+        self._loss_handlers.append(handle)
+        return lambda: self._loss_handlers.remove(handle)
 
     def push(self, method: str, params: JsonValue) -> None:
         """A notification from the server."""
@@ -59,7 +59,7 @@ class FakeCaller:
 
     def lose(self, reason: HoldfastError) -> None:
         """The link dies."""
-        for handle in self._mourners:
+        for handle in self._loss_handlers:
             handle(reason)
 
     def methods(self) -> list[str]:

@@ -19,7 +19,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from holdfast.sandbox import bwrapped, confined, kernel, landlock, landlocked, plan
+from holdfast.sandbox.backends import bwrapped, confined, landlocked
+from holdfast.sandbox.kernel import kernel, landlock
+from holdfast.sandbox.plan import plan
 from tests.support import faults, identity
 
 SAFE_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -187,7 +189,7 @@ class Sabotage:
 def start(applied: plan.Plan, command: confined.Command, status_fd: int, options: Options) -> int:
     """As the launcher does; the pid of the process around the command."""
     if not options.alone and not options.tool:
-        kind = confined.Kind(options.userns, applied.network_off)
+        kind = confined.ConfinementKind(options.userns, applied.network_off)
         return confined.start(kind, applied, command, status_fd=status_fd)
     parent = os.getpid()
     child = os.fork()

@@ -15,15 +15,15 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.agents import background
 from holdfast.agents.sdk import ENDED, Workers
-from holdfast.board import runs
-from holdfast.board.database import Transaction
-from holdfast.board.rows import Comment, Detail, NewTask, ParentResult, Run, Task
+from holdfast.agents.supervisor import background
+from holdfast.board.database.database import Transaction
+from holdfast.board.rules.rows import Comment, Detail, NewTask, ParentResult, Run, Task
+from holdfast.board.rules.transitions import Status
 from holdfast.board.store import open_store
-from holdfast.board.transitions import Status
-from holdfast.dispatch.dispatcher import Plan
-from holdfast.dispatch.opening import serve
+from holdfast.board.verbs import runs
+from holdfast.dispatch.dispatcher import DispatchOptions
+from holdfast.dispatch.startup import serve
 from tests.support.arena import GONE_S, end_exec_server, end_listener
 from tests.support.patience import patient
 
@@ -140,9 +140,9 @@ class Yard:
         wish = {"title": "do it", "body": body, "assignee": "script", **wishes}
         return self.store.create("b", NewTask(**wish))  # type: ignore[arg-type]  # a test that errs here fails here
 
-    def launcher(self, name: str, **members: object) -> None:
-        """Another launcher of the user."""
-        with open(self.home / "launchers.toml", "a", encoding="utf-8") as file:
+    def profile(self, name: str, **members: object) -> None:
+        """Another profile of the user."""
+        with open(self.home / "worker-profiles.toml", "a", encoding="utf-8") as file:
             lines = [f"{key} = {json.dumps(value)}" for key, value in members.items()]
             file.write("\n".join([f"[{name}]", *lines, ""]))
 
@@ -154,7 +154,7 @@ class Yard:
     @contextlib.asynccontextmanager
     async def dispatching(self, **wishes: Any) -> AsyncIterator["asyncio.Task[None]"]:
         """A dispatcher for as long as the block lasts; what it started stays."""
-        plan = Plan(("b",), **wishes)
+        plan = DispatchOptions(("b",), **wishes)
         environ = {"PATH": f"{self.bin}:{os.environ['PATH']}", "HOME": str(self.user), **self.environ}
         serving = asyncio.get_running_loop().create_task(
             serve(self.home, self.address, plan, environ=environ)

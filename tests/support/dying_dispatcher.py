@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.board.asyncstore import AsyncStore
 from holdfast.board.store import Store
-from holdfast.dispatch.desk import Desk
-from holdfast.dispatch.dispatcher import Plan
-from holdfast.dispatch.fleet import Fleet
-from holdfast.dispatch.opening import serve
+from holdfast.dispatch.dispatcher import DispatchOptions
+from holdfast.dispatch.startup import serve
+from holdfast.dispatch.supervisorclient import SupervisorClient
 
 ALL_DONE: Final = 7  # its exit code when there are fewer steps than that
 
@@ -47,15 +47,15 @@ def _dying(
 
 def _of_a_run(question: Callable[[Store], object]) -> bool:
     name = question.__qualname__
-    return name.startswith(("Attendance._", "Attendance.attend", "Dispatcher._claim"))
+    return name.startswith(("RunDriver._", "RunDriver.drive", "Dispatcher._claim"))
 
 
 def main() -> None:
     global _left
     _left = int(sys.argv[1])
-    Desk.ask = _dying(Desk.ask, _of_a_run)  # type: ignore[assignment, method-assign]
-    Fleet._call = _dying(Fleet._call, lambda method, *_: method != "status")  # type: ignore[assignment, method-assign]
-    asyncio.run(serve(Path(sys.argv[2]), sys.argv[3], Plan(("b",), once=True)))
+    AsyncStore.ask = _dying(AsyncStore.ask, _of_a_run)  # type: ignore[assignment, method-assign]
+    SupervisorClient._call = _dying(SupervisorClient._call, lambda method, *_: method != "status")  # type: ignore[assignment, method-assign]
+    asyncio.run(serve(Path(sys.argv[2]), sys.argv[3], DispatchOptions(("b",), once=True)))
     sys.exit(ALL_DONE)
 
 

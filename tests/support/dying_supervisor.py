@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.agents import background, book, serving, supervisor
+from holdfast.agents.supervisor import background, serving, supervisor
+from holdfast.agents.worker import book
 from holdfast.client.environment import Environment
 from holdfast.client.process import Process
 

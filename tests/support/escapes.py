@@ -14,12 +14,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.doctor import selfcheck
-from holdfast.doctor.attempts import ATTEMPTS, Attempt, Guarantee
-from holdfast.sandbox import bwraptool, kernel
-from holdfast.sandbox.landlock import FAKE_ABI
-from holdfast.sandbox.select import Way
-from holdfast.server.launch import Launcher
+from holdfast.confine.launch import Launcher
+from holdfast.doctor.escape import selfcheck
+from holdfast.doctor.escape.attempts import ATTEMPTS, Attempt, Guarantee
+from holdfast.sandbox.backends import bwraptool
+from holdfast.sandbox.kernel import kernel
+from holdfast.sandbox.kernel.landlock import FAKE_ABI
+from holdfast.sandbox.plan.select import Way
 from holdfast.values import replace
 from tests.support import confinement, identity
 from tests.support.patience import patient
@@ -123,29 +124,29 @@ def suite(mode: Mode, folder: Path) -> dict[str, Row]:
     return {row["id"]: Row(**row) for row in json.loads(done.stdout)}
 
 
-async def _without_landlock(errand: selfcheck.Errand) -> selfcheck.Outcome:
+async def _without_landlock(job: selfcheck.AttemptJob) -> selfcheck.Outcome:
     """As the launcher does it, but on a kernel that has no Landlock."""
-    env = (f"{name}={value}" for name, value in errand.env.items())
-    argv = ("/usr/bin/env", "-i", *env, *errand.argv)
-    done = await asyncio.to_thread(confinement.run, errand.plan, *argv, userns=False, tty=errand.tty)
+    env = (f"{name}={value}" for name, value in job.env.items())
+    argv = ("/usr/bin/env", "-i", *env, *job.argv)
+    done = await asyncio.to_thread(confinement.run, job.plan, *argv, userns=False, tty=job.tty)
     return selfcheck.Outcome(done.status if done.status >= 0 else 128 - done.status, done.output)
 
 
-async def _without_sandbox(errand: selfcheck.Errand) -> selfcheck.Outcome:
-    return await asyncio.to_thread(_free, errand)
+async def _without_sandbox(job: selfcheck.AttemptJob) -> selfcheck.Outcome:
+    return await asyncio.to_thread(_free, job)
 
 
-def _free(errand: selfcheck.Errand) -> selfcheck.Outcome:
+def _free(job: selfcheck.AttemptJob) -> selfcheck.Outcome:
     """No sandbox at all, and a descriptor that was forgotten."""
-    ours, theirs = os.openpty() if errand.tty else os.pipe2(os.O_CLOEXEC)
+    ours, theirs = os.openpty() if job.tty else os.pipe2(os.O_CLOEXEC)
     forgotten = os.open("/", os.O_RDONLY)
     os.set_inheritable(forgotten, True)
     try:
         process = subprocess.Popen(
-            errand.argv,
-            env=errand.env,
-            cwd=errand.plan.cwd,
-            stdin=theirs if errand.tty else subprocess.DEVNULL,
+            job.argv,
+            env=job.env,
+            cwd=job.plan.cwd,
+            stdin=theirs if job.tty else subprocess.DEVNULL,
             stdout=theirs,
             stderr=theirs,
             pass_fds=(forgotten,),
@@ -176,10 +177,10 @@ def _read_all(fd: int) -> str:
 def _deeper(backend: selfcheck.RunConfined) -> selfcheck.RunConfined:
     """The same, in a directory of the workspace that looks like it."""
 
-    async def run(errand: selfcheck.Errand) -> selfcheck.Outcome:
-        inner = Path(errand.plan.cwd) / "sub"
+    async def run(job: selfcheck.AttemptJob) -> selfcheck.Outcome:
+        inner = Path(job.plan.cwd) / "sub"
         (inner / "sub").mkdir(exist_ok=True)
-        return await backend(dataclasses.replace(errand, plan=replace(errand.plan, cwd=str(inner))))
+        return await backend(dataclasses.replace(job, plan=replace(job.plan, cwd=str(inner))))
 
     return run
 
@@ -190,7 +191,7 @@ def _python_inside() -> str:
     return sys.executable if found is None else found
 
 
-async def _run(mode: Mode, folder: Path, python: str) -> list[selfcheck.Result]:
+async def _run(mode: Mode, folder: Path, python: str) -> list[selfcheck.AttemptResult]:
     attempts = attempts_of(mode)
     if not mode.confined:
         return await selfcheck.run(_without_sandbox, folder=folder, attempts=attempts, python=python)

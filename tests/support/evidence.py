@@ -2,7 +2,7 @@
 
 from typing import TypeAlias
 
-from holdfast.agents.evidence import Claim, Denied, Evidence, Source
+from holdfast.agents.evidence.evidence import Claim, Denied, Evidence, Source
 
 Row: TypeAlias = tuple[float, Source, Claim] | tuple[float, Source, Claim, str]
 

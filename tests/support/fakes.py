@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from holdfast.agents.launching import Wish
 from holdfast.agents.sdk import ENDED
-from holdfast.board.rows import NewTask, Task
+from holdfast.agents.worker.launching import WorkerSpec
+from holdfast.board.rules.rows import NewTask, Task
 from holdfast.board.store import Store, open_store
-from holdfast.dispatch.dispatcher import Dispatcher, Plan
-from holdfast.dispatch.house import House
+from holdfast.dispatch.context import DispatchContext
+from holdfast.dispatch.dispatcher import Dispatcher, DispatchOptions
 from holdfast.dispatch.installed import Installed
-from holdfast.dispatch.standing import Standing
+from holdfast.dispatch.rules.dispatcherstatus import DispatcherStatus
 
 T = TypeVar("T")
 Report = dict[str, Any]
@@ -22,8 +22,8 @@ HOST: Final = "here"
 EPOCH_MS: Final = 1_700_000_000_000
 
 
-class FakeDesk:
-    """As `Desk`, on a store in memory. `fail` is raised by the next questions instead of an answer."""
+class FakeAsyncStore:
+    """As `AsyncStore`, on a store in memory. `fail` is raised by the next questions instead of an answer."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -44,14 +44,14 @@ class Act:
     seconds: float | None = 1.0
     exit_code: int = 0
     said: bytes = b""
-    does: Callable[[Wish], None] = lambda _wish: None
+    does: Callable[[WorkerSpec], None] = lambda _wish: None
     state: str = "completed"
     failure: str | None = None
 
 
 @dataclass
 class FakeWorker:
-    wish: Wish
+    wish: WorkerSpec
     act: Act
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     stopped: bool = False
@@ -72,10 +72,10 @@ class FakeWorker:
         }
 
 
-class FakeFleet:
-    """As `Fleet`. `cast` says what each worker will do; `started` and `stopped` are their names in order."""
+class FakeSupervisor:
+    """As `SupervisorClient`. `cast` says what each worker will do; `started` and `stopped` name them."""
 
-    def __init__(self, cast: Callable[[Wish], Act]) -> None:
+    def __init__(self, cast: Callable[[WorkerSpec], Act]) -> None:
         self.cast = cast
         self.workers: dict[str, FakeWorker] = {}
         self.started: list[str] = []
@@ -90,7 +90,7 @@ class FakeFleet:
         found = self.workers.get(worker)
         return None if found is None else found.report()
 
-    async def start(self, wish: Wish) -> Report:
+    async def start(self, wish: WorkerSpec) -> Report:
         if self.fail:
             raise self.fail.pop(0)
         name = wish.id or ""
@@ -131,26 +131,26 @@ class FakeFleet:
 class Scene:
     """A board `b`, a dispatcher for it, and workers that do as `cast` says; on a loop that jumps."""
 
-    def __init__(self, home: Path, cast: Callable[[Wish], Act] = lambda _wish: Act()) -> None:
+    def __init__(self, home: Path, cast: Callable[[WorkerSpec], Act] = lambda _wish: Act()) -> None:
         self.loop = asyncio.get_running_loop()
         self.home = home
         self.begun = self.loop.time()
         self.store = open_store(":memory:", clock=self.now_ms)
         self.store.create_board("b")
-        self.desk, self.fleet = FakeDesk(self.store), FakeFleet(cast)
+        self.async_store, self.supervisor = FakeAsyncStore(self.store), FakeSupervisor(cast)
         environ = {"PATH": "/usr/bin:/bin", "HOME": str(home)}
         self.told: list[tuple[str, str]] = []
-        self.house = House(
+        self.context = DispatchContext(
             home,
             ":memory:",
             HOST,
-            self.desk,  # type: ignore[arg-type]  # stands in for it
-            self.fleet,  # type: ignore[arg-type]  # likewise
+            self.async_store,  # type: ignore[arg-type]  # stands in for it
+            self.supervisor,  # type: ignore[arg-type]  # likewise
             Installed(home, environ),
             ("holdfast",),
             b"k" * 32,
             environ,
-            Standing(HOST, 1, ("b",), 0.0),
+            DispatcherStatus(HOST, 1, ("b",), 0.0),
             clock=self.loop.time,
             wall_clock=self.loop.time,
         )
@@ -162,7 +162,7 @@ class Scene:
         task = self.store.create(
             "b", NewTask(**{"title": "do it", "body": body, "assignee": "script", **wishes})
         )
-        self.desk.news.set()
+        self.async_store.news.set()
         return task
 
     def task(self, task: Task) -> Task:
@@ -171,8 +171,8 @@ class Scene:
     async def dispatch(self, **wishes: Any) -> None:
         """To its end."""
         dispatcher = Dispatcher(
-            self.house,
-            Plan(("b",), **wishes),
+            self.context,
+            DispatchOptions(("b",), **wishes),
             lambda kind, run: self.told.append((kind, run.task_id)),
             asyncio.Event(),
         )

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.sandbox import kernel, landlock
+from holdfast.sandbox.kernel import kernel, landlock
 
 # asm/unistd.h, by machine
 _NUMBERS: Final = {

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from holdfast.board.rows import Run, Task
+from holdfast.board.rules.rows import Run, Task
 from holdfast.board.store import Store, open_store
 from holdfast.handoff import envelope, outbox
 from holdfast.handoff.broker import Broker
@@ -74,7 +74,7 @@ async def serving(
             yield
 
 
-async def asked(question: Callable[[], envelope.Answer]) -> envelope.Answer:
+async def asked(question: Callable[[], envelope.HandoffAnswer]) -> envelope.HandoffAnswer:
     """A sender waits; the loop does not wait with it."""
     async with asyncio.timeout(WAIT_S):
         return await asyncio.to_thread(question)

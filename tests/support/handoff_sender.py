@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.errors import HoldfastError, Unreachable
-from holdfast.handoff.envelope import Answer, Grant, refusal
+from holdfast.handoff.envelope import Grant, HandoffAnswer, refusal
 from holdfast.handoff.sender import ACCEPTED, Channel, Sender
 from holdfast.mcp import reports
 from holdfast.mcp.reporting import Reporting
@@ -28,14 +28,16 @@ class Sending(msgspec.Struct):
     wait_s: float
 
 
-def by_tool(grant: Grant, said: dict[str, str]) -> Answer:
+def by_tool(grant: Grant, said: dict[str, str]) -> HandoffAnswer:
     try:
-        return Answer(id="", result=asyncio.run(Reporting(Sender(grant)).call("kanban_complete", said)))
+        return HandoffAnswer(
+            id="", result=asyncio.run(Reporting(Sender(grant)).call("kanban_complete", said))
+        )
     except HoldfastError as exc:
         return refusal("", exc)
 
 
-def sent(sending: Sending) -> Answer:
+def sent(sending: Sending) -> HandoffAnswer:
     said = {"summary": f"work of {sending.grant.run}"}
     if sending.channel == "mcp":
         return by_tool(sending.grant, said)

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from websockets.asyncio.client import ClientConnection, connect
 
-from holdfast.sandbox.select import ANY, Choice
-from holdfast.server.address import parse
-from holdfast.server.auth import Authenticator
+from holdfast.sandbox.plan.select import ANY, Choice
+from holdfast.server.edges.address import parse
+from holdfast.server.edges.auth import Authenticator
+from holdfast.server.edges.listen import Options, Server
 from holdfast.server.executor import Clocks, Executor
-from holdfast.server.listen import Options, Server
 from tests.support.patience import patient
 
 WAIT_S: Final = patient(30.0)  # no single answer takes this long, also on a loaded machine

@@ -5,14 +5,14 @@ import sys
 from pathlib import Path
 
 from holdfast import log
-from holdfast.dispatch.dispatcher import Plan
-from holdfast.dispatch.opening import serve
+from holdfast.dispatch.dispatcher import DispatchOptions
+from holdfast.dispatch.startup import serve
 
 
 def main() -> None:
     home, address, host, most, lease_ms = sys.argv[1:]
     log.set_up(style="text", level="error")  # that the board does not answer is what it is here for
-    plan = Plan(("b",), int(most), lease_ms=int(lease_ms))
+    plan = DispatchOptions(("b",), int(most), lease_ms=int(lease_ms))
     asyncio.run(serve(Path(home), address, plan, host=host))
 
 

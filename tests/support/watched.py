@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from holdfast.agents import procwatch
+from holdfast.agents.worker import procwatch
 from tests.support.patience import patient
 
 WAIT_S: Final = patient(60.0)  # for all programs to reach the state they are started for
@@ -121,7 +121,7 @@ class Seen:
     nobody_reads: bool
 
 
-def _seen(look: procwatch.Look) -> Seen:
+def _seen(look: procwatch.ProcessSnapshot) -> Seen:
     terminal = look.terminal
     return Seen(
         [(_plain(waiter.process.name), waiter.on_terminal) for waiter in look.waiting],
@@ -186,7 +186,7 @@ class Watch:
     def __init__(self, case: Case, child: "subprocess.Popen[bytes]", master: int) -> None:
         self._case, self._child, self._master = case, child, master
         self._said = b""
-        self.seen = _seen(procwatch.Look())
+        self.seen = _seen(procwatch.ProcessSnapshot())
 
     def look(self) -> bool:
         """Is it what it was started to be?"""

@@ -8,14 +8,14 @@ import click
 import pytest
 
 from holdfast.cli import cli
-from holdfast.doctor.explanation import TABLE
-from holdfast.doctor.rules import findings
+from holdfast.doctor.explain.explanation import TABLE
+from holdfast.doctor.facts.rules import findings
 from holdfast.errors import FACES
-from holdfast.sandbox.guarantee import BACKENDS, Row
-from holdfast.sandbox.guarantees import GUARANTEES
+from holdfast.sandbox.backends.guarantee import BACKENDS, GuaranteeRow
+from holdfast.sandbox.backends.guarantees import GUARANTEES
 from holdfast.wire.methods import METHODS
 from tests.support.rows import every_row
-from tests.unit.doctor.test_rules import CODEX, HEALTHY
+from tests.unit.doctor.facts.test_rules import CODEX, HEALTHY
 from tools import doctor_pages, reference
 
 
@@ -64,7 +64,7 @@ def test_every_error_is_there_with_its_codes(cls: type, pages: dict[str, str]) -
 
 
 @every_row("row", GUARANTEES, ids=lambda row: row.id)
-def test_every_guarantee_is_there_with_every_backend(row: Row, pages: dict[str, str]) -> None:
+def test_every_guarantee_is_there_with_every_backend(row: GuaranteeRow, pages: dict[str, str]) -> None:
     section = pages["sandbox.md"].split(f"\n### {row.id}\n")[1].split("\n### ")[0]
     for backend in BACKENDS:
         assert f"| {backend} | {row.under(backend).verdict} | {row.under(backend).why} |" in section

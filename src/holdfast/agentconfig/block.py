@@ -11,7 +11,7 @@ from typing import Final
 
 from holdfast.agentconfig import oldprofile, render
 from holdfast.agentconfig.conflict import Conflict, Intent
-from holdfast.agentconfig.document import Document, Item, Kind, scan
+from holdfast.agentconfig.document import Document, Item, LineKind, scan
 from holdfast.agentconfig.removal import Edit, splice, strip
 from holdfast.agentconfig.resolution import OLD_PROFILE, Resolution, resolve
 from holdfast.agentconfig.settings import BLOCKS, Key, Settings, block_of
@@ -105,7 +105,7 @@ def _blocks(document: Document, resolution: Resolution) -> list[Edit]:
     """Insertions: at the top, and below the headers whose tables we must not open again."""
     headers: dict[Key, Item] = {}
     for item in document.items:
-        if item.kind is Kind.TABLE:
+        if item.kind is LineKind.TABLE:
             headers.setdefault(item.path, item)
     places: dict[Key, dict[str, list[str]]] = {}
     lines = [(item.key, block_of(item.key), render.value(item.value)) for item in resolution.settings.items]

@@ -7,7 +7,7 @@ rules with paths hold them. Nobody is asked: what no rule allows is denied.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from holdfast.agentconfig.decision import Facts, Mode, Network, Wish, Writes
+from holdfast.agentconfig.decision import CodexFacts, ConfigRequest, Mode, Network, Writes
 from holdfast.agentconfig.effective import Difference, flatten
 from holdfast.agentconfig.settings import Key
 
@@ -24,7 +24,7 @@ _STRICTER: Final = {("permissions", "deny"), ("permissions", "ask"), ("sandbox",
 _FLAG: Final = "flagSettings"  # how Claude Code calls the layer of --settings
 
 
-def render(mode: Mode, facts: Facts, wish: Wish) -> dict[str, object]:
+def render(mode: Mode, facts: CodexFacts, wish: ConfigRequest) -> dict[str, object]:
     """Every setting that the mode needs; also those that are as by default, so that one added is seen."""
     allow, deny = _rules(mode, wish)
     return {
@@ -56,7 +56,7 @@ def differences(decided: Mapping[str, object], told: Mapping[str, object]) -> li
     return found
 
 
-def _rules(mode: Mode, wish: Wish) -> tuple[list[str], list[str]]:
+def _rules(mode: Mode, wish: ConfigRequest) -> tuple[list[str], list[str]]:
     allow, deny = ["Bash", *_READERS], []
     if mode is Mode.FULL:
         return [*allow, "Edit", "WebFetch", "WebSearch"], []
@@ -76,7 +76,7 @@ def _rules(mode: Mode, wish: Wish) -> tuple[list[str], list[str]]:
     return allow, deny
 
 
-def _sandbox(mode: Mode, facts: Facts, wish: Wish) -> dict[str, object]:
+def _sandbox(mode: Mode, facts: CodexFacts, wish: ConfigRequest) -> dict[str, object]:
     on = mode is not Mode.FULL
     return {
         "enabled": on,
@@ -98,7 +98,7 @@ def _sandbox(mode: Mode, facts: Facts, wish: Wish) -> dict[str, object]:
     }
 
 
-def _roots(mode: Mode, wish: Wish) -> tuple[str, ...]:
+def _roots(mode: Mode, wish: ConfigRequest) -> tuple[str, ...]:
     """What is writable beside the workspace."""
     if mode in (Mode.READ_ONLY, Mode.FULL):
         return ()
@@ -107,14 +107,14 @@ def _roots(mode: Mode, wish: Wish) -> tuple[str, ...]:
     return (*wish.writable, *outside)
 
 
-def _guarded(wish: Wish) -> tuple[str, ...]:
+def _guarded(wish: ConfigRequest) -> tuple[str, ...]:
     """Commits are not part of the workspace unless they were asked for; of git's directory, what it runs."""
     if wish.writes is Writes.GIT and wish.git:
         return tuple(f"{wish.git[0]}/{name}" for name in ("hooks", "config"))
     return wish.git
 
 
-def _domains(wish: Wish) -> list[str]:
+def _domains(wish: ConfigRequest) -> list[str]:
     """Two stars are a host and all below it; Claude Code knows those below only."""
     found: list[str] = []
     for host in wish.hosts:

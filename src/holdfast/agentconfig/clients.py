@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from holdfast.agentconfig.decision import Agent
+from holdfast.agentconfig.decision import AgentName
 from holdfast.errors import InvalidRequest, NotFound, OperationFailed, SandboxUnavailable
 
 ANSWER_S: Final = 60.0  # they start in two seconds; on a machine that does much else, many of those
@@ -28,7 +28,7 @@ _STREAM: Final = ("-p", "--input-format", "stream-json", "--output-format", "str
 _NO_SANDBOX: Final = "sandbox_required_unavailable"
 
 
-def find(agent: Agent, environ: Mapping[str, str] = os.environ) -> Path:
+def find(agent: AgentName, environ: Mapping[str, str] = os.environ) -> Path:
     """The program: $CLAUDE_BIN or $OPENCODE_BIN, else the first on the PATH.
 
     Raises:

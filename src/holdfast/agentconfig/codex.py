@@ -167,7 +167,7 @@ def _words(value: object) -> tuple[str, ...] | None:
 @contextlib.contextmanager
 def app_server(
     binary: Path, home: Path, cwd: Path, arguments: Sequence[str], *, seconds: float = ANSWER_S
-) -> Iterator["Server"]:
+) -> Iterator["AppServer"]:
     """One past its handshake, which ends with the block.
 
     Raises:
@@ -194,7 +194,7 @@ def app_server(
         try:
             if process.stdin is None or process.stdout is None:
                 raise AssertionError("asked for pipes")
-            server = Server(process.stdin, process.stdout, told, seconds)
+            server = AppServer(process.stdin, process.stdout, told, seconds)
             about = {"name": "holdfast", "title": "holdfast", "version": "1"}
             server.call("initialize", {"clientInfo": about})
             server.send({"method": "initialized"})
@@ -205,7 +205,7 @@ def app_server(
             process.communicate()
 
 
-class Server:
+class AppServer:
     """One question at a time over its pipes, all of them until one deadline.
 
     `warnings` is what it had to say about its configuration meanwhile.

@@ -12,7 +12,7 @@ Version: TypeAlias = tuple[int, int, int]
 _VERSION: Final = re.compile(r"(?<![\d.])(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?![\d.])")
 
 
-class Agent(enum.StrEnum):
+class AgentName(enum.StrEnum):
     """Whom the decision is for; the value is the name of the program."""
 
     CODEX = "codex"
@@ -20,10 +20,10 @@ class Agent(enum.StrEnum):
     OPENCODE = "opencode"
 
 
-OLDEST: Final[dict[Agent, Version]] = {
-    Agent.CODEX: (0, 131, 0),  # strict configuration, permission profiles under their final names
-    Agent.CLAUDE: (2, 1, 0),  # older ones were not tried
-    Agent.OPENCODE: (1, 1, 1),  # before it, rules about tools had another form
+OLDEST: Final[dict[AgentName, Version]] = {
+    AgentName.CODEX: (0, 131, 0),  # strict configuration, permission profiles under their final names
+    AgentName.CLAUDE: (2, 1, 0),  # older ones were not tried
+    AgentName.OPENCODE: (1, 1, 1),  # before it, rules about tools had another form
 }
 
 
@@ -81,7 +81,7 @@ class Admin:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class CodexFacts:
     """The host. Of what was tried, True is "works", False "fails" and None "not known"."""
 
     os: str  # "linux", "darwin", "windows", "wsl1", or another name
@@ -97,11 +97,11 @@ class Facts:
     admin: Admin = Admin()
     home: str = ""  # where the configuration is
     temporary: tuple[str, ...] = ()  # directories that every mode but read-only can write
-    agent: Agent = Agent.CODEX
+    agent: AgentName = AgentName.CODEX
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class ConfigRequest:
     """What the operator wants, with absolute paths. `projects` are all names of the task's root."""
 
     network: Network = Network.NONE

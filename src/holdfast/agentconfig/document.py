@@ -76,7 +76,7 @@ class Node:
     entries: "tuple[tuple[Key, Node], ...]" = ()
 
 
-class Kind(enum.Enum):
+class LineKind(enum.Enum):
     """What a line, or several that belong together, is."""
 
     TABLE = enum.auto()
@@ -90,7 +90,7 @@ class Kind(enum.Enum):
 class Item:
     """Whole lines, line ends included. `path` is the decoded key from the root."""
 
-    kind: Kind
+    kind: LineKind
     start: int
     end: int
     table: Key  # the header above it; of a header, itself
@@ -168,7 +168,7 @@ class _Scanner:
         table: Key = ()
         while self._at < len(self._text):
             item = self._item(table)
-            if item.kind in (Kind.TABLE, Kind.TABLES):
+            if item.kind in (LineKind.TABLE, LineKind.TABLES):
                 table = item.path
             yield item
 
@@ -176,24 +176,24 @@ class _Scanner:
         text, start = self._text, self._at
         if blank := _BLANK_END.match(text, start):
             self._at = blank.end()
-            return Item(Kind.BLANK, start, self._at, table)
+            return Item(LineKind.BLANK, start, self._at, table)
         self._space()
         if text.startswith("#", self._at):
             self._line_end()
-            return Item(Kind.COMMENT, start, self._at, table)
+            return Item(LineKind.COMMENT, start, self._at, table)
         if text.startswith("[", self._at):
             brackets = 2 if text.startswith("[[", self._at) else 1
             self._at += brackets
             path = self._key()
             self._expect("]" * brackets)
             self._line_end()
-            return Item(Kind.TABLES if brackets == 2 else Kind.TABLE, start, self._at, path, path)
+            return Item(LineKind.TABLES if brackets == 2 else LineKind.TABLE, start, self._at, path, path)
         key = self._key()
         self._expect("=")
         self._space()
         value = self._value(0)
         self._line_end()
-        return Item(Kind.ASSIGNMENT, start, self._at, table, table + key, key, value)
+        return Item(LineKind.ASSIGNMENT, start, self._at, table, table + key, key, value)
 
     def _key(self) -> Key:
         parts = []

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from holdfast.agentconfig.decision import Admin, Agent, Boundary, Facts, Version
+from holdfast.agentconfig.decision import Admin, AgentName, Boundary, CodexFacts, Version
 from holdfast.agentconfig.document import scan
-from holdfast.sandbox import probes
-from holdfast.sandbox.hostfacts import HostFacts
+from holdfast.sandbox.host import probes
+from holdfast.sandbox.host.hostfacts import HostFacts
 
 PROBE_S: Final = 2.0  # for each attempt; it takes milliseconds, and a slow one would be taken for "not known"
 
@@ -29,14 +29,14 @@ def gather(
     admin: Admin,
     boundary: Boundary,
     trusted: bool,
-    agent: Agent = Agent.CODEX,
+    agent: AgentName = AgentName.CODEX,
     environ: Mapping[str, str] = os.environ,
-) -> Facts:
+) -> CodexFacts:
     """Everything the matrix wants to know; `text` is the configuration of Codex as it is."""
     system = _system(environ)
     found = asyncio.run(probes.probe(environ, stage_s=PROBE_S)) if system == "linux" else None
     temporary = dict.fromkeys(os.path.realpath(path) for path in ("/tmp", environ.get("TMPDIR") or "/tmp"))  # noqa: S108
-    return Facts(
+    return CodexFacts(
         system,
         version,
         userns=_works(found, _USERNS),

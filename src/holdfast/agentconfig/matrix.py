@@ -12,14 +12,14 @@ from typing import Final, NamedTuple
 from holdfast.agentconfig import recipe
 from holdfast.agentconfig.decision import (
     OLDEST,
-    Agent,
+    AgentName,
     Boundary,
+    CodexFacts,
+    ConfigRequest,
     Decision,
-    Facts,
     Mode,
     Network,
     Severity,
-    Wish,
     Writes,
 )
 from holdfast.agentconfig.settings import Settings
@@ -56,8 +56,8 @@ _HOOKS: Final = "hooks and configuration of the repository stay read-only: your 
 
 
 class Case(NamedTuple):
-    facts: Facts
-    wish: Wish
+    facts: CodexFacts
+    wish: ConfigRequest
 
 
 class Condition(NamedTuple):
@@ -68,7 +68,7 @@ class Condition(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MatrixRow:
     """One line of the table. All of `when` must hold."""
 
     id: str
@@ -89,27 +89,27 @@ def _exposed(case: Case) -> bool:
     """Can a command write the configuration? Codex itself guards `.codex` directly below a root."""
     home = case.facts.home
     roots = [root for root in (*case.wish.writable, case.wish.workspace, *case.facts.temporary) if root]
-    if case.facts.agent is Agent.CODEX:
+    if case.facts.agent is AgentName.CODEX:
         roots = [root for root in roots if home != f"{root.rstrip('/')}/.codex"]
     return any(inside(home, root) for root in roots)
 
 
 def _blocked(case: Case) -> bool:
     facts = case.facts
-    if facts.agent is Agent.OPENCODE:
+    if facts.agent is AgentName.OPENCODE:
         return False
     newer = facts.bubblewrap is not None and facts.bubblewrap >= PROC_TEXT_CHANGED
-    silent = facts.proc is False and newer and facts.agent is Agent.CODEX
+    silent = facts.proc is False and newer and facts.agent is AgentName.CODEX
     return facts.os not in ("linux", "darwin", "windows") or facts.nested or (_namespaced(case) and silent)
 
 
 def _namespaced(case: Case) -> bool:
     """Is the agent's sandbox made of namespaces? OpenCode has none at all."""
-    return case.facts.os == "linux" and case.facts.agent is not Agent.OPENCODE
+    return case.facts.os == "linux" and case.facts.agent is not AgentName.OPENCODE
 
 
 def _windows(case: Case) -> bool:
-    return case.facts.os == "windows" and case.facts.agent is Agent.CODEX
+    return case.facts.os == "windows" and case.facts.agent is AgentName.CODEX
 
 
 def _allows(mode: Mode) -> Callable[[Case], bool]:
@@ -133,9 +133,9 @@ TOO_OLD: Final = Condition(
     "older than " + ", ".join(f"{agent} {'.'.join(map(str, version))}" for agent, version in OLDEST.items()),
     lambda case: case.facts.version is not None and case.facts.version < OLDEST[case.facts.agent],
 )
-CODEX: Final = Condition("codex", lambda case: case.facts.agent is Agent.CODEX)
-CLAUDE: Final = Condition("claude", lambda case: case.facts.agent is Agent.CLAUDE)
-UNCONFINED: Final = Condition("opencode", lambda case: case.facts.agent is Agent.OPENCODE)
+CODEX: Final = Condition("codex", lambda case: case.facts.agent is AgentName.CODEX)
+CLAUDE: Final = Condition("claude", lambda case: case.facts.agent is AgentName.CLAUDE)
+UNCONFINED: Final = Condition("opencode", lambda case: case.facts.agent is AgentName.OPENCODE)
 EXPOSED: Final = Condition("home in a writable directory", _exposed)
 ENCLOSED: Final = Condition(
     "boundary container or vm", lambda case: case.facts.boundary in (Boundary.CONTAINER, Boundary.VM)
@@ -171,7 +171,7 @@ UNSEEN: Final = Condition(
     lambda case: (
         case.facts.version is None
         or (_namespaced(case) and None in (case.facts.userns, case.facts.netns))
-        or (case.facts.agent is Agent.CLAUDE and case.facts.os == "windows")
+        or (case.facts.agent is AgentName.CLAUDE and case.facts.os == "windows")
     ),
 )
 
@@ -180,133 +180,133 @@ _FORCED: Final = "no sandbox of the agent can work here; the boundary that was d
 _REFUSED_HERE: Final = "no sandbox of the agent can work here, and no container or vm is declared around it"
 
 MATRIX: Final = (
-    Row(
+    MatrixRow(
         "too-old", (TOO_OLD,), Mode.NONE, Severity.REFUSED,
         "a version this old does not have, or does not check, the settings that are needed", _UPGRADE,
     ),
-    Row(
+    MatrixRow(
         "home-exposed", (EXPOSED,), Mode.NONE, Severity.REFUSED,
         "a command could write the configuration that confines the next one",
         ("put the home outside of the workspace, of /tmp and $TMPDIR and of every writable root",),
     ),
-    Row(
+    MatrixRow(
         "everything-enclosed", (_writes(Writes.EVERYTHING), ENCLOSED, FULL_ALLOWED), Mode.FULL, Severity.OK,
         "full access was asked for, inside a boundary that was declared", notes=(_ONLY_OUTER,),
     ),
-    Row(
+    MatrixRow(
         "everything", (_writes(Writes.EVERYTHING),), Mode.NONE, Severity.REFUSED,
         "full access needs a container or vm that is declared, and an administrator who allows it",
         ("leave out --writes everything and name what has to be writable: --writable PATH", _DECLARE),
     ),
-    Row(
+    MatrixRow(
         "profiles-forced", (PROFILES_FORCED, _network(Network.FULL, Network.HOSTS)), Mode.NONE,
         Severity.REFUSED,
         "the administrator's list of profiles would take the network away without a word",
         ("ask for a profile with network in requirements.toml, or use --network none",),
     ),
-    Row(
+    MatrixRow(
         "nothing-forbidden", (_writes(Writes.NOTHING), NO_READ_ONLY), Mode.NONE, Severity.REFUSED,
         "the administrator does not allow what was asked for", ("ask for read-only in requirements.toml",),
     ),
-    Row(
+    MatrixRow(
         "nothing-online", (CODEX, _writes(Writes.NOTHING), _network(Network.FULL, Network.HOSTS)), Mode.NONE,
         Severity.REFUSED, "Codex has no network in read-only mode, whatever the file says",
         ("use --network none, or --writes workspace",),
     ),
-    Row(
+    MatrixRow(
         "unsupported-enclosed", (UNSUPPORTED, ENCLOSED, FULL_ALLOWED), Mode.FULL, Severity.DEGRADED,
         _FORCED, (_HOST,), (_ONLY_OUTER,),
     ),
-    Row("unsupported", (UNSUPPORTED,), Mode.NONE, Severity.REFUSED, _REFUSED_HERE, (_HOST, _DECLARE)),
-    Row("windows-odd", (WINDOWS_ODD,), Mode.NONE, Severity.REFUSED,
+    MatrixRow("unsupported", (UNSUPPORTED,), Mode.NONE, Severity.REFUSED, _REFUSED_HERE, (_HOST, _DECLARE)),
+    MatrixRow("windows-odd", (WINDOWS_ODD,), Mode.NONE, Severity.REFUSED,
         "windows.sandbox has a value that nobody knows", ('set windows.sandbox to "elevated"',)),
-    Row(
+    MatrixRow(
         "windows-off-enclosed", (WINDOWS_OFF, ENCLOSED, FULL_ALLOWED), Mode.FULL, Severity.DEGRADED,
         "without windows.sandbox Codex refuses every change", ('set windows.sandbox to "elevated"',),
         (_ONLY_OUTER,),
     ),
-    Row(
+    MatrixRow(
         "windows-off", (WINDOWS_OFF,), Mode.NONE, Severity.REFUSED,
         "without windows.sandbox Codex refuses every change",
         ('set windows.sandbox to "elevated"', _DECLARE),
     ),
-    Row(
+    MatrixRow(
         "no-userns-enclosed", (NO_USERNS, ENCLOSED, FULL_ALLOWED), Mode.FULL, Severity.DEGRADED,
         _FORCED, (_HOST,), (_ONLY_OUTER,),
     ),
-    Row("no-userns", (NO_USERNS,), Mode.NONE, Severity.REFUSED, _REFUSED_HERE, (_HOST, _DECLARE)),
-    Row(
+    MatrixRow("no-userns", (NO_USERNS,), Mode.NONE, Severity.REFUSED, _REFUSED_HERE, (_HOST, _DECLARE)),
+    MatrixRow(
         "no-netns", (NO_NETNS, _network(Network.NONE, Network.HOSTS)), Mode.NONE, Severity.REFUSED,
         "every mode without the host's network needs a network namespace, and this host gives none",
         (_HOST, "or use --network full, where a boundary of yours limits the network"),
     ),
-    Row(
+    MatrixRow(
         "no-netns-proxied", (NO_NETNS, CLAUDE), Mode.NONE, Severity.REFUSED,
         "the sandbox of Claude Code always needs a network namespace, and this host gives none", (_HOST,),
     ),
-    Row(
+    MatrixRow(
         "profiles-forced-offline", (PROFILES_FORCED,), Mode.WORKSPACE, Severity.DEGRADED,
         "the administrator's profile decides what can be written, not this file", (_ASSERT,),
     ),
-    Row(
+    MatrixRow(
         "admin-read-only", (NO_WORKSPACE, READ_ONLY_ALLOWED, _network(Network.NONE)),
         Mode.READ_ONLY, Severity.DEGRADED,
         "the administrator allows no more than read-only", ("ask for workspace-write in requirements.toml",),
     ),
-    Row(
+    MatrixRow(
         "admin-forbids", (NO_WORKSPACE,), Mode.NONE, Severity.REFUSED,
         "the administrator allows no mode that does what was asked for",
         ("ask for workspace-write in requirements.toml, or use --network none",),
     ),
-    Row(
+    MatrixRow(
         "nothing-unconfined", (_writes(Writes.NOTHING), UNCONFINED), Mode.READ_ONLY, Severity.DEGRADED,
         "OpenCode has no sandbox: its rules allow no change and no command, and nothing else enforces that",
         (_CONFINE, _ASSERT),
     ),
-    Row(
+    MatrixRow(
         "unconfined", (UNCONFINED,), Mode.WORKSPACE, Severity.DEGRADED,
         "OpenCode has no sandbox: its rules are about tools, and a command does all that this user can do",
         (_CONFINE, _ASSERT),
     ),
-    Row(
+    MatrixRow(
         "nothing-unseen", (_writes(Writes.NOTHING), UNSEEN), Mode.READ_ONLY, Severity.DEGRADED,
         "read-only, as asked for; whether it works here is not known", (_ASSERT,),
     ),
-    Row(
+    MatrixRow(
         "nothing", (_writes(Writes.NOTHING),), Mode.READ_ONLY, Severity.OK, "read-only, as asked for",
         (_ASSERT,),
     ),
-    Row(
+    MatrixRow(
         "hosts-unseen", (_network(Network.HOSTS), UNSEEN), Mode.PROFILE, Severity.DEGRADED,
         "a profile with a list of hosts; whether it works here is not known", (_ASSERT,), (_PROXY,),
     ),
-    Row(
+    MatrixRow(
         "hosts", (_network(Network.HOSTS),), Mode.PROFILE, Severity.OK,
         "a list of hosts needs a permission profile", (_ASSERT,), (_PROXY,),
     ),
-    Row(
+    MatrixRow(
         "git-unseen", (_writes(Writes.GIT), UNSEEN), Mode.PROFILE, Severity.DEGRADED,
         "a profile that can commit; whether it works here is not known", (_ASSERT,), (_HOOKS,),
     ),
-    Row(
+    MatrixRow(
         "git", (_writes(Writes.GIT),), Mode.PROFILE, Severity.OK,
         "a writable .git with guarded hooks needs a permission profile", (_ASSERT,), (_HOOKS,),
     ),
-    Row(
+    MatrixRow(
         "workspace-unseen", (UNSEEN,), Mode.WORKSPACE, Severity.DEGRADED,
         "workspace-write, as asked for; whether it works here is not known", (_ASSERT,),
     ),
-    Row("workspace", (), Mode.WORKSPACE, Severity.OK, "workspace-write, as asked for", (_ASSERT,)),
+    MatrixRow("workspace", (), Mode.WORKSPACE, Severity.OK, "workspace-write, as asked for", (_ASSERT,)),
 )  # fmt: skip
 
 
-def decide(facts: Facts, wish: Wish) -> Decision:
+def decide(facts: CodexFacts, wish: ConfigRequest) -> Decision:
     """The decision of the first row that matches; the last one always does."""
     case = Case(facts, wish)
     row = next(row for row in MATRIX if all(condition.holds(case) for condition in row.when))
     if row.mode is Mode.NONE:
         return Decision(row.id, row.mode, row.severity, Settings(()), (), row.reason, row.remedies, row.notes)
-    codex = facts.agent is Agent.CODEX
+    codex = facts.agent is AgentName.CODEX
     decided = recipe.write(row.mode, facts, wish) if codex else Settings(())
     return Decision(
         row.id,
@@ -320,7 +320,7 @@ def decide(facts: Facts, wish: Wish) -> Decision:
     )
 
 
-def _notes(mode: Mode, facts: Facts, wish: Wish) -> list[str]:
+def _notes(mode: Mode, facts: CodexFacts, wish: ConfigRequest) -> list[str]:
     notes = []
     if wish.board:
         notes.append(_BROKER)

@@ -5,7 +5,7 @@ Codex does not start with `profile = "x"` any more; what `[profiles.x]` said bel
 """
 
 from holdfast.agentconfig import render
-from holdfast.agentconfig.document import Document, Kind, Shape
+from holdfast.agentconfig.document import Document, LineKind, Shape
 
 
 def extract(document: Document, name: str) -> str | None:
@@ -16,10 +16,10 @@ def extract(document: Document, name: str) -> str | None:
     below_header = False
     for item in document.items:
         path = item.path[len(prefix) :] if item.path[: len(prefix)] == prefix else None
-        if item.kind in (Kind.TABLE, Kind.TABLES):
+        if item.kind in (LineKind.TABLE, LineKind.TABLES):
             below_header = bool(path)
             if path:
-                opening, closing = ("[", "]") if item.kind is Kind.TABLE else ("[[", "]]")
+                opening, closing = ("[", "]") if item.kind is LineKind.TABLE else ("[[", "]]")
                 tables += ["", f"{opening}{render.key(path)}{closing}"]
         elif path is not None and item.value is not None:
             if path:

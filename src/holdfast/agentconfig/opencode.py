@@ -8,7 +8,7 @@ that another layer has keeps its place there. So the rules are written for each 
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
-from holdfast.agentconfig.decision import Decision, Mode, Network, Wish
+from holdfast.agentconfig.decision import ConfigRequest, Decision, Mode, Network
 from holdfast.agentconfig.effective import Difference
 
 FILE: Final = "holdfast-opencode.json"
@@ -28,7 +28,7 @@ _PLAIN: Final = ("share", "autoupdate", "default_agent")
 Rules: TypeAlias = Mapping[str, str | Mapping[str, str]]
 
 
-def render(mode: Mode, wish: Wish) -> dict[str, object]:
+def render(mode: Mode, wish: ConfigRequest) -> dict[str, object]:
     """Every setting that the mode needs; a rule allows or denies, since nobody is there to ask."""
     rules = _rules(mode, wish)
     return {
@@ -46,7 +46,7 @@ def environment(text: str, *, trusted: bool) -> dict[str, str]:
     return {**closed, "OPENCODE_CONFIG_CONTENT": text}
 
 
-def notes(decision: Decision, wish: Wish) -> tuple[str, ...]:
+def notes(decision: Decision, wish: ConfigRequest) -> tuple[str, ...]:
     """What the rules cannot say."""
     found = []
     if decision.mode is Mode.WORKSPACE and wish.network is not Network.FULL:
@@ -83,7 +83,7 @@ def flat(rules: object) -> list[tuple[str, str, str]]:
     return found
 
 
-def _rules(mode: Mode, wish: Wish) -> Rules:
+def _rules(mode: Mode, wish: ConfigRequest) -> Rules:
     if mode is Mode.FULL:
         return {"*": _ALLOW, "external_directory": _ALLOW, "question": _DENY}
     change = _DENY if mode is Mode.READ_ONLY else _ALLOW

@@ -10,7 +10,7 @@ from typing import Final
 
 from holdfast.agentconfig import block, codex, effective, files, host, matrix, preview, project
 from holdfast.agentconfig.conflict import Conflict
-from holdfast.agentconfig.decision import Admin, Boundary, Decision, Network, Severity, Wish, Writes
+from holdfast.agentconfig.decision import Admin, Boundary, ConfigRequest, Decision, Network, Severity, Writes
 from holdfast.agentconfig.settings import Settings
 from holdfast.errors import InvalidRequest, NotFound, SandboxUnavailable, UsageError
 
@@ -39,7 +39,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class EditPlan:
     """The decision, and the file before and after; a refused decision leaves it as it is."""
 
     path: Path
@@ -73,7 +73,7 @@ class Plan:
         }
 
 
-def plan(order: Order) -> Plan:
+def plan(order: Order) -> EditPlan:
     """What `apply` would do now.
 
     Raises:
@@ -95,9 +95,9 @@ def plan(order: Order) -> Plan:
     decision = matrix.decide(facts, wish)
     path = order.home / files.NAME
     if decision.severity is Severity.REFUSED:
-        return Plan(path, decision, text, text, decision.settings, (), found.layers, binary)
+        return EditPlan(path, decision, text, text, decision.settings, (), found.layers, binary)
     applied = _applied(text, decision, order)
-    return Plan(
+    return EditPlan(
         path,
         decision,
         text,
@@ -110,7 +110,7 @@ def plan(order: Order) -> Plan:
     )
 
 
-def apply(order: Order) -> Plan:
+def apply(order: Order) -> EditPlan:
     """Decide and write; what was written is what Codex itself accepted.
 
     Raises:
@@ -134,7 +134,7 @@ def apply(order: Order) -> Plan:
         validate=validate,
     )
     applied = _applied(edited.before, decision, order)
-    return Plan(
+    return EditPlan(
         planned.path,
         decision,
         edited.before,
@@ -149,7 +149,7 @@ def apply(order: Order) -> Plan:
 
 def check(
     order: Order, overrides: Sequence[str] = (), sandbox: str | None = None
-) -> tuple[Plan, list[effective.Difference]]:
+) -> tuple[EditPlan, list[effective.Difference]]:
     """Where the values in force, read back from the real Codex, are not those of the decision.
 
     `overrides` and `sandbox` are what its launch line will have after -c and -s.
@@ -205,7 +205,7 @@ def _binary() -> Path | None:
         return None
 
 
-def wished(order: Order, found: project.Project) -> Wish:
+def wished(order: Order, found: project.Project) -> ConfigRequest:
     """The wish, with absolute paths.
 
     Raises:
@@ -219,7 +219,7 @@ def wished(order: Order, found: project.Project) -> Wish:
             f"{order.cwd} is in no repository whose git directory can be trusted to be its own",
             remedy="use a plain clone or a linked worktree, or --writes workspace",
         )
-    return Wish(
+    return ConfigRequest(
         network=network,
         hosts=hosts,
         writes=order.writes,

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.agentconfig import claude, clients, codex, files, host, matrix, opencode, project
-from holdfast.agentconfig.decision import Admin, Agent, Decision, Facts, Severity, Wish
+from holdfast.agentconfig.decision import Admin, AgentName, CodexFacts, ConfigRequest, Decision, Severity
 from holdfast.agentconfig.effective import Difference
-from holdfast.agentconfig.order import Order, Plan, ensure_allowed, is_trusted, wished
+from holdfast.agentconfig.order import EditPlan, Order, ensure_allowed, is_trusted, wished
 from holdfast.agentconfig.settings import Settings
 from holdfast.errors import InvalidRequest, NotFound
 
@@ -26,18 +26,18 @@ _PATTERN: Final = frozenset("*?[](){}!\\\n")
 class Client:
     """What is different between the agents."""
 
-    agent: Agent
+    agent: AgentName
     file: str
     owned: tuple[str, ...]  # the keys that are ever written at the top
     layers: tuple[str, ...]  # what a repository may bring
     unseen: tuple[str, ...]  # what a check cannot tell
-    render: Callable[[Decision, Facts, Wish], dict[str, object]]
+    render: Callable[[Decision, CodexFacts, ConfigRequest], dict[str, object]]
     launch: Callable[[Path, bool], str]
-    notes: Callable[[Decision, Wish], tuple[str, ...]]
+    notes: Callable[[Decision, ConfigRequest], tuple[str, ...]]
     compare: Callable[[Path, Path, Path, bool, Mapping[str, object]], list[Difference]]
 
 
-def plan(client: Client, order: Order) -> Plan:
+def plan(client: Client, order: Order) -> EditPlan:
     """What `apply` would do now.
 
     Raises:
@@ -64,14 +64,14 @@ def plan(client: Client, order: Order) -> Plan:
     decision = matrix.decide(facts, wish)
     path = order.home / client.file
     if decision.severity is Severity.REFUSED:
-        return Plan(path, decision, text, text, Settings(()), (), found.layers, binary)
+        return EditPlan(path, decision, text, text, Settings(()), (), found.layers, binary)
     decision = replace(decision, notes=(*decision.notes, *client.notes(decision, wish)))
     after = json.dumps(client.render(decision, facts, wish), indent=2, ensure_ascii=False) + "\n"
     launch = client.launch(path, trusted)
-    return Plan(path, decision, text, after, Settings(()), (), found.layers, binary, launch)
+    return EditPlan(path, decision, text, after, Settings(()), (), found.layers, binary, launch)
 
 
-def apply(client: Client, order: Order) -> Plan:
+def apply(client: Client, order: Order) -> EditPlan:
     """Decide and write.
 
     Raises:
@@ -90,7 +90,7 @@ def apply(client: Client, order: Order) -> Plan:
     return replace(planned, before=edited.before)
 
 
-def check(client: Client, order: Order) -> tuple[Plan, list[Difference]]:
+def check(client: Client, order: Order) -> tuple[EditPlan, list[Difference]]:
     """Where the values in force in a launch as planned are not those of the decision.
 
     Raises:
@@ -123,7 +123,7 @@ def remove(client: Client, order: Order) -> files.Edited:
     )
 
 
-def _ensure_plain(client: Client, wish: Wish) -> None:
+def _ensure_plain(client: Client, wish: ConfigRequest) -> None:
     """A path in a rule is a pattern to these agents, and one with a star would allow more than itself."""
     for path in (wish.workspace, *wish.writable, *wish.git):
         if _PATTERN & set(path):
@@ -176,14 +176,14 @@ def _opencode_compare(
     binary: Path, cwd: Path, path: Path, trusted: bool, decided: Mapping[str, object]
 ) -> list[Difference]:
     variables = opencode.environment(path.read_text("utf-8"), trusted=trusted)
-    with clients.opencode_settings(own_home(Agent.OPENCODE)) as settings:
+    with clients.opencode_settings(own_home(AgentName.OPENCODE)) as settings:
         config = clients.opencode_config(binary, cwd, {**settings, **variables}, "config")
         build = clients.opencode_config(binary, cwd, {**settings, **variables}, "agent", opencode.AGENTS[0])
     return opencode.differences(decided, config, build)
 
 
 CLAUDE: Final = Client(
-    Agent.CLAUDE,
+    AgentName.CLAUDE,
     claude.FILE,
     claude.OWNED,
     claude.LAYERS,
@@ -194,7 +194,7 @@ CLAUDE: Final = Client(
     _claude_compare,
 )
 OPENCODE: Final = Client(
-    Agent.OPENCODE,
+    AgentName.OPENCODE,
     opencode.FILE,
     opencode.OWNED,
     opencode.LAYERS,
@@ -207,11 +207,11 @@ OPENCODE: Final = Client(
 CLIENTS: Final = {client.agent: client for client in (CLAUDE, OPENCODE)}
 
 
-def own_home(agent: Agent, environ: Mapping[str, str] = os.environ) -> Path:
+def own_home(agent: AgentName, environ: Mapping[str, str] = os.environ) -> Path:
     """Where the agent keeps its own configuration."""
     user = Path(environ.get("HOME") or Path.home())
-    if agent is Agent.CLAUDE:
+    if agent is AgentName.CLAUDE:
         return Path(environ.get("CLAUDE_CONFIG_DIR") or user / ".claude")
-    if agent is Agent.OPENCODE:
+    if agent is AgentName.OPENCODE:
         return Path(environ.get("XDG_CONFIG_HOME") or user / ".config") / "opencode"
     return Path(environ.get("CODEX_HOME") or user / ".codex")

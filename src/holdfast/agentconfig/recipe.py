@@ -3,7 +3,7 @@
 from typing import Final
 
 from holdfast.agentconfig import render
-from holdfast.agentconfig.decision import Facts, Mode, Network, Version, Wish, Writes
+from holdfast.agentconfig.decision import CodexFacts, ConfigRequest, Mode, Network, Version, Writes
 from holdfast.agentconfig.settings import PROFILE, Key, Setting, Settings, Value, settings
 
 RETRY_SWITCH: Final[Version] = (0, 148, 0)  # older ones know no such key, and refuse it when strict
@@ -12,7 +12,7 @@ _SANDBOX_KEYS: Final = ("sandbox_mode", "default_permissions", _WORKSPACE, "appr
 _GIT_GUARDED: Final = ("hooks", "config")  # what the supervisor's own git would run
 
 
-def write(mode: Mode, facts: Facts, wish: Wish) -> Settings:
+def write(mode: Mode, facts: CodexFacts, wish: ConfigRequest) -> Settings:
     """Every key that this mode needs, for this host and this wish."""
     found: dict[Key, Value] = dict(_SANDBOX[mode](wish))
     found["approval_policy",] = approval(facts)
@@ -28,7 +28,7 @@ def write(mode: Mode, facts: Facts, wish: Wish) -> Settings:
     return settings(Setting(key, value) for key, value in found.items())
 
 
-def approval(facts: Facts) -> str:
+def approval(facts: CodexFacts) -> str:
     """Nobody is there to ask, unless an administrator wants somebody to be."""
     allowed = facts.admin.approvals
     return "never" if allowed is None or "never" in allowed else "on-request"
@@ -43,15 +43,15 @@ def flags(mode: Mode, decided: Settings) -> tuple[str, ...]:
     return (*found, "--strict-config")
 
 
-def _read_only(_wish: Wish) -> dict[Key, Value]:
+def _read_only(_wish: ConfigRequest) -> dict[Key, Value]:
     return {("sandbox_mode",): Mode.READ_ONLY.value}
 
 
-def _full(_wish: Wish) -> dict[Key, Value]:
+def _full(_wish: ConfigRequest) -> dict[Key, Value]:
     return {("sandbox_mode",): Mode.FULL.value}
 
 
-def _workspace(wish: Wish) -> dict[Key, Value]:
+def _workspace(wish: ConfigRequest) -> dict[Key, Value]:
     """All four keys, so that a layer that adds one differs from us."""
     return {
         ("sandbox_mode",): Mode.WORKSPACE.value,
@@ -62,7 +62,7 @@ def _workspace(wish: Wish) -> dict[Key, Value]:
     }
 
 
-def _profile(wish: Wish) -> dict[Key, Value]:
+def _profile(wish: ConfigRequest) -> dict[Key, Value]:
     ours = ("permissions", PROFILE)
     found: dict[Key, Value] = {
         ("default_permissions",): PROFILE,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from holdfast.agentconfig import render
 from holdfast.agentconfig.conflict import Conflict, ConflictKind
-from holdfast.agentconfig.document import Document, Item, Kind, Unparsable, scan
+from holdfast.agentconfig.document import Document, Item, LineKind, Unparsable, scan
 from holdfast.agentconfig.settings import Key, is_owned
 
 Edit = tuple[int, int, str]  # start, end, what stands there instead
@@ -55,7 +55,7 @@ class _Blocks:
     def __post_init__(self) -> None:
         opened: tuple[int, render.Begin] | None = None
         for at, item in enumerate(self.document.items):
-            if item.kind is not Kind.COMMENT:
+            if item.kind is not LineKind.COMMENT:
                 continue
             comment = self.document.source(item)
             if begin := render.as_begin(comment):
@@ -83,7 +83,7 @@ class _Blocks:
         self._note(kind, items[first], f"the block {begin.name} is not as it was written")
         self.edits += [(start, items[first].end, ""), (items[last].start, end, "")]
         for item in body:
-            if item.kind in (Kind.TABLE, Kind.TABLES):
+            if item.kind in (LineKind.TABLE, LineKind.TABLES):
                 return  # never our own: what follows belongs to the user
             if _is_ours(item):
                 self._delete(item)
@@ -92,7 +92,7 @@ class _Blocks:
         """From the begin mark to the end mark, with the one line end that was added around them."""
         items, text = self.document.items, self.document.text
         start, end = items[first].start, items[last].end
-        in_table = any(item.kind in (Kind.TABLE, Kind.TABLES) for item in items[:first])
+        in_table = any(item.kind in (LineKind.TABLE, LineKind.TABLES) for item in items[:first])
         if in_table and not text.endswith("\n", start, end):
             start -= 2 if text.endswith("\r\n", 0, start) else 1  # the header had no line end either
         elif not in_table and last + 1 < len(items):
@@ -123,7 +123,7 @@ class _Blocks:
 
 def _is_ours(item: Item) -> bool:
     """An owned key, also where it was written below a table and so missed its place."""
-    return item.kind is Kind.ASSIGNMENT and (is_owned(item.path) or is_owned(item.key))
+    return item.kind is LineKind.ASSIGNMENT and (is_owned(item.path) or is_owned(item.key))
 
 
 @dataclass
@@ -139,9 +139,9 @@ class _Records:
             self.taken.add(item)
         table: Key | None = ()
         for at, item in enumerate(items):
-            if item.kind in (Kind.TABLE, Kind.TABLES):
+            if item.kind in (LineKind.TABLE, LineKind.TABLES):
                 table = item.path
-            elif item.kind is Kind.COMMENT and (count := render.as_record(self.document.source(item))):
+            elif item.kind is LineKind.COMMENT and (count := render.as_record(self.document.source(item))):
                 table = self._restore(item, items[at + 1 : at + 1 + count], count, table)
 
     def _restore(self, item: Item, below: Sequence[Item], count: int, table: Key | None) -> Key | None:
@@ -153,7 +153,7 @@ class _Records:
         if statement is None:
             self._note(ConflictKind.DAMAGED, item, "what was taken out here can no longer be read")
             return table
-        opens = statement.kind is not Kind.ASSIGNMENT
+        opens = statement.kind is not LineKind.ASSIGNMENT
         if not opens:
             statement = replace(statement, path=(*(table or ()), *statement.key))
         if (opens or table is not None) and not self.taken.clashes(statement):
@@ -172,7 +172,7 @@ def _statement(source: str) -> Item | None:
         items = scan(source).items
     except Unparsable:
         return None
-    alone = len(items) == 1 and items[0].kind not in (Kind.COMMENT, Kind.BLANK)
+    alone = len(items) == 1 and items[0].kind not in (LineKind.COMMENT, LineKind.BLANK)
     return items[0] if alone else None
 
 
@@ -185,9 +185,9 @@ class _Taken:
         self._above: set[Key] = set()  # every table that something is below of
 
     def add(self, item: Item) -> None:
-        if item.kind is Kind.ASSIGNMENT:
+        if item.kind is LineKind.ASSIGNMENT:
             self._leaves.add(item.path)
-        elif item.kind in (Kind.TABLE, Kind.TABLES):
+        elif item.kind in (LineKind.TABLE, LineKind.TABLES):
             self._tables.add(item.path)
         self._above.update(item.path[:length] for length in range(1, len(item.path)))
 
@@ -195,6 +195,6 @@ class _Taken:
         path = item.path
         if any(path[:length] in self._leaves for length in range(1, len(path) + 1)):
             return True
-        if item.kind is Kind.ASSIGNMENT:
+        if item.kind is LineKind.ASSIGNMENT:
             return path in self._above or path in self._tables
-        return path in self._tables and item.kind is Kind.TABLE
+        return path in self._tables and item.kind is LineKind.TABLE

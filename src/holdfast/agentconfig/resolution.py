@@ -11,7 +11,7 @@ from typing import Final
 
 from holdfast.agentconfig import render
 from holdfast.agentconfig.conflict import Conflict, ConflictKind, Intent, ReservedName
-from holdfast.agentconfig.document import Document, Item, Kind, Node, Shape, Unparsable
+from holdfast.agentconfig.document import Document, Item, LineKind, Node, Shape, Unparsable
 from holdfast.agentconfig.settings import PROFILE, Key, Setting, Settings, settings
 
 MODE: Final = ("sandbox_mode",)
@@ -98,15 +98,15 @@ class _Resolver:
     def look(self) -> None:
         gone = False  # the header above is taken out, and all below it with it
         for item in self._document.items:
-            if item.kind in (Kind.TABLE, Kind.TABLES):
+            if item.kind in (LineKind.TABLE, LineKind.TABLES):
                 self._check_name(item, item.path)
-                if item.kind is Kind.TABLES and item.path in self._above:
+                if item.kind is LineKind.TABLES and item.path in self._above:
                     line = self._document.line(item)
                     raise Unparsable(line, 1, f"{render.key(item.path)} is an array of tables")
                 gone = self._is_away(item.path)
                 if gone:
                     self._take(item, ConflictKind.REPLACED)
-            elif item.kind is Kind.ASSIGNMENT and item.value is not None:
+            elif item.kind is LineKind.ASSIGNMENT and item.value is not None:
                 self._check_name(item, item.path)
                 if gone:
                     self._take(item, ConflictKind.REPLACED)

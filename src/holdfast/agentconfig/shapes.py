@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from holdfast.agentconfig.conflict import Conflict, ConflictKind
-from holdfast.agentconfig.document import BOM, Document, Item, Kind, scan
+from holdfast.agentconfig.document import BOM, Document, Item, LineKind, scan
 from holdfast.agentconfig.removal import splice
 
 _TABLE: Final = "[sandbox_workspace_write]\nnetwork_access = true\n"
@@ -78,7 +78,7 @@ def _did_damage(document: Document, start: int, end: int) -> bool:
             continue
         if item.path in paths:
             return True
-        if opened and item.start >= end and item.kind is Kind.ASSIGNMENT and item.table == opened:
+        if opened and item.start >= end and item.kind is LineKind.ASSIGNMENT and item.table == opened:
             return True
     return above
 
@@ -98,9 +98,9 @@ def _goes_on(text: str, end: int) -> bool:
     for item in scan(text).items:
         if item.start < end:
             continue
-        if item.kind in (Kind.TABLE, Kind.TABLES):
+        if item.kind in (LineKind.TABLE, LineKind.TABLES):
             return False
-        if item.kind is Kind.ASSIGNMENT and item.key[0] in _KEYS_OF_TABLE:
+        if item.kind is LineKind.ASSIGNMENT and item.key[0] in _KEYS_OF_TABLE:
             return True
     return False
 
@@ -121,7 +121,7 @@ def _marked(text: str) -> Found | None:
     document = scan(text)
     begin: Item | None = None
     for item in document.items:
-        if item.kind is not Kind.COMMENT:
+        if item.kind is not LineKind.COMMENT:
             continue
         comment = document.source(item).rstrip("\r\n")
         if comment == _DAEMON_BEGIN:

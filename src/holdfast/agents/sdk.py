@@ -15,9 +15,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.agents import background, tmux
-from holdfast.agents.control import Client
-from holdfast.agents.launching import Wish
+from holdfast.agents import tmux
+from holdfast.agents.supervisor import background
+from holdfast.agents.supervisor.control import Client
+from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.errors import ConnectionLost
 from holdfast.home import default_home
 
@@ -155,7 +156,7 @@ class Workers:
         **more: Any,
     ) -> Worker:
         """Start a worker. `more` are the other members of a wish (`agents/launching.py`)."""
-        wish = Wish(agent=agent, cwd=cwd, prompt=prompt, env=dict(env or passed()), **more)
+        wish = WorkerSpec(agent=agent, cwd=cwd, prompt=prompt, env=dict(env or passed()), **more)
         return Worker(self, await self.call("run", wish, timeout_s=RUN_S))
 
     async def find(self, worker: str) -> Worker:

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from holdfast.board import transfer
-from holdfast.board.sqlite import SqliteDatabase, wall_clock
+from holdfast.board.database.sqlite import SqliteDatabase, wall_clock
 from holdfast.board.store import Store, open_store
+from holdfast.board.verbs import transfer
 from holdfast.errors import Conflict, InvalidRequest, NotFound, OperationFailed, StoreDamaged
 
 LINES: Final = ".jsonl"

@@ -4,20 +4,20 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import TypeVar
 
-from holdfast.board import boards, claims, files, inbox, lists, liveness, reviews, runs, usage
-from holdfast.board.assign import Busy, Capacity
-from holdfast.board.database import Database
-from holdfast.board.inbox import Inbox
-from holdfast.board.lists import Page, Reason, Stats
-from holdfast.board.metrics import Recent
-from holdfast.board.reviews import Requested
-from holdfast.board.rows import Board, Detail, Event, File, Run, RunRef, Task
-from holdfast.board.transitions import Status
+from holdfast.board.database.database import Database
+from holdfast.board.rules.assign import Busy, Capacity
+from holdfast.board.rules.metrics import Recent
+from holdfast.board.rules.rows import Board, Detail, File, Run, RunRef, Task, TaskEvent
+from holdfast.board.rules.transitions import Status
+from holdfast.board.verbs import boards, claims, files, inbox, lists, liveness, reviews, runs, usage
+from holdfast.board.verbs.inbox import Inbox
+from holdfast.board.verbs.lists import Reason, Stats, TaskPage
+from holdfast.board.verbs.reviews import Requested
 
-R = TypeVar("R", bound="Reader")
+R = TypeVar("R", bound="BoardReader")
 
 
-class Reader:
+class BoardReader:
     """Boards, tasks and runs in a database, to look at."""
 
     def __init__(self, database: Database) -> None:
@@ -116,7 +116,7 @@ class Reader:
         search: str | None = None,
         limit: int = 50,
         cursor: str | None = None,
-    ) -> Page:
+    ) -> TaskPage:
         """Tasks, the newest first, with filters, a limit and a cursor."""
         return self.database.read(
             lambda tx: lists.page(
@@ -136,12 +136,12 @@ class Reader:
         """The commands that decide about what this run left; None when there is nothing to decide."""
         return self.database.read(lambda tx: reviews.due(tx, ref))
 
-    def events(self, board: str, *, after: int = 0, limit: int = 100) -> list[Event]:
+    def events(self, board: str, *, after: int = 0, limit: int = 100) -> list[TaskEvent]:
         return self.database.read(lambda tx: lists.events(tx, board, after=after, limit=limit))
 
     def faults(self) -> list[str]:
         """What is wrong with the store, by recounting everything; empty when it is sound."""
-        from holdfast.board import transfer  # seldom asked for
+        from holdfast.board.verbs import transfer
 
         return self.database.faults() or self.database.read(transfer.faults)
 

@@ -8,7 +8,24 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-from holdfast.board import (
+from holdfast.board.database.database import Clock
+from holdfast.board.reading import BoardReader
+from holdfast.board.rules.budget import Used
+from holdfast.board.rules.retry import FailureKind
+from holdfast.board.rules.rows import (
+    Board,
+    Comment,
+    Edit,
+    File,
+    JsonObject,
+    Message,
+    NewTask,
+    Run,
+    RunRef,
+    Task,
+)
+from holdfast.board.rules.transitions import Move
+from holdfast.board.verbs import (
     boards,
     claims,
     files,
@@ -22,16 +39,10 @@ from holdfast.board import (
     unverified,
     usage,
 )
-from holdfast.board.budget import Used
-from holdfast.board.database import Clock
-from holdfast.board.ledger import locked
-from holdfast.board.reading import Reader
-from holdfast.board.retry import Failure
-from holdfast.board.reviews import Check, Review
-from holdfast.board.rows import Board, Comment, Edit, File, JsonObject, Message, NewTask, Run, RunRef, Task
-from holdfast.board.runs import Refusal, Report
-from holdfast.board.transitions import Move
-from holdfast.board.unverified import Unverified
+from holdfast.board.verbs.ledger import locked
+from holdfast.board.verbs.reviews import Check, Review
+from holdfast.board.verbs.runs import Refusal, RunReport
+from holdfast.board.verbs.unverified import Unverified
 from holdfast.errors import StaleRun, Unreachable
 
 LEASE_MS: Final = 60_000  # unless the claim says otherwise; heartbeats come several times in that time
@@ -48,16 +59,16 @@ def open_store(address: str, *, create: bool = True, clock: Clock | None = None)
     """
     if address.startswith(_POSTGRES):
         try:
-            from holdfast.board.postgres import PostgresDatabase
+            from holdfast.board.database.postgres import PostgresDatabase
         except ImportError:
             raise Unreachable("psycopg is not installed", remedy="pip install 'holdfast[postgres]'") from None
         return Store(PostgresDatabase(address, create=create, clock=clock))
-    from holdfast.board.sqlite import SqliteDatabase, wall_clock
+    from holdfast.board.database.sqlite import SqliteDatabase, wall_clock
 
     return Store(SqliteDatabase(address, create=create, clock=clock or wall_clock))
 
 
-class Store(Reader):
+class Store(BoardReader):
     """Boards, tasks and runs in a database: everything that changes them."""
 
     # --- people and programs with authority over a board
@@ -238,7 +249,7 @@ class Store(Reader):
     def fail(
         self,
         ref: RunRef,
-        failure: Failure,
+        failure: FailureKind,
         *,
         error: str = "",
         resets_ms: int | None = None,
@@ -303,7 +314,7 @@ class Store(Reader):
             StaleRun: something else was answered before, or the task was taken away; that is written down.
         """
         return self._answer(
-            ref, envelope, Report(Move.COMPLETE, "completed", summary, metadata or {}, {"result": summary})
+            ref, envelope, RunReport(Move.COMPLETE, "completed", summary, metadata or {}, {"result": summary})
         )
 
     def block(
@@ -319,13 +330,13 @@ class Store(Reader):
         """A person must act, or with `until_ms` the clock must pass. Raises as `complete` does."""
         if until_ms is not None:
             changes: JsonObject = {"reason": question, "wake_ms": until_ms}
-            return self._answer(ref, envelope, Report(Move.WAIT, "waiting", question, {}, changes))
+            return self._answer(ref, envelope, RunReport(Move.WAIT, "waiting", question, {}, changes))
         asked: JsonObject = {
             "question": question or "what now?",
             "options": list(options),
             "waiting_for": waiting_for,
         }
-        return self._answer(ref, envelope, Report(Move.BLOCK, "blocked", question, {}, asked))
+        return self._answer(ref, envelope, RunReport(Move.BLOCK, "blocked", question, {}, asked))
 
     def request_review(
         self, ref: RunRef, envelope: str, summary: str, *, metadata: JsonObject | None = None
@@ -333,10 +344,12 @@ class Store(Reader):
         """The work is there for a person to look at. Raises as `complete` does."""
         changes: JsonObject = {"result": summary}
         return self._answer(
-            ref, envelope, Report(Move.REQUEST_REVIEW, "review_requested", summary, metadata or {}, changes)
+            ref,
+            envelope,
+            RunReport(Move.REQUEST_REVIEW, "review_requested", summary, metadata or {}, changes),
         )
 
-    def _answer(self, ref: RunRef, envelope: str, report: Report) -> Task:
+    def _answer(self, ref: RunRef, envelope: str, report: RunReport) -> Task:
         answer = self.database.write(lambda tx: runs.answer(tx, ref, envelope, report))
         if isinstance(answer, Refusal):  # only now: that it was refused has been written down
             raise StaleRun(answer.refused)

@@ -30,7 +30,7 @@ Progress: TypeAlias = Callable[[int, int], None]  # bytes moved, bytes expected
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class CopyJob:
     """What to copy where, and which side is the other machine."""
 
     where: str
@@ -65,7 +65,7 @@ class Summary:
         self.error = self.error or error
 
 
-def errand(source: str, destination: str, environment: str | None) -> Errand:
+def job(source: str, destination: str, environment: str | None) -> CopyJob:
     """The two sides as a user writes them: ENV:PATH, or :PATH of the environment given apart.
 
     Raises:
@@ -74,9 +74,9 @@ def errand(source: str, destination: str, environment: str | None) -> Errand:
     sides = [_there(source, environment), _there(destination, environment)]
     match sides:
         case [(where, path), None]:
-            return Errand(where, path, destination, upload=False)
+            return CopyJob(where, path, destination, upload=False)
         case [None, (where, path)]:
-            return Errand(where, source, path, upload=True)
+            return CopyJob(where, source, path, upload=True)
     which = "both sides are" if all(sides) else "neither side is"
     raise UsageError(
         f"{which} on another machine", remedy="write one as ENV:PATH, or give --env and write it as :PATH"

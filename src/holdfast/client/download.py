@@ -28,7 +28,7 @@ from holdfast.client.copying import (
     stat_there,
 )
 from holdfast.client.environment import Environment
-from holdfast.client.posix import Kind, Listed, Mode, checked_way, list_command, parse_list
+from holdfast.client.posix import FileKind, Listed, Mode, checked_way, list_command, parse_list
 from holdfast.client.remotepath import to_uri
 from holdfast.errors import HoldfastError, NotFound, OperationFailed, RemoteProtocolError, UsageError
 
@@ -94,7 +94,7 @@ async def _listed(environment: Environment, there: str, summary: Summary, *, tre
                     summary.fail(there, OperationFailed(line))
                 return sorted(parse_list(result.stdout, root), key=lambda entry: entry.path)
     summary.warnings.append(_NO_SHELL)
-    return await _walked(environment, there, summary) if tree else [Listed("", Kind.FILE, Mode())]
+    return await _walked(environment, there, summary) if tree else [Listed("", FileKind.FILE, Mode())]
 
 
 async def _walked(environment: Environment, there: str, summary: Summary) -> list[Listed]:
@@ -108,8 +108,8 @@ async def _walked(environment: Environment, there: str, summary: Summary) -> lis
         way = to_uri(found.path).relative_to(root)
         if not way:
             raise RemoteProtocolError("the server named a file that is not below the directory")
-        plain = Listed(checked_way(way), Kind.FILE, Mode())
-        entries.append(Listed(plain.path, Kind.DIRECTORY) if found.is_directory else plain)
+        plain = Listed(checked_way(way), FileKind.FILE, Mode())
+        entries.append(Listed(plain.path, FileKind.DIRECTORY) if found.is_directory else plain)
     return entries
 
 
@@ -124,7 +124,7 @@ class _Tree:
         for entry in entries:
             if entry.mode is not None:
                 files.append((entry.path, entry.mode))
-            elif entry.kind is Kind.DIRECTORY:
+            elif entry.kind is FileKind.DIRECTORY:
                 self._make_directory(entry.path)
             else:
                 self._tally.summary.skip(joined(self._there, entry.path), entry.kind.value)

@@ -13,7 +13,7 @@ from holdfast.client.answer import typed
 from holdfast.client.handshake import Doorway
 from holdfast.client.process import Process
 from holdfast.client.pushed import decode_page
-from holdfast.client.recovery import State
+from holdfast.client.recovery import LinkState
 from holdfast.client.remotepath import RemotePath, to_native, to_uri
 from holdfast.client.result import MAX_OUTPUT_BYTES, Result
 from holdfast.client.session import Session
@@ -87,7 +87,7 @@ class Environment:
         return self._session.info
 
     @property
-    def state(self) -> State:
+    def state(self) -> LinkState:
         """Whether calls go through now, wait for the next link, or fail."""
         return self._session.state
 

@@ -59,7 +59,7 @@ _ENTRY: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class EnvironmentEntry:
     """One environment: at `url`, or a child `argv`. What may be secret is not shown."""
 
     id: str
@@ -76,7 +76,7 @@ class Entry:
 class Listed:
     """Every environment there is besides `local`, in order, and the one that is meant by default."""
 
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[EnvironmentEntry, ...] = ()
     include_local: bool = True
     default: str | None = LOCAL
 
@@ -103,7 +103,7 @@ def from_variable(value: str | None) -> Listed:
         return Listed()
     if url.lower() == "none":
         return Listed((), False, None)
-    return Listed((Entry(REMOTE, url),), False, REMOTE)
+    return Listed((EnvironmentEntry(REMOTE, url),), False, REMOTE)
 
 
 def refuse_noise(environ: Mapping[str, str]) -> None:
@@ -167,7 +167,7 @@ def _default(default: str | None, ids: list[str]) -> str | None:
     return name
 
 
-def _entry(table: Mapping[str, object], folder: str) -> Entry:
+def _entry(table: Mapping[str, object], folder: str) -> EnvironmentEntry:
     id_ = _id(_text(table, "id", "an environment"))
     where = f"environment {id_}"
     _known(table, _ENTRY, where)
@@ -181,7 +181,7 @@ def _entry(table: Mapping[str, object], folder: str) -> Entry:
         _refuse(table, ("connect_timeout_sec", "auth_bearer_token"), "url", where)
         if not program.strip():
             raise UsageError(f"{where}: program: must not be empty")
-        return Entry(
+        return EnvironmentEntry(
             id_,
             argv=(program.strip(), *_texts(table, "args", where)),
             cwd=_directory(_text(table, "cwd", where), folder),
@@ -192,7 +192,7 @@ def _entry(table: Mapping[str, object], folder: str) -> Entry:
     address, token = _address(url or "", where), _text(table, "auth_bearer_token", where)
     if token is not None:
         check_token(address, token)
-    return Entry(
+    return EnvironmentEntry(
         id_,
         address,
         token,

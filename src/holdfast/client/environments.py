@@ -21,7 +21,7 @@ from holdfast.client.environment import Environment, connect
 from holdfast.client.environmentfile import (
     LOCAL,
     TIMEOUT_S,
-    Entry,
+    EnvironmentEntry,
     Listed,
     check_token,
     from_toml,
@@ -29,7 +29,7 @@ from holdfast.client.environmentfile import (
     refuse_noise,
 )
 from holdfast.client.handshake import Doorway
-from holdfast.client.recovery import State, worth_retrying
+from holdfast.client.recovery import LinkState, worth_retrying
 from holdfast.client.session import Session
 from holdfast.client.target import CommandTarget, Target, parse_target
 from holdfast.errors import ConnectionLost, HoldfastError, SessionLost, UsageError
@@ -60,7 +60,7 @@ class Environments:
     """Made by `load`. As a context manager it closes at the end what it opened."""
 
     def __init__(self, listed: Listed) -> None:
-        entries = [Entry(LOCAL, argv=_HERE)] if listed.include_local else []
+        entries = [EnvironmentEntry(LOCAL, argv=_HERE)] if listed.include_local else []
         self._named = {entry.id: _Named(entry) for entry in (*entries, *listed.entries)}
         self._default = listed.default
         self._replaced: list[_Named] = []
@@ -147,7 +147,9 @@ class Environments:
             check_token(address, token)
         parse_target(address, token)
         old = self._named.get(name)
-        self._named[name] = _Named(Entry(name, address, token, connect_timeout_s=connect_timeout_s))
+        self._named[name] = _Named(
+            EnvironmentEntry(name, address, token, connect_timeout_s=connect_timeout_s)
+        )
         self._named[name].start()
         self._replaced = [named for named in self._replaced if named.held]
         if old is None:
@@ -198,7 +200,7 @@ async def reached(where: str) -> AsyncIterator[Environment]:
 class _Named:
     """One environment and what became of it."""
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: EnvironmentEntry) -> None:
         self.entry = entry
         self._environment: Environment | None = None
         self._attempt: asyncio.Task[Environment] | None = None
@@ -237,11 +239,11 @@ class _Named:
         if self._environment is None:
             return Readiness(Condition.FAILED if self._final else Condition.DISCONNECTED, self._error)
         match self._environment.state:
-            case State.CONNECTED:
+            case LinkState.CONNECTED:
                 return Readiness(Condition.READY)
-            case State.RECOVERING:
+            case LinkState.RECOVERING:
                 return Readiness(Condition.RECOVERING, ConnectionLost("the environment is recovering"))
-            case State.FAILED:
+            case LinkState.FAILED:
                 return Readiness(Condition.DISCONNECTED, self._environment.failure)
 
     async def aclose(self) -> None:
@@ -254,7 +256,7 @@ class _Named:
 
     def _live(self) -> Environment | None:
         ours = self._environment
-        return None if ours is None or ours.state is State.FAILED else ours
+        return None if ours is None or ours.state is LinkState.FAILED else ours
 
     async def _connected(self) -> Environment:
         live, old = self._live(), self._environment
@@ -281,7 +283,7 @@ class _Named:
             attempt.exception()  # seen, even if everybody has stopped waiting
 
 
-def _target(entry: Entry) -> Target:
+def _target(entry: EnvironmentEntry) -> Target:
     if entry.url is None:
         return CommandTarget(entry.argv, entry.cwd, entry.environ)
     return parse_target(entry.url, entry.token)

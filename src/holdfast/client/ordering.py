@@ -7,7 +7,8 @@ in it, only that they happened: the close is its last number, and the exit is th
 else explains.
 
 There is no timer: a hole is filled by a notification or by a page, or the page proves it is lost. Whoever
-feeds this asks for a page: after a link was lost, and when `missing` stays the same for too long.
+feeds this asks for a page: after a link was lost, when `missing` stays the same for too long, and when
+nothing has come for `next_look_s`, since nothing shows that the last event is missing.
 """
 
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ from holdfast.wire.processes import DenialReport, Usage
 
 MAX_WAITING_EVENTS: Final = 256  # early events of one process; more means the missing one never comes
 MAX_WAITING_BYTES: Final = 1024 * 1024  # of early output: what a server keeps, so a page would do as well
+FIRST_LOOK_S: Final = 4.0  # until a process that says nothing is read: longer than a busy server takes
+LAST_LOOK_S: Final = 16.0  # with one first look below the 30 s for which a server keeps what has closed
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ Event: TypeAlias = Output | Exited | Closed
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ReadPage:
     """A whole `process/read` answer, asked for without a byte budget."""
 
     outputs: tuple[Output, ...]
@@ -105,7 +108,7 @@ class Ordering:
             return []
         return self._publish([event, *self._drain(seq + 1)])
 
-    def catch_up(self, page: Page) -> list[Event]:
+    def catch_up(self, page: ReadPage) -> list[Event]:
         """The answer to a read after `last_published`. Raises: Lost."""
         end = page.next_seq - 1
         if self.closed or self._lost:
@@ -118,7 +121,7 @@ class Ordering:
         self._drop_until(end)
         return self._publish([*(found[seq] for seq in sorted(found)), *self._drain(end + 1)])
 
-    def _complete(self, page: Page, end: int) -> dict[int, Event]:
+    def _complete(self, page: ReadPage, end: int) -> dict[int, Event]:
         """Every event after the last published one up to `end`."""
         found = {seq: _told(event, page) for seq, event in self._waiting.items() if seq <= end}
         for event in _events(page, end):
@@ -179,7 +182,12 @@ class Ordering:
         return Lost(reason)
 
 
-def last_before(page: Page) -> int:
+def next_look_s(quiet_s: float | None = None) -> float:
+    """How long to wait before the next look, after one that found nothing for `quiet_s`."""
+    return FIRST_LOOK_S if quiet_s is None else min(2 * quiet_s, LAST_LOOK_S)
+
+
+def last_before(page: ReadPage) -> int:
     """The number before the oldest event that a page still has; an exit before that is taken for the next."""
     end = page.next_seq - 1
     oldest = page.outputs[0].seq if page.outputs else end if page.closed else page.next_seq
@@ -187,13 +195,13 @@ def last_before(page: Page) -> int:
     return oldest - 1 - (page.exited and not unexplained)
 
 
-def _events(page: Page, end: int) -> Iterator[Event]:
+def _events(page: ReadPage, end: int) -> Iterator[Event]:
     yield from page.outputs
     if page.closed:
         yield Closed(end)
 
 
-def _told(event: Event, page: Page) -> Event:
+def _told(event: Event, page: ReadPage) -> Event:
     """A waiting exit learns what only the page knows."""
     if not isinstance(event, Exited):
         return event

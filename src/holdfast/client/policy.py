@@ -10,13 +10,12 @@ import tomllib
 from dataclasses import dataclass, replace
 from typing import Final, Literal, Protocol, TypeAlias, assert_never
 
-from holdfast import profile
 from holdfast.client.remotepath import RemotePath, to_uri
 from holdfast.errors import UsageError
-from holdfast.sandbox import presets
-from holdfast.sandbox.globs import bind_pattern
-from holdfast.sandbox.policy import Access, At, Glob, Kind, Network, Place, Rule, Special, Target
-from holdfast.sandbox.policy import Policy as Wish
+from holdfast.sandbox.policy import presets, profile
+from holdfast.sandbox.policy.globs import bind_pattern
+from holdfast.sandbox.policy.policy import Access, At, Glob, Network, Place, PolicyKind, Rule, Special, Target
+from holdfast.sandbox.policy.policy import Policy as Wish
 from holdfast.wire.paths import Convention
 from holdfast.wire.permissions import (
     Disabled,
@@ -150,14 +149,14 @@ class Policy:
 
     def with_network(self, on: bool) -> "Policy":
         """The same with the network on or off; off needs a sandbox, so full access gets one."""
-        if self.wish.kind is Kind.DISABLED:
+        if self.wish.kind is PolicyKind.DISABLED:
             return self if on else Policy.unrestricted()
         return replace(self, wish=self.wish.with_network(_network(on=on)))
 
     @property
     def confines(self) -> bool:
         """Whether there is anything to enforce; if not, no sandbox should be asked for."""
-        return self.wish.kind is not Kind.DISABLED
+        return self.wish.kind is not PolicyKind.DISABLED
 
     def context(self, cwd: RemotePath | None) -> SandboxContext:
         """As it travels, for a command in `cwd`; None if nobody knows, and then nothing may depend on it.
@@ -179,7 +178,7 @@ class Policy:
     def __repr__(self) -> str:
         network = "on" if self.wish.network is Network.ON else "off"
         if self.wish.rules is None:
-            files = "no sandbox" if self.wish.kind is Kind.DISABLED else "files unrestricted"
+            files = "no sandbox" if self.wish.kind is PolicyKind.DISABLED else "files unrestricted"
         else:
             files = ", ".join(
                 f"{rule.access.name.lower()} {_spelled(rule.target)}" for rule in self.wish.rules
@@ -225,13 +224,13 @@ def _spelled(target: Target) -> str:
 
 def _permissions(wish: Wish) -> PermissionProfile:
     match wish.kind:
-        case Kind.DISABLED:
+        case PolicyKind.DISABLED:
             return Disabled()
-        case Kind.EXTERNAL:
+        case PolicyKind.EXTERNAL:
             return External(wish.network.value)
-        case Kind.MANAGED if wish.rules is None:
+        case PolicyKind.MANAGED if wish.rules is None:
             return Managed(Unrestricted(), wish.network.value)
-        case Kind.MANAGED:
+        case PolicyKind.MANAGED:
             entries = [_entry(rule) for rule in wish.rules or ()]
             return Managed(Restricted(entries, wish.glob_depth), wish.network.value)
         case _:

@@ -55,7 +55,7 @@ class Mode:
         return ",".join(["+x"] * self.executable + ["go="] * self.private)
 
 
-class Kind(enum.Enum):
+class FileKind(enum.Enum):
     FILE = "a file"
     DIRECTORY = "a directory"
     LINK = "a link"
@@ -67,18 +67,18 @@ class Listed:
     """Something below the root of a list, by its way from there; `mode` is None unless it is a file."""
 
     path: str
-    kind: Kind
+    kind: FileKind
     mode: Mode | None = None
 
 
 _KINDS: Final = {
-    b"d": (Kind.DIRECTORY, None),
-    b"l": (Kind.LINK, None),
-    b"o": (Kind.OTHER, None),
-    b"f": (Kind.FILE, Mode()),
-    b"x": (Kind.FILE, Mode(executable=True)),
-    b"p": (Kind.FILE, Mode(private=True)),
-    b"q": (Kind.FILE, Mode(executable=True, private=True)),
+    b"d": (FileKind.DIRECTORY, None),
+    b"l": (FileKind.LINK, None),
+    b"o": (FileKind.OTHER, None),
+    b"f": (FileKind.FILE, Mode()),
+    b"x": (FileKind.FILE, Mode(executable=True)),
+    b"p": (FileKind.FILE, Mode(private=True)),
+    b"q": (FileKind.FILE, Mode(executable=True, private=True)),
 }
 
 
@@ -102,7 +102,7 @@ def parse_list(output: bytes, root: str) -> list[Listed]:
             raise RemoteProtocolError("the list of files is none")
         kind, mode = _KINDS[item[:1]]
         below = path[len(root) + 1 :]
-        if below or kind is not Kind.DIRECTORY:
+        if below or kind is not FileKind.DIRECTORY:
             found.append(Listed(checked_way(below) if below else "", kind, mode))
     return found
 

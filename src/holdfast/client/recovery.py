@@ -23,7 +23,7 @@ MAX_DELAY_S: Final = 2.0  # still a dozen attempts within the window
 SETTLED_S: Final = 1.0  # a link that dies younger is not dialled again at once: the two would spin
 
 
-class State(enum.StrEnum):
+class LinkState(enum.StrEnum):
     """What a caller may expect of the session."""
 
     CONNECTED = "connected"
@@ -73,7 +73,7 @@ class Recovery:
     """Begins CONNECTED with the link of generation 1. `random` gives numbers in [0, 1)."""
 
     def __init__(self, *, resumable: bool, now: float, random: Callable[[], float]) -> None:
-        self.state = State.CONNECTED
+        self.state = LinkState.CONNECTED
         self.generation = 1
         self._resumable = resumable
         self._random = random
@@ -85,14 +85,14 @@ class Recovery:
 
     def link_lost(self, generation: int, now: float, reason: str) -> Action | None:
         """The link of this generation ended; None if that is known or does not matter any more."""
-        if self.state is State.FAILED or generation != self.generation:
+        if self.state is LinkState.FAILED or generation != self.generation:
             return None
-        if self.state is State.RECOVERING:
+        if self.state is LinkState.RECOVERING:
             self._died = self._dialling  # the attempt's own link: its end decides about the attempt
             return None
         if not self._resumable:
             return self._fail(reason)
-        self.state = State.RECOVERING
+        self.state = LinkState.RECOVERING
         self._deadline = now + WINDOW_S
         self._delays = delays(self._random)
         if now - self._connected_at < SETTLED_S:
@@ -101,7 +101,7 @@ class Recovery:
 
     def tick(self, now: float) -> Action | None:
         """The wake-up. None when nothing is due."""
-        if self.state is not State.RECOVERING or self._dialling:
+        if self.state is not LinkState.RECOVERING or self._dialling:
             return None
         if now >= self._deadline:
             return self._fail(f"it was not resumed within {WINDOW_S:g} s")
@@ -109,7 +109,7 @@ class Recovery:
 
     def dial_failed(self, now: float, *, retry: bool, reason: str) -> Action | None:
         """The attempt ended without a resumed session. None when the session was given up meanwhile."""
-        if self.state is State.FAILED:
+        if self.state is LinkState.FAILED:
             return None
         self._expect_attempt()
         self._dialling = False
@@ -122,19 +122,19 @@ class Recovery:
 
     def resumed(self, now: float) -> Action | None:
         """The attempt succeeded. None: connected; an action if its link is dead by now."""
-        if self.state is State.FAILED:
+        if self.state is LinkState.FAILED:
             return None
         self._expect_attempt()
         if self._died:
             return self.dial_failed(now, retry=True, reason="the new connection was lost at once")
         self._dialling = False
-        self.state = State.CONNECTED
+        self.state = LinkState.CONNECTED
         self._connected_at = now
         return None
 
     def give_up(self) -> None:
         """The user is done with the session: whatever happens from now on changes nothing."""
-        self.state = State.FAILED
+        self.state = LinkState.FAILED
         self._dialling = False
 
     def _dial(self) -> Dial:
@@ -144,7 +144,7 @@ class Recovery:
         return Dial(self.generation, self._deadline)
 
     def _fail(self, reason: str) -> GiveUp:
-        self.state = State.FAILED
+        self.state = LinkState.FAILED
         return GiveUp(reason)
 
     def _expect_attempt(self) -> None:

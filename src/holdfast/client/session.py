@@ -19,9 +19,9 @@ from typing import Final, Protocol
 
 from holdfast.client.connection import Connection, NotSent
 from holdfast.client.handshake import Doorway
-from holdfast.client.ordering import Page
+from holdfast.client.ordering import ReadPage
 from holdfast.client.pushed import Pushed, decode_page
-from holdfast.client.recovery import Action, Dial, GiveUp, Recovery, State, WakeAt, why, worth_retrying
+from holdfast.client.recovery import Action, Dial, GiveUp, LinkState, Recovery, WakeAt, why, worth_retrying
 from holdfast.errors import (
     ConnectionLost,
     HoldfastError,
@@ -76,7 +76,7 @@ class Route(Protocol):
     def take(self, pushed: Pushed) -> None:
         """One event."""
 
-    def catch_up(self, page: Page) -> None:
+    def catch_up(self, page: ReadPage) -> None:
         """What was missed. Raises: OutputLost."""
 
     def fail(self, error: HoldfastError) -> None:
@@ -103,7 +103,7 @@ class Session:
         self._cleanups = 0
         self._held = False
         self._hearers: dict[str, list[Callable[[JsonValue], None]]] = {}
-        self._mourners: list[Callable[[HoldfastError], None]] = []
+        self._loss_handlers: list[Callable[[HoldfastError], None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._driver: asyncio.Task[None] | None = None
 
@@ -126,7 +126,7 @@ class Session:
         self.session_id = hello.session_id
 
     @property
-    def state(self) -> State:
+    def state(self) -> LinkState:
         return self._recovery.state
 
     @property
@@ -147,7 +147,7 @@ class Session:
         try:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(FAREWELL_S):
-                    while self._tasks and self.state is State.CONNECTED:
+                    while self._tasks and self.state is LinkState.CONNECTED:
                         await asyncio.wait(self._tasks)
         finally:
             self._recovery.give_up()
@@ -170,8 +170,8 @@ class Session:
         self._orphans.clear()
         for route in routes.values():
             route.fail(copy.copy(error))
-        for mourn in list(self._mourners):
-            mourn(copy.copy(error))
+        for handle in list(self._loss_handlers):
+            handle(copy.copy(error))
         self._wake()
 
     # --- calls
@@ -190,7 +190,7 @@ class Session:
             self._throttle()
         try:
             while True:
-                while self._recovery.state is not State.CONNECTED:
+                while self._recovery.state is not LinkState.CONNECTED:
                     await self._until_changed()
                 with contextlib.suppress(NotSent):
                     return await self._connection.call(method, params, cleanup=cleanup)
@@ -211,7 +211,7 @@ class Session:
         """Like `call`, and fails at once with ConnectionLost when no link is up."""
         if self._failure is not None:
             raise copy.copy(self._failure)
-        if self.state is not State.CONNECTED:
+        if self.state is not LinkState.CONNECTED:
             raise ConnectionLost("the session is recovering")
         return await self._connection.call(method, params, timeout_s=timeout_s)
 
@@ -232,8 +232,8 @@ class Session:
         return lambda: hearers.remove(handle) if handle in hearers else None
 
     def on_lost(self, handle: Callable[[HoldfastError], None]) -> Callable[[], None]:
-        self._mourners.append(handle)
-        return lambda: self._mourners.remove(handle) if handle in self._mourners else None
+        self._loss_handlers.append(handle)
+        return lambda: self._loss_handlers.remove(handle) if handle in self._loss_handlers else None
 
     def take(self, pushed: Pushed) -> None:
         route = self._routes.get(pushed.process_id)
@@ -278,7 +278,7 @@ class Session:
             await self._until_changed()
 
     async def _terminate(self, process_id: str) -> None:
-        if self.state is not State.CONNECTED or process_id in self._ending:
+        if self.state is not LinkState.CONNECTED or process_id in self._ending:
             return  # whoever resumes the session sees to it, or somebody does already
         connection = self._connection
         self._ending.add(process_id)
@@ -316,7 +316,7 @@ class Session:
 
     def _throttle(self) -> None:
         connection = self._connection
-        hold = bool(self._full) and not self._cleanups and self.state is State.CONNECTED
+        hold = bool(self._full) and not self._cleanups and self.state is LinkState.CONNECTED
         if hold == self._held or connection.link is None or connection.lost is not None:
             return
         self._held = hold
@@ -331,8 +331,8 @@ class Session:
         if action is None:
             return
         self._held = False
-        for mourn in list(self._mourners):
-            mourn(ConnectionLost(str(error)))
+        for handle in list(self._loss_handlers):
+            handle(ConnectionLost(str(error)))
         self._wake()
         self._driver = asyncio.get_running_loop().create_task(self._drive(action, str(error)))
 

@@ -32,7 +32,7 @@ from holdfast.client.copying import (
     stat_there,
 )
 from holdfast.client.environment import Environment
-from holdfast.client.posix import Kind, Mode, parse_failures, put_script
+from holdfast.client.posix import FileKind, Mode, parse_failures, put_script
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError
 
 FAREWELL_S: Final = 5.0  # to remove what was not put in place
@@ -79,10 +79,10 @@ async def upload(
         files = [_File("", source, found.st_size, Mode.of(found.st_mode))]
     for file in files:
         tally.expect(file.size)
-    errand = _Errand(environment, tally, target, tree=tree)
-    async with errand.staged():
-        await each_of(functools.partial(errand.send, number, file) for number, file in enumerate(files))
-        await errand.put(files)
+    job = _Upload(environment, tally, target, tree=tree)
+    async with job.staged():
+        await each_of(functools.partial(job.send, number, file) for number, file in enumerate(files))
+        await job.put(files)
     if not tree and tally.summary.error is not None:
         raise tally.summary.error
     return tally.summary
@@ -106,7 +106,7 @@ def _scan(source: str, summary: Summary) -> tuple[list[_File], list[str]]:
                     found = entry.stat(follow_symlinks=False)
                     files.append(_File(way, entry.path, found.st_size, Mode.of(found.st_mode)))
                 else:
-                    summary.skip(entry.path, (Kind.LINK if entry.is_symlink() else Kind.OTHER).value)
+                    summary.skip(entry.path, (FileKind.LINK if entry.is_symlink() else FileKind.OTHER).value)
         except OSError as exc:
             summary.fail(os.path.join(source, folder), named_error(exc))
     return files, directories
@@ -146,7 +146,7 @@ async def _make_directories(
             summary.fail(path, exc)
 
 
-class _Errand:
+class _Upload:
     """The files of one copy on their way."""
 
     def __init__(self, environment: Environment, tally: Tally, target: str, *, tree: bool) -> None:

@@ -11,7 +11,7 @@ from holdfast.commands.boarding import Verb, json_option, me, refuse, say, store
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.board.rows import Board
+    from holdfast.board.rules.rows import Board
     from holdfast.board.store import Store
 
 

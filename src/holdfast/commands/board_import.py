@@ -9,7 +9,7 @@ from holdfast.commands.boarding import Verb, json_option, me, refuse, say, store
 from holdfast.errors import HoldfastError, NotFound
 
 if TYPE_CHECKING:
-    from holdfast.board.intake import Report
+    from holdfast.board.hermes.intake import ImportReport
 
 
 @click.command("import-hermes", cls=Verb)
@@ -31,9 +31,9 @@ def import_hermes(path: Path, board: str | None, dry_run: bool, as_json: bool, a
     say({"import": report, "text": _lines(report)}, as_json=as_json)
 
 
-def _brought(path: Path, board: str | None, address: str, dry_run: bool) -> "Report":
-    from holdfast.board import hermesfile
-    from holdfast.board.intake import bring_in
+def _brought(path: Path, board: str | None, address: str, dry_run: bool) -> "ImportReport":
+    from holdfast.board.hermes import hermesfile
+    from holdfast.board.hermes.intake import bring_in
     from holdfast.board.store import open_store
 
     file = hermesfile.located(path)
@@ -51,7 +51,7 @@ def _brought(path: Path, board: str | None, address: str, dry_run: bool) -> "Rep
         )
 
 
-def _lines(report: "Report") -> list[str]:
+def _lines(report: "ImportReport") -> list[str]:
     state = "made" if report.new_board else "added to"
     lines = [f"would have {state} {report.board}" if report.dry_run else f"{state} {report.board}"]
     for table, counts in report.counts.items():

@@ -7,7 +7,7 @@ import click
 from holdfast.commands.boarding import Verb, with_store
 
 if TYPE_CHECKING:
-    from holdfast.board.metrics import Recent
+    from holdfast.board.rules.metrics import Recent
     from holdfast.board.store import Store
 
 
@@ -20,7 +20,7 @@ def metrics(store: "Store", name: str) -> dict[str, object]:
     Tasks are counted as they are. What is called recent (outcomes, usage, how long tasks waited) is read off
     the newest 10,000 events.
     """
-    from holdfast.board.metrics import exposition, profiles
+    from holdfast.board.rules.metrics import exposition, profiles
 
     found, recent = store.stats(name), store.recent(name)
     return {
@@ -34,9 +34,9 @@ def metrics(store: "Store", name: str) -> dict[str, object]:
 
 def used(recent: "Recent") -> tuple[dict[str, object], list[str]]:
     """What recent runs used by profile, for programs and for people."""
-    from holdfast.board.budget import known, words
-    from holdfast.board.metrics import profiles
-    from holdfast.board.metrics import used as all_of
+    from holdfast.board.rules.budget import known, words
+    from holdfast.board.rules.metrics import profiles
+    from holdfast.board.rules.metrics import used as all_of
 
     found = profiles(recent)
     members: dict[str, object] = {

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 if TYPE_CHECKING:
-    from holdfast.board.rows import Run, Task
+    from holdfast.board.rules.rows import Run, Task
 
 
 class Bound(NamedTuple):
@@ -25,7 +25,7 @@ def _tokens(text: str) -> Bound:
 
 def _dollars(text: str) -> Bound:
     """Likewise."""
-    from holdfast.board.budget import millionths
+    from holdfast.board.rules.budget import millionths
 
     if text == "none":
         return Bound(None)
@@ -54,7 +54,7 @@ def wishes(max_tokens: Bound | None, max_cost: Bound | None) -> dict[str, int | 
 
 def lines(task: "Task", runs: "list[Run]") -> list[str]:
     """What a task has used of its budgets, for people; of all runs there are to see."""
-    from holdfast.board.budget import Used, dollars, of_run, words
+    from holdfast.board.rules.budget import Used, dollars, of_run, words
 
     bounds = [f"{task.max_tokens} tokens"] if task.max_tokens is not None else []
     bounds += [dollars(task.max_cost)] if task.max_cost is not None else []

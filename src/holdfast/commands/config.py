@@ -34,10 +34,10 @@ config.add_command(opencode)
 def plan(as_json: bool, **wished: Any) -> None:
     """Print the decision, its reason and the change; write nothing."""
     from holdfast.agentconfig import order
-    from holdfast.agentconfig.decision import Agent, Severity
+    from holdfast.agentconfig.decision import AgentName, Severity
 
     try:
-        planned = order.plan(config_wish.order(Agent.CODEX, **wished))
+        planned = order.plan(config_wish.order(AgentName.CODEX, **wished))
     except HoldfastError as exc:
         config_wish.fail(exc)
     config_wish.show(planned, as_json=as_json, done="would change")
@@ -49,10 +49,10 @@ def plan(as_json: bool, **wished: Any) -> None:
 def apply(as_json: bool, **wished: Any) -> None:
     """Decide, and write it into config.toml; what was there is kept beside it."""
     from holdfast.agentconfig import order
-    from holdfast.agentconfig.decision import Agent
+    from holdfast.agentconfig.decision import AgentName
 
     try:
-        applied = order.apply(config_wish.order(Agent.CODEX, **wished))
+        applied = order.apply(config_wish.order(AgentName.CODEX, **wished))
     except HoldfastError as exc:
         config_wish.fail(exc)
     config_wish.show(applied, as_json=as_json, done="changed")
@@ -72,13 +72,13 @@ def apply(as_json: bool, **wished: Any) -> None:
 def check(as_json: bool, overrides: tuple[str, ...], sandbox: str | None, **wished: Any) -> None:
     """Ask the real Codex for the values in force, and compare them with the decision."""
     from holdfast.agentconfig import order
-    from holdfast.agentconfig.decision import Agent
+    from holdfast.agentconfig.decision import AgentName
 
     try:
-        planned, found = order.check(config_wish.order(Agent.CODEX, **wished), overrides, sandbox)
+        planned, found = order.check(config_wish.order(AgentName.CODEX, **wished), overrides, sandbox)
     except HoldfastError as exc:
         config_wish.fail(exc)
-    config_wish.compared(planned, found, order.UNSEEN, agent=Agent.CODEX, as_json=as_json)
+    config_wish.compared(planned, found, order.UNSEEN, agent=AgentName.CODEX, as_json=as_json)
 
 
 @codex.command()
@@ -86,10 +86,10 @@ def check(as_json: bool, overrides: tuple[str, ...], sandbox: str | None, **wish
 def remove(as_json: bool, **wished: Any) -> None:
     """Take out what apply wrote, and give back what that had displaced."""
     from holdfast.agentconfig import order
-    from holdfast.agentconfig.decision import Agent
+    from holdfast.agentconfig.decision import AgentName
 
     try:
-        edited = order.remove(config_wish.order(Agent.CODEX, **wished))
+        edited = order.remove(config_wish.order(AgentName.CODEX, **wished))
     except HoldfastError as exc:
         config_wish.fail(exc)
     config_wish.removed(edited, as_json=as_json)

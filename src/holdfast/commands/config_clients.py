@@ -24,9 +24,9 @@ def _group(name: str, text: str) -> click.Group:
     def plan(as_json: bool, **wished: Any) -> None:
         """Print the decision, its reason, the change and the line that starts the agent; write nothing."""
         from holdfast.agentconfig import ownfile
-        from holdfast.agentconfig.decision import Agent, Severity
+        from holdfast.agentconfig.decision import AgentName, Severity
 
-        agent = Agent(name)
+        agent = AgentName(name)
         try:
             planned = ownfile.plan(ownfile.CLIENTS[agent], config_wish.order(agent, **wished))
         except HoldfastError as exc:
@@ -39,9 +39,9 @@ def _group(name: str, text: str) -> click.Group:
     def apply(as_json: bool, **wished: Any) -> None:
         """Decide, and write it into the file of our own; no other file is touched."""
         from holdfast.agentconfig import ownfile
-        from holdfast.agentconfig.decision import Agent
+        from holdfast.agentconfig.decision import AgentName
 
-        agent = Agent(name)
+        agent = AgentName(name)
         try:
             applied = ownfile.apply(ownfile.CLIENTS[agent], config_wish.order(agent, **wished))
         except HoldfastError as exc:
@@ -53,9 +53,9 @@ def _group(name: str, text: str) -> click.Group:
     def check(as_json: bool, **wished: Any) -> None:
         """Ask the real agent for the values in force in such a launch, and compare them with the decision."""
         from holdfast.agentconfig import ownfile
-        from holdfast.agentconfig.decision import Agent
+        from holdfast.agentconfig.decision import AgentName
 
-        agent = Agent(name)
+        agent = AgentName(name)
         client = ownfile.CLIENTS[agent]
         try:
             planned, found = ownfile.check(client, config_wish.order(agent, **wished))
@@ -68,9 +68,9 @@ def _group(name: str, text: str) -> click.Group:
     def remove(as_json: bool, **wished: Any) -> None:
         """Delete the file that apply wrote."""
         from holdfast.agentconfig import ownfile
-        from holdfast.agentconfig.decision import Agent
+        from holdfast.agentconfig.decision import AgentName
 
-        agent = Agent(name)
+        agent = AgentName(name)
         try:
             edited = ownfile.remove(ownfile.CLIENTS[agent], config_wish.order(agent, **wished))
         except HoldfastError as exc:

@@ -12,10 +12,10 @@ import click
 from holdfast.errors import HoldfastError, UsageError, face
 
 if TYPE_CHECKING:
-    from holdfast.agentconfig.decision import Agent
+    from holdfast.agentconfig.decision import AgentName
     from holdfast.agentconfig.effective import Difference
     from holdfast.agentconfig.files import Edited
-    from holdfast.agentconfig.order import Order, Plan
+    from holdfast.agentconfig.order import EditPlan, Order
 
 _DIRECTORY = click.Path(path_type=Path, file_okay=False)
 
@@ -68,7 +68,7 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def order(
-    agent: "Agent",
+    agent: "AgentName",
     *,
     home: Path | None,
     task_home: Path | None,
@@ -100,7 +100,7 @@ def order(
     )
 
 
-def show(planned: "Plan", *, as_json: bool, done: str) -> None:
+def show(planned: "EditPlan", *, as_json: bool, done: str) -> None:
     if as_json:
         click.echo(json.dumps(planned.report()))
         return
@@ -124,7 +124,7 @@ def show(planned: "Plan", *, as_json: bool, done: str) -> None:
 
 
 def compared(
-    planned: "Plan", found: "list[Difference]", unseen: tuple[str, ...], *, agent: str, as_json: bool
+    planned: "EditPlan", found: "list[Difference]", unseen: tuple[str, ...], *, agent: str, as_json: bool
 ) -> NoReturn:
     """Say what differs and what could not be told; 1 if anything does."""
     if as_json:

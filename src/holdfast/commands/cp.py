@@ -15,7 +15,7 @@ from holdfast.commands.oneline import OneLine, fail, printable
 from holdfast.errors import HoldfastError, face
 
 if TYPE_CHECKING:
-    from holdfast.client.copying import Errand, Progress, Summary
+    from holdfast.client.copying import CopyJob, Progress, Summary
 
 SCHEMA_VERSION: Final = 1
 _CLEAR: Final = "\r\x1b[K"
@@ -37,10 +37,10 @@ def cp(recursive: bool, where: str | None, as_json: bool, source: str, destinati
     Links in a tree are not copied, and named. Of the modes it is kept who may execute, and whether a file
     is private.
     """
-    from holdfast.client.copying import errand
+    from holdfast.client.copying import job
 
     try:
-        summary = _copy(errand(source, destination, where), recursive=recursive)
+        summary = _copy(job(source, destination, where), recursive=recursive)
     except HoldfastError as exc:
         if not as_json:
             fail(exc)
@@ -54,10 +54,10 @@ def cp(recursive: bool, where: str | None, as_json: bool, source: str, destinati
     sys.exit(code)
 
 
-def _copy(errand: "Errand", *, recursive: bool) -> "Summary":
+def _copy(job: "CopyJob", *, recursive: bool) -> "Summary":
     meter = _Bar() if sys.stderr.isatty() else None
     try:
-        return asyncio.run(_run(errand, recursive=recursive, progress=None if meter is None else meter.show))
+        return asyncio.run(_run(job, recursive=recursive, progress=None if meter is None else meter.show))
     except (KeyboardInterrupt, asyncio.CancelledError) as exc:
         sys.exit(128 + (signal.SIGINT if isinstance(exc, KeyboardInterrupt) else signal.SIGTERM))
     finally:
@@ -65,7 +65,7 @@ def _copy(errand: "Errand", *, recursive: bool) -> "Summary":
             meter.clear()
 
 
-async def _run(errand: "Errand", *, recursive: bool, progress: "Progress | None") -> "Summary":
+async def _run(job: "CopyJob", *, recursive: bool, progress: "Progress | None") -> "Summary":
     from holdfast.client.download import download
     from holdfast.client.environments import reached
     from holdfast.client.upload import upload
@@ -73,11 +73,9 @@ async def _run(errand: "Errand", *, recursive: bool, progress: "Progress | None"
     task = asyncio.current_task()
     if task is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    copy = upload if errand.upload else download
-    async with reached(errand.where) as environment:
-        return await copy(
-            environment, errand.source, errand.destination, recursive=recursive, progress=progress
-        )
+    copy = upload if job.upload else download
+    async with reached(job.where) as environment:
+        return await copy(environment, job.source, job.destination, recursive=recursive, progress=progress)
 
 
 class _Bar:

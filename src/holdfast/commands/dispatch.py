@@ -14,8 +14,8 @@ from holdfast.commands.hostlimits import chosen, host_options
 from holdfast.errors import HoldfastError, UsageError
 
 if TYPE_CHECKING:
-    from holdfast.board.rows import Run
-    from holdfast.dispatch.dispatcher import Plan
+    from holdfast.board.rules.rows import Run
+    from holdfast.dispatch.dispatcher import DispatchOptions
 
 
 @click.group(cls=VerbGroup, invoke_without_command=True, subcommand_metavar="[status]")
@@ -56,18 +56,19 @@ def dispatch(
 ) -> None:
     """Start sandboxed workers for the tasks of a board, and see each run to its end.
 
-    A task's assignee is the launcher that starts its worker: codex, claude, opencode, gemini, qwen, hermes,
-    aider, script (the body is a shell script), or one of launchers.toml in the home. Ended by a signal, it
-    leaves the workers running; the next dispatcher of the home takes them over, and `holdfast down --workers`
-    ends them. launchers.toml is read again when it changes, or on SIGHUP to a dispatcher without a terminal.
+    A task's assignee is a worker profile: codex, claude, opencode, gemini, qwen, hermes, aider, script (the
+    body is a shell script), or one of worker-profiles.toml in the home. Ended by a signal, it leaves the
+    workers running; the next dispatcher of the home takes them over, and `holdfast down --workers` ends them.
+    The file is read again when it changes, or on SIGHUP to a dispatcher without a terminal.
 
     Exit codes: 0 done; 1 refused; 2 usage; 3 not found; 4 another dispatcher is there; 5 the store is down.
     """
     if context.invoked_subcommand is not None:
         _check_nothing_given(context)
         return
-    from holdfast.dispatch import hostload, pressure
-    from holdfast.dispatch.dispatcher import Plan
+    from holdfast.dispatch import hostload
+    from holdfast.dispatch.dispatcher import DispatchOptions
+    from holdfast.dispatch.rules import pressure
 
     try:
         if not boards:
@@ -79,7 +80,7 @@ def dispatch(
             _foresee(home, address, boards, host, held(0, 0), as_json=as_json)
             return
         most = most or pressure.most_here(hostload.look())
-        plan = Plan(boards, most, once=once, drain=drain, held=held, notify=_words(notify))
+        plan = DispatchOptions(boards, most, once=once, drain=drain, held=held, notify=_words(notify))
         _serve(home, address, plan, host, as_json=as_json)
     except HoldfastError as exc:
         refuse(exc, as_json=as_json)
@@ -117,7 +118,7 @@ def _foresee(
 ) -> None:
     from holdfast.board.store import open_store
     from holdfast.dispatch.installed import installed
-    from holdfast.dispatch.opening import foreseen, host_name
+    from holdfast.dispatch.startup import foreseen, host_name
 
     profiles = frozenset(installed(home, os.environ))
     name = host or host_name(home)
@@ -135,12 +136,12 @@ def _foresee(
     say({"host": name, "starts": starts, "waits": waits, "text": text}, as_json=as_json)
 
 
-def _serve(home: Path, address: str, plan: "Plan", host: str | None, *, as_json: bool) -> None:
+def _serve(home: Path, address: str, plan: "DispatchOptions", host: str | None, *, as_json: bool) -> None:
     import asyncio
     import signal
 
     from holdfast import log
-    from holdfast.dispatch.opening import serve
+    from holdfast.dispatch.startup import serve
 
     log.set_up(style="text", level=os.environ.get("HOLDFAST_LOG_LEVEL", "warning"))
 

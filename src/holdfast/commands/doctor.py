@@ -16,7 +16,7 @@ from holdfast.commands.oneline import OneLine, fail, printable
 from holdfast.errors import HoldfastError, from_os_error
 
 if TYPE_CHECKING:
-    from holdfast.doctor.rules import Finding
+    from holdfast.doctor.facts.rules import Finding
 
 CHUNK_BYTES: Final = 64 * 1024  # of a log at a time: a pipe holds as much, and memory stays small
 _SIGNS: Final = {
@@ -37,7 +37,7 @@ def doctor(context: click.Context, as_json: bool) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    from holdfast.doctor import facts, rules
+    from holdfast.doctor.facts import facts, rules
 
     found = rules.findings(asyncio.run(facts.gather()))
     if as_json:
@@ -77,7 +77,7 @@ def explain(file: str, here: bool, as_json: bool) -> None:
     Exit codes: 0 something was recognised; 1 nothing was; 65, 66 or 71 FILE may not be read, is not there,
     or cannot be read.
     """
-    from holdfast.doctor import explanation
+    from holdfast.doctor.explain import explanation
 
     reading = explanation.Reading()
     try:
@@ -88,8 +88,8 @@ def explain(file: str, here: bool, as_json: bool) -> None:
         fail(_unreadable(file, exc))
     found = reading.causes()
     if here and found:
-        from holdfast.doctor.confirmation import compared
-        from holdfast.sandbox.probes import probe
+        from holdfast.doctor.explain.confirmation import compared
+        from holdfast.sandbox.host.probes import probe
 
         found = compared(found, asyncio.run(probe()))
     if as_json:

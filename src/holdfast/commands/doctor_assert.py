@@ -13,7 +13,7 @@ from holdfast.commands.oneline import OneLine, printable
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.doctor.assertion import Report
+    from holdfast.doctor.assertion.assertion import AssertionReport
 
 _DIRECTORY = click.Path(path_type=Path, file_okay=False)
 
@@ -76,7 +76,7 @@ def assert_(
 
     Exit code 0: everything holds; 1: something does not; 2: it could not be judged.
     """
-    from holdfast.doctor import assertion, claims
+    from holdfast.doctor.assertion import assertion, claims
 
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # what was made is removed
     try:
@@ -111,7 +111,7 @@ def assert_(
     sys.exit(claims.EXIT[found.verdict])
 
 
-def _show(found: "Report") -> None:
+def _show(found: "AssertionReport") -> None:
     who = " ".join(filter(None, (found.agent, found.version, f"({found.binary})" if found.binary else "")))
     held = sum(one.holds for one in found.judged)
     lines = [f"{found.verdict}: {who}: {held} of {len(found.judged)} claims hold"]

@@ -37,8 +37,8 @@ def compare(limits: Limits, timeout_s: float, as_json: bool, command: tuple[str,
     Exit code 0: it was where it is without a sandbox, and behaved the same; 1: something differs;
     2: that cannot be told, or nothing was run.
     """
-    from holdfast.doctor import compare as edge
-    from holdfast.doctor import equivalence
+    from holdfast.doctor.compare import compare as edge
+    from holdfast.doctor.compare import equivalence
 
     if command:
         click.echo("holdfast: the command runs twice: first WITHOUT a sandbox, then confined", err=True)

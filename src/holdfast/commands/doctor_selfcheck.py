@@ -64,8 +64,8 @@ def selfcheck(backend: str | None, user: str | None, only: tuple[str, ...], as_j
     Exit code 0: everything holds as declared; 1: something got out, or does not work inside; 2:
     nothing could be tried, or not what --backend and --user name.
     """
-    from holdfast.doctor import checkup, scorecard
-    from holdfast.sandbox.select import Backend
+    from holdfast.doctor.escape import checkup, scorecard
+    from holdfast.sandbox.plan.select import Backend
 
     progress = _Live() if sys.stderr.isatty() else _Lines()
     try:

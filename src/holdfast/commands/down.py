@@ -12,7 +12,7 @@ from holdfast.commands.homeoption import home_option
 from holdfast.errors import Conflict, HoldfastError, OperationFailed
 
 if TYPE_CHECKING:
-    from holdfast.agents.daemons import Daemon
+    from holdfast.agents.supervisor.daemons import Daemon
 
 
 @click.command(cls=Verb)
@@ -34,7 +34,7 @@ def down(with_workers: bool, home: Path, as_json: bool) -> None:
 
 
 async def _down(home: Path, *, with_workers: bool) -> Answer:
-    from holdfast.agents import daemons, ending
+    from holdfast.agents.supervisor import daemons, ending
 
     found, workers = daemons.find(home), daemons.workers_alive(home)
     if not found:
@@ -66,7 +66,7 @@ async def _down(home: Path, *, with_workers: bool) -> Answer:
 
 def _alone(first: "list[Daemon]") -> "list[Daemon]":
     """Dispatchers that are no part of an `up`, and new enough to know that signal."""
-    from holdfast.agents import daemons
+    from holdfast.agents.supervisor import daemons
 
     ups = {one.process for one in first if one.role == daemons.UP}
     dispatchers = [one for one in first if one.role == daemons.DISPATCHER and one.card is not None]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from holdfast.dispatch.pressure import Limits
+    from holdfast.dispatch.rules.pressure import HostLimits
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -52,12 +52,13 @@ def host_options(command: F) -> F:
     return command
 
 
-def chosen(min_free: int | None, max_load: float | None) -> "Limits":
+def chosen(min_free: int | None, max_load: float | None) -> "HostLimits":
     """What was asked for, and the defaults of this host for what was not."""
-    from holdfast.dispatch import hostload, pressure
+    from holdfast.dispatch import hostload
+    from holdfast.dispatch.rules import pressure
 
     usual = pressure.default_limits(hostload.look())
-    return pressure.Limits(
+    return pressure.HostLimits(
         usual.min_free if min_free is None else min_free or None,
         usual.max_load if max_load is None else max_load or None,
     )

@@ -59,8 +59,8 @@ async def _serve(sender: "Sender | None", address: str, board: str, home: Path) 
         return
     from holdfast.mcp.supervising import supervising
 
-    async with supervising(address, board=board, who=me(), home=home) as desk:
-        await serve(desk)
+    async with supervising(address, board=board, who=me(), home=home) as store:
+        await serve(store)
 
 
 def _sender(run_file: Path | None) -> "Sender | None":

@@ -36,7 +36,7 @@ def open(printed: bool, home: Path, as_json: bool) -> None:
 
 
 def _open(home: Path, *, printed: bool) -> Answer:
-    from holdfast.agents import daemons
+    from holdfast.agents.supervisor import daemons
 
     found = [one.card.address for one in daemons.of_role(home, daemons.DASHBOARD) if one.card is not None]
     if not found:

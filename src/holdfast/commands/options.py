@@ -11,7 +11,7 @@ from holdfast.values import value
 
 if TYPE_CHECKING:
     from holdfast.run import Wish
-    from holdfast.sandbox.select import Choice
+    from holdfast.sandbox.plan.select import Choice
 
 MAX_PORT: Final = 65535
 
@@ -154,7 +154,7 @@ class Limits:
 
 def choice_of(backend: str, *, degraded: bool) -> "Choice":
     """What these two options leave to us."""
-    from holdfast.sandbox.select import Backend, Choice
+    from holdfast.sandbox.plan.select import Backend, Choice
 
     return Choice(None if backend == "auto" else Backend(backend), degraded)
 

@@ -12,7 +12,7 @@ from holdfast.commands.duration import duration
 from holdfast.commands.limits import backend_option, choice_of, degraded_option
 from holdfast.commands.oneline import fail
 from holdfast.errors import HoldfastError, StartupError
-from holdfast.server.address import DEFAULT
+from holdfast.server.edges.address import DEFAULT
 
 T = TypeVar("T")
 
@@ -107,10 +107,10 @@ def serve(
     CODEX_EXEC_SERVER_URL.
     """
     from holdfast import log, tracing
-    from holdfast.server import auth
-    from holdfast.server.address import parse
-    from holdfast.server.listen import Options
-    from holdfast.server.listen import serve as run
+    from holdfast.server.edges import auth
+    from holdfast.server.edges.address import parse
+    from holdfast.server.edges.listen import Options
+    from holdfast.server.edges.listen import serve as run
 
     log.set_up(style=log_format, level=log_level)
     tracing.set_up()

@@ -10,8 +10,8 @@ from holdfast.commands.boarding import Verb, json_option, say
 from holdfast.commands.homeoption import home_option
 
 if TYPE_CHECKING:
-    from holdfast.agents.daemons import Daemon
-    from holdfast.dispatch.standing import Told
+    from holdfast.agents.supervisor.daemons import Daemon
+    from holdfast.dispatch.rules.dispatcherstatus import Told
 
 NONE: Final = 3  # the exit code when nothing runs, as for everything that is not found
 MIB: Final = 1 << 20
@@ -30,7 +30,7 @@ def status(home: Path, as_json: bool) -> None:
     """
     import time
 
-    from holdfast.agents import daemons
+    from holdfast.agents.supervisor import daemons
     from holdfast.dispatch import statusfile
 
     found, workers = daemons.find(home), daemons.workers_alive(home)
@@ -49,7 +49,7 @@ def status(home: Path, as_json: bool) -> None:
 
 
 def _row(one: "Daemon") -> dict[str, object]:
-    from holdfast.agents import background, processes
+    from holdfast.agents.supervisor import background, processes
 
     memory, card = processes.memory(one.process), one.card
     return {
@@ -68,7 +68,7 @@ def _row(one: "Daemon") -> dict[str, object]:
 
 def _lines(roles: "list[tuple[Daemon, dict[str, object]]]") -> list[str]:
     """A process, in all of its roles."""
-    from holdfast.board.assign import clock
+    from holdfast.board.rules.assign import clock
 
     one, row = roles[0]
     lines = [f"{' + '.join(role.role for role, _ in roles)}: pid {one.process.pid}"]

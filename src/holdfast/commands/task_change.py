@@ -14,7 +14,7 @@ from holdfast.commands.task_lines import answer
 from holdfast.errors import NotFound, OperationFailed, UsageError
 
 if TYPE_CHECKING:
-    from holdfast.board.rows import Edit
+    from holdfast.board.rules.rows import Edit
     from holdfast.board.store import Store
 
 # As in board/transitions.py, which is not imported before it is needed; a test compares.
@@ -105,7 +105,7 @@ def create(
     in_s: float | None,
 ) -> dict[str, object]:
     """Make a task."""
-    from holdfast.board.rows import NewTask, WorkspaceKind
+    from holdfast.board.rules.rows import NewTask, WorkspaceKind
 
     where = place or Place("scratch", "")
     new = NewTask(
@@ -278,7 +278,7 @@ def assign(store: "Store", id: str, profile: str) -> dict[str, object]:
 @with_store()
 def attach(store: "Store", id: str, file: Path, name: str | None) -> dict[str, object]:
     """Attach FILE to a task, for whoever works on it. `task file` prints it again."""
-    from holdfast.board.rows import MAX_FILE
+    from holdfast.board.rules.rows import MAX_FILE
 
     try:
         with file.open("rb") as opened:
@@ -304,7 +304,7 @@ def retry(store: "Store", id: str, report_only: bool, reason: str) -> dict[str, 
 
 
 def _moved(store: "Store", id: str, move: str, **words: object) -> dict[str, object]:
-    from holdfast.board.transitions import Move
+    from holdfast.board.rules.transitions import Move
 
     return answer(store.move(id, Move(move), who=me(), **words))  # type: ignore[arg-type]  # named by each caller
 
@@ -322,7 +322,7 @@ def _bound(text: str) -> int | None:
 
 
 def _edit(wishes: dict[str, object], place: Place | None) -> "Edit":
-    from holdfast.board.rows import Edit, WorkspaceKind
+    from holdfast.board.rules.rows import Edit, WorkspaceKind
 
     if place is not None:
         wishes = wishes | {"workspace_kind": WorkspaceKind(place.kind), "workspace": place.path}

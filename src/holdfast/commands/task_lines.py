@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holdfast.board.rows import Event, Run, Task
+    from holdfast.board.rules.rows import Run, Task, TaskEvent
 
 
 def task_line(task: "Task") -> str:
@@ -22,12 +22,12 @@ def run_said(run: "Run") -> str:
 
 def used_words(run: "Run") -> str:
     """What a run has used; a zero is what nobody said."""
-    from holdfast.board.budget import of_run, words
+    from holdfast.board.rules.budget import of_run, words
 
     return words(of_run(run))
 
 
-def event_line(event: "Event") -> str:
+def event_line(event: "TaskEvent") -> str:
     told = " ".join(f"{name}={value}" for name, value in event.payload.items() if value not in ("", [], None))
     return f"{event.seq:>6}  {event.task_id or '-'}  {event.kind:<16} {event.actor}  {told}".rstrip()
 

@@ -11,7 +11,7 @@ from holdfast.commands.budgets import lines
 from holdfast.commands.task_lines import event_line, run_line, task_line
 
 if TYPE_CHECKING:
-    from holdfast.board.rows import Comment, Detail, Event, Task
+    from holdfast.board.rules.rows import Comment, Detail, Task, TaskEvent
     from holdfast.board.store import Store
 
 # As in board/transitions.py, which is not imported before it is needed; a test compares.
@@ -43,7 +43,7 @@ def list_(
     follow: bool,
 ) -> Iterator[dict[str, object]]:
     """Show tasks, the newest first, a page at a time, why those wait that wait, and what looks stuck."""
-    from holdfast.board.transitions import Status
+    from holdfast.board.rules.transitions import Status
 
     after = store.stats(board).board.last_seq if follow else 0
     page = store.page(
@@ -95,7 +95,7 @@ def list_(
 @with_store()
 def show(store: "Store", id: str, follow: bool, wait: bool) -> Iterator[dict[str, object]]:
     """Show a task with its links, comments, messages, files, runs and events."""
-    from holdfast.board.transitions import ENDS, Status
+    from holdfast.board.rules.transitions import ENDS, Status
 
     board = store.task(id).board
     after = store.stats(board).board.last_seq
@@ -129,7 +129,7 @@ def _stopped(task: "Task") -> bool:
 
 
 def _shown(detail: "Detail") -> dict[str, object]:
-    from holdfast.board.messages import shown, state
+    from holdfast.board.verbs.messages import shown, state
 
     task = detail.task
     text = [task_line(task), *task.body.splitlines()]
@@ -166,7 +166,7 @@ def _about(comment: "Comment") -> str:
     return f"{comment.author} on {comment.path}:{comment.line}" if comment.path else comment.author
 
 
-def following(store: "Store", board: str, after: int) -> Iterator["Event"]:
+def following(store: "Store", board: str, after: int) -> Iterator["TaskEvent"]:
     """Every event of a board from here on, once and in order: the log is the source."""
     while True:
         events = store.events(board, after=after)

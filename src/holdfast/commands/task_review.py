@@ -12,9 +12,9 @@ from holdfast.commands.task_look import following
 from holdfast.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
-    from holdfast.board.inbox import Waiting
-    from holdfast.board.reviews import Remark
     from holdfast.board.store import Store
+    from holdfast.board.verbs.inbox import Waiting
+    from holdfast.board.verbs.reviews import Remark
 
 
 @click.command(cls=Verb)
@@ -44,7 +44,7 @@ def review(
     anyway: bool,
 ) -> dict[str, object]:
     """Approve the work of a task that is in review, or ask for changes: it goes on in the same workspace."""
-    from holdfast.board.reviews import Review
+    from holdfast.board.verbs.reviews import Review
 
     said = tuple(_remark(place, text) for place, text in remarks)
     given = Review(approve=approve, changes=changes, remarks=said, anyway=anyway)
@@ -62,7 +62,7 @@ def inbox(store: "Store", board: str, name: str, limit: int, follow: bool) -> It
 
     What waits longest comes first, with what to type next.
     """
-    from holdfast.board import inbox as waiting
+    from holdfast.board.verbs import inbox as waiting
 
     after = store.stats(board).board.last_seq if follow else 0
     found = store.inbox(board, name=name, limit=limit)
@@ -102,7 +102,7 @@ def ack(store: "Store", id: str) -> dict[str, object]:
 
 
 def _remark(place: str, text: str) -> "Remark":
-    from holdfast.board.reviews import Remark
+    from holdfast.board.verbs.reviews import Remark
 
     path, _, line = place.rpartition(":")
     if not (line.isascii() and line.isdecimal()):
@@ -123,7 +123,7 @@ def _lines(one: "Waiting") -> list[str]:
 
 
 def _since(one: "Waiting") -> str:
-    from holdfast.board.assign import clock
+    from holdfast.board.rules.assign import clock
 
     return clock(one.since_ms)
 

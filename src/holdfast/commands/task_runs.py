@@ -15,7 +15,7 @@ from holdfast.commands.task_lines import run_line, run_said, used_words
 from holdfast.errors import NotFound
 
 if TYPE_CHECKING:
-    from holdfast.board.rows import Run
+    from holdfast.board.rules.rows import Run
     from holdfast.board.store import Store
 
 DIFF: Final = "diff.patch"
@@ -35,7 +35,7 @@ _run_option = click.option("--run", metavar="RUN", help="Of this one [default: t
 @with_store()
 def runs(store: "Store", id: str) -> dict[str, object]:
     """Show the attempts at a task."""
-    from holdfast.board.budget import known, of_run
+    from holdfast.board.rules.budget import known, of_run
 
     found = store.runs(id)
     return {
@@ -66,12 +66,12 @@ def log(store: "Store", id: str, run: str | None, home: Path) -> dict[str, objec
     import asyncio
     import base64
 
-    from holdfast.dispatch import peek
+    from holdfast.dispatch import runview
 
-    chosen = peek.chosen(store, id, run)
-    if (kept := peek.kept(store, chosen, OUTPUT)) is not None:
+    chosen = runview.chosen(store, id, run)
+    if (kept := runview.kept(store, chosen, OUTPUT)) is not None:
         return {"run": chosen.id, "live": False, "data": kept}
-    said = asyncio.run(peek.asked(home, chosen, "logs", {"max_bytes": MAX_LIVE}))
+    said = asyncio.run(runview.asked(home, chosen, "logs", {"max_bytes": MAX_LIVE}))
     if said is None:
         raise _nothing(chosen, "output")
     return {"run": chosen.id, "live": True, "data": base64.b64decode(said["data"])}
@@ -83,10 +83,10 @@ def log(store: "Store", id: str, run: str | None, home: Path) -> dict[str, objec
 @with_store()
 def diff(store: "Store", id: str, run: str | None) -> dict[str, object]:
     """Print what a run changed in its workspace."""
-    from holdfast.dispatch import peek
+    from holdfast.dispatch import runview
 
-    chosen = peek.chosen(store, id, run)
-    if (kept := peek.kept(store, chosen, DIFF)) is None:
+    chosen = runview.chosen(store, id, run)
+    if (kept := runview.kept(store, chosen, DIFF)) is None:
         raise _nothing(chosen, "diff")
     return {"run": chosen.id, "data": kept}
 
@@ -100,12 +100,12 @@ def policy(store: "Store", id: str, run: str | None, home: Path) -> dict[str, ob
     """Say what the worker of a run is, or was, confined by, and what that refused."""
     import asyncio
 
-    from holdfast.dispatch import peek
+    from holdfast.dispatch import runview
 
-    chosen = peek.chosen(store, id, run)
-    end = peek.kept(store, chosen, END)
+    chosen = runview.chosen(store, id, run)
+    end = runview.kept(store, chosen, END)
     live = end is None
-    report = asyncio.run(peek.asked(home, chosen, "status", {})) if end is None else _ended(end)
+    report = asyncio.run(runview.asked(home, chosen, "status", {})) if end is None else _ended(end)
     if report is None:
         raise _nothing(chosen, "record of its worker")
     told = {name: report[name] for name in POLICY if name in report}
@@ -125,9 +125,9 @@ def file(store: "Store", id: str, name: str | None, run: str | None) -> dict[str
     """Print an attachment of a task; without NAME, which there are."""
     if name is not None:
         return {"name": name, "data": store.file(store.task(id).id, run, name)}
-    from holdfast.dispatch import peek
+    from holdfast.dispatch import runview
 
-    found = store.attachments(id) if run is None else store.kept(peek.chosen(store, id, run).id)
+    found = store.attachments(id) if run is None else store.kept(runview.chosen(store, id, run).id)
     return {
         "files": found,
         "text": [f"{each.name}  {each.size} bytes  by {each.author}" for each in found],

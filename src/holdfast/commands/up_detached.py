@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from holdfast.agents import book, daemons
+from holdfast.agents.supervisor import daemons
+from holdfast.agents.worker import book
 from holdfast.commands.boarding import Answer
 from holdfast.commands.up_running import NOTIFY, conflict
 from holdfast.errors import OperationFailed
-from holdfast.sandbox import prerequisites
+from holdfast.sandbox.plan import prerequisites
 
 READY_S: Final = 60.0  # for four interpreters, on a machine that is busy with agents
 LOOK_S: Final = 0.1  # between looks at whether it has ended instead

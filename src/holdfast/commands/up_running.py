@@ -10,24 +10,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from holdfast.agents import daemons, ending
-from holdfast.agents.book import Book
+from holdfast.agents.supervisor import daemons, ending
+from holdfast.agents.worker.book import Book
 from holdfast.board.store import open_store
 from holdfast.commands.web import dashboard
 from holdfast.dispatch import demo as example
-from holdfast.dispatch import hostload, lock, opening, pressure
-from holdfast.dispatch.dispatcher import Plan
-from holdfast.dispatch.house import worker_of
+from holdfast.dispatch import hostload, lock, startup
+from holdfast.dispatch.context import worker_of
+from holdfast.dispatch.dispatcher import DispatchOptions
 from holdfast.dispatch.installed import installed
+from holdfast.dispatch.rules import pressure
 from holdfast.errors import Conflict, StartupError
-from holdfast.server.address import parse
+from holdfast.server.edges.address import parse
+from holdfast.server.edges.listen import Options as ServerOptions
+from holdfast.server.edges.listen import Server
 from holdfast.server.executor import Executor
-from holdfast.server.listen import Options as ServerOptions
-from holdfast.server.listen import Server
 
 if TYPE_CHECKING:
-    from holdfast.board.rows import Run
-    from holdfast.dispatch.pressure import Limits
+    from holdfast.board.rules.rows import Run
+    from holdfast.dispatch.rules.pressure import HostLimits
 
 Job: TypeAlias = "asyncio.Future[None]"
 
@@ -50,7 +51,7 @@ class Wanted:
     board: str
     listen: str | None  # where an exec server for clients such as codex listens; None: there is none
     most: int | None
-    limits: "Limits"
+    limits: "HostLimits"
     web_port: int | None  # None: the usual one, or else a free one
     with_web: bool
     demo: bool
@@ -104,11 +105,11 @@ class _Running:
         ids = self._made()
         boards = (wanted.board, *((example.BOARD,) if wanted.demo and wanted.board != example.BOARD else ()))
         most = wanted.most or pressure.most_here(hostload.look())
-        plan = Plan(boards, most, held=hostload.holding(wanted.limits), leaving=self._leaving)
+        plan = DispatchOptions(boards, most, held=hostload.holding(wanted.limits), leaving=self._leaving)
         server = None if wanted.listen is None else Server(ServerOptions(parse(wanted.listen)), Executor())
         with self._signals():
             self._introduce()
-            dispatching = opening.serve(wanted.home, wanted.address, plan, told=self._told)
+            dispatching = startup.serve(wanted.home, wanted.address, plan, told=self._told)
             jobs: list[Job] = [asyncio.ensure_future(dispatching)]
             aside: list[Job] = [
                 asyncio.ensure_future(self._say_ready(plan.began)),
@@ -132,7 +133,7 @@ class _Running:
             if wanted.board not in {one.slug for one in store.boards()}:
                 with contextlib.suppress(Conflict):  # somebody else made it meanwhile
                     store.create_board(wanted.board)
-            return example.made(store, opening.COMMAND) if wanted.demo else []
+            return example.made(store, startup.COMMAND) if wanted.demo else []
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
@@ -157,7 +158,7 @@ class _Running:
 
     def _introduce(self) -> None:
         wanted = self._wanted
-        launchers = sorted(installed(wanted.home, os.environ))
+        profiles = sorted(installed(wanted.home, os.environ))
         created = (
             f"holdfast task create 'Say hello' --board {wanted.board} --assignee script --body 'echo hello'"
         )
@@ -166,11 +167,11 @@ class _Running:
             [
                 f"board        {wanted.board} in {wanted.address}",
                 f"  try: {created}",
-                f"workers for  {', '.join(launchers)}",
+                f"workers for  {', '.join(profiles)}",
             ],
             board=wanted.board,
             store=wanted.address,
-            launchers=launchers,
+            profiles=profiles,
         )
 
     def _told(self, kind: str, run: "Run") -> None:

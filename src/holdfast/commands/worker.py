@@ -210,7 +210,7 @@ async def equivalence(workers: "Workers", id: str, as_json: bool) -> int:
 
     Exit code 0: yes; 1: no; 2: it cannot be told.
     """
-    from holdfast.agents.equivalence import EXITS, lines, report_of
+    from holdfast.agents.worker.equivalence import EXITS, lines, report_of
 
     answer = await (await workers.find(id)).equivalence()
     for line in [json.dumps(answer)] if as_json else map(printable, lines(report_of(answer))):
@@ -307,8 +307,8 @@ def attach(home: Path, id: str) -> None:
 @home_option
 def supervise(home: Path, idle_s: float) -> None:
     """Be the supervisor of a home, as `worker run` starts it."""
-    from holdfast.agents.background import ALREADY
-    from holdfast.agents.serving import serve
+    from holdfast.agents.supervisor.background import ALREADY
+    from holdfast.agents.supervisor.serving import serve
 
     try:
         mine = asyncio.run(serve(home, idle_s=idle_s))

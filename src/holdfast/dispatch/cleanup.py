@@ -8,12 +8,12 @@ from typing import Final
 
 import msgspec
 
-from holdfast.board.rows import Task, WorkspaceKind
-from holdfast.board.transitions import Status
-from holdfast.dispatch import changes, workspace
-from holdfast.dispatch.house import House
-from holdfast.dispatch.manifest import MAX_LISTED
-from holdfast.dispatch.workspace import Made
+from holdfast.board.rules.rows import Task, WorkspaceKind
+from holdfast.board.rules.transitions import Status
+from holdfast.dispatch.context import DispatchContext
+from holdfast.dispatch.rules.manifest import MAX_LISTED
+from holdfast.dispatch.run import changes, workspace
+from holdfast.dispatch.run.workspace import Made
 from holdfast.errors import NotFound, OperationFailed
 
 log = logging.getLogger(__name__)
@@ -21,35 +21,35 @@ log = logging.getLogger(__name__)
 SWEEP_S: Final = 30.0  # between sweeps; nobody waits for one
 
 
-async def sweep(house: House) -> None:
+async def sweep(context: DispatchContext) -> None:
     """Remove what can be removed.
 
     Raises:
         HoldfastError: store or exec server do not answer; the rest is for the next time.
     """
-    for made in await asyncio.to_thread(workspace.records, house.home):
+    for made in await asyncio.to_thread(workspace.records, context.home):
         if made.kept:
             continue
         try:
-            task = await house.desk.ask(lambda store, made=made: store.task(made.task))  # type: ignore[misc]
+            task = await context.store.ask(lambda store, made=made: store.task(made.task))  # type: ignore[misc]
         except NotFound:  # of another board
             continue
         if task.status is Status.ARCHIVED:
-            await _remove(house, task, made)
+            await _remove(context, task, made)
 
 
-async def _remove(house: House, task: Task, made: Made) -> None:
-    path = workspace.folder(house.home) / task.id
+async def _remove(context: DispatchContext, task: Task, made: Made) -> None:
+    path = workspace.folder(context.home) / task.id
     listed = (
         sorted((await asyncio.to_thread(changes.look, path)).entries)[:MAX_LISTED] if path.is_dir() else []
     )
     try:
         if made.kind is WorkspaceKind.WORKTREE and path.is_dir():
-            search = house.environ.get("PATH", "/usr/bin:/bin")
-            changed = await changes.since_commit(house.home, path, made.base, search, made.copied)
+            search = context.environ.get("PATH", "/usr/bin:/bin")
+            changed = await changes.since_commit(context.home, path, made.base, search, made.copied)
             if changed.count:
-                await _tell(house, task, "workspace_kept", list(changed.paths))
-                workspace.write(house.home, msgspec.structs.replace(made, kept=True))
+                await _tell(context, task, "workspace_kept", list(changed.paths))
+                workspace.write(context.home, msgspec.structs.replace(made, kept=True))
                 return
             await asyncio.to_thread(workspace.give_back, made, path)
         else:
@@ -57,8 +57,8 @@ async def _remove(house: House, task: Task, made: Made) -> None:
     except (OSError, OperationFailed) as exc:
         log.warning("a workspace could not be removed", extra={"task_id": task.id, "missing": str(exc)[:200]})
         return
-    await _tell(house, task, "workspace_removed", listed)
-    workspace.forget(house.home, task.id)
+    await _tell(context, task, "workspace_removed", listed)
+    workspace.forget(context.home, task.id)
 
 
 def _delete(path: Path) -> None:
@@ -66,10 +66,10 @@ def _delete(path: Path) -> None:
         shutil.rmtree(path)
 
 
-async def _tell(house: House, task: Task, kind: str, files: list[str]) -> None:
+async def _tell(context: DispatchContext, task: Task, kind: str, files: list[str]) -> None:
     """Events are the store's, and so is the clock that dates them."""
-    await house.desk.ask(
+    await context.store.ask(
         lambda store: store.database.write(
-            lambda tx: tx.log(task.board, kind, house.host, task=task.id, files=files)
+            lambda tx: tx.log(task.board, kind, context.host, task=task.id, files=files)
         )
     )

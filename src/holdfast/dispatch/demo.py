@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Sequence
 from typing import Final
 
-from holdfast.board.lists import MAX_PAGE
-from holdfast.board.rows import NewTask, Task
+from holdfast.board.asyncstore import AsyncStore
+from holdfast.board.rules.rows import NewTask, Task
+from holdfast.board.rules.transitions import Move, Status
 from holdfast.board.store import Store
-from holdfast.board.transitions import Move, Status
-from holdfast.dispatch.desk import Desk
+from holdfast.board.verbs.lists import MAX_PAGE
 from holdfast.errors import HoldfastError, NotFound
 
 BOARD: Final = "demo"
@@ -64,18 +64,18 @@ def _made(store: Store, new: NewTask, kept: Task | None) -> Task:
 
 async def outcome(address: str, ids: Sequence[str]) -> list[str]:
     """Wait until only a person, or nobody, moves any of these tasks; then say what happened."""
-    async with Desk.open(address) as desk:
+    async with AsyncStore.open(address) as store:
         while True:
-            desk.news.clear()
-            found = [await desk.ask(lambda store, id=id: store.task(id)) for id in ids]  # type: ignore[misc]
+            store.news.clear()
+            found = [await store.ask(lambda store, id=id: store.task(id)) for id in ids]  # type: ignore[misc]
             if all(task.status in SETTLED for task in found):
                 break
             try:
                 async with asyncio.timeout(LOOK_S):
-                    await desk.news.wait()
+                    await store.news.wait()
             except TimeoutError:
                 continue
-        return [line for task in found for line in await desk.ask(lambda store, task=task: told(store, task))]  # type: ignore[misc]
+        return await store.ask(lambda store: [line for task in found for line in told(store, task)])
 
 
 def told(store: Store, task: Task) -> list[str]:

@@ -13,16 +13,17 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 from weakref import WeakValueDictionary
 
-from holdfast.board.rows import Run, RunRef, Task
+from holdfast.board.rules.rows import Run, RunRef, Task
 from holdfast.board.store import LEASE_MS, Store
-from holdfast.dispatch import statusfile, workspace
+from holdfast.dispatch import statusfile
 from holdfast.dispatch.cleanup import SWEEP_S, sweep
-from holdfast.dispatch.house import House
-from holdfast.dispatch.liveness import Limits
+from holdfast.dispatch.context import DispatchContext
 from holdfast.dispatch.notify import Notifier, command
-from holdfast.dispatch.pressure import MAX_HERE
-from holdfast.dispatch.rounds import TICK_S, Rounds, Starts, hold_up
-from holdfast.dispatch.run import Attendance, marks
+from holdfast.dispatch.rules.liveness import LivenessLimits
+from holdfast.dispatch.rules.pressure import MAX_HERE
+from holdfast.dispatch.rules.rounds import TICK_S, Rounds, Starts, hold_up
+from holdfast.dispatch.run import workspace
+from holdfast.dispatch.run.run import RunDriver, marks
 from holdfast.dispatch.watching import watch
 from holdfast.errors import HoldfastError, NotFound, StaleRun, StartupError, UsageError
 
@@ -32,12 +33,12 @@ T = TypeVar("T")
 
 POST_S: Final = 0.2  # between looks into outboxes
 TELL_S: Final = 2.0  # between two times that it says how it stands
-AGAIN_S: Final = 1.0  # before a run is attended to again whose attendance failed
+AGAIN_S: Final = 1.0  # before a run is attended to again whose driver failed
 LEFT: Final = "the dispatcher was ended; whoever comes next takes the task on again"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DispatchOptions:
     """What is asked of a dispatcher. `once`: what there is room for now, to its end; `drain`: nothing new.
 
     `held` says why nothing is to be started now, by how many run here and how many of those have only begun.
@@ -50,7 +51,7 @@ class Plan:
     once: bool = False
     drain: bool = False
     lease_ms: int = LEASE_MS
-    liveness: Limits = field(default_factory=Limits)
+    liveness: LivenessLimits = field(default_factory=LivenessLimits)
     held: Callable[[int, int], str | None] = lambda _running, _young: None
     notify: tuple[str, ...] = ()  # a command that is told what waits for a person
     leaving: asyncio.Event = field(default_factory=asyncio.Event)
@@ -60,23 +61,27 @@ class Plan:
 class Dispatcher:
     """`told` hears of every run that begins and of every one that is done with.
 
-    When `again` is set the launchers are read again.
+    When `again` is set the profiles are read again.
     """
 
     def __init__(
-        self, house: House, plan: Plan, told: Callable[[str, Run], None], again: asyncio.Event
+        self,
+        context: DispatchContext,
+        plan: DispatchOptions,
+        told: Callable[[str, Run], None],
+        again: asyncio.Event,
     ) -> None:
-        self._house = house
+        self._context = context
         self._plan = plan
         self._told = told
         self._again = again
-        self._attended: dict[str, Attendance] = {}
+        self._drivers: dict[str, RunDriver] = {}
         self._places: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._rounds = Rounds(lease_s=plan.lease_ms / 1000, claiming=not plan.drain, once=plan.once)
         self._starts = Starts()
         self._held: str | None = None
-        program = command(house.home, plan.notify)
-        self._notifier = Notifier(house.home, house.desk, plan.boards, program, house.environ)
+        program = command(context.home, plan.notify)
+        self._notifier = Notifier(context.home, context.store, plan.boards, program, context.environ)
 
     async def serve(self) -> None:
         """Until there is nothing to do any more, or for ever; cancelled, it leaves the workers alone."""
@@ -88,27 +93,27 @@ class Dispatcher:
                     self._sweep,
                     self._reread,
                     self._heed_leaving,
-                    self._say_how_it_stands,
+                    self._write_status,
                     self._notifier.serve,
-                    functools.partial(watch, self._house, self._plan.liveness, self._attended),
+                    functools.partial(watch, self._context, self._plan.liveness, self._drivers),
                 )
             ]
             for run in await self._owed():
                 self._attend(group, run)
             while True:
-                self._house.desk.news.clear()
+                self._context.store.news.clear()
                 try:
                     await self._round(group)
-                    self._house.standing.rounded(self._house.wall_clock())
+                    self._context.status.rounded(self._context.wall_clock())
                     self._plan.began.set()
                 except HoldfastError as exc:  # workers go on, and so do we when it is back
-                    self._house.standing.erred(f"{type(exc).__name__}: {exc}", self._house.wall_clock())
+                    self._context.status.erred(f"{type(exc).__name__}: {exc}", self._context.wall_clock())
                     log.warning("the board does not answer", extra={"missing": type(exc).__name__})
-                if self._rounds.is_over(self._attended):
+                if self._rounds.is_over(self._drivers):
                     break
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(TICK_S):
-                        await self._house.desk.news.wait()
+                        await self._context.store.news.wait()
             for task in aside:
                 task.cancel()
         with contextlib.suppress(HoldfastError, OSError):
@@ -116,20 +121,20 @@ class Dispatcher:
         await self._tell()
 
     async def _round(self, group: asyncio.TaskGroup) -> None:
-        ask, plan, now = self._house.desk.ask, self._plan, self._house.clock()
+        ask, plan, now = self._context.store.ask, self._plan, self._context.clock()
         if plan.leaving.is_set():
             self._rounds.leave()
-        held = await ask(lambda store: store.held(self._house.host))
-        todo = self._rounds.plan(held, self._attended, now)
+        held = await ask(lambda store: store.held(self._context.host))
+        todo = self._rounds.plan(held, self._drivers, now)
         for run in todo.give_back:
             await ask(lambda store, run=run: _give_back(store, run))  # type: ignore[misc]
         for run in todo.drive:
             self._attend(group, run)
         for id in todo.over:
-            self._attended[id].over.set()
+            self._drivers[id].over.set()
         for run in todo.renew:
             if await ask(lambda store, run=run: _beat(store, run, plan.lease_ms)):  # type: ignore[misc]
-                self._house.standing.renewed()
+                self._context.status.renewed()
         for board in plan.boards:
             if todo.expire:
                 await ask(lambda store, board=board: store.expire(board))  # type: ignore[misc]
@@ -140,30 +145,30 @@ class Dispatcher:
     async def _heed_leaving(self) -> None:
         """The next round is not waited for."""
         await self._plan.leaving.wait()
-        self._house.desk.news.set()
+        self._context.store.news.set()
 
     async def _claim(self, group: asyncio.TaskGroup, board: str) -> None:
-        house, plan = self._house, self._plan
-        profiles = sorted(house.launchers)
+        context, plan = self._context, self._plan
+        profiles = sorted(context.profiles)
 
         def claim(store: Store) -> tuple[Task, Run] | None:
             return store.claim(
-                board, worker=house.host, host=house.host, lease_ms=plan.lease_ms, assignees=profiles
+                board, worker=context.host, host=context.host, lease_ms=plan.lease_ms, assignees=profiles
             )
 
         while (reason := self._holdup()) is None:
-            won = await house.desk.ask(claim)
+            won = await context.store.ask(claim)
             if won is None:
                 return
-            self._starts.add(house.clock())
-            house.standing.claimed()
+            self._starts.add(context.clock())
+            context.status.claimed()
             self._attend(group, won[1])
-        await house.desk.ask(lambda store: store.offer(board, house.host, profiles, held=reason))
+        await context.store.ask(lambda store: store.offer(board, context.host, profiles, held=reason))
 
     def _holdup(self) -> str | None:
         """Why this host starts nothing now. It is said aloud when it begins and when it is over."""
-        running = len(self._attended)
-        young = self._starts.young(running, self._house.clock())
+        running = len(self._drivers)
+        young = self._starts.young(running, self._context.clock())
         reason, full = hold_up(running, young, most=self._plan.most, held=self._plan.held)
         if reason != self._held and not full:
             words = "workers are started again" if reason is None else "no worker is started now"
@@ -172,26 +177,26 @@ class Dispatcher:
         return reason
 
     def _attend(self, group: asyncio.TaskGroup, run: Run) -> None:
-        if run.id not in self._attended:
-            attendance = self._attended[run.id] = Attendance(self._house, run)
+        if run.id not in self._drivers:
+            driver = self._drivers[run.id] = RunDriver(self._context, run)
             if run.outcome is not None:
-                attendance.over.set()
+                driver.over.set()
             self._told("began", run)
-            group.create_task(self._attended_to(attendance))
+            group.create_task(self._drive(driver))
 
-    async def _attended_to(self, attendance: Attendance) -> None:
-        run, desk = attendance.run, self._house.desk
-        for before in list(self._attended.values()):  # two workers are never in one workspace
+    async def _drive(self, driver: RunDriver) -> None:
+        run, store = driver.run, self._context.store
+        for before in list(self._drivers.values()):  # two workers are never in one workspace
             if before.run.task_id == run.task_id and before.run.generation < run.generation:
                 await before.done.wait()
-        task = await self._insisted(run, lambda: desk.ask(lambda store: store.task(run.task_id)))
-        place = str(workspace.known(self._house.home, task).path)
+        task = await self._insisted(run, lambda: store.ask(lambda store: store.task(run.task_id)))
+        place = str(workspace.known(self._context.home, task).path)
         async with self._places.setdefault(place, asyncio.Lock()):  # which several tasks may have
-            await self._insisted(run, attendance.attend)
-        self._attended.pop(run.id, None)
-        attendance.done.set()
+            await self._insisted(run, driver.drive)
+        self._drivers.pop(run.id, None)
+        driver.done.set()
         self._told("ended", run)
-        desk.news.set()
+        store.news.set()
 
     async def _insisted(self, run: Run, work: Callable[[], Awaitable[T]]) -> T:
         """What comes of it in the end, however often it fails."""
@@ -200,19 +205,19 @@ class Dispatcher:
                 return await work()
             except (HoldfastError, TimeoutError) as exc:
                 log.warning("a run is attended to again", extra={"run_id": run.id, "missing": str(exc)[:200]})
-                self._house.standing.erred(f"{run.id}: {exc}", self._house.wall_clock())
+                self._context.status.erred(f"{run.id}: {exc}", self._context.wall_clock())
             except Exception:
                 log.exception("a run could not be attended to", extra={"run_id": run.id})
             await asyncio.sleep(AGAIN_S)
 
     async def _owed(self) -> list[Run]:
         """Runs of which a predecessor did not keep what is to be kept, whoever holds their tasks now."""
-        folder = marks(self._house.home)
+        folder = marks(self._context.home)
         names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
         found = []
         for name in names:
             try:
-                found.append(await self._house.desk.ask(lambda store, name=name: store.run(name)))  # type: ignore[misc]
+                found.append(await self._context.store.ask(lambda store, name=name: store.run(name)))  # type: ignore[misc]
             except NotFound:
                 log.warning("a run is not on the board any more", extra={"run_id": name})
         return found
@@ -220,14 +225,14 @@ class Dispatcher:
     async def _sweep(self) -> None:
         while True:
             try:
-                await sweep(self._house)
+                await sweep(self._context)
             except HoldfastError as exc:
                 log.warning("workspaces are removed later", extra={"missing": str(exc)[:200]})
             await asyncio.sleep(SWEEP_S)
 
     async def _reread(self) -> None:
-        """Take another launchers.toml; one that is wrong changes nothing but what we say of it."""
-        launchers, standing = self._house.launchers, self._house.standing
+        """Take another worker-profiles.toml; one that is wrong changes nothing but what we say of it."""
+        profiles, status = self._context.profiles, self._context.status
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TICK_S):
@@ -235,24 +240,24 @@ class Dispatcher:
             anyway = self._again.is_set()
             self._again.clear()
             try:
-                if await asyncio.to_thread(launchers.look, anyway=anyway):
-                    standing.reloaded()
-                    self._house.desk.news.set()
+                if await asyncio.to_thread(profiles.look, anyway=anyway):
+                    status.reloaded()
+                    self._context.store.news.set()
             except (UsageError, StartupError) as exc:
-                log.warning("the launchers stay as they were", extra={"missing": str(exc)[:200]})
-                standing.kept_old(str(exc))
+                log.warning("the profiles stay as they were", extra={"missing": str(exc)[:200]})
+                status.kept_old(str(exc))
 
-    async def _say_how_it_stands(self) -> None:
+    async def _write_status(self) -> None:
         while True:
             await self._tell()
             await asyncio.sleep(TELL_S)
 
     async def _tell(self) -> None:
-        told = self._house.standing.told(
-            self._house.wall_clock(), runs=self._attended, launchers=self._house.launchers
+        told = self._context.status.told(
+            self._context.wall_clock(), runs=self._drivers, profiles=self._context.profiles
         )
         try:
-            await asyncio.to_thread(statusfile.write, self._house.home, told)
+            await asyncio.to_thread(statusfile.write, self._context.home, told)
         except OSError as exc:
             log.warning("how it stands cannot be written", extra={"missing": str(exc)[:200]})
 
@@ -260,13 +265,13 @@ class Dispatcher:
         """Answer what workers put into their outboxes."""
         while True:
             await asyncio.sleep(POST_S)
-            for attendance in list(self._attended.values()):
+            for driver in list(self._drivers.values()):
                 try:
-                    await self._house.desk.ask(attendance.ingest)
+                    await self._context.store.ask(driver.ingest)
                 except HoldfastError:
                     pass  # the store does not answer; what is in the outbox stays there
                 except Exception:
-                    log.exception("an outbox could not be read", extra={"run_id": attendance.run.id})
+                    log.exception("an outbox could not be read", extra={"run_id": driver.run.id})
 
 
 async def _persistently(work: Callable[[], Awaitable[None]]) -> None:

@@ -5,21 +5,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from holdfast.dispatch import pressure
-from holdfast.dispatch.pressure import Facts, Limits, Memory
+from holdfast.dispatch.rules import pressure
+from holdfast.dispatch.rules.pressure import HostLimits, HostLoad, MemoryLoad
 
 MAX_FILE: Final = 64 * 1024  # bytes of any of these files
 _SECOND: Final = ("memory.max", "memory.current", "memory.stat")
 _FIRST: Final = ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.stat")
 
 
-def look(root: Path = Path("/")) -> Facts:
+def look(root: Path = Path("/")) -> HostLoad:
     """What a host says of itself now; what it does not say is left out."""
     machine = os.cpu_count() or 1
     usable = float(len(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else float(machine)
     paths = pressure.groups(_read(root / "proc/self/cgroup"))
     top = root / "sys/fs/cgroup"
-    memories: list[Memory | None] = [pressure.machine_memory(_read(root / "proc/meminfo"))]
+    memories: list[MemoryLoad | None] = [pressure.machine_memory(_read(root / "proc/meminfo"))]
     quotas: list[float | None] = [usable]
     for folder in _upwards(top, paths.get("")):
         memories.append(pressure.group_memory(*(_read(folder / name) for name in _SECOND)))
@@ -31,7 +31,7 @@ def look(root: Path = Path("/")) -> Facts:
     for folder in _upwards(top / "cpu", paths.get("cpu")):
         parts = (_read(folder / name).strip() for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us"))
         quotas.append(pressure.quota(" ".join(parts)))
-    return Facts(
+    return HostLoad(
         cpus=min(one for one in quotas if one is not None),
         memory=pressure.least(memories),
         load=pressure.load(_read(root / "proc/loadavg"), machine),
@@ -39,7 +39,7 @@ def look(root: Path = Path("/")) -> Facts:
     )
 
 
-def holding(limits: Limits, facts: Callable[[], Facts] = look) -> Callable[[int, int], str | None]:
+def holding(limits: HostLimits, facts: Callable[[], HostLoad] = look) -> Callable[[int, int], str | None]:
     """Why no worker is to be started now, by how many run and how many of those are young."""
     return lambda running, young: pressure.held(facts(), limits, running=running, young=young)
 

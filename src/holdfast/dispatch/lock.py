@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Final
 
-from holdfast.agents import daemons
+from holdfast.agents.supervisor import daemons
 from holdfast.errors import Conflict
 
 NAME: Final = "dispatcher.lock"

@@ -16,14 +16,15 @@ from typing import Final
 
 import msgspec
 
-from holdfast.board import inbox
-from holdfast.board.inbox import Waiting
-from holdfast.board.rows import Task
+from holdfast.board.asyncstore import AsyncStore
+from holdfast.board.rules.rows import Task
 from holdfast.board.store import Store
-from holdfast.dispatch import reminders
-from holdfast.dispatch.desk import Desk
-from holdfast.dispatch.reminders import Book
+from holdfast.board.verbs import inbox
+from holdfast.board.verbs.inbox import Waiting
+from holdfast.dispatch.rules import reminders
+from holdfast.dispatch.rules.reminders import Book
 from holdfast.errors import HoldfastError, NotFound
+from holdfast.local.atomicfile import replace_file
 
 log = logging.getLogger(__name__)
 
@@ -45,10 +46,15 @@ class Notifier:
     """For some boards of one home, which has one dispatcher."""
 
     def __init__(
-        self, home: Path, desk: Desk, boards: Sequence[str], argv: Sequence[str], environ: Mapping[str, str]
+        self,
+        home: Path,
+        store: AsyncStore,
+        boards: Sequence[str],
+        argv: Sequence[str],
+        environ: Mapping[str, str],
     ) -> None:
         self._place = home / BOOK
-        self._desk = desk
+        self._store = store
         self._boards = tuple(boards)
         self._argv = tuple(argv)
         self._environ = dict(environ)
@@ -77,9 +83,9 @@ class Notifier:
         for board in self._boards:
             while reminders.has_room(self._book) and await self._heard(board):
                 pass
-        now_ms = await self._desk.ask(lambda store: store.now_ms())
+        now_ms = await self._store.ask(lambda store: store.now_ms())
         for task in reminders.due(self._book, now_ms):
-            found = await self._desk.ask(lambda store, task=task: _waiting(store, task))  # type: ignore[misc]
+            found = await self._store.ask(lambda store, task=task: _waiting(store, task))  # type: ignore[misc]
             if found is None or not reminders.still(self._book.owed[task], found):
                 self._write(reminders.forgotten(self._book, task))
                 continue
@@ -89,11 +95,11 @@ class Notifier:
     async def _heard(self, board: str) -> bool:
         """The next events of a board; whether there were any. Whoever begins, begins with what comes."""
         if board not in self._book.read:
-            last = await self._desk.ask(lambda store: store.stats(board).board.last_seq)
+            last = await self._store.ask(lambda store: store.stats(board).board.last_seq)
             self._write(reminders.noted(self._book, board, last, {}))
             return False
         after = self._book.read[board]
-        seq, waiting = await self._desk.ask(lambda store: _since(store, board, after))
+        seq, waiting = await self._store.ask(lambda store: _since(store, board, after))
         if seq > after:
             self._write(reminders.noted(self._book, board, seq, waiting))
         return seq > after
@@ -135,12 +141,7 @@ class Notifier:
     def _write(self, book: Book) -> None:
         if book == self._book:
             return
-        hidden = self._place.with_suffix(".new")
-        with open(os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
-            file.write(msgspec.json.encode(book))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(hidden, self._place)
+        replace_file(self._place, msgspec.json.encode(book))
         self._book = book
 
 

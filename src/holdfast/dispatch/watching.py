@@ -6,52 +6,52 @@ import logging
 import time
 from collections.abc import Mapping
 
-from holdfast.agents.evidence import State
-from holdfast.board.rows import Run
-from holdfast.dispatch import changes
-from holdfast.dispatch.fleet import Report
-from holdfast.dispatch.house import House, worker_of
-from holdfast.dispatch.liveness import Calls, Limits, Look, Watch
-from holdfast.dispatch.run import Attendance
+from holdfast.agents.evidence.evidence import WorkerState
+from holdfast.board.rules.rows import Run
+from holdfast.dispatch.context import DispatchContext, worker_of
+from holdfast.dispatch.rules.liveness import Calls, LivenessLimits, LivenessSample, LivenessWatch
+from holdfast.dispatch.run import changes
+from holdfast.dispatch.run.run import RunDriver
+from holdfast.dispatch.supervisorclient import WorkerReport
 from holdfast.errors import HoldfastError, StaleRun
 
 log = logging.getLogger(__name__)
 
 
-async def watch(house: House, limits: Limits, attended: Mapping[str, Attendance]) -> None:
+async def watch(context: DispatchContext, limits: LivenessLimits, attended: Mapping[str, RunDriver]) -> None:
     """For ever. What it cannot see now it sees later; nothing depends on it."""
-    watches: dict[str, Watch] = {}
+    watches: dict[str, LivenessWatch] = {}
     while True:
         await asyncio.sleep(limits.look_s)
         try:
-            held = await house.desk.ask(lambda store: store.held(house.host))
-            watches = {run.id: watches.get(run.id) or Watch(limits, stuck=run.stuck) for run in held}
+            held = await context.store.ask(lambda store: store.held(context.host))
+            watches = {run.id: watches.get(run.id) or LivenessWatch(limits, stuck=run.stuck) for run in held}
             for run in held:
                 if run.id in attended:
-                    await _look(house, watches[run.id], run, attended[run.id])
+                    await _look(context, watches[run.id], run, attended[run.id])
         except (HoldfastError, TimeoutError) as exc:
             log.debug("runs are looked at later", extra={"missing": type(exc).__name__})
 
 
-async def _look(house: House, watch: Watch, run: Run, attendance: Attendance) -> None:
-    report = await house.fleet.find(worker_of(run.id))
-    if report is None or attendance.place is None:  # it has not begun
+async def _look(context: DispatchContext, watch: LivenessWatch, run: Run, driver: RunDriver) -> None:
+    report = await context.supervisor.find(worker_of(run.id))
+    if report is None or driver.place is None:  # it has not begun
         return
-    files = await asyncio.to_thread(changes.glance, attendance.place)
+    files = await asyncio.to_thread(changes.glance, driver.place)
     reason = watch.look(_seen(report, files, run.note))
     if reason != run.stuck:
         with contextlib.suppress(StaleRun):
-            await house.desk.ask(lambda store: store.set_stuck(run.ref, reason))
+            await context.store.ask(lambda store: store.set_stuck(run.ref, reason))
 
 
-def _seen(report: Report, files: tuple[int, ...] | None, note: str) -> Look:
+def _seen(report: WorkerReport, files: tuple[int, ...] | None, note: str) -> LivenessSample:
     told = report["calls"]
     calls = None
     if told is not None:
         calls = Calls(told["fresh"], told["inARow"], told["last"], told["recent"], told["different"])
-    return Look(
+    return LivenessSample(
         at=time.monotonic(),
-        state=State(report["state"]),
+        state=WorkerState(report["state"]),
         state_s=report["forSeconds"],
         about=report["about"],
         calls=calls,

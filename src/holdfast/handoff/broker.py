@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from holdfast.board.rows import Detail, Message, RunRef
+from holdfast.board.rules.rows import Detail, Message, RunRef
 from holdfast.board.store import Store
 from holdfast.errors import (
     HoldfastError,
@@ -20,7 +20,7 @@ from holdfast.errors import (
     Unreachable,
 )
 from holdfast.handoff import envelope, verbs
-from holdfast.handoff.envelope import Answer, Envelope
+from holdfast.handoff.envelope import Envelope, HandoffAnswer
 from holdfast.handoff.verbs import VERBS
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Broker:
         self._store = store
         self._key = key
 
-    def carry_out(self, letter: Envelope) -> Answer:
+    def carry_out(self, letter: Envelope) -> HandoffAnswer:
         """What the store says to it. The same envelope again gets the same answer and changes nothing.
 
         Raises:
@@ -51,7 +51,7 @@ class Broker:
             # Before the verb, so that nothing is promised that is not written down; an envelope that gets no
             # answer comes again, and then gets the same messages.
             told = self._messages(letter)
-            return Answer(id=letter.id, result=self._asked(letter), messages=told)
+            return HandoffAnswer(id=letter.id, result=self._asked(letter), messages=told)
         except _NO_ANSWER:
             raise
         except HoldfastError as exc:

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.board.rows import JsonObject, Message
+from holdfast.board.rules.rows import JsonObject, Message
 from holdfast.errors import FACES, HoldfastError, OperationFailed, RemoteProtocolError, UsageError, face
 
 SCHEMA: Final = 1
@@ -58,7 +58,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     remedy: str | None = None
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class HandoffAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Either what the board answered or what is wrong. The same envelope gets the same one.
 
     `messages` are what people say to the worker meanwhile; it has seen them once it sends another envelope.
@@ -113,10 +113,10 @@ def decode(data: bytes) -> Envelope:
     return envelope
 
 
-def refusal(id: str, exc: HoldfastError) -> Answer:
+def refusal(id: str, exc: HoldfastError) -> HandoffAnswer:
     """The answer that says what is wrong."""
     problem = Problem(code=face(exc).rpc, kind=type(exc).__name__, message=str(exc), remedy=exc.remedy)
-    return Answer(id=id, error=problem)
+    return HandoffAnswer(id=id, error=problem)
 
 
 def error_of(problem: Problem) -> HoldfastError:

@@ -24,7 +24,8 @@ import msgspec
 
 from holdfast.errors import INTERNAL, OperationFailed, RemoteProtocolError
 from holdfast.handoff import envelope
-from holdfast.handoff.envelope import ID, MAX_ENVELOPE, Answer, Envelope, Grant
+from holdfast.handoff.envelope import ID, MAX_ENVELOPE, Envelope, Grant, HandoffAnswer
+from holdfast.local.atomicfile import replace_at
 
 MAX_NAMES: Final = (
     4096  # entries of an outbox looked at in one go: a worker cannot keep us reading its directory
@@ -34,7 +35,6 @@ MAX_AT_ONCE: Final = 256  # envelopes carried out in one go, so that other works
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe is opened without waiting
 _NO_FILE: Final = (errno.ELOOP, errno.EACCES, errno.ENXIO)  # a link, closed to us, a socket
-_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def place_of(workspace: Path) -> Path:
@@ -62,7 +62,7 @@ def lay_out(workspace: Path, grant: Grant) -> Path:
     return workspace / ".holdfast" / "run.json"
 
 
-def ingest(workspace: Path, carry_out: Callable[[Envelope], Answer]) -> int:
+def ingest(workspace: Path, carry_out: Callable[[Envelope], HandoffAnswer]) -> int:
     """Carry out what waits in the outbox, the oldest first, and answer it; how many.
 
     A file is removed once its answer is there. Killed at any moment, the same file is read again, which is
@@ -84,7 +84,7 @@ def ingest(workspace: Path, carry_out: Callable[[Envelope], Answer]) -> int:
         return sum(_one(outbox, answers, name, carry_out) for name in names)
 
 
-def _one(outbox: int, answers: int, name: str, carry_out: Callable[[Envelope], Answer]) -> int:
+def _one(outbox: int, answers: int, name: str, carry_out: Callable[[Envelope], HandoffAnswer]) -> int:
     id = name.removesuffix(".json")
     try:
         letter = _read(outbox, name)
@@ -147,24 +147,11 @@ def _read(folder: int, name: str) -> Envelope:
 
 def _put(folder: int, name: str, data: bytes, *, durable: bool) -> None:
     """Replace a file whole. A link of that name is replaced and not followed."""
-    hidden = f".{secrets.token_hex(8)}"
     try:
-        with open(os.open(hidden, _NEW, 0o600, dir_fd=folder), "wb") as file:
-            file.write(data)
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
-        try:
-            os.rename(hidden, name, src_dir_fd=folder, dst_dir_fd=folder)
-        except IsADirectoryError:
-            _aside(folder, name)
-            os.rename(hidden, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(hidden, dir_fd=folder)
-        raise
-    if durable:
-        os.fsync(folder)
+        replace_at(folder, name, data, durable=durable)
+    except IsADirectoryError:
+        _aside(folder, name)
+        replace_at(folder, name, data, durable=durable)
 
 
 def _aside(folder: int, name: str, new: str | None = None) -> None:

@@ -16,10 +16,10 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from holdfast.board.rows import JsonObject
+from holdfast.board.rules.rows import JsonObject
 from holdfast.errors import NotFound, OperationFailed, Unreachable, UsageError
 from holdfast.handoff import envelope, verbs
-from holdfast.handoff.envelope import MAX_GRANT, SCHEMA, Answer, Envelope, Grant
+from holdfast.handoff.envelope import MAX_GRANT, SCHEMA, Envelope, Grant, HandoffAnswer
 
 Channel: TypeAlias = Literal["auto", "socket", "outbox"]
 
@@ -66,7 +66,7 @@ class Sender:
         id: str | None = None,
         channel: Channel = "auto",
         wait_s: float = WAIT_S,
-    ) -> Answer:
+    ) -> HandoffAnswer:
         """Say it once, and wait up to `wait_s` for the answer on each channel that is tried.
 
         What the outbox took and nobody answered in time gets the result {"accepted": "outbox"}: it is on
@@ -90,7 +90,7 @@ class Sender:
         self._into_outbox(letter, data)
         return self._from_answers(letter, wait_s, keep=id is not None)
 
-    def _over_socket(self, letter: Envelope, data: bytes, wait_s: float) -> Answer:
+    def _over_socket(self, letter: Envelope, data: bytes, wait_s: float) -> HandoffAnswer:
         """Raises OSError when there is no answer, for whatever reason."""
         if not self.grant.socket:
             raise FileNotFoundError(errno.ENOENT, "this run has no socket")
@@ -137,7 +137,7 @@ class Sender:
         finally:
             os.close(folder)
 
-    def _from_answers(self, letter: Envelope, wait_s: float, *, keep: bool) -> Answer:
+    def _from_answers(self, letter: Envelope, wait_s: float, *, keep: bool) -> HandoffAnswer:
         """An answer to an id that nobody else knows is removed once it was read."""
         place = Path(self.grant.outbox).parent / "answers" / f"{letter.id}.json"
         until = time.monotonic() + wait_s
@@ -145,7 +145,7 @@ class Sender:
         while (answer := _read_answer(place)) is None or answer.id != letter.id:
             left = until - time.monotonic()
             if left <= 0:
-                return Answer(id=letter.id, result={ACCEPTED: "outbox"})
+                return HandoffAnswer(id=letter.id, result={ACCEPTED: "outbox"})
             time.sleep(min(pause, left))
             pause = min(pause * 2, LOOK_S)
         if not keep:
@@ -175,7 +175,7 @@ def _fresh_id() -> str:
     return f"{time.time_ns():x}-{secrets.token_hex(6)}"
 
 
-def _read_answer(place: Path) -> Answer | None:
+def _read_answer(place: Path) -> HandoffAnswer | None:
     """None while there is none; it is put there whole."""
     try:
         with place.open("rb") as file:
@@ -184,9 +184,9 @@ def _read_answer(place: Path) -> Answer | None:
         return None
 
 
-def _answer(data: bytes) -> Answer | None:
+def _answer(data: bytes) -> HandoffAnswer | None:
     try:
-        return msgspec.json.decode(data, type=Answer)
+        return msgspec.json.decode(data, type=HandoffAnswer)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
 

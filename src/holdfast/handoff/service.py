@@ -21,8 +21,8 @@ from holdfast.board.store import Store
 from holdfast.errors import HoldfastError, RemoteProtocolError, StartupError
 from holdfast.handoff import envelope
 from holdfast.handoff.broker import Broker
-from holdfast.handoff.envelope import MAX_ENVELOPE, Answer
-from holdfast.server import peers
+from holdfast.handoff.envelope import MAX_ENVELOPE, HandoffAnswer
+from holdfast.local import peers
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class Service:
                 return
             await _say(writer, await self._answer(line))
 
-    async def _answer(self, line: bytes) -> Answer:
+    async def _answer(self, line: bytes) -> HandoffAnswer:
         try:
             letter = envelope.decode(line.rstrip(b"\n"))
         except RemoteProtocolError as exc:
@@ -113,7 +113,7 @@ class Service:
         return await loop.run_in_executor(self._thread, self._broker.carry_out, letter)
 
 
-async def _say(writer: asyncio.StreamWriter, answer: Answer) -> None:
+async def _say(writer: asyncio.StreamWriter, answer: HandoffAnswer) -> None:
     """Raises OSError or TimeoutError when nobody takes it."""
     if writer.is_closing():  # meanwhile, by them or by us; not every loop says so with an OSError
         raise ConnectionAbortedError

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from holdfast.board.retry import DEFAULT_MAX_ATTEMPTS
-from holdfast.board.rows import MAX_TITLE, JsonObject, NewTask, bounded, file_name, metadata_text
+from holdfast.board.rules.retry import DEFAULT_MAX_ATTEMPTS
+from holdfast.board.rules.rows import MAX_TITLE, JsonObject, NewTask, bounded, file_name, metadata_text
 from holdfast.errors import MethodNotFound, UsageError
 
 MAX_DATA: Final = 360 * 1024  # bytes of an attachment: as base64 it still fits into an envelope

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from holdfast.board import messages
-from holdfast.board.rows import NewTask, Task, WorkspaceKind
+from holdfast.board.rules.rows import NewTask, Task, WorkspaceKind
+from holdfast.board.rules.transitions import Move, Status
 from holdfast.board.store import Store
-from holdfast.board.transitions import Move, Status
+from holdfast.board.verbs import messages
 from holdfast.errors import UsageError
 from holdfast.mcp import parameters
 from holdfast.mcp.toolbox import Tool
@@ -27,7 +27,7 @@ _ROW: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
+class BoardTools:
     """Whose authority it is, and which board is meant when none is named."""
 
     store: Store
@@ -48,14 +48,14 @@ def _task_of(asked: parameters.OfTask) -> str:
     return asked.task_id
 
 
-def _show(desk: Desk, asked: parameters.Show) -> dict[str, Any]:
-    detail = desk.store.show(_task_of(asked))
-    return {**messages.shown(detail), "why": desk.store.why(detail.task.id).reason}
+def _show(tools: BoardTools, asked: parameters.Show) -> dict[str, Any]:
+    detail = tools.store.show(_task_of(asked))
+    return {**messages.shown(detail), "why": tools.store.why(detail.task.id).reason}
 
 
-def _list(desk: Desk, asked: parameters.List) -> dict[str, Any]:
-    page = desk.store.page(
-        desk.board_of(asked.board),
+def _list(tools: BoardTools, asked: parameters.List) -> dict[str, Any]:
+    page = tools.store.page(
+        tools.board_of(asked.board),
         status=_status(asked.status),
         assignee=asked.assignee or None,
         search=asked.search or None,
@@ -67,7 +67,7 @@ def _list(desk: Desk, asked: parameters.List) -> dict[str, Any]:
     return {"tasks": rows, "count": len(rows), "truncated": page.cursor is not None, "cursor": page.cursor}
 
 
-def _create(desk: Desk, asked: parameters.CreateAnywhere) -> dict[str, Any]:
+def _create(tools: BoardTools, asked: parameters.CreateAnywhere) -> dict[str, Any]:
     new = NewTask(
         title=asked.title,
         body=asked.body,
@@ -80,46 +80,46 @@ def _create(desk: Desk, asked: parameters.CreateAnywhere) -> dict[str, Any]:
         max_runtime_s=asked.max_runtime_seconds or None,
     )
     key = asked.idempotency_key or None
-    return _moved(desk.store.create(desk.board_of(asked.board), new, who=desk.who, key=key))
+    return _moved(tools.store.create(tools.board_of(asked.board), new, who=tools.who, key=key))
 
 
-def _comment(desk: Desk, asked: parameters.Comment) -> dict[str, Any]:
-    made = desk.store.comment(_task_of(asked), asked.body, who=desk.who)
+def _comment(tools: BoardTools, asked: parameters.Comment) -> dict[str, Any]:
+    made = tools.store.comment(_task_of(asked), asked.body, who=tools.who)
     return {"task_id": made.task_id, "comment_id": made.number}
 
 
-def _tell(desk: Desk, asked: parameters.Tell) -> dict[str, Any]:
-    made = desk.store.tell(_task_of(asked), asked.body, who=desk.who)
+def _tell(tools: BoardTools, asked: parameters.Tell) -> dict[str, Any]:
+    made = tools.store.tell(_task_of(asked), asked.body, who=tools.who)
     return {"task_id": made.task_id, "run_id": made.run_id, "message_id": made.number}
 
 
-def _link(desk: Desk, asked: parameters.Link) -> dict[str, Any]:
-    child = desk.store.link(asked.parent_id, asked.child_id, who=desk.who)
+def _link(tools: BoardTools, asked: parameters.Link) -> dict[str, Any]:
+    child = tools.store.link(asked.parent_id, asked.child_id, who=tools.who)
     return {"parent_id": asked.parent_id, "child_id": child.id, "status": child.status}
 
 
-def _complete(desk: Desk, asked: parameters.Close) -> dict[str, Any]:
+def _complete(tools: BoardTools, asked: parameters.Close) -> dict[str, Any]:
     result = asked.summary or asked.result or None
-    return _moved(desk.store.move(_task_of(asked), Move.COMPLETE, who=desk.who, result=result))
+    return _moved(tools.store.move(_task_of(asked), Move.COMPLETE, who=tools.who, result=result))
 
 
-def _block(desk: Desk, asked: parameters.Block) -> dict[str, Any]:
+def _block(tools: BoardTools, asked: parameters.Block) -> dict[str, Any]:
     question = f"[{asked.kind}] {asked.reason}" if asked.kind else asked.reason
     return _moved(
-        desk.store.move(_task_of(asked), Move.BLOCK, who=desk.who, question=question, options=asked.options)
+        tools.store.move(_task_of(asked), Move.BLOCK, who=tools.who, question=question, options=asked.options)
     )
 
 
-def _unblock(desk: Desk, asked: parameters.Unblock) -> dict[str, Any]:
-    return _moved(desk.store.move(_task_of(asked), Move.UNBLOCK, who=desk.who, reason=asked.reason))
+def _unblock(tools: BoardTools, asked: parameters.Unblock) -> dict[str, Any]:
+    return _moved(tools.store.move(_task_of(asked), Move.UNBLOCK, who=tools.who, reason=asked.reason))
 
 
-def _why(desk: Desk, asked: parameters.Why) -> dict[str, Any]:
-    found = desk.store.why(_task_of(asked))
+def _why(tools: BoardTools, asked: parameters.Why) -> dict[str, Any]:
+    found = tools.store.why(_task_of(asked))
     return {"task_id": found.task, "status": found.status, "why": found.reason}
 
 
-BOARD_TOOLS: Final[tuple[tuple[Tool, Callable[[Desk, Any], dict[str, Any]]], ...]] = (
+BOARD_TOOLS: Final[tuple[tuple[Tool, Callable[[BoardTools, Any], dict[str, Any]]], ...]] = (
     (
         Tool("kanban_show", "A task with its links, comments, runs and events.", parameters.Show, looks=True),
         _show,

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from msgspec import Meta, field
 
-from holdfast.board.rows import MAX_PARENTS, MAX_PATH, MAX_PRIORITY, MAX_TEXT, MAX_TITLE
+from holdfast.board.rules.rows import MAX_PARENTS, MAX_PATH, MAX_PRIORITY, MAX_TEXT, MAX_TITLE
 from holdfast.mcp.toolbox import Parameters
 
 MAX_NAME: Final = 200  # characters of an id, a name, a key

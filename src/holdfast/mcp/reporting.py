@@ -1,4 +1,4 @@
-"""The desk of a worker: its tools send envelopes."""
+"""A worker's tools: they send envelopes."""
 
 import asyncio
 import concurrent.futures
@@ -13,7 +13,7 @@ MAX_AT_ONCE: Final = 4  # reports on their way at once: a model that calls in pa
 
 
 class Reporting:
-    """The desk of a worker."""
+    """The tools of a worker."""
 
     tools = tuple(report.tool for report in reports.REPORTS)
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.board.rows import JsonObject, Message
+from holdfast.board.rules.rows import JsonObject, Message
 from holdfast.errors import ConnectionLost, UsageError
 from holdfast.handoff.envelope import Grant
 from holdfast.mcp import parameters
@@ -26,7 +26,7 @@ INSTRUCTIONS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ReportTool:
     """A tool as a verb: arguments from the parameters, and what the tool answers from the verb's result."""
 
     tool: Tool
@@ -91,7 +91,7 @@ def _made(result: Mapping[str, Any]) -> JsonObject:
 
 
 REPORTS: Final = (
-    Report(
+    ReportTool(
         Tool(
             "kanban_show",
             "The task you work on: what is to be done, results of the tasks before it, comments, attempts.",
@@ -102,7 +102,7 @@ REPORTS: Final = (
         lambda _: {},
         _detail,
     ),
-    Report(
+    ReportTool(
         Tool(
             "kanban_complete",
             "Say that your task is done, and what came out of it. Do this last: your run is over then.",
@@ -113,7 +113,7 @@ REPORTS: Final = (
         _complete,
         _moved,
     ),
-    Report(
+    ReportTool(
         Tool(
             "kanban_block",
             "Stop, because a person must answer or act before anybody can go on. Your run is over then.",
@@ -124,7 +124,7 @@ REPORTS: Final = (
         _block,
         _moved,
     ),
-    Report(
+    ReportTool(
         Tool(
             "kanban_heartbeat",
             "Say that you are still at it, in something long, and hear what people say to you meanwhile.",
@@ -134,7 +134,7 @@ REPORTS: Final = (
         lambda asked: {"note": asked.note},
         lambda _: {},
     ),
-    Report(
+    ReportTool(
         Tool(
             "kanban_comment", "Leave a remark on your task, for people and later workers.", parameters.Comment
         ),
@@ -142,7 +142,7 @@ REPORTS: Final = (
         lambda asked: {"body": asked.body},
         lambda result: {"comment_id": result["comment"]["number"]},
     ),
-    Report(
+    ReportTool(
         Tool(
             "kanban_create",
             "Make a task for what is left to do; it begins when yours is done.",
@@ -152,7 +152,7 @@ REPORTS: Final = (
         _create,
         _made,
     ),
-    Report(
+    ReportTool(
         Tool("kanban_link", "Let a task that you made wait for another one.", parameters.Link, once=True),
         "link",
         lambda asked: {"parent": asked.parent_id, "child": asked.child_id},

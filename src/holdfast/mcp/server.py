@@ -1,4 +1,4 @@
-"""The MCP server on standard input and output: the SDK outside, a desk with tools inside."""
+"""The MCP server on standard input and output: the SDK outside, a tools with tools inside."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
@@ -16,7 +16,7 @@ from holdfast.mcp.toolbox import Tool
 NAME: Final = "holdfast"
 
 
-class Desk(Protocol):
+class ToolHandler(Protocol):
     """Tools, and what becomes of a call."""
 
     @property
@@ -29,26 +29,26 @@ class Desk(Protocol):
         """Raises HoldfastError."""
 
 
-async def serve(desk: Desk) -> None:
+async def serve(tools: ToolHandler) -> None:
     """Serve until standard input ends."""
-    server = made(desk)
+    server = made(tools)
     async with stdio_server() as (reader, writer):
         await server.run(reader, writer, server.create_initialization_options())
 
 
-def made(desk: Desk) -> Server[Any]:
-    """The SDK's server for a desk."""
+def made(tools: ToolHandler) -> Server[Any]:
+    """The SDK's server for a tools."""
 
     async def listed(
         _: ServerRequestContext[Any], __: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_shown(tool) for tool in desk.tools])
+        return types.ListToolsResult(tools=[_shown(tool) for tool in tools.tools])
 
     async def called(
         _: ServerRequestContext[Any], asked: types.CallToolRequestParams
     ) -> types.CallToolResult:
         try:
-            data, failed = toolbox.encode(await desk.call(asked.name, asked.arguments or {})), False
+            data, failed = toolbox.encode(await tools.call(asked.name, asked.arguments or {})), False
         except HoldfastError as exc:
             data, failed = toolbox.encode(toolbox.problem(exc)), True
         return types.CallToolResult(
@@ -58,7 +58,7 @@ def made(desk: Desk) -> Server[Any]:
     return Server(
         NAME,
         version=__version__,
-        instructions=desk.instructions,
+        instructions=tools.instructions,
         on_list_tools=listed,
         on_call_tool=called,
     )

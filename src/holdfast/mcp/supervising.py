@@ -1,4 +1,4 @@
-"""The desk of an agent with authority over a board and the workers of a home."""
+"""The tools of an agent with authority over a board and the workers of a home."""
 
 import asyncio
 import concurrent.futures
@@ -36,11 +36,11 @@ class Supervising:
         self._calls = {tool.name: (tool, do) for tool, do in WORKER_TOOLS}
 
     async def call(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Do it with this desk's authority."""
+        """Do it with this tools's authority."""
         if name in self._verbs:
             tool, verb = self._verbs[name]
             asked, ignored = toolbox.read(tool, given)
-            return toolbox.answer(await self._on_board(lambda desk: verb(desk, asked)), ignored)
+            return toolbox.answer(await self._on_board(lambda tools: verb(tools, asked)), ignored)
         if name in self._calls:
             tool, call = self._calls[name]
             asked, ignored = toolbox.read(tool, given)
@@ -55,20 +55,20 @@ class Supervising:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._store.close)
         self._thread.shutdown()
 
-    async def _on_board(self, do: Callable[[boardtools.Desk], T]) -> T:
+    async def _on_board(self, do: Callable[[boardtools.BoardTools], T]) -> T:
         def done() -> T:
             if self._store is None:
                 self._store = open_store(self._address, create=False)
-            return do(boardtools.Desk(self._store, self._board, self._who))
+            return do(boardtools.BoardTools(self._store, self._board, self._who))
 
         return await asyncio.get_running_loop().run_in_executor(self._thread, done)
 
 
 @contextlib.asynccontextmanager
 async def supervising(address: str, *, board: str, who: str, home: Path) -> AsyncIterator[Supervising]:
-    """A desk whose store is closed in the end."""
-    desk = Supervising(address, board=board, who=who, home=home)
+    """A tools whose store is closed in the end."""
+    tools = Supervising(address, board=board, who=who, home=home)
     try:
-        yield desk
+        yield tools
     finally:
-        await desk.aclose()
+        await tools.aclose()

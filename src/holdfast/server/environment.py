@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast import __version__
-from holdfast.server import watch
+from holdfast.server.files import watch
 from holdfast.wire.environment import Capabilities, EnvironmentInfo, ShellInfo
 from holdfast.wire.paths import uri_of
 

@@ -9,13 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from holdfast.sandbox.select import ANY, Choice
-from holdfast.server.confinedfiles import ConfinedFiles
+from holdfast.confine.launch import Launcher
+from holdfast.confine.sandboxes import Sandboxes
+from holdfast.sandbox.plan.select import ANY, Choice
 from holdfast.server.environment import environment_info
-from holdfast.server.launch import Launcher
-from holdfast.server.mounts import Mounts
-from holdfast.server.processes import CLOSED_RETENTION_S, Processes
-from holdfast.server.sandboxes import Sandboxes
+from holdfast.server.files.confinedfiles import ConfinedFiles
+from holdfast.server.files.mounts import Mounts
+from holdfast.server.processes.processes import CLOSED_RETENTION_S, Processes
 from holdfast.server.session import DETACHED_S, Sessions
 from holdfast.wire.environment import EnvironmentInfo
 

@@ -14,17 +14,18 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
+from holdfast.confine.permissions import FileUse, runs_directly
 from holdfast.errors import InvalidRequest, SandboxUnavailable
-from holdfast.sandbox.policy import Bound
-from holdfast.server import copytree, discovery, executorconfig, files, walk
-from holdfast.server.capabilityroot import refused as refused_root
-from holdfast.server.confine import FileUse, runs_directly
-from holdfast.server.confinedfiles import refuse_early
+from holdfast.sandbox.policy.policy import Bound
+from holdfast.server.codex import discovery, executorconfig
+from holdfast.server.codex.capabilityroot import refused as refused_root
 from holdfast.server.environment import home_directory
 from holdfast.server.executor import Executor, Session
-from holdfast.server.handles import FileHandles
+from holdfast.server.files import copytree, files, walk
+from holdfast.server.files.confinedfiles import refuse_early
+from holdfast.server.files.handles import FileHandles
+from holdfast.server.files.watch import MissingWatch
 from holdfast.server.http import HttpRequests
-from holdfast.server.watch import MissingWatch
 from holdfast.wire import rpc
 from holdfast.wire.discovery import (
     DiscoverParams,

@@ -14,10 +14,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.board.rows import JsonObject
+from holdfast.board.asyncstore import AsyncStore
+from holdfast.board.rules.rows import JsonObject
+from holdfast.board.rules.transitions import Move
 from holdfast.board.store import Store
-from holdfast.board.transitions import Move
-from holdfast.dispatch.desk import Desk
 from holdfast.errors import MethodNotFound, NotFound, UsageError
 from holdfast.web import cards, entrance, evidence, looking, replies, verbs
 from holdfast.web.door import Door
@@ -40,7 +40,7 @@ TYPES: Final = {
 class Dashboard:
     """What all requests share."""
 
-    desk: Desk
+    store: AsyncStore
     feed: Feed
     home: Path
     who: str
@@ -60,12 +60,12 @@ class Dashboard:
     async def task(self, request: Request) -> str:
         """Likewise for a task."""
         id = str(request.path_params["id"])
-        if self.only and (await self.desk.ask(lambda store: store.task(id))).board not in self.only:
+        if self.only and (await self.store.ask(lambda store: store.task(id))).board not in self.only:
             raise NotFound(f"there is no task {id[:80]} here", remedy="holdfast task list")
         return id
 
     async def answer(self, look: Callable[[Store], JsonObject], status: int = 200) -> Response:
-        return _json(replies.body(**await self.desk.ask(look)), status)
+        return _json(replies.body(**await self.store.ask(look)), status)
 
 
 async def _boards(here: Dashboard, _request: Request) -> ASGIApp:
@@ -78,7 +78,7 @@ async def _boards(here: Dashboard, _request: Request) -> ASGIApp:
 
 async def _board(here: Dashboard, request: Request) -> ASGIApp:
     name = here.board(request)
-    return await here.answer(lambda store: looking.standing(store, name))
+    return await here.answer(lambda store: looking.board_status(store, name))
 
 
 async def _column(here: Dashboard, request: Request) -> ASGIApp:
@@ -98,7 +98,7 @@ async def _events(here: Dashboard, request: Request) -> ASGIApp:
     name, text = here.board(request), request.query_params.get("after", "")
     if text and not (text.isascii() and text.isdecimal() and len(text) < 19):
         raise UsageError("`after` is the number of an event")
-    last = (await here.desk.ask(lambda store: looking.board(store, name))).last_seq
+    last = (await here.store.ask(lambda store: looking.board(store, name))).last_seq
     return Stream(here.feed, name, int(text) if text else None, last, here.cut)
 
 
@@ -118,20 +118,20 @@ async def _detail(here: Dashboard, request: Request) -> ASGIApp:
 async def _output(here: Dashboard, request: Request) -> ASGIApp:
     query = request.query_params
     said = await evidence.output(
-        here.desk, here.home, await here.task(request), query.get("run"), query.get("mark", "")
+        here.store, here.home, await here.task(request), query.get("run"), query.get("mark", "")
     )
     return _json(replies.body(**said))
 
 
 async def _diff(here: Dashboard, request: Request) -> ASGIApp:
-    found = await evidence.diff(here.desk, await here.task(request), request.query_params.get("run"))
+    found = await evidence.diff(here.store, await here.task(request), request.query_params.get("run"))
     return _json(replies.body(**found))
 
 
 async def _file(here: Dashboard, request: Request) -> ASGIApp:
     id, query = await here.task(request), request.query_params
     name, run = query.get("name", ""), query.get("run")
-    data = await here.desk.ask(lambda store: store.file(id, run, name))
+    data = await here.store.ask(lambda store: store.file(id, run, name))
     headers = {"content-disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}"}
     return Response(data, media_type="application/octet-stream", headers=headers)
 

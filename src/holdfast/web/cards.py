@@ -6,8 +6,8 @@ from typing import Final
 
 import msgspec
 
-from holdfast.board.rows import Run, Task
-from holdfast.board.transitions import Status
+from holdfast.board.rules.rows import Run, Task
+from holdfast.board.rules.transitions import Status
 from holdfast.errors import UsageError
 
 MAX_LINE: Final = 240  # characters of what a card says below its title: a page of cards stays below 100 KiB

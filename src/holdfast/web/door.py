@@ -11,7 +11,7 @@ from typing import Final
 from starlette.types import Scope
 
 from holdfast.handoff import key
-from holdfast.server import peers
+from holdfast.local import peers
 from holdfast.web import passes
 
 KEY: Final = "web.key"  # in the home; without it no cookie is good any more

@@ -5,10 +5,10 @@ import hashlib
 from pathlib import Path
 from typing import Final
 
-from holdfast.board.rows import JsonObject, Run
+from holdfast.board.asyncstore import AsyncStore
+from holdfast.board.rules.rows import JsonObject, Run
 from holdfast.board.store import Store
-from holdfast.dispatch import peek
-from holdfast.dispatch.desk import Desk
+from holdfast.dispatch import runview
 from holdfast.errors import NotFound
 
 DIFF: Final = "diff.patch"
@@ -17,7 +17,7 @@ MAX_SHOWN: Final = 256 * 1024  # bytes of an output or a diff on the page; the r
 MAX_LIVE: Final = 64 * 1024  # bytes of what a live worker said, the end of it: it is asked for every second
 
 
-async def output(desk: Desk, home: Path, id: str, run: str | None, mark: str) -> JsonObject:
+async def output(store: AsyncStore, home: Path, id: str, run: str | None, mark: str) -> JsonObject:
     """The end of what a run said; nothing again of what the page has, by its mark.
 
     Raises:
@@ -25,13 +25,13 @@ async def output(desk: Desk, home: Path, id: str, run: str | None, mark: str) ->
     """
 
     def look(store: Store) -> tuple[Run, bytes | None]:
-        found = peek.chosen(store, id, run)
-        return found, peek.kept(store, found, OUTPUT)
+        found = runview.chosen(store, id, run)
+        return found, runview.kept(store, found, OUTPUT)
 
-    found, data = await desk.ask(look)
+    found, data = await store.ask(look)
     live = data is None
     if data is None:
-        said = await peek.asked(home, found, "logs", {"max_bytes": MAX_LIVE})
+        said = await runview.asked(home, found, "logs", {"max_bytes": MAX_LIVE})
         data = None if said is None else base64.b64decode(said["data"])
     if data is None:
         raise NotFound(f"no output of {found.id} is kept, and none of a worker is here")
@@ -42,14 +42,14 @@ async def output(desk: Desk, home: Path, id: str, run: str | None, mark: str) ->
     return answer | {"content": data[-MAX_SHOWN:].decode("utf-8", "replace")}
 
 
-async def diff(desk: Desk, id: str, run: str | None) -> JsonObject:
+async def diff(store: AsyncStore, id: str, run: str | None) -> JsonObject:
     """The beginning of what a run changed. Raises NotFound."""
 
     def look(store: Store) -> tuple[Run, bytes | None]:
-        found = peek.chosen(store, id, run)
-        return found, peek.kept(store, found, DIFF)
+        found = runview.chosen(store, id, run)
+        return found, runview.kept(store, found, DIFF)
 
-    found, data = await desk.ask(look)
+    found, data = await store.ask(look)
     if data is None:
         raise NotFound(f"no diff is kept of {found.id}")
     return {"run": found.id, "size": len(data), "content": data[:MAX_SHOWN].decode("utf-8", "replace")}

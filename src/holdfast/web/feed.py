@@ -14,9 +14,9 @@ from typing import Final
 import msgspec
 from starlette.types import Message, Receive, Scope, Send
 
-from holdfast.board.rows import Event
+from holdfast.board.asyncstore import AsyncStore
+from holdfast.board.rules.rows import TaskEvent
 from holdfast.board.store import Store
-from holdfast.dispatch.desk import Desk
 from holdfast.errors import Conflict, HoldfastError
 from holdfast.web import replies
 
@@ -33,8 +33,8 @@ _HEAD: Final = ((b"content-type", b"text/event-stream; charset=utf-8"),)
 class Feed:
     """Wakes all streams when the board may have changed."""
 
-    def __init__(self, desk: Desk, *, slow_s: float = SLOW_S) -> None:
-        self.desk = desk
+    def __init__(self, store: AsyncStore, *, slow_s: float = SLOW_S) -> None:
+        self.store = store
         self.slow_s = slow_s
         self.streams = 0
         self.closing = False
@@ -57,8 +57,8 @@ class Feed:
     async def hear(self) -> None:
         """For as long as there may be streams."""
         while True:
-            await self.desk.news.wait()
-            self.desk.news.clear()
+            await self.store.news.wait()
+            self.store.news.clear()
             self.ring()
 
 
@@ -98,7 +98,7 @@ class Stream:
         while not gone.done() and not self._feed.closing:
             bell = self._feed.bell
             try:
-                found = await self._feed.desk.ask(self._look)
+                found = await self._feed.store.ask(self._look)
             except HoldfastError as exc:
                 yield b"event: fault\ndata: " + replies.fault(exc) + b"\n\n"
                 return
@@ -114,7 +114,7 @@ class Stream:
             if not ready:
                 yield b": here\n\n"
 
-    def _look(self, store: Store) -> list[Event]:
+    def _look(self, store: Store) -> list[TaskEvent]:
         return store.events(self._board, after=self._after, limit=BATCH)
 
     async def _say(self, send: Send, message: Message) -> None:
@@ -122,7 +122,7 @@ class Stream:
             await send(message)
 
 
-def _slim(events: list[Event]) -> list[dict[str, object]]:
+def _slim(events: list[TaskEvent]) -> list[dict[str, object]]:
     """Without what they say: a page asks for the tasks that it shows."""
     return [
         {name: getattr(one, name) for name in ("seq", "task_id", "run_id", "kind", "actor", "at_ms")}

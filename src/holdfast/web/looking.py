@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from holdfast.board import transitions
-from holdfast.board.rows import Board, JsonObject, Task
+from holdfast.board.rules import transitions
+from holdfast.board.rules.rows import Board, JsonObject, Task
+from holdfast.board.rules.transitions import Actor
 from holdfast.board.store import Store
-from holdfast.board.transitions import Actor
 from holdfast.errors import NotFound
 from holdfast.web import cards, verbs
 from holdfast.web.cards import Card, Wanted
@@ -21,7 +21,7 @@ def board(store: Store, name: str) -> Board:
     raise NotFound(f"there is no board {name[:80]}", remedy="holdfast board list")
 
 
-def standing(store: Store, name: str) -> JsonObject:
+def board_status(store: Store, name: str) -> JsonObject:
     """A board and how many tasks are in each of its columns."""
     return {"board": board(store, name), "counts": store.counts(name), "now_ms": store.now_ms()}
 

@@ -13,8 +13,8 @@ from typing import Final
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from holdfast.agents import daemons
-from holdfast.dispatch.desk import Desk
+from holdfast.agents.supervisor import daemons
+from holdfast.board.asyncstore import AsyncStore
 from holdfast.errors import StartupError
 from holdfast.web import entrance, looking
 from holdfast.web.app import Dashboard, application, pages
@@ -52,19 +52,19 @@ async def serve(
     """
     files = await asyncio.to_thread(pages)
     with _listening(options, note) as listener:
-        async with Desk.open(options.address) as desk:
+        async with AsyncStore.open(options.address) as store:
             for board in options.boards:
-                await desk.ask(lambda store, board=board: looking.board(store, board))  # type: ignore[misc]  # is it there?
+                await store.ask(lambda store, board=board: looking.board(store, board))  # type: ignore[misc]  # is it there?
 
             async def answering(scope: Scope, receive: Receive, send: Send) -> None:
                 await app(scope, receive, send)
 
             server = _Server(answering)
-            feed = Feed(desk, slow_s=options.slow_s)
+            feed = Feed(store, slow_s=options.slow_s)
             token = secrets.token_urlsafe(32)
             base = _base(listener)
             here = Dashboard(
-                *(desk, feed, options.home, options.who, server.cut, options.boards, options.profiles),
+                *(store, feed, options.home, options.who, server.cut, options.boards, options.profiles),
                 files=files,
                 door=Door(options.home, base),
             )

@@ -5,8 +5,8 @@ from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
-from holdfast.board.rows import JsonObject, NewTask, WorkspaceKind
-from holdfast.board.transitions import Move
+from holdfast.board.rules.rows import JsonObject, NewTask, WorkspaceKind
+from holdfast.board.rules.transitions import Move
 from holdfast.errors import UsageError
 
 T = TypeVar("T")

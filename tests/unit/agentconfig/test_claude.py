@@ -5,18 +5,18 @@ import json
 import pytest
 
 from holdfast.agentconfig.claude import arguments, differences, render
-from holdfast.agentconfig.decision import Agent, Facts, Mode, Network, Wish, Writes
+from holdfast.agentconfig.decision import AgentName, CodexFacts, ConfigRequest, Mode, Network, Writes
 from holdfast.agentconfig.effective import flatten
 
-FACTS = Facts("linux", (2, 1, 325), True, True, True, agent=Agent.CLAUDE)
-WISH = Wish(workspace="/w", git=("/w/.git",))
+FACTS = CodexFacts("linux", (2, 1, 325), True, True, True, agent=AgentName.CLAUDE)
+WISH = ConfigRequest(workspace="/w", git=("/w/.git",))
 
 
-def values(mode: Mode, wish: Wish, facts: Facts = FACTS) -> dict[str, object]:
+def values(mode: Mode, wish: ConfigRequest, facts: CodexFacts = FACTS) -> dict[str, object]:
     return {".".join(key): value for key, value in flatten(render(mode, facts, wish))}
 
 
-def rules(mode: Mode, wish: Wish, kind: str = "allow") -> set[str]:
+def rules(mode: Mode, wish: ConfigRequest, kind: str = "allow") -> set[str]:
     found = values(mode, wish)[f"permissions.{kind}"]
     assert isinstance(found, tuple)
     return set(found)
@@ -35,7 +35,7 @@ def test_outside_of_full_access_nothing_runs_without_the_sandbox(mode: Mode) -> 
 
 
 def test_the_workspace_and_each_root_can_be_edited_and_git_cannot() -> None:
-    wish = Wish(workspace="/w", roots=("/r",), board="/b", git=("/w/.git",))
+    wish = ConfigRequest(workspace="/w", roots=("/r",), board="/b", git=("/w/.git",))
     found = values(Mode.WORKSPACE, wish)
     edits = {rule for rule in rules(Mode.WORKSPACE, wish) if rule.startswith("Edit")}
     assert edits == {"Edit(//w/**)", "Edit(//r/**)", "Edit(//b/**)"}
@@ -46,14 +46,14 @@ def test_the_workspace_and_each_root_can_be_edited_and_git_cannot() -> None:
 
 
 def test_commits_open_git_but_not_what_git_runs() -> None:
-    wish = Wish(workspace="/w", writes=Writes.GIT, git=("/main/.git", "/main/.git/worktrees/w"))
+    wish = ConfigRequest(workspace="/w", writes=Writes.GIT, git=("/main/.git", "/main/.git/worktrees/w"))
     found = values(Mode.PROFILE, wish)
     assert found["sandbox.filesystem.allowWrite"] == wish.git
     assert found["sandbox.filesystem.denyWrite"] == ("/main/.git/hooks", "/main/.git/config")
 
 
 def test_read_only_closes_the_workspace_for_commands_and_for_tools() -> None:
-    found = values(Mode.READ_ONLY, Wish(workspace="/w", roots=("/r",), writes=Writes.NOTHING))
+    found = values(Mode.READ_ONLY, ConfigRequest(workspace="/w", roots=("/r",), writes=Writes.NOTHING))
     assert found["sandbox.filesystem.denyWrite"] == ("/w",)
     assert found["sandbox.filesystem.allowWrite"] == ()
     assert "Edit" in rules(Mode.READ_ONLY, WISH, "deny")
@@ -62,12 +62,12 @@ def test_read_only_closes_the_workspace_for_commands_and_for_tools() -> None:
 def test_the_network_is_that_of_the_wish_for_commands_and_for_tools() -> None:
     assert {"WebFetch", "WebSearch"} <= rules(Mode.WORKSPACE, WISH, "deny")
     assert values(Mode.WORKSPACE, WISH)["sandbox.network.allowedDomains"] == ()
-    hosts = Wish(workspace="/w", network=Network.HOSTS, hosts=("a.example", "**.b.example"))
+    hosts = ConfigRequest(workspace="/w", network=Network.HOSTS, hosts=("a.example", "**.b.example"))
     domains = ("a.example", "b.example", "*.b.example")
     assert values(Mode.PROFILE, hosts)["sandbox.network.allowedDomains"] == domains
     assert {f"WebFetch(domain:{host})" for host in domains} <= rules(Mode.PROFILE, hosts)
     assert "WebSearch" in rules(Mode.PROFILE, hosts, "deny")
-    full = Wish(workspace="/w", network=Network.FULL)
+    full = ConfigRequest(workspace="/w", network=Network.FULL)
     assert values(Mode.WORKSPACE, full)["sandbox.network.allowedDomains"] == ("*",)
     assert {"WebFetch", "WebSearch"} <= rules(Mode.WORKSPACE, full)
 
@@ -79,7 +79,7 @@ def test_full_access_has_no_sandbox_and_says_so() -> None:
 
 
 def test_a_host_without_a_proc_of_its_own_gets_the_weaker_sandbox() -> None:
-    facts = Facts("linux", (2, 1, 325), True, True, False, agent=Agent.CLAUDE)
+    facts = CodexFacts("linux", (2, 1, 325), True, True, False, agent=AgentName.CLAUDE)
     assert values(Mode.WORKSPACE, WISH, facts)["sandbox.enableWeakerNestedSandbox"] is True
     assert values(Mode.WORKSPACE, WISH)["sandbox.enableWeakerNestedSandbox"] is False
 

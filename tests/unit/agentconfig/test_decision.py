@@ -2,7 +2,7 @@
 
 import json
 
-from holdfast.agentconfig.decision import Decision, Mode, Severity, Version, Wish, parse_version
+from holdfast.agentconfig.decision import ConfigRequest, Decision, Mode, Severity, Version, parse_version
 from holdfast.agentconfig.settings import Setting, settings
 from tests.support.rows import every_row
 
@@ -24,9 +24,9 @@ def test_a_version_is_read_or_not_known(text: str, version: Version | None) -> N
 
 
 def test_the_board_is_a_writable_root_once() -> None:
-    assert Wish(roots=("/a", "/b"), board="/c").writable == ("/a", "/b", "/c")
-    assert Wish(roots=("/a",), board="/a").writable == ("/a",)
-    assert Wish().writable == ()
+    assert ConfigRequest(roots=("/a", "/b"), board="/c").writable == ("/a", "/b", "/c")
+    assert ConfigRequest(roots=("/a",), board="/a").writable == ("/a",)
+    assert ConfigRequest().writable == ()
 
 
 def test_a_report_is_plain_and_complete() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.agentconfig.document import MAX_DEPTH, Kind, Shape, Unparsable, scan
+from holdfast.agentconfig.document import MAX_DEPTH, LineKind, Shape, Unparsable, scan
 from tests.support.rows import every_row
 
 ODD = (
@@ -154,7 +154,7 @@ def test_lines_are_counted_from_one() -> None:
 
 def test_duplicates_are_left_to_the_real_parser() -> None:
     assert [item.kind for item in scan("a = 1\na = 2\n[b]\n[b]").items] == [
-        Kind.ASSIGNMENT, Kind.ASSIGNMENT, Kind.TABLE, Kind.TABLE,
+        LineKind.ASSIGNMENT, LineKind.ASSIGNMENT, LineKind.TABLE, LineKind.TABLE,
     ]  # fmt: skip
 
 

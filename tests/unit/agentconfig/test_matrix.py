@@ -4,18 +4,18 @@ from dataclasses import replace
 
 from holdfast.agentconfig.decision import (
     Admin,
-    Agent,
+    AgentName,
     Boundary,
+    CodexFacts,
+    ConfigRequest,
     Decision,
-    Facts,
     Mode,
     Network,
     Severity,
     Version,
-    Wish,
     Writes,
 )
-from holdfast.agentconfig.matrix import ENCLOSED, FULL_ALLOWED, MATRIX, Row, decide, inside
+from holdfast.agentconfig.matrix import ENCLOSED, FULL_ALLOWED, MATRIX, MatrixRow, decide, inside
 from tests.support.rows import every_row
 
 NEW: Version = (0, 166, 0)
@@ -23,11 +23,11 @@ CONTAINER, VM = Boundary.CONTAINER, Boundary.VM
 READ_ONLY = Admin(modes=("read-only",))
 NO_FULL = Admin(modes=("read-only", "workspace-write"))
 EVERYTHING, NOTHING, GIT = (
-    Wish(writes=Writes.EVERYTHING),
-    Wish(writes=Writes.NOTHING),
-    Wish(writes=Writes.GIT),
+    ConfigRequest(writes=Writes.EVERYTHING),
+    ConfigRequest(writes=Writes.NOTHING),
+    ConfigRequest(writes=Writes.GIT),
 )
-FULL, HOSTS = Wish(network=Network.FULL), Wish(network=Network.HOSTS, hosts=("a.example",))
+FULL, HOSTS = ConfigRequest(network=Network.FULL), ConfigRequest(network=Network.HOSTS, hosts=("a.example",))
 
 
 def linux(
@@ -40,19 +40,25 @@ def linux(
     boundary: Boundary = Boundary.NONE,
     admin: Admin = Admin(),  # noqa: B008 - immutable
     home: str = "",
-) -> Facts:
-    return Facts("linux", version, userns, netns, proc, bubblewrap, boundary=boundary, admin=admin, home=home)
+) -> CodexFacts:
+    return CodexFacts(
+        "linux", version, userns, netns, proc, bubblewrap, boundary=boundary, admin=admin, home=home
+    )
 
 
-CLAUDE = Facts("linux", (2, 1, 325), True, True, True, agent=Agent.CLAUDE)
-OPENCODE = Facts("linux", (1, 18, 33), agent=Agent.OPENCODE)
-CASES: list[tuple[str, Facts, Wish]] = [
-    ("too-old", linux((0, 130, 9)), Wish()),
+CLAUDE = CodexFacts("linux", (2, 1, 325), True, True, True, agent=AgentName.CLAUDE)
+OPENCODE = CodexFacts("linux", (1, 18, 33), agent=AgentName.OPENCODE)
+CASES: list[tuple[str, CodexFacts, ConfigRequest]] = [
+    ("too-old", linux((0, 130, 9)), ConfigRequest()),
     ("too-old", linux((0, 130, 9), boundary=CONTAINER), EVERYTHING),
-    ("home-exposed", linux(home="/w/home"), Wish(workspace="/w")),
-    ("home-exposed", linux(home="/b/home/.codex"), Wish(board="/b")),
-    ("home-exposed", linux(home="/srv/h"), Wish(roots=("/",))),
-    ("home-exposed", Facts("linux", NEW, True, True, True, home="/tmp/h", temporary=("/tmp",)), Wish()),
+    ("home-exposed", linux(home="/w/home"), ConfigRequest(workspace="/w")),
+    ("home-exposed", linux(home="/b/home/.codex"), ConfigRequest(board="/b")),
+    ("home-exposed", linux(home="/srv/h"), ConfigRequest(roots=("/",))),
+    (
+        "home-exposed",
+        CodexFacts("linux", NEW, True, True, True, home="/tmp/h", temporary=("/tmp",)),
+        ConfigRequest(),
+    ),
     ("everything-enclosed", linux(boundary=CONTAINER), EVERYTHING),
     ("everything-enclosed", linux(boundary=VM, userns=False), EVERYTHING),
     ("everything", linux(), EVERYTHING),
@@ -60,54 +66,54 @@ CASES: list[tuple[str, Facts, Wish]] = [
     ("everything", linux(boundary=CONTAINER, admin=NO_FULL), EVERYTHING),
     ("profiles-forced", linux(admin=Admin(profiles=True)), FULL),
     ("profiles-forced", linux(admin=Admin(profiles=True)), HOSTS),
-    ("profiles-forced-offline", linux(admin=Admin(profiles=True)), Wish()),
+    ("profiles-forced-offline", linux(admin=Admin(profiles=True)), ConfigRequest()),
     ("nothing-forbidden", linux(admin=Admin(modes=("workspace-write",))), NOTHING),
-    ("nothing-online", linux(), Wish(network=Network.FULL, writes=Writes.NOTHING)),
-    ("admin-read-only", linux(admin=READ_ONLY), Wish()),
+    ("nothing-online", linux(), ConfigRequest(network=Network.FULL, writes=Writes.NOTHING)),
+    ("admin-read-only", linux(admin=READ_ONLY), ConfigRequest()),
     ("admin-forbids", linux(admin=READ_ONLY), FULL),
-    ("admin-forbids", linux(admin=Admin(modes=())), Wish()),
+    ("admin-forbids", linux(admin=Admin(modes=())), ConfigRequest()),
     ("nothing", linux(admin=READ_ONLY), NOTHING),
-    ("no-userns", linux(userns=False, admin=READ_ONLY), Wish()),
-    ("no-userns", linux(userns=False, admin=Admin(profiles=True)), Wish()),
-    ("unsupported-enclosed", Facts("wsl1", NEW, boundary=CONTAINER), Wish()),
-    ("unsupported-enclosed", Facts("darwin", NEW, nested=True, boundary=VM), Wish()),
-    ("unsupported-enclosed", linux(proc=False, bubblewrap=(0, 12), boundary=CONTAINER), Wish()),
-    ("unsupported", linux(proc=False, bubblewrap=(0, 12)), Wish()),
-    ("unsupported", Facts("android", NEW), Wish()),
-    ("unsupported", Facts("wsl1", NEW, boundary=CONTAINER, admin=NO_FULL), Wish()),
-    ("windows-odd", Facts("windows", NEW, windows_sandbox="soft", boundary=CONTAINER), Wish()),
-    ("windows-off-enclosed", Facts("windows", NEW, boundary=VM), Wish()),
-    ("windows-off", Facts("windows", NEW), Wish()),
-    ("workspace", Facts("windows", NEW, windows_sandbox="elevated"), Wish()),
-    ("no-userns-enclosed", linux(userns=False, boundary=CONTAINER), Wish()),
+    ("no-userns", linux(userns=False, admin=READ_ONLY), ConfigRequest()),
+    ("no-userns", linux(userns=False, admin=Admin(profiles=True)), ConfigRequest()),
+    ("unsupported-enclosed", CodexFacts("wsl1", NEW, boundary=CONTAINER), ConfigRequest()),
+    ("unsupported-enclosed", CodexFacts("darwin", NEW, nested=True, boundary=VM), ConfigRequest()),
+    ("unsupported-enclosed", linux(proc=False, bubblewrap=(0, 12), boundary=CONTAINER), ConfigRequest()),
+    ("unsupported", linux(proc=False, bubblewrap=(0, 12)), ConfigRequest()),
+    ("unsupported", CodexFacts("android", NEW), ConfigRequest()),
+    ("unsupported", CodexFacts("wsl1", NEW, boundary=CONTAINER, admin=NO_FULL), ConfigRequest()),
+    ("windows-odd", CodexFacts("windows", NEW, windows_sandbox="soft", boundary=CONTAINER), ConfigRequest()),
+    ("windows-off-enclosed", CodexFacts("windows", NEW, boundary=VM), ConfigRequest()),
+    ("windows-off", CodexFacts("windows", NEW), ConfigRequest()),
+    ("workspace", CodexFacts("windows", NEW, windows_sandbox="elevated"), ConfigRequest()),
+    ("no-userns-enclosed", linux(userns=False, boundary=CONTAINER), ConfigRequest()),
     ("no-userns", linux(userns=False), FULL),
-    ("no-userns", linux(userns=False, boundary=Boundary.USER), Wish()),
-    ("no-userns", linux(userns=False, boundary=VM, admin=NO_FULL), Wish()),
-    ("no-netns", linux(netns=False), Wish()),
+    ("no-userns", linux(userns=False, boundary=Boundary.USER), ConfigRequest()),
+    ("no-userns", linux(userns=False, boundary=VM, admin=NO_FULL), ConfigRequest()),
+    ("no-netns", linux(netns=False), ConfigRequest()),
     ("no-netns", linux(netns=False, boundary=CONTAINER), HOSTS),
     ("workspace", linux(netns=False), FULL),
     ("nothing-unseen", linux(None), NOTHING),
     ("nothing", linux(), NOTHING),
     ("hosts-unseen", linux(userns=None), HOSTS),
     ("hosts", linux(), HOSTS),
-    ("hosts", Facts("darwin", NEW), HOSTS),
+    ("hosts", CodexFacts("darwin", NEW), HOSTS),
     ("git-unseen", linux(None), GIT),
     ("git", linux(), GIT),
-    ("workspace-unseen", linux(None), Wish()),
+    ("workspace-unseen", linux(None), ConfigRequest()),
     ("workspace-unseen", linux(netns=None), FULL),
-    ("workspace", linux(), Wish()),
-    ("workspace", linux(proc=False, bubblewrap=(0, 11)), Wish()),
-    ("workspace", Facts("darwin", NEW), FULL),
-    ("too-old", replace(CLAUDE, version=(2, 0, 9)), Wish()),
-    ("too-old", replace(OPENCODE, version=(1, 1, 0)), Wish()),
-    ("home-exposed", replace(CLAUDE, home="/w/.codex"), Wish(workspace="/w")),
+    ("workspace", linux(), ConfigRequest()),
+    ("workspace", linux(proc=False, bubblewrap=(0, 11)), ConfigRequest()),
+    ("workspace", CodexFacts("darwin", NEW), FULL),
+    ("too-old", replace(CLAUDE, version=(2, 0, 9)), ConfigRequest()),
+    ("too-old", replace(OPENCODE, version=(1, 1, 0)), ConfigRequest()),
+    ("home-exposed", replace(CLAUDE, home="/w/.codex"), ConfigRequest(workspace="/w")),
     ("no-userns", replace(CLAUDE, userns=False), FULL),
     ("no-netns-proxied", replace(CLAUDE, netns=False), FULL),
-    ("nothing", CLAUDE, Wish(writes=Writes.NOTHING, network=Network.FULL)),
-    ("workspace", replace(CLAUDE, proc=False, bubblewrap=(0, 12)), Wish()),
-    ("workspace-unseen", Facts("windows", (2, 1, 325), agent=Agent.CLAUDE), Wish()),
-    ("nothing-unconfined", OPENCODE, Wish(writes=Writes.NOTHING)),
-    ("unconfined", OPENCODE, Wish()),
+    ("nothing", CLAUDE, ConfigRequest(writes=Writes.NOTHING, network=Network.FULL)),
+    ("workspace", replace(CLAUDE, proc=False, bubblewrap=(0, 12)), ConfigRequest()),
+    ("workspace-unseen", CodexFacts("windows", (2, 1, 325), agent=AgentName.CLAUDE), ConfigRequest()),
+    ("nothing-unconfined", OPENCODE, ConfigRequest(writes=Writes.NOTHING)),
+    ("unconfined", OPENCODE, ConfigRequest()),
     ("unconfined", replace(OPENCODE, os="wsl1", userns=False), HOSTS),
     ("everything", OPENCODE, EVERYTHING),
     ("everything-enclosed", replace(OPENCODE, boundary=CONTAINER), EVERYTHING),
@@ -115,7 +121,7 @@ CASES: list[tuple[str, Facts, Wish]] = [
 
 
 @every_row(("row", "facts", "wish"), CASES)
-def test_the_first_row_that_matches_decides(row: str, facts: Facts, wish: Wish) -> None:
+def test_the_first_row_that_matches_decides(row: str, facts: CodexFacts, wish: ConfigRequest) -> None:
     assert decide(facts, wish).row == row
 
 
@@ -126,7 +132,7 @@ def test_every_row_has_a_case_and_a_name_of_its_own() -> None:
 
 
 @every_row("row", MATRIX, ids=lambda row: row.id)
-def test_what_is_refused_has_a_remedy_and_full_access_a_boundary(row: Row) -> None:
+def test_what_is_refused_has_a_remedy_and_full_access_a_boundary(row: MatrixRow) -> None:
     assert (row.mode is Mode.NONE) == (row.severity is Severity.REFUSED)
     assert row.remedies or row.severity is Severity.OK
     if row.mode is Mode.FULL:
@@ -134,7 +140,7 @@ def test_what_is_refused_has_a_remedy_and_full_access_a_boundary(row: Row) -> No
 
 
 def test_what_is_refused_says_nothing_to_write_or_launch() -> None:
-    decision = decide(linux(userns=False), Wish(projects=("/p",)))
+    decision = decide(linux(userns=False), ConfigRequest(projects=("/p",)))
     assert decision.settings.items == ()
     assert decision.flags == ()
 
@@ -148,33 +154,35 @@ def test_a_wish_for_everything_is_full_access_inside_the_boundary_only() -> None
 
 def test_only_codex_is_told_keys_and_options_of_codex() -> None:
     for facts in (CLAUDE, OPENCODE):
-        decision = decide(facts, Wish())
+        decision = decide(facts, ConfigRequest())
         assert decision.settings.items == ()
         assert decision.flags == ()
         assert any(f"holdfast config {facts.agent} check" in remedy for remedy in decision.remedies)
 
 
-def board(wish: Wish) -> Decision:
+def board(wish: ConfigRequest) -> Decision:
     return decide(linux(home="/home/u/.codex"), wish)
 
 
 def test_a_worker_of_a_board_gets_its_directory_alone_and_reads_why_a_broker_is_better() -> None:
-    decision = board(Wish(board="/srv/board", projects=("/w",)))
+    decision = board(ConfigRequest(board="/srv/board", projects=("/w",)))
     assert decision.settings.get("sandbox_workspace_write", "writable_roots") == ("/srv/board",)
     assert any("broker" in note for note in decision.notes)
-    assert not any("broker" in note for note in board(Wish(projects=("/w",))).notes)
+    assert not any("broker" in note for note in board(ConfigRequest(projects=("/w",))).notes)
 
 
 def test_what_the_administrator_and_the_host_take_away_is_said() -> None:
-    asked = decide(linux(admin=Admin(approvals=("on-request",))), Wish())
+    asked = decide(linux(admin=Admin(approvals=("on-request",))), ConfigRequest())
     assert asked.settings.get("approval_policy") == "on-request"
     assert any("asked" in note for note in asked.notes)
-    assert any("/proc" in note for note in decide(linux(proc=False), Wish()).notes)
-    assert any("trusted" in note for note in decide(Facts("darwin", NEW, trusted=True), Wish()).notes)
+    assert any("/proc" in note for note in decide(linux(proc=False), ConfigRequest()).notes)
+    assert any(
+        "trusted" in note for note in decide(CodexFacts("darwin", NEW, trusted=True), ConfigRequest()).notes
+    )
 
 
 def test_codex_guards_its_own_directory_below_a_root() -> None:
-    assert decide(linux(home="/home/u/.codex"), Wish(workspace="/home/u")).row == "workspace"
+    assert decide(linux(home="/home/u/.codex"), ConfigRequest(workspace="/home/u")).row == "workspace"
 
 
 @every_row(

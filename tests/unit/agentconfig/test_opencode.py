@@ -5,14 +5,14 @@ from collections.abc import Mapping
 
 import pytest
 
-from holdfast.agentconfig.decision import Agent, Facts, Mode, Network, Wish, Writes
+from holdfast.agentconfig.decision import AgentName, CodexFacts, ConfigRequest, Mode, Network, Writes
 from holdfast.agentconfig.matrix import decide
 from holdfast.agentconfig.opencode import AGENTS, differences, environment, flat, notes, render
 
-WISH = Wish(workspace="/w")
+WISH = ConfigRequest(workspace="/w")
 
 
-def action(mode: Mode, wish: Wish, tool: str, subject: str = "*") -> str:
+def action(mode: Mode, wish: ConfigRequest, tool: str, subject: str = "*") -> str:
     """Of the rules that match, the last."""
     found = "ask"
     for name, pattern, verdict in flat(render(mode, wish)["permission"]):
@@ -33,7 +33,7 @@ def test_a_tool_that_nobody_knows_is_denied_outside_of_full_access() -> None:
 
 
 def test_read_only_changes_nothing_and_runs_nothing() -> None:
-    wish = Wish(workspace="/w", roots=("/r",), writes=Writes.NOTHING)
+    wish = ConfigRequest(workspace="/w", roots=("/r",), writes=Writes.NOTHING)
     assert action(Mode.READ_ONLY, wish, "edit") == "deny"
     assert action(Mode.READ_ONLY, wish, "bash") == "deny"
     assert action(Mode.READ_ONLY, wish, "external_directory", "/r/x") == "deny"
@@ -41,7 +41,7 @@ def test_read_only_changes_nothing_and_runs_nothing() -> None:
 
 
 def test_a_board_is_the_one_directory_outside() -> None:
-    wish = Wish(workspace="/w", board="/srv/board")
+    wish = ConfigRequest(workspace="/w", board="/srv/board")
     assert action(Mode.WORKSPACE, wish, "external_directory", "/srv/board/x") == "allow"
     assert action(Mode.WORKSPACE, wish, "external_directory", "/srv/boards") == "deny"
     assert action(Mode.WORKSPACE, wish, "external_directory", "/srv/x") == "deny"
@@ -49,10 +49,10 @@ def test_a_board_is_the_one_directory_outside() -> None:
 
 @pytest.mark.parametrize("tool", ["webfetch", "websearch"])
 def test_the_web_tools_are_open_with_all_of_the_network_only(tool: str) -> None:
-    hosts = Wish(network=Network.HOSTS, hosts=("a.example",))
+    hosts = ConfigRequest(network=Network.HOSTS, hosts=("a.example",))
     assert action(Mode.WORKSPACE, WISH, tool) == "deny"
     assert action(Mode.WORKSPACE, hosts, tool) == "deny"
-    assert action(Mode.WORKSPACE, Wish(network=Network.FULL), tool) == "allow"
+    assert action(Mode.WORKSPACE, ConfigRequest(network=Network.FULL), tool) == "allow"
 
 
 def test_the_same_rules_stand_last_in_each_agent() -> None:
@@ -63,15 +63,20 @@ def test_the_same_rules_stand_last_in_each_agent() -> None:
 
 
 def test_the_decision_says_that_this_is_no_sandbox() -> None:
-    facts = Facts("linux", (1, 18, 33), agent=Agent.OPENCODE, home="/h")
-    for wish in (WISH, Wish(writes=Writes.NOTHING), Wish(network=Network.FULL), Wish(writes=Writes.GIT)):
+    facts = CodexFacts("linux", (1, 18, 33), agent=AgentName.OPENCODE, home="/h")
+    for wish in (
+        WISH,
+        ConfigRequest(writes=Writes.NOTHING),
+        ConfigRequest(network=Network.FULL),
+        ConfigRequest(writes=Writes.GIT),
+    ):
         decision = decide(facts, wish)
         assert decision.severity == "degraded"
         assert "no sandbox" in decision.reason
         assert any("holdfast exec" in remedy for remedy in decision.remedies)
     assert notes(decide(facts, WISH), WISH)
-    assert not notes(decide(facts, Wish(network=Network.FULL)), Wish(network=Network.FULL))
-    some = Wish(network=Network.HOSTS, hosts=("b.example",))
+    assert not notes(decide(facts, ConfigRequest(network=Network.FULL)), ConfigRequest(network=Network.FULL))
+    some = ConfigRequest(network=Network.HOSTS, hosts=("b.example",))
     assert len(notes(decide(facts, some), some)) == 2
 
 

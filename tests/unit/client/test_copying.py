@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.client.copying import ATTEMPTS, Errand, Tally, errand, joined, split_there
+from holdfast.client.copying import ATTEMPTS, CopyJob, Tally, job, joined, split_there
 from holdfast.errors import ConnectionLost, NotFound, OperationFailed, UsageError
 from tests.support.rows import every_row
 
@@ -12,19 +12,19 @@ from tests.support.rows import every_row
 @every_row(
     ("source", "destination", "environment", "wanted"),
     [
-        ("file", "box:dir/x", None, Errand("box", "file", "dir/x", True)),
-        ("box:/etc/a:b", ".", None, Errand("box", "/etc/a:b", ".", False)),
-        ("box:", ".", None, Errand("box", "", ".", False)),
-        ("./a:b", "box:", None, Errand("box", "./a:b", "", True)),
-        (":/x", "a:b", "ws://h:1", Errand("ws://h:1", "/x", "a:b", False)),
-        ("x", ":", "unix:///s", Errand("unix:///s", "x", "", True)),
-        ("C:\\x", "box\n:y", None, Errand("C", "\\x", "box\n:y", False)),
+        ("file", "box:dir/x", None, CopyJob("box", "file", "dir/x", True)),
+        ("box:/etc/a:b", ".", None, CopyJob("box", "/etc/a:b", ".", False)),
+        ("box:", ".", None, CopyJob("box", "", ".", False)),
+        ("./a:b", "box:", None, CopyJob("box", "./a:b", "", True)),
+        (":/x", "a:b", "ws://h:1", CopyJob("ws://h:1", "/x", "a:b", False)),
+        ("x", ":", "unix:///s", CopyJob("unix:///s", "x", "", True)),
+        ("C:\\x", "box\n:y", None, CopyJob("C", "\\x", "box\n:y", False)),
     ],
 )
 def test_the_side_with_a_name_is_the_other_machine(
-    source: str, destination: str, environment: str | None, wanted: Errand
+    source: str, destination: str, environment: str | None, wanted: CopyJob
 ) -> None:
-    assert errand(source, destination, environment) == wanted
+    assert job(source, destination, environment) == wanted
 
 
 @every_row(
@@ -43,7 +43,7 @@ def test_exactly_one_side_is_on_another_machine(
     source: str, destination: str, environment: str | None
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        errand(source, destination, environment)
+        job(source, destination, environment)
     assert caught.value.remedy
 
 

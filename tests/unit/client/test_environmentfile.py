@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.client.environmentfile import (
-    Entry,
+    EnvironmentEntry,
     Listed,
     check_token,
     from_toml,
@@ -21,7 +21,7 @@ def read(text: str) -> Listed:
 
 @every_row("text", TAKEN.values(), ids=list(TAKEN))
 def test_what_the_reference_takes_is_taken(text: str) -> None:
-    read(text)
+    assert len(read(text).entries) == text.count("[[environments]]")
 
 
 @every_row("text", REFUSED.values(), ids=list(REFUSED))
@@ -62,14 +62,14 @@ def test_the_default_is_what_is_named_or_this_machine(
 def test_an_address_with_everything() -> None:
     more = f"{TOKEN}\nconnect_timeout_sec = 5\ninitialize_timeout_sec = 20.5"
     assert read(at(more, url=f" {ADDRESS} ")).entries == (
-        Entry("a", ADDRESS, "hidden", connect_timeout_s=5.0, initialize_timeout_s=20.5),
+        EnvironmentEntry("a", ADDRESS, "hidden", connect_timeout_s=5.0, initialize_timeout_s=20.5),
     )
 
 
 def test_a_child_with_everything() -> None:
     more = "args = ['-i', 'pod']\ncwd = 'pods'\nenv = {K = 'v'}\ninitialize_timeout_sec = 3"
     assert read(child(more, program=" kubectl ")).entries == (
-        Entry(
+        EnvironmentEntry(
             "a",
             argv=("kubectl", "-i", "pod"),
             cwd="/home/me/.codex/pods",
@@ -95,7 +95,7 @@ def test_what_may_be_secret_is_not_shown() -> None:
         (None, Listed()),
         ("  ", Listed()),
         (" None ", Listed((), False, None)),
-        (f" {ADDRESS} ", Listed((Entry("remote", ADDRESS),), False, "remote")),
+        (f" {ADDRESS} ", Listed((EnvironmentEntry("remote", ADDRESS),), False, "remote")),
     ],
 )
 def test_the_variable_means_this_machine_none_or_one_other(value: str | None, listed: Listed) -> None:

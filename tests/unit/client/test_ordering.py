@@ -14,9 +14,11 @@ from holdfast.client.ordering import (
     Lost,
     Ordering,
     Output,
-    Page,
+    ReadPage,
     last_before,
+    next_look_s,
 )
+from holdfast.server.processes.processes import CLOSED_RETENTION_S
 from holdfast.wire.processes import DenialReport, Usage
 from tests.support.rows import every_row
 
@@ -29,7 +31,7 @@ STREAM: list[Event] = [
     Output(4, "stdout", b"late"),
     Closed(5),
 ]
-RUNNING = Page((), 1, exited=False, exit_code=None, closed=False, failure=None, sandbox_denied=False)
+RUNNING = ReadPage((), 1, exited=False, exit_code=None, closed=False, failure=None, sandbox_denied=False)
 
 
 def output(seq: int, size: int = 1) -> Output:
@@ -42,9 +44,9 @@ def outputs(*seqs: int) -> tuple[Output, ...]:
 
 def page(
     *seqs: int, next_seq: int, code: int | None = None, closed: bool = False, denied: bool = False
-) -> Page:
+) -> ReadPage:
     """A read answer with output of these numbers; with a code, the process exited."""
-    return Page(outputs(*seqs), next_seq, code is not None, code, closed, None, denied)
+    return ReadPage(outputs(*seqs), next_seq, code is not None, code, closed, None, denied)
 
 
 def fed(*events: Event) -> Ordering:
@@ -310,7 +312,7 @@ def test_a_page_is_not_bound_by_the_room_for_early_events() -> None:
         pytest.param(replace(RUNNING, failure="gone"), id="failure without news"),
     ],
 )
-def test_a_page_that_leaves_a_hole_or_contradicts_itself_loses_the_stream(answer: Page) -> None:
+def test_a_page_that_leaves_a_hole_or_contradicts_itself_loses_the_stream(answer: ReadPage) -> None:
     ordering = fed(output(1))
     with pytest.raises(Lost):
         ordering.catch_up(answer)
@@ -331,7 +333,7 @@ def test_a_page_that_leaves_a_hole_or_contradicts_itself_loses_the_stream(answer
         pytest.param(Exited(5, 0, False), page(1, next_seq=3, code=0), id="a hole and an exit behind it"),
     ],
 )
-def test_a_page_that_contradicts_what_waits_loses_the_stream(waiting: Event, answer: Page) -> None:
+def test_a_page_that_contradicts_what_waits_loses_the_stream(waiting: Event, answer: ReadPage) -> None:
     ordering = fed(waiting)
     with pytest.raises(Lost):
         ordering.catch_up(answer)
@@ -362,9 +364,18 @@ def test_an_adopted_process_goes_on_from_the_oldest_event_there_is(
     outputs: tuple[int, ...], next_seq: int, exited: bool, closed: bool, last: int
 ) -> None:
     found = tuple(Output(seq, "stdout", b"x") for seq in outputs)
-    page = Page(found, next_seq, exited, 3 if exited else None, closed, None, False)
+    page = ReadPage(found, next_seq, exited, 3 if exited else None, closed, None, False)
     assert last_before(page) == last
     events = Ordering(last_published=last).catch_up(page)
     assert [e.seq for e in events if isinstance(e, Output)] == list(outputs)
     assert sum(isinstance(e, Exited) for e in events) == exited
     assert sum(isinstance(e, Closed) for e in events) == closed
+
+
+def test_looks_at_a_quiet_process_grow_rare_and_come_while_the_server_still_has_its_end() -> None:
+    waits = [next_look_s()]
+    while next_look_s(waits[-1]) != waits[-1]:
+        waits.append(next_look_s(waits[-1]))
+    assert waits == [4.0, 8.0, 16.0]
+    # The look before may have seen an event that came just before the one that was lost.
+    assert max(waits) + min(waits) < CLOSED_RETENTION_S

@@ -7,9 +7,9 @@ import pytest
 
 from holdfast.client.policy import Policy
 from holdfast.errors import UsageError
-from holdfast.sandbox import presets
-from holdfast.sandbox.policy import Access, At, Glob, Kind, Network, Place, Rule, Special
-from holdfast.sandbox.policy import Policy as Wish
+from holdfast.sandbox.policy import presets
+from holdfast.sandbox.policy.policy import Access, At, Glob, Network, Place, PolicyKind, Rule, Special
+from holdfast.sandbox.policy.policy import Policy as Wish
 from holdfast.wire.paths import PathUri
 from holdfast.wire.permissions import Disabled, External, Managed, SandboxContext, Unrestricted
 from tests.support.rows import every_row
@@ -107,7 +107,7 @@ def test_full_access_without_network_or_without_a_path_is_a_sandbox() -> None:
     assert free.with_network(False) == Policy.unrestricted()
     hidden = free.deny("/secret")
     assert hidden.confines
-    assert hidden.wish.kind is Kind.MANAGED
+    assert hidden.wish.kind is PolicyKind.MANAGED
     assert hidden.wish.network is Network.ON
 
 
@@ -175,7 +175,7 @@ def test_a_restricted_policy_travels_as_the_reference_sends_it() -> None:
 def test_policies_without_rules_travel_without_entries() -> None:
     assert Policy.full_access().context("/").permissions == Disabled()
     assert Policy.unrestricted(network=True).context("/").permissions == Managed(Unrestricted(), "enabled")
-    external = Policy(Wish(None, Network.ON, Kind.EXTERNAL))
+    external = Policy(Wish(None, Network.ON, PolicyKind.EXTERNAL))
     assert external.context("/").permissions == External("enabled")
 
 

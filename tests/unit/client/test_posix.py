@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.client.posix import (
-    Kind,
+    FileKind,
     Listed,
     Mode,
     checked_way,
@@ -19,22 +19,22 @@ from tests.support.rows import every_row
 def test_a_list_says_what_everything_is() -> None:
     output = b"d.\0d./sub\0l./link\0o./pipe\0f./plain\0x./sub/run\0p./key\0q./sub/own\0"
     assert parse_list(output, ".") == [
-        Listed("sub", Kind.DIRECTORY),
-        Listed("link", Kind.LINK),
-        Listed("pipe", Kind.OTHER),
-        Listed("plain", Kind.FILE, Mode()),
-        Listed("sub/run", Kind.FILE, Mode(executable=True)),
-        Listed("key", Kind.FILE, Mode(private=True)),
-        Listed("sub/own", Kind.FILE, Mode(executable=True, private=True)),
+        Listed("sub", FileKind.DIRECTORY),
+        Listed("link", FileKind.LINK),
+        Listed("pipe", FileKind.OTHER),
+        Listed("plain", FileKind.FILE, Mode()),
+        Listed("sub/run", FileKind.FILE, Mode(executable=True)),
+        Listed("key", FileKind.FILE, Mode(private=True)),
+        Listed("sub/own", FileKind.FILE, Mode(executable=True, private=True)),
     ]
 
 
 def test_names_are_bytes() -> None:
-    assert parse_list(b"f./a\xff\nb\0", ".") == [Listed("a\udcff\nb", Kind.FILE, Mode())]
+    assert parse_list(b"f./a\xff\nb\0", ".") == [Listed("a\udcff\nb", FileKind.FILE, Mode())]
 
 
 def test_a_root_that_is_a_file_is_its_own_list() -> None:
-    assert parse_list(b"x./run\0", "./run") == [Listed("", Kind.FILE, Mode(executable=True))]
+    assert parse_list(b"x./run\0", "./run") == [Listed("", FileKind.FILE, Mode(executable=True))]
     assert list_command("./run")[-1] == "./run"
 
 

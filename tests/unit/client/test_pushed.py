@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from holdfast.client.ordering import Closed, Exited, Output, Page
+from holdfast.client.ordering import Closed, Exited, Output, ReadPage
 from holdfast.client.pushed import Pushed, convert_pushed, decode_page, decode_pushed
 from holdfast.errors import RemoteProtocolError
 from holdfast.wire.processes import DenialReport, Usage
@@ -116,7 +116,7 @@ def test_other_methods_are_none_of_its_business() -> None:
 
 
 def test_a_page_is_read_with_what_an_old_server_leaves_out() -> None:
-    assert decode_page({"chunks": [], "nextSeq": 1}) == Page((), 1, False, None, False, None, False, None)
+    assert decode_page({"chunks": [], "nextSeq": 1}) == ReadPage((), 1, False, None, False, None, False, None)
 
 
 def test_a_whole_page_is_read() -> None:
@@ -132,7 +132,7 @@ def test_a_whole_page_is_read() -> None:
             "usage": USAGE,
         }
     )
-    assert page == Page((Output(2, "stderr", b"a"),), 5, True, 7, True, None, True, Usage(1, 2, 3))
+    assert page == ReadPage((Output(2, "stderr", b"a"),), 5, True, 7, True, None, True, Usage(1, 2, 3))
 
 
 @pytest.mark.parametrize("answer", [None, [], {}, {"chunks": [{}], "nextSeq": 1}])

@@ -9,8 +9,8 @@ from holdfast.client.recovery import (
     WINDOW_S,
     Dial,
     GiveUp,
+    LinkState,
     Recovery,
-    State,
     WakeAt,
     delays,
     why,
@@ -41,7 +41,7 @@ def dialling() -> Recovery:
 
 def test_a_loss_is_answered_by_dialling_at_once() -> None:
     recovery = dialling()
-    assert recovery.state is State.RECOVERING
+    assert recovery.state is LinkState.RECOVERING
     assert recovery.generation == 2
 
 
@@ -49,7 +49,7 @@ def test_a_second_report_of_the_same_loss_changes_nothing() -> None:
     recovery = dialling()
     assert recovery.link_lost(1, NOW, "reset") is None
     assert recovery.resumed(NOW + 1) is None
-    assert recovery.state is State.CONNECTED
+    assert recovery.state is LinkState.CONNECTED
 
 
 @pytest.mark.parametrize("generation", [0, 1, 3])
@@ -57,33 +57,33 @@ def test_a_report_about_another_link_changes_nothing(generation: int) -> None:
     recovery = dialling()
     recovery.resumed(NOW + 1)
     assert recovery.link_lost(generation, NOW + 5, "late") is None
-    assert recovery.state is State.CONNECTED
+    assert recovery.state is LinkState.CONNECTED
 
 
 def test_without_a_way_to_resume_a_loss_is_the_end() -> None:
     recovery = connected(resumable=False)
     assert recovery.link_lost(1, NOW, "the server ended") == GiveUp("the server ended")
-    assert recovery.state is State.FAILED
+    assert recovery.state is LinkState.FAILED
 
 
 def test_a_failed_attempt_is_repeated_after_a_delay() -> None:
     recovery = dialling()
     assert recovery.dial_failed(NOW + 1, retry=True, reason="refused") == WakeAt(NOW + 1 + FIRST_DELAY_S)
-    assert recovery.state is State.RECOVERING
+    assert recovery.state is LinkState.RECOVERING
     assert recovery.tick(NOW + 2) == Dial(3, NOW + WINDOW_S)
 
 
 def test_what_no_attempt_can_mend_is_given_up_at_once() -> None:
     recovery = dialling()
     assert recovery.dial_failed(NOW, retry=False, reason="unknown session") == GiveUp("unknown session")
-    assert recovery.state is State.FAILED
+    assert recovery.state is LinkState.FAILED
 
 
 def test_no_attempt_begins_after_the_window() -> None:
     recovery = dialling()
     action = recovery.dial_failed(NOW + WINDOW_S - FIRST_DELAY_S, retry=True, reason="refused")
     assert isinstance(action, GiveUp)
-    assert recovery.state is State.FAILED
+    assert recovery.state is LinkState.FAILED
 
 
 def test_a_late_wake_up_gives_up() -> None:
@@ -115,14 +115,14 @@ def test_a_link_that_dies_young_is_not_dialled_again_at_once() -> None:
     recovery.resumed(NOW + 1)
     soon = NOW + 1 + SETTLED_S / 2
     assert recovery.link_lost(2, soon, "reset") == WakeAt(soon + FIRST_DELAY_S)
-    assert recovery.state is State.RECOVERING
+    assert recovery.state is LinkState.RECOVERING
 
 
 def test_a_link_that_died_while_it_was_being_made_ready_does_not_count() -> None:
     recovery = dialling()
     assert recovery.link_lost(2, NOW, "reset") is None
     assert recovery.resumed(NOW) == WakeAt(NOW + FIRST_DELAY_S)
-    assert recovery.state is State.RECOVERING
+    assert recovery.state is LinkState.RECOVERING
 
 
 def test_the_next_attempt_is_not_blamed_for_the_death_of_the_last() -> None:
@@ -131,7 +131,7 @@ def test_the_next_attempt_is_not_blamed_for_the_death_of_the_last() -> None:
     recovery.dial_failed(NOW, retry=True, reason="reset")
     recovery.tick(NOW + 1)
     assert recovery.resumed(NOW + 2) is None
-    assert recovery.state is State.CONNECTED
+    assert recovery.state is LinkState.CONNECTED
 
 
 def test_a_link_that_ends_after_its_attempt_failed_does_not_count_either() -> None:
@@ -151,7 +151,7 @@ def test_a_tick_without_a_wake_up_due_does_nothing(busy: bool) -> None:
 def test_after_the_user_is_done_nothing_happens_any_more() -> None:
     recovery = dialling()
     recovery.give_up()
-    assert recovery.state is State.FAILED
+    assert recovery.state is LinkState.FAILED
     assert recovery.resumed(NOW) is None
     assert recovery.dial_failed(NOW, retry=True, reason="x") is None
     assert recovery.link_lost(2, NOW, "x") is None

@@ -4,7 +4,7 @@ import configparser
 
 import pytest
 
-from holdfast.agents import ending
+from holdfast.agents.supervisor import ending
 from holdfast.commands.userunit import command_word, quoted, unit
 
 ARGV = ["/opt/my tools/python", "-m", "holdfast", "up", "--home", '/srv/100%/a "b" \\c $HOME']

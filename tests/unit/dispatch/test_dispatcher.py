@@ -5,8 +5,8 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from holdfast.agents.launching import Wish
-from holdfast.board.transitions import Move, Status
+from holdfast.agents.worker.launching import WorkerSpec
+from holdfast.board.rules.transitions import Move, Status
 from holdfast.errors import OperationFailed, Unreachable
 from tests.support.fakes import Act, Scene
 
@@ -22,7 +22,7 @@ async def dispatching(scene: Scene, **wishes: object) -> AsyncIterator[None]:
 
 
 async def test_a_task_is_claimed_run_and_recorded(scene: Scene) -> None:
-    scene.fleet.cast = lambda _wish: Act(said=b"all is well\n")
+    scene.supervisor.cast = lambda _wish: Act(said=b"all is well\n")
     task = scene.create()
     await scene.dispatch(once=True)
     assert (scene.task(task).status, scene.task(task).result) == (Status.DONE, "all is well")
@@ -34,26 +34,26 @@ async def test_no_more_run_at_once_than_asked_for(scene: Scene) -> None:
     tasks = [scene.create() for _ in range(5)]
     most = 0
 
-    def cast(_wish: Wish) -> Act:
+    def cast(_wish: WorkerSpec) -> Act:
         nonlocal most
-        most = max(most, len(scene.fleet.running()))
+        most = max(most, len(scene.supervisor.running()))
         return Act(seconds=10)
 
-    scene.fleet.cast = cast
+    scene.supervisor.cast = cast
     async with dispatching(scene, most=2):
         await scene.until(lambda: all(scene.task(task).status is Status.DONE for task in tasks))
     assert most <= 1  # beside the one that begins
-    assert len(scene.fleet.started) == 5
+    assert len(scene.supervisor.started) == 5
 
 
 async def test_a_host_that_is_held_up_starts_nothing_more(scene: Scene) -> None:
-    scene.fleet.cast = lambda _wish: Act(seconds=None)
+    scene.supervisor.cast = lambda _wish: Act(seconds=None)
     first, second = scene.create(priority=1), scene.create()
     async with dispatching(scene, held=lambda running, _young: "no memory is free" if running else None):
         await scene.until(lambda: scene.task(first).status is Status.RUNNING)
         await asyncio.sleep(60)
         assert scene.task(second).status is Status.READY
-    assert len(scene.fleet.started) == 1
+    assert len(scene.supervisor.started) == 1
 
 
 async def test_drained_it_claims_nothing_and_leaves(scene: Scene) -> None:
@@ -63,7 +63,7 @@ async def test_drained_it_claims_nothing_and_leaves(scene: Scene) -> None:
 
 
 async def test_leases_are_renewed_for_as_long_as_a_worker_runs(scene: Scene) -> None:
-    scene.fleet.cast = lambda _wish: Act(seconds=300)
+    scene.supervisor.cast = lambda _wish: Act(seconds=300)
     task = scene.create()
     await scene.dispatch(once=True, lease_ms=10_000)
     assert scene.task(task).status is Status.DONE
@@ -71,60 +71,60 @@ async def test_leases_are_renewed_for_as_long_as_a_worker_runs(scene: Scene) -> 
 
 
 async def test_a_worker_whose_run_was_cancelled_is_stopped(scene: Scene) -> None:
-    scene.fleet.cast = lambda _wish: Act(seconds=None)
+    scene.supervisor.cast = lambda _wish: Act(seconds=None)
     task = scene.create()
     async with dispatching(scene):
-        await scene.until(scene.fleet.running)
+        await scene.until(scene.supervisor.running)
         scene.store.move(task.id, Move.CANCEL)
         await scene.until(lambda: ("ended", task.id) in scene.told)
-    assert scene.fleet.stopped == scene.fleet.started
+    assert scene.supervisor.stopped == scene.supervisor.started
     assert [run.outcome for run in scene.store.runs(task.id)] == ["cancelled"]
 
 
 async def test_a_store_that_does_not_answer_for_a_while_ends_nothing(scene: Scene) -> None:
-    scene.fleet.cast = lambda _wish: Act(seconds=30)
+    scene.supervisor.cast = lambda _wish: Act(seconds=30)
     task = scene.create()
     async with dispatching(scene):
-        await scene.until(scene.fleet.running)
-        scene.desk.fail = [Unreachable("the store is gone") for _ in range(50)]
+        await scene.until(scene.supervisor.running)
+        scene.async_store.fail = [Unreachable("the store is gone") for _ in range(50)]
         await scene.until(lambda: scene.task(task).status is Status.DONE)
-    assert len(scene.fleet.started) == 1
-    told = scene.house.standing.told(scene.loop.time(), runs=(), launchers=())
+    assert len(scene.supervisor.started) == 1
+    told = scene.context.status.told(scene.loop.time(), runs=(), profiles=())
     assert "the store is gone" in told.error
 
 
 async def test_a_dispatcher_that_was_ended_is_followed_by_one_that_takes_its_runs_on(scene: Scene) -> None:
-    scene.fleet.cast = lambda _wish: Act(seconds=100)
+    scene.supervisor.cast = lambda _wish: Act(seconds=100)
     task = scene.create()
     async with dispatching(scene):
-        await scene.until(scene.fleet.running)
+        await scene.until(scene.supervisor.running)
     assert scene.task(task).status is Status.RUNNING
     await scene.dispatch(once=True)
     assert scene.task(task).status is Status.DONE
-    assert len(scene.fleet.started) == 1
+    assert len(scene.supervisor.started) == 1
 
 
 async def test_a_run_that_was_lost_is_ended_before_the_next_run_of_its_task_begins(scene: Scene) -> None:
-    scene.fleet.cast = lambda _wish: Act(seconds=None if not scene.fleet.started else 1)
+    scene.supervisor.cast = lambda _wish: Act(seconds=None if not scene.supervisor.started else 1)
     task = scene.create()
     async with dispatching(scene):
-        await scene.until(scene.fleet.running)
+        await scene.until(scene.supervisor.running)
         [run] = scene.store.runs(task.id)
         scene.store.database.write(
             lambda tx: tx.select("UPDATE runs SET lease_until_ms = 1 WHERE id = :id", {"id": run.id})
         )
         await scene.until(lambda: scene.task(task).status is Status.DONE)
-    first, _ = scene.fleet.started
-    assert scene.fleet.stopped == [first]
+    first, _ = scene.supervisor.started
+    assert scene.supervisor.stopped == [first]
     assert [one.outcome for one in scene.store.runs(task.id)] == ["lost", "completed"]
 
 
 async def test_a_driver_that_fails_begins_again_and_starts_nothing_twice(scene: Scene) -> None:
-    scene.fleet.fail = [OperationFailed("the exec server does not start")]
+    scene.supervisor.fail = [OperationFailed("the exec server does not start")]
     task = scene.create()
     await scene.dispatch(once=True)
     assert scene.task(task).status is Status.DONE
-    assert len(scene.fleet.started) == 1
+    assert len(scene.supervisor.started) == 1
 
 
 async def test_two_tasks_in_one_directory_take_turns(scene: Scene, tmp_path: Path) -> None:
@@ -134,12 +134,12 @@ async def test_two_tasks_in_one_directory_take_turns(scene: Scene, tmp_path: Pat
     tasks = [scene.create(**wishes) for _ in range(3)]
     beside = 0
 
-    def cast(_wish: Wish) -> Act:
+    def cast(_wish: WorkerSpec) -> Act:
         nonlocal beside
-        beside = max(beside, len(scene.fleet.running()))
+        beside = max(beside, len(scene.supervisor.running()))
         return Act(seconds=5)
 
-    scene.fleet.cast = cast
+    scene.supervisor.cast = cast
     async with dispatching(scene):
         await scene.until(lambda: all(scene.task(task).status is Status.DONE for task in tasks))
     assert beside == 0

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from holdfast.board.rows import MAX_TEXT, MAX_TITLE, NewTask
+from holdfast.board.rules.rows import MAX_TEXT, MAX_TITLE, NewTask
 from holdfast.errors import MethodNotFound, UsageError
 from holdfast.handoff import verbs
 from holdfast.handoff.verbs import MAX_DATA, MAX_OPTIONS, VERBS

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from holdfast.board.rows import Run, Task
-from holdfast.board.transitions import Status
+from holdfast.board.rules.rows import Run, Task
+from holdfast.board.rules.transitions import Status
 from holdfast.errors import UsageError
 from holdfast.web.cards import MAX_CARDS, MAX_LINE, MAX_SEARCH, Wanted, card, matches, wanted
 from tests.support.rows import every_row

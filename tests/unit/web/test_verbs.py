@@ -4,9 +4,9 @@ import inspect
 
 import pytest
 
-from holdfast.board.rows import NewTask, WorkspaceKind
+from holdfast.board.rules.rows import NewTask, WorkspaceKind
+from holdfast.board.rules.transitions import WHO, Actor, Move
 from holdfast.board.store import Store
-from holdfast.board.transitions import WHO, Actor, Move
 from holdfast.errors import UsageError
 from holdfast.web import verbs
 from tests.support.rows import every_row

@@ -1,0 +1,253 @@
+"""An HTTP status, an error message or a line of output → why something failed. Pure module.
+
+Three doors, from sure to unsure. `of_status` takes a number that is known to be an HTTP status. `of_message`
+takes a text that is known to be an error's message. `of_line` takes any line a program printed, and looks
+only at one that begins like an error: agents talk about errors all day. The rows are in order, the first that
+fits decides: "usage limit" before "429".
+"""
+
+import re
+from typing import Final
+
+from holdfast.agents.evidence.evidence import Failure, Trouble
+
+MAX_MESSAGE = 2000  # characters looked at; causes come first, dumps after
+
+
+def _row(failure: Failure, phrases: str) -> tuple[Failure, re.Pattern[str]]:
+    """One pattern a line, each from the beginning of a word."""
+    each = (line.strip() for line in phrases.strip().splitlines())
+    return failure, re.compile(rf"\b(?:{'|'.join(each)})", re.IGNORECASE)
+
+
+# These outrank an HTTP status: providers send them with 400, 402, 403, 413 and 429 alike.
+_OVER_STATUS: Final = (
+    _row(
+        Failure.CONTEXT,
+        r"""
+        context_length_exceeded
+        prompt[_ ](?:is[_ ])?too[_ ]long\b
+        longer than this model
+        ran out of room in the model.s context
+        maximum context length
+        context window\b[^.]{0,40}\bexceed
+        input token count\b[^.]{0,60}\bexceeds
+        ContextWindowExceededError
+        reason: max_output_tokens
+        """,
+    ),
+    _row(
+        Failure.QUOTA,
+        r"""
+        insufficient_quota
+        billing_error
+        quota exceeded
+        exceeded your current quota
+        no quota left
+        usage limit
+        check your plan and billing
+        insufficient (?:balance|credits?)
+        credit balance
+        payment required
+        """,
+    ),
+    _row(
+        Failure.REFUSAL,
+        r"""
+        content[ _-]?filter
+        content_policy
+        model refused
+        """,
+    ),
+)
+_WORDED: Final = (
+    _row(
+        Failure.PERMISSION,
+        r"""
+        auto-rejecting
+        rejected permission
+        no interactive user response
+        denied permission
+        haven't granted it yet
+        requires approval
+        needs approval
+        denied by (?:policy|user)
+        """,
+    ),
+    _row(
+        Failure.SANDBOX,
+        r"""
+        EROFS\b
+        read-only file system
+        (?:os error|Errno) 30\b
+        SQLITE_(?:READONLY|CANTOPEN)
+        unable to open database file
+        readonly database
+        ENOENT\b[^\n]{0,80}\bmkdir\b
+        app-server closed
+        operation not permitted
+        (?:EPERM|EACCES)\b
+        Errno 13\b
+        Unknown: FileSystem\.\w+ \(
+        """,
+    ),
+    _row(
+        Failure.MODEL,
+        r"""
+        model_not_found
+        issue with the selected model
+        not found on provider
+        ModelNotFound
+        model\b[^\n]{0,120}?\b(?:does not exist|not found|is not supported|is not available)\b
+        """,
+    ),
+)
+_AFTER_STATUS: Final = (
+    _row(
+        Failure.PROVIDER,
+        r"""
+        stream (?:disconnected|closed before|ended (?:without|before))
+        connection to the api was lost
+        (?:currently )?experiencing high demand
+        empty or malformed response
+        JSON parse error
+        unexpected end of JSON
+        without a finish reason
+        empty response
+        overloaded
+        internal server error
+        InternalServerError
+        server_error
+        service unavailable
+        servers are down
+        bad gateway
+        premature close
+        incomplete chunked read
+        """,
+    ),
+    _row(
+        Failure.NETWORK,
+        r"""
+        (?:ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ENETUNREACH|EHOSTUNREACH|ETIMEDOUT)\b
+        waiting for network
+        (?:cannot|could not|unable to|failed to) connect\b
+        connection (?:error|failed)
+        name resolution
+        fetch failed
+        error sending request
+        typo in the url or port
+        getaddrinfo\b
+        """,
+    ),
+    _row(
+        Failure.AUTH,
+        r"""
+        (?:invalid|incorrect)[ _]api[ _]key
+        api key not valid
+        authentication_(?:error|failed)
+        AuthenticationError
+        (?:failed|not able) to authenticate
+        authentication failed
+        please run /login
+        UNAUTHENTICATED\b
+        permission_error
+        PermissionDeniedError
+        set an auth method
+        not logged in
+        missing (?:api key|environment variable: `?\w*KEY)
+        """,
+    ),
+    _row(
+        Failure.RATE_LIMIT,
+        r"""
+        rate[ _-]?limit
+        RESOURCE_EXHAUSTED\b
+        too many requests
+        exceeded retry limit
+        """,
+    ),
+    _row(
+        Failure.CONFIGURATION,
+        r"""
+        unexpected argument
+        unknown (?:option|argument|provider)
+        BadRequestError
+        """,
+    ),
+)
+# A number counts where a status is said, and as one whole number: "15290ms" and "line 401" are none.
+_STATUS: Final = re.compile(
+    r"(?:^|\b(?:status(?: code)?|http(?:/[\d.]+)?|(?:api )?error(?: code)?|code|rejected)\"?[:=]?\s*\(?|\()"
+    r"([45]\d\d)(?![\w.,]*\d|\w)",
+    re.IGNORECASE,
+)
+_ESCAPES: Final = re.compile(r"\x1b\[[\d;?]{0,32}[A-Za-z]|\r")
+# How the CLIs begin a line that reports an error of their own.
+_ERROR_LINE: Final = re.compile(
+    r"(?:\d{4}-\d\d-\d\d[T ]\S+ )?(?:\u26a0\ufe0f?|[\u2717\u2718\u00d7\u274c])?\s?(?:"
+    r"(?:ERROR|Error|error|FATAL|fatal|CRITICAL)(?: \[[\w.]+\])?: (?=\S)"
+    r"|\[ERROR\] |\[(?:API )?Error: "
+    r"|(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)(?: \[\w+\])?: "
+    r"|(?:E[A-Z]{3,12}|Unknown): (?=\S)"
+    r"|Failed to authenticate\.|API Error: |API call failed|Error when talking to "
+    r"|An unexpected critical error"
+    r"|Attempt \d+ failed|Request rejected \(|There's an issue with the selected model"
+    r"|Prompt is too long|Connection to the API was lost|API returned an empty or malformed response"
+    r"|Could not connect to |Cannot connect to API|Authentication failed"
+    r"|The API provider(?:'s servers| has| is) "
+    r"|Empty response received from LLM|HTTP [45]\d\d: |Connection error\.$|Non-retryable error"
+    r"|(?:Failed to [^:\n]{1,200}|[A-Z][a-z]+(?: [a-z]+){1,4} failed): (?:Error: )?(?=E[A-Z]{3,12}: )"
+    r"|! permission requested: |initialize failed: |Failed to extract bundled package: |Invalid API key"
+    r")"
+)
+
+
+def of_status(http: int, message: str = "") -> Failure | None:
+    """What an HTTP status of a provider means; the message tells a missing model from a wrong address."""
+    for failure, pattern in _OVER_STATUS:
+        if pattern.search(message[:MAX_MESSAGE]):
+            return failure
+    match http:
+        case 401 | 403:
+            return Failure.AUTH
+        case 402:
+            return Failure.QUOTA
+        case 404:
+            return Failure.MODEL if "model" in message.lower() else Failure.CONFIGURATION
+        case 413:
+            return Failure.CONTEXT
+        case 429:
+            return Failure.RATE_LIMIT
+        case 400 | 405 | 407 | 415 | 422:
+            return Failure.CONFIGURATION
+        case _:
+            return Failure.PROVIDER if 500 <= http <= 599 or http == 408 else None
+
+
+def of_message(message: str, http: int | None = None) -> Trouble | None:
+    """What the message of an error means; None if nothing in it is known."""
+    text = message[:MAX_MESSAGE]
+    if http is not None:
+        failure = of_status(http, text)
+        return None if failure is None else Trouble(failure, http)
+    said = _STATUS.search(text)
+    status = int(said[1]) if said else None
+    for failure, pattern in (*_OVER_STATUS, *_WORDED):
+        if pattern.search(text):
+            return Trouble(failure, status)
+    if status is not None and (known := of_status(status, text)) is not None:
+        return Trouble(known, status)
+    for failure, pattern in _AFTER_STATUS:
+        if pattern.search(text):
+            return Trouble(failure)
+    return None
+
+
+def of_line(line: str) -> Trouble | None:
+    """What a line of output reports, if it begins as the CLIs begin their errors, and not otherwise."""
+    text = _ESCAPES.sub("", line[:MAX_MESSAGE])
+    begun = _ERROR_LINE.match(text)
+    if begun is None:
+        return None
+    # "Error: 401 …": the status is read where the message begins, too.
+    return of_message(text) or of_message(text[begun.end() :].lstrip())

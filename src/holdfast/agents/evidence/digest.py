@@ -1,0 +1,200 @@
+"""Evidence put in order: what each source says last, and which of it still stands. Pure module.
+
+*Reports* say what is (working, idle, wants, obstructed, a result) and stand until something takes them back;
+*edges* say that something happened and stand for nothing themselves. Going through the sources, the strongest
+first, a report is void when anything from a stronger source, or an edge from its own, is newer. So a weaker
+source is heard only where it is fresher than all stronger ones, and what has decayed does not give its place
+back to something older.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from holdfast.agents.evidence.evidence import (
+    Answered,
+    Evidence,
+    Idle,
+    Obstructed,
+    Progress,
+    Ready,
+    Requested,
+    Result,
+    Retrying,
+    Source,
+    ToolFailed,
+    Unread,
+    Want,
+    Wants,
+    Work,
+    Working,
+)
+
+FILE_S: Final = 120.0  # a record on disk that nobody touched for so long may be of a program that forgot it
+SCREEN_LOOKS: Final = 2  # a screen that changed so often without the sign coming back has lost it
+
+_REPORTS: Final = (Working, Idle, Wants, Unread, Obstructed, Result)
+_EDGES: Final = (Progress, Retrying, ToolFailed, Answered, Requested)
+_PROGRESSING: Final = (Ready, Working, Progress, Retrying, ToolFailed, Answered, Requested, Result)
+
+LIFE_ONLY: Final = frozenset({Source.STABILITY, Source.CLOCK})  # a screen that moves shows life, not work
+# Their `Idle`, as `Unread`, means that what they saw is gone, not that the worker waits.
+WITHDRAWING: Final = frozenset({Source.DENIAL, Source.SYSCALL, Source.TTY, Source.SOCKET, Source.CHILDREN})
+# What a program or its screen says of itself stands until a new command below the worker contradicts it.
+_UNTIL_A_COMMAND: Final = frozenset({Source.ESCAPE, Source.TITLE, Source.SCREEN})
+
+_ORDER: Final = tuple(sorted(Source))
+# A question on the bottom of the screen is not contradicted by a busy socket or a command in the background.
+_ORDER_ASKING: Final = tuple(
+    sorted(Source, key=lambda source: Source.TITLE + 0.5 if source is Source.SCREEN else source)
+)
+
+
+_START_UP: Final = (Want.TRUST, Want.LOGIN)
+
+
+def began(items: Iterable[Evidence]) -> bool:
+    """Has it taken part? A dialog before the first prompt, and a screen that moves, are not that."""
+    return any(map(_takes_part, items))
+
+
+def _takes_part(item: Evidence) -> bool:
+    claim = item.claim
+    if isinstance(claim, Wants):
+        return claim.want not in _START_UP
+    if isinstance(claim, Idle):
+        return item.source not in LIFE_ONLY and item.source not in WITHDRAWING
+    return isinstance(claim, _PROGRESSING) and item.source not in LIFE_ONLY
+
+
+class Digest:
+    """One look over the evidence. Indexes count from the oldest item; -1 is none.
+
+    live         the reports that stand, the strongest first
+    reports      what each source reported last
+    edges        what each source saw happen last
+    output       something came of the work: text, a tool, a result
+    received     something came from outside: output, bytes, an error that is tried again
+    advance      it got on, be it only with another request
+    progress_at  when anything last showed that work goes on
+    """
+
+    __slots__ = (
+        "_kinds",
+        "advance",
+        "began",
+        "edges",
+        "items",
+        "live",
+        "now",
+        "output",
+        "progress_at",
+        "received",
+        "reports",
+    )
+
+    def __init__(self, items: Sequence[Evidence], now: float, started_at: float) -> None:
+        self.items = items
+        self.now = now
+        kinds: dict[type, list[int]] = {}
+        for index, item in enumerate(items):
+            kind = type(item.claim)
+            if kind in kinds:
+                kinds[kind].append(index)
+            else:
+                kinds[kind] = [index]
+        self._kinds = kinds
+        self.reports = self._newest_by_source(_REPORTS)
+        self.edges = self._newest_by_source(_EDGES)
+        self.began = began(items)
+        self.progress_at = max(
+            [started_at, *(items[kinds[kind][-1]].at for kind in _PROGRESSING if kind in kinds)]
+        )
+        self.output = self._newest_output()
+        self.received = max(self.output, self.newest(Retrying), self._newest_progress(tuple(Work)))
+        self.advance = max(
+            self.output, self.newest(Answered), self.newest(Requested), self._newest_progress(tuple(Work))
+        )
+        self.live = list(self._standing())
+
+    def of(self, kind: type) -> list[int]:
+        """Where claims of this kind are, the oldest first."""
+        return self._kinds.get(kind, [])
+
+    def newest(self, kind: type) -> int:
+        found = self._kinds.get(kind)
+        return found[-1] if found else -1
+
+    def age(self, index: int) -> float:
+        return self.now - self.items[index].at
+
+    def since(self, index: int) -> float:
+        """When the source of this report began to say it without a break."""
+        source, claim, at = self.items[index].source, self.items[index].claim, self.items[index].at
+        for item in reversed(self.items[:index]):
+            if item.source is source and isinstance(item.claim, _REPORTS):
+                if item.claim != claim:
+                    break
+                at = item.at
+        return at
+
+    def voice(self) -> Evidence | None:
+        """The strongest report that stands."""
+        return self.items[self.live[0]] if self.live else None
+
+    def unread(self) -> Evidence | None:
+        """The proof that nobody reads its terminal, if there is one: then no screen says that it waits."""
+        item = self.items[self.reports[Source.SYSCALL]] if Source.SYSCALL in self.reports else None
+        return item if item is not None and isinstance(item.claim, Unread) else None
+
+    def command_runs(self) -> bool:
+        found = self.reports.get(Source.CHILDREN)
+        return found is not None and isinstance(self.items[found].claim, Working)
+
+    def _newest_by_source(self, kinds: Iterable[type]) -> dict[Source, int]:
+        found: dict[Source, int] = {}
+        for kind in kinds:
+            for index in self._kinds.get(kind, ()):
+                source = self.items[index].source
+                if found.get(source, -1) < index:
+                    found[source] = index
+        return found
+
+    def _newest_progress(self, works: tuple[Work, ...], but: frozenset[Source] = LIFE_ONLY) -> int:
+        for index in reversed(self._kinds.get(Progress, ())):
+            item = self.items[index]
+            if isinstance(item.claim, Progress) and item.claim.work in works and item.source not in but:
+                return index
+        return -1
+
+    def _newest_output(self) -> int:
+        """What a provider's bytes alone are not: something came of them."""
+        progress = self._newest_progress((Work.STREAMING, Work.TOOL), LIFE_ONLY | {Source.SOCKET})
+        return max(progress, self.newest(Result), self.newest(ToolFailed))
+
+    def _standing(self) -> Iterable[int]:
+        items, reports, edges = self.items, self.reports, self.edges
+        screen = reports.get(Source.SCREEN)
+        asking = screen is not None and isinstance(items[screen].claim, Wants)
+        command = edges.get(Source.CHILDREN, -1)
+        horizon = -1
+        for source in _ORDER_ASKING if asking else _ORDER:
+            horizon = max(horizon, edges.get(source, -1))
+            index = reports.get(source, -1)
+            if index < 0 or (source in WITHDRAWING and isinstance(items[index].claim, Idle | Unread)):
+                continue
+            floor = max(horizon, command) if source in _UNTIL_A_COMMAND else horizon
+            if index > floor and not self._decayed(index):
+                yield index
+            horizon = max(horizon, index)
+
+    def _decayed(self, index: int) -> bool:
+        item = self.items[index]
+        asks = isinstance(item.claim, Wants)
+        if item.source is Source.FILE and not asks:
+            return self.age(index) > FILE_S
+        # By looks and not by the clock: a question does not go away because nobody looks.
+        return item.source in (Source.SCREEN, Source.FILE) and self._changes_after(index) >= SCREEN_LOOKS
+
+    def _changes_after(self, index: int) -> int:
+        later = [i for i in self._kinds.get(Working, ()) if i > index]
+        return sum(self.items[i].source is Source.STABILITY for i in later)

@@ -1,0 +1,258 @@
+"""What holds a worker up: an answer it waits for, or an obstacle outside model and user. Pure module."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from holdfast.agents.evidence.digest import Digest
+from holdfast.agents.evidence.evidence import (
+    Answered,
+    Denied,
+    Evidence,
+    Failure,
+    Idle,
+    Obstacle,
+    Obstructed,
+    Progress,
+    Result,
+    Retrying,
+    Source,
+    Status,
+    Trouble,
+    Want,
+    Wants,
+    Work,
+    WorkerState,
+    Working,
+)
+from holdfast.agents.evidence.signs import is_unknown_dialog
+from holdfast.agents.evidence.verdict import denial_words
+
+DENIALS: Final = 3  # two can be a probe and its second try
+DENIALS_S: Final = 10.0  # a loop tries again every second or faster
+
+SHOWN: Final = (Source.SCREEN, Source.STABILITY)  # what a terminal shows, and not what is done with it
+
+MAX_SHOWN: Final = 5  # items of evidence in a status: it is written on every change
+
+
+def asks(item: Evidence) -> bool:
+    """Does it want something else than its next prompt?"""
+    return isinstance(item.claim, Wants) and item.claim.want is not Want.PROMPT
+
+
+def rests(item: Evidence) -> bool:
+    """Does it say that it has nothing to do until somebody speaks to it?"""
+    return isinstance(item.claim, Idle | Result) or (isinstance(item.claim, Wants) and not asks(item))
+
+
+def waiting(digest: Digest, item: Evidence, since: float) -> Status:
+    """Waiting for what this item says."""
+    want, about = Want.PROMPT, item.seen
+    match item.claim:
+        case Wants(want=want, question=question):
+            about = question or item.seen
+        case Result(ok=False) as result:
+            about = f"its last turn failed: {result.failure or result.http or 'no reason given'}"
+        case _:
+            pass
+    return Status(WorkerState.WAITING, want, about, since=since, evidence=shown(digest, item))
+
+
+def shown(digest: Digest, *deciding: Evidence) -> tuple[Evidence, ...]:
+    """What decided, then the other reports that stand."""
+    others = [item for item in map(digest.items.__getitem__, digest.live) if item not in deciding]
+    return (*deciding, *others)[:MAX_SHOWN]
+
+
+def stopped(digest: Digest) -> Status | None:
+    """A stopped process does nothing, whatever was said before it was stopped."""
+    for index in digest.reports.values():
+        item = digest.items[index]
+        held = isinstance(item.claim, Obstructed) and item.claim.obstacle is Obstacle.STOPPED
+        if held and index > digest.advance:
+            return _obstruction(digest, index)
+    return None
+
+
+def request(digest: Digest) -> Status | None:
+    """A structured request without an answer."""
+    unanswered = open_requests(digest)
+    if not unanswered:
+        return None
+    status = waiting(digest, unanswered[0], unanswered[0].at)
+    more = len(unanswered) - 1
+    return replace(status, about=f"{status.about} (and {more} more)") if more else status
+
+
+def open_requests(digest: Digest) -> list[Evidence]:
+    """Structured requests without an answer, the oldest first.
+
+    Other tools may go on meanwhile; the model does not.
+    """
+    open_: dict[str, tuple[int, Evidence]] = {}
+    for index in digest.of(Wants):
+        item = digest.items[index]
+        if item.source is Source.PROTOCOL and isinstance(item.claim, Wants) and item.claim.request:
+            open_.setdefault(item.claim.request, (index, item))
+    for index in digest.of(Answered):
+        claim = digest.items[index].claim
+        if isinstance(claim, Answered) and open_.get(claim.request, (index,))[0] < index:
+            del open_[claim.request]
+    resumed = _model_went_on(digest) if open_ else -1
+    return [item for index, item in open_.values() if index > resumed]
+
+
+def _model_went_on(digest: Digest) -> int:
+    for index in reversed(range(len(digest.items))):
+        item = digest.items[index]
+        if item.source is Source.PROTOCOL:
+            match item.claim:
+                case Result():
+                    return index
+                case Progress(work=work) | Working(work=work) if work is not Work.TOOL:
+                    return index
+                case _:
+                    pass
+    return -1
+
+
+def denied_again(digest: Digest) -> Status | None:
+    """The same path is refused again and again, and nothing else happens."""
+    if _waits_by_its_own_word(digest):
+        return None  # that it cannot write meanwhile does not hold it up
+    loops = [loop for denials in _denials_by_path(digest).values() if (loop := _loop(digest, denials))]
+    if not loops:
+        return None
+    first, last = max(loops, key=lambda loop: loop[1])
+    over = digest.age(last) > DENIALS_S
+    if over and any(index > last for index in digest.live):
+        return None  # it gave up on that path and went on
+    return _denial(digest, last, since=digest.items[first].at)
+
+
+def _denials_by_path(digest: Digest) -> dict[str, list[int]]:
+    """Denials since it last got on, the newest first."""
+    found: dict[str, list[int]] = {}
+    for index in reversed(digest.of(Denied)):
+        if index <= digest.advance:
+            break
+        claim = digest.items[index].claim
+        if isinstance(claim, Denied) and not claim.host:
+            found.setdefault(claim.path, []).append(index)
+    return found
+
+
+def _loop(digest: Digest, denials: Sequence[int]) -> tuple[int, int] | None:
+    """First and last of enough denials within the time, the newest such run."""
+    counted, newest = 0, 0
+    for place, index in enumerate(denials):
+        counted += _count(digest, index)
+        while digest.items[denials[newest]].at - digest.items[index].at > DENIALS_S:
+            counted -= _count(digest, denials[newest])
+            newest += 1
+        if counted >= DENIALS:
+            return denials[place], denials[0]
+    return None
+
+
+def _count(digest: Digest, index: int) -> int:
+    claim = digest.items[index].claim
+    return claim.count if isinstance(claim, Denied) else 0
+
+
+def cut_off(digest: Digest) -> Status | None:
+    """A refused connection, and after it the worker's own word that it has no network."""
+    refused = [i for i in digest.of(Denied) if i > digest.advance and _is_connect(digest.items[i])]
+    if not refused or _waits_by_its_own_word(digest):
+        return None
+    complaints = [i for kind in (Trouble, Retrying) for i in digest.of(kind) if _is_network(digest.items[i])]
+    if not complaints or max(complaints) < refused[0]:
+        return None
+    return _denial(digest, refused[-1], digest.items[max(complaints)], since=digest.items[refused[0]].at)
+
+
+def unreachable(digest: Digest) -> Status | None:
+    """For one that shows nothing: a connection that was refused since it last got on."""
+    refused = [i for i in digest.of(Denied) if i > digest.advance and _is_connect(digest.items[i])]
+    return _denial(digest, refused[-1], since=digest.items[refused[0]].at) if refused else None
+
+
+def obstructed(digest: Digest) -> Status | None:
+    """A lock that somebody else holds, or a sandbox without a network, seen later than any sign of work."""
+    for index in digest.live:
+        if isinstance(digest.items[index].claim, Obstructed) and index > digest.advance:
+            return None if _waits_by_its_own_word(digest) else _obstruction(digest, index)
+    return None
+
+
+def proof(digest: Digest) -> Status | None:
+    """The kernel shows what it waits for, later than its own word that it works."""
+    voice = digest.voice()
+    if voice is None or isinstance(voice.claim, Wants):
+        return None
+    for index in digest.live:
+        item = digest.items[index]
+        if item.source in (Source.SYSCALL, Source.TTY) and asks(item):
+            return waiting(digest, item, digest.since(index))
+    return None
+
+
+def wants(digest: Digest) -> Status | None:
+    """The strongest report that stands is a question; or it says that it rests, and its screen says why.
+
+    A dialog that nobody knows does not outweigh what the kernel says.
+    """
+    voice = digest.voice()
+    if voice is None or (voice.source in SHOWN and digest.unread() is not None):
+        return None
+    if asks(voice):
+        return waiting(digest, voice, digest.since(digest.live[0]))
+    for index in digest.live if rests(voice) else ():
+        item = digest.items[index]
+        guessed = voice.source is Source.SYSCALL and is_unknown_dialog(item)
+        if item.source is Source.SCREEN and asks(item) and not guessed and digest.unread() is None:
+            return waiting(digest, item, digest.since(index))
+    return None
+
+
+def _waits_by_its_own_word(digest: Digest) -> bool:
+    voice = digest.voice()
+    return voice is not None and voice.source <= Source.ESCAPE and (asks(voice) or rests(voice))
+
+
+def _obstruction(digest: Digest, index: int) -> Status:
+    item = digest.items[index]
+    detail, about = ("", "")
+    if isinstance(item.claim, Obstructed):
+        detail, about = item.claim.obstacle, item.claim.detail
+    return Status(
+        WorkerState.BLOCKED,
+        detail,
+        about or item.seen,
+        since=digest.since(index),
+        evidence=shown(digest, item),
+    )
+
+
+def _denial(digest: Digest, index: int, *others: Evidence, since: float) -> Status:
+    item = digest.items[index]
+    network = _is_connect(item)
+    about = denial_words(item.claim) if isinstance(item.claim, Denied) else item.seen
+    detail = Obstacle.SANDBOX_NETWORK if network else Obstacle.SANDBOX_PATH
+    return Status(WorkerState.BLOCKED, detail, about, since=since, evidence=shown(digest, item, *others))
+
+
+def _is_connect(item: Evidence) -> bool:
+    return isinstance(item.claim, Denied) and item.claim.access == "connect"
+
+
+def _is_network(item: Evidence) -> bool:
+    """Does it complain of the network? An attempt after no answer at all is as good as one that says so."""
+    match item.claim:
+        case Retrying(failure=None, http=None):
+            return True
+        case Trouble(failure=failure) | Retrying(failure=failure):
+            return failure is Failure.NETWORK
+        case _:
+            return False

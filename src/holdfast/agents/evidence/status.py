@@ -1,0 +1,345 @@
+"""What a worker is doing: evidence and clock in, state out. Pure module.
+
+Nothing else draws conclusions. RULES are asked in order and the first that knows decides; its name is in the
+status and `why` explains it. The same evidence and clock give the same status, whatever was said before;
+`since` is when the evidence began to say so, so a caller that saw the state earlier keeps its own time.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+from holdfast.agents.evidence import holdups
+from holdfast.agents.evidence.digest import LIFE_ONLY, Digest
+from holdfast.agents.evidence.evidence import (
+    Evidence,
+    Exited,
+    Failure,
+    Idle,
+    Obstructed,
+    Progress,
+    Requested,
+    Result,
+    Retrying,
+    Source,
+    Status,
+    Trouble,
+    Vanished,
+    Wants,
+    Work,
+    WorkerState,
+    Working,
+)
+from holdfast.agents.evidence.verdict import RULES as VERDICTS
+from holdfast.agents.evidence.verdict import ExitRules, verdict
+
+START_S: Final = (
+    30.0  # most take part within 10 s; one that needs longer on a cold, busy host has it in its record
+)
+STABLE_S: Final = 2.0  # a screen unchanged for so long was a waiting one in 93 of 95 samples
+HOLD_S: Final = 3.0  # between two steps a CLI looks idle for less
+QUIET_S: Final = 90.0  # a model that thinks, or a tool that works, shows something sooner
+PROVIDER_QUIET_S: Final = 120.0  # a provider under load may take so long for its first byte
+STORM_REQUESTS: Final = 20  # a CLI that backs off stays far below; a loop made 120 a minute
+STORM_S: Final = 60.0
+
+RETRYING: Final = "retrying"
+STORM: Final = "request-storm"
+
+# Noise around a state, or known to blur it: not worth being called a contradiction.
+_NO_CONTRADICTION: Final = LIFE_ONLY | {Source.SOCKET, Source.TEXT}
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLimits:
+    """Bounds for one worker. `wall_s` and `idle_s` end it; the others only change its state."""
+
+    start_s: float = START_S
+    wall_s: float | None = None
+    idle_s: float | None = None
+    quiet_s: float = QUIET_S
+    provider_quiet_s: float = PROVIDER_QUIET_S
+    one_turn: bool = False  # a run of one prompt: its result is its end, not a wait for the next one
+
+
+class _Look(Digest):
+    __slots__ = ("exits", "limits", "started_at")
+
+    def __init__(
+        self, items: Sequence[Evidence], now: float, started_at: float, limits: WorkerLimits, exits: ExitRules
+    ) -> None:
+        super().__init__(items, now, started_at)
+        self.started_at = started_at
+        self.limits = limits
+        self.exits = exits
+
+    def in_flight(self) -> float | None:
+        """Since when a request waits for its first byte."""
+        heard = self.items[self.received].at if self.received >= 0 else self.started_at
+        index = self.reports.get(Source.SOCKET, -1)
+        if index > self.received and isinstance(self.items[index].claim, Working):
+            return max(self.since(index), heard)
+        sent = [index for index in self.of(Requested) if index > self.received]
+        return self.items[sent[0]].at if sent else None
+
+    def quiet(self) -> bool:
+        """Has nothing shown for too long that work goes on?"""
+        allowed = self.limits.quiet_s if self.in_flight() is None else self.limits.provider_quiet_s
+        return self.now - self.progress_at > allowed and not self.command_runs()
+
+    @property
+    def tool(self) -> int:
+        """Where a tool was last seen to get on."""
+        return self._newest_progress((Work.TOOL,))
+
+    def last_work(self) -> Work:
+        for item in reversed(self.items):
+            if isinstance(item.claim, Progress | Working) and item.source not in LIFE_ONLY:
+                return item.claim.work
+        return Work.THINKING
+
+    def rest(self) -> tuple[Evidence, float, float] | None:
+        """The report that it rests, since when, and for how long it must do so before it is believed."""
+        voice = self.voice()
+        if voice is None or not holdups.rests(voice):
+            return None
+        if voice.source in holdups.SHOWN and self.unread() is not None:
+            return None
+        if self.limits.one_turn and isinstance(voice.claim, Result):
+            return None
+        index = self.live[0]
+        begin = self.since(index)
+        if isinstance(voice.claim, Idle) and voice.claim.since is not None:
+            begin = voice.claim.since
+        stable = STABLE_S if voice.source in holdups.SHOWN else 0.0
+        worked = any(self.of(kind)[0] < index for kind in (Working, Progress) if self.of(kind))
+        return voice, begin, stable + (HOLD_S if worked else 0.0)
+
+
+def _exit(look: _Look) -> Status | None:
+    return verdict(look.items, look.exits) if look.of(Exited) else None
+
+
+def _vanished(look: _Look) -> Status | None:
+    last = look.items[-1] if look.items else None
+    if last is None or not isinstance(last.claim, Vanished):
+        return None  # never, or it was seen again since
+    return Status(WorkerState.LOST, about=last.claim.why, since=last.at, evidence=(last,))
+
+
+def _storm(look: _Look) -> Status | None:
+    requests = [i for i in look.of(Requested) if i > look.output and look.age(i) <= STORM_S]
+    if len(requests) <= STORM_REQUESTS:
+        return _same_turn_again(look)
+    about = f"retry loop: {len(requests)} requests within {STORM_S:.0f} s, and nothing came of them"
+    shown = tuple(look.items[i] for i in reversed(requests[-2:]))
+    return Status(WorkerState.RUNNING, RETRYING, about, since=look.items[requests[0]].at, evidence=shown)
+
+
+def _same_turn_again(look: _Look) -> Status | None:
+    """Attempts in the event stream, each with a part of an answer that makes it look like work."""
+    tries = [
+        i
+        for i in look.of(Retrying)
+        if i > look.tool and look.age(i) <= STORM_S and look.items[i].source is Source.PROTOCOL
+    ]
+    if len(tries) <= STORM_REQUESTS:
+        return None
+    about = f"retry loop: {len(tries)} attempts within {STORM_S:.0f} s, and no tool was called"
+    shown = tuple(look.items[i] for i in reversed(tries[-2:]))
+    return Status(WorkerState.RUNNING, RETRYING, about, since=look.items[tries[0]].at, evidence=shown)
+
+
+def _retrying(look: _Look) -> Status | None:
+    index = look.newest(Retrying)
+    item = look.items[index] if index > look.output else None
+    if item is None or not isinstance(item.claim, Retrying):
+        return None
+    claim = item.claim
+    if look.now - max(item.at, claim.next_at or item.at) > look.limits.quiet_s:
+        return None
+    if any(
+        i > index and look.items[i].source not in LIFE_ONLY and holdups.rests(look.items[i])
+        for i in look.live
+    ):
+        return None
+    same = _attempts_like(look, claim)
+    if claim.failure is None and claim.http is None:
+        claim = replace(claim, failure=_told(look))
+    about = _retry_words(claim, look.now)
+    return Status(WorkerState.RUNNING, RETRYING, about, claim.failure, since=same[-1].at, evidence=same)
+
+
+def _told(look: _Look) -> Failure | None:
+    """The trouble of which something was said since the last output: an attempt without a cause has that."""
+    item = look.items[look.newest(Trouble)] if look.newest(Trouble) > look.output else None
+    return item.claim.failure if item is not None and isinstance(item.claim, Trouble) else None
+
+
+def _attempts_like(look: _Look, claim: Retrying) -> tuple[Evidence, ...]:
+    """Attempts since the last output that failed in the same way, the newest first.
+
+    Of one source: two may tell of the same attempt. An event is an attempt; a screen shows one many times.
+    """
+    found: dict[Source, dict[tuple[int, float], Evidence]] = {}
+    for index in reversed(look.of(Retrying)):
+        item = look.items[index]
+        if index <= look.output or not isinstance(item.claim, Retrying):
+            break
+        if (item.claim.failure, item.claim.http) == (claim.failure, claim.http):
+            when = item.at if item.source is Source.PROTOCOL else 0.0
+            found.setdefault(item.source, {}).setdefault((item.claim.attempt, when), item)
+    return tuple(max(found.values(), key=len).values())[: holdups.MAX_SHOWN]
+
+
+def _retry_words(claim: Retrying, now: float) -> str:
+    of = f"/{claim.of}" if claim.of is not None else ""
+    http = f"HTTP {claim.http}" if claim.http is not None else ""
+    cause = " ".join(filter(None, (claim.failure, http))) or "cause not told"
+    left = (claim.next_at or now) - now
+    return f"attempt {claim.attempt}{of}, {cause}" + (f", next in {left:.0f} s" if left > 0 else "")
+
+
+def _starting(look: _Look) -> Status | None:
+    if look.began:
+        return None
+    begin = max([look.started_at, *(look.items[i].at for i in look.of(Wants)[-1:])])
+    shown = holdups.shown(look)
+    if look.now - begin <= look.limits.start_s:
+        return Status(WorkerState.STARTING, since=look.started_at, evidence=shown)
+    about = f"started {look.now - begin:.0f} s ago, and nothing says that it takes part"
+    return Status(WorkerState.STALLED, about=about, since=begin + look.limits.start_s, evidence=shown)
+
+
+def _idle(look: _Look) -> Status | None:
+    found = look.rest()
+    if found is None or look.now - found[1] < found[2]:
+        return None
+    return holdups.waiting(look, found[0], found[1])
+
+
+def _hold(look: _Look) -> Status | None:
+    found = look.rest()
+    if found is None:
+        return None
+    about = "it has just become still"
+    return Status(WorkerState.RUNNING, look.last_work(), about, since=look.progress_at, evidence=(found[0],))
+
+
+def _silent_provider(look: _Look) -> Status | None:
+    begin = look.in_flight()
+    if begin is None or look.now - begin <= look.limits.provider_quiet_s or look.command_runs():
+        return None
+    heard = f"{look.age(look.received):.0f} s ago" if look.received >= 0 else "never"
+    about = f"request sent {look.now - begin:.0f} s ago, no answer; last received {heard}"
+    index = max(look.reports.get(Source.SOCKET, -1), look.newest(Requested))
+    since = begin + look.limits.provider_quiet_s
+    return Status(WorkerState.STALLED, Work.NETWORK, about, since=since, evidence=(look.items[index],))
+
+
+def _working(look: _Look) -> Status | None:
+    voice = look.voice()
+    if voice is None or not isinstance(voice.claim, Working) or look.quiet():
+        return None
+    work = voice.claim.work
+    if work in (Work.THINKING, Work.NETWORK) and voice.source > Source.PROTOCOL and look.command_runs():
+        work = Work.TOOL  # a weaker source adds the detail
+    since = look.since(look.live[0])
+    return Status(WorkerState.RUNNING, work, voice.seen, since=since, evidence=holdups.shown(look, voice))
+
+
+def _progress(look: _Look) -> Status | None:
+    if look.quiet():
+        return None
+    index = max(look.edges.values(), default=-1)
+    shown = tuple(look.items[index : index + 1]) if index >= 0 else ()
+    if (proof := look.unread()) is not None:
+        shown = (*shown, proof)
+    return Status(WorkerState.RUNNING, look.last_work(), since=look.progress_at, evidence=shown)
+
+
+def _quiet(look: _Look) -> Status | None:
+    if (unreachable := holdups.unreachable(look)) is not None:
+        return unreachable
+    about = f"no sign of work for {look.now - look.progress_at:.0f} s"
+    shown = holdups.shown(look) or tuple(look.items[-1:])
+    since, work = look.progress_at + look.limits.quiet_s, look.last_work()
+    if _told(look) is Failure.NETWORK:
+        trouble = look.items[look.newest(Trouble)]
+        about, work, shown = f"{about}; {trouble.seen}", Work.NETWORK, (trouble, *shown)
+    return Status(WorkerState.STALLED, work, about, since=since, evidence=shown)
+
+
+Rule: TypeAlias = Callable[[_Look], Status | None]
+RULES: Final[tuple[tuple[str, Rule], ...]] = (
+    ("exit", _exit),
+    ("vanished", _vanished),
+    ("stopped", holdups.stopped),
+    ("request", holdups.request),
+    ("denied-again", holdups.denied_again),
+    ("cut-off", holdups.cut_off),
+    ("obstructed", holdups.obstructed),
+    ("proof", holdups.proof),
+    ("wants", holdups.wants),
+    (STORM, _storm),
+    (RETRYING, _retrying),
+    ("starting", _starting),
+    ("idle", _idle),
+    ("hold", _hold),
+    ("silent-provider", _silent_provider),
+    ("working", _working),
+    ("progress", _progress),
+    ("quiet", _quiet),
+)
+NAMES: Final = (*(name for name, _ in RULES if name != "exit"), *(f"exit-{name}" for name, _ in VERDICTS))
+
+
+def classify(
+    evidence: Sequence[Evidence],
+    now: float,
+    *,
+    started_at: float,
+    limits: WorkerLimits,
+    exits: ExitRules = ExitRules(),  # noqa: B008 - a value that nobody changes
+) -> Status:
+    """The state of a worker from what is known of it, the newest last. It never fails."""
+    look = _Look(evidence, now, started_at, limits, exits)
+    for name, rule in RULES:
+        status = rule(look)
+        if status is not None:
+            found = status.contradictions or _contradictions(look, status)
+            name = status.rule or name
+            return replace(status, rule=name, progress_at=look.progress_at, contradictions=found)
+    raise AssertionError("the last rule always knows")
+
+
+_FAMILY: Final = {WorkerState.WAITING: "waiting", WorkerState.BLOCKED: "blocked"}
+
+
+def _contradictions(look: _Look, status: Status) -> tuple[str, ...]:
+    """What else stands and says otherwise, for a worker that is alive."""
+    if status.state.ended or not status.evidence:
+        return ()
+    decided = _FAMILY.get(status.state, "running")
+    mine = f"{status.evidence[0].source.name.lower()} says {status.state} ({status.detail})"
+    found = []
+    for item in map(look.items.__getitem__, look.live):
+        family, detail = _says(item)
+        differs = family != decided or (
+            decided == "waiting" and holdups.asks(item) and detail != status.detail
+        )
+        if item is not status.evidence[0] and item.source not in _NO_CONTRADICTION and differs:
+            found.append(f"{item.source.name.lower()} says {family} ({detail}), {mine}")
+    return tuple(found)
+
+
+def _says(item: Evidence) -> tuple[str, str]:
+    match item.claim:
+        case Working(work=work):
+            return "running", work
+        case Obstructed(obstacle=obstacle):
+            return "blocked", obstacle
+        case Wants(want=want):
+            return "waiting", want
+        case _:
+            return "waiting", "prompt"

@@ -1,0 +1,338 @@
+"""The verdict on a worker that ended: success, or why not. Pure module.
+
+Exit code 0 is not success, and a last word that says so is not work done. The rules are asked in order; the
+first that knows decides:
+
+    ours      our own kill or a failed launch
+    signal    nobody of us sent it
+    result    the CLI's last word on its turn, weighed against refusals and errors that nothing made good
+    trouble   an error told in words, or by a code that the CLI's record explains
+    http      the exit code is an HTTP status modulo 256
+    denied    the sandbox refused something before the end
+    early     it ended before it took part
+    zero      exit 0, worth what the CLI's record says it is worth
+    code      any other exit code
+
+What comes in after the exit still counts, so add `Exited` when the output is closed, or after SETTLE_S.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeAlias
+
+from holdfast.agents.evidence.digest import LIFE_ONLY, began
+from holdfast.agents.evidence.evidence import (
+    Answered,
+    Denied,
+    Evidence,
+    Exited,
+    Failure,
+    Idle,
+    Obstacle,
+    Obstructed,
+    Progress,
+    Result,
+    Retrying,
+    Source,
+    Status,
+    ToolFailed,
+    Trouble,
+    Want,
+    Wants,
+    Work,
+    WorkerState,
+    Working,
+)
+
+SETTLE_S: Final = 2.0  # output of what the leader left behind comes within it, or the leader was not the last
+
+WITH_DENIALS: Final = "with-denials"  # something was refused on the way
+UNVERIFIED: Final = "unverified"  # nothing shows that the work was done
+NO_TOOLS: Final = "no-tools"  # it answered in words alone: nothing can have changed
+BACKGROUND: Final = "background"  # what it started runs on
+
+_HTTP_BASE: Final = 256  # an exit code has eight bits
+_HTTP_ERRORS: Final = range(400, 600)
+_HTTP: Final[Mapping[int, Failure]] = {
+    401: Failure.AUTH,
+    402: Failure.QUOTA,
+    403: Failure.AUTH,
+    404: Failure.MODEL,
+    413: Failure.CONTEXT,
+    429: Failure.RATE_LIMIT,
+}
+
+_WORDS_OF_CAUSE: Final[Mapping[Failure, str]] = {
+    Failure.KILLED: "it was stopped",
+    Failure.TIMEOUT: "it was stopped at its time limit",
+    Failure.LAUNCH: "it could not be started",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ExitRules:
+    """What the exit codes of one CLI are worth; its record says so."""
+
+    zero_means_success: bool = True
+    codes: Mapping[int, Failure] = field(default_factory=dict)
+    http_modulo: bool = False  # a code without a better meaning is an HTTP status modulo 256
+
+
+def http_failure(status: int) -> Failure | None:
+    """What an HTTP status of the provider means, or None if it is no error."""
+    return _HTTP.get(status, Failure.PROVIDER) if status in _HTTP_ERRORS else None
+
+
+def denial_words(denied: Denied) -> str:
+    """One line: what was refused, by which rule, and what would help."""
+    role = f" ({denied.role})" if denied.role else ""
+    rule = f", rule {denied.rule}" if denied.rule else ""
+    ways = [f"grant {denied.grant}"] if denied.grant else []
+    ways += [f"set {denied.relocation}"] if denied.relocation else []
+    help_ = f", {' or '.join(ways)}" if ways else ""
+    return f"{denied.path}{role}: {denied.access} refused with {denied.errno}{rule}{help_}"
+
+
+class _End:
+    """The evidence at the end, by what the rules ask for; indexes, -1 for none."""
+
+    def __init__(self, items: Sequence[Evidence], rules: ExitRules) -> None:
+        self.items = items
+        self.rules = rules
+        self.last: dict[type, int] = {}
+        self.tool = self.stream = self.question = self.said = -1
+        self.worked = before = -1  # a tool that did not fail
+        self.denial = self.network = -1
+        self.left_behind = False
+        for index, item in enumerate(items):
+            claim = item.claim
+            self.last[type(claim)] = index
+            if isinstance(claim, Progress) and item.source not in LIFE_ONLY:
+                if claim.work is Work.TOOL:
+                    self.tool = index
+                    before, self.worked = self.worked, index
+                elif claim.work is Work.STREAMING:
+                    self.stream = index
+            elif isinstance(claim, ToolFailed) and self.worked == index - 1:
+                self.worked = before
+            elif isinstance(claim, Denied) and not claim.host:
+                self._take_denial(index, claim)
+            elif isinstance(claim, Obstructed) and claim.obstacle is Obstacle.SANDBOX_NETWORK:
+                self.network = index
+            if isinstance(claim, Wants) and claim.want is not Want.PROMPT:
+                self.question = index
+            elif isinstance(claim, Working | Idle | Answered | Progress | Result):
+                self.said = index
+        self.exit_at = self.last.get(Exited, -1)
+        exited = items[self.exit_at]
+        if not isinstance(exited.claim, Exited):
+            raise AssertionError("verdict is asked about a worker that ended")
+        self.exited, self.claim = exited, exited.claim
+        children = [i.claim for i in items[self.exit_at + 1 :] if i.source is Source.CHILDREN]
+        self.left_behind = bool(children) and isinstance(children[-1], Working | Progress)
+
+    def _take_denial(self, index: int, claim: Denied) -> None:
+        before = self.items[self.denial].claim if self.denial >= 0 else None
+        if not (isinstance(before, Denied) and before.fatal and not claim.fatal):
+            self.denial = index
+        if claim.access == "connect":
+            self.network = index
+
+    def result(self) -> tuple[Evidence, Result] | None:
+        item = self.items[self.last[Result]] if Result in self.last else None
+        return (item, item.claim) if item is not None and isinstance(item.claim, Result) else None
+
+    def trouble(self) -> tuple[int, Failure] | None:
+        """The last failure told in words that no later work made good."""
+        for index in sorted((self.last.get(Trouble, -1), self.last.get(Retrying, -1)), reverse=True):
+            claim = self.items[index].claim if index >= 0 else None
+            if not isinstance(claim, Trouble | Retrying):
+                continue
+            failure = claim.failure or http_failure(claim.http or 0)
+            # Words come easily after a refusal ("done!"): only another tool shows that it found a way.
+            refused = failure in (Failure.PERMISSION, Failure.SANDBOX)
+            if failure is not None and index > (self.worked if refused else max(self.tool, self.stream)):
+                return index, failure
+        return None
+
+    def tools_failed(self) -> bool:
+        """Was the last thing known of its tools a failure?"""
+        return self.last.get(ToolFailed, -1) > self.tool
+
+    def cause(self, failure: Failure) -> tuple[Failure, Evidence | None]:
+        """The failure, or the sandbox behind it, with the denial that shows it."""
+        if failure is Failure.NETWORK and self.network >= 0:
+            return Failure.SANDBOX, self.items[self.network]
+        if failure is Failure.SANDBOX and self.denial >= 0:
+            return failure, self.items[self.denial]
+        return failure, None
+
+    def failed(self, failure: Failure, about: str, *shown: Evidence) -> Status:
+        failure, denial = self.cause(failure)
+        if denial is not None:
+            about = _denial_about(denial, self.exited.at)
+            shown = (*(item for item in shown if item is not denial), denial)
+        return Status(WorkerState.FAILED, about=about, failure=failure, evidence=(self.exited, *shown))
+
+    def completed(self, flags: set[str], about: str, *shown: Evidence) -> Status:
+        if self.denial >= 0:
+            flags = flags | {WITH_DENIALS}
+            shown = (*shown, self.items[self.denial])
+            about = about or _denial_about(self.items[self.denial], self.exited.at)
+        return Status(
+            WorkerState.COMPLETED, about=about, flags=frozenset(flags), evidence=(self.exited, *shown)
+        )
+
+
+def _denial_about(item: Evidence, end: float) -> str:
+    if isinstance(item.claim, Denied):
+        words = denial_words(item.claim)
+    else:
+        words = item.claim.detail if isinstance(item.claim, Obstructed) else ""
+        words = words or "the sandbox has no network"
+    age = round(end - item.at)
+    return f"{words} ({age} s before the end)" if age > SETTLE_S else words
+
+
+def _ours(end: _End) -> Status | None:
+    cause = end.claim.cause
+    if cause is None:
+        return None
+    status = end.failed(cause, end.exited.seen or _WORDS_OF_CAUSE.get(cause, f"it was ended: {cause}"))
+    found = end.result()
+    if found is not None and found[1].ok:
+        return replace(status, contradictions=("protocol says that its last turn succeeded",))
+    return status
+
+
+def _signal(end: _End) -> Status | None:
+    number = end.claim.signal
+    return None if number is None else end.failed(Failure.CRASH, f"signal {number}, which we did not send")
+
+
+def _result(end: _End) -> Status | None:
+    found = end.result()
+    if found is None:
+        return None
+    item, result = found
+    trouble = end.trouble()
+    if not result.ok:
+        failure = result.failure or http_failure(result.http or 0) or (trouble[1] if trouble else None)
+        failure = failure or end.rules.codes.get(end.claim.code or 0) or Failure.CRASH
+        return end.failed(failure, result.message or item.seen, item)
+    if result.refused and (
+        end.tool < 0 or end.tools_failed() or (trouble and trouble[1] is Failure.PERMISSION)
+    ):
+        return end.failed(Failure.PERMISSION, f"not allowed: {', '.join(result.refused)}", item)
+    if trouble is not None and trouble[0] < end.last[Result]:
+        cause = end.items[trouble[0]]
+        status = end.failed(trouble[1], cause.seen, cause, item)
+        words = f"protocol says success, {cause.source.name.lower()} says {trouble[1]}"
+        return replace(status, contradictions=(words,))
+    return _success(end, item, result, trouble)
+
+
+def _success(end: _End, item: Evidence, result: Result, trouble: tuple[int, Failure] | None) -> Status:
+    """It says that it succeeded: with what doubts?"""
+    flags, doubts, contradictions, shown = set[str](), list[str](), list[str](), [item]
+    if result.refused:
+        flags.add(WITH_DENIALS)
+        doubts.append(f"not allowed on the way: {', '.join(result.refused)}")
+    if end.claim.code != 0:
+        flags.add(UNVERIFIED)
+        contradictions.append(f"protocol says success, exit code is {end.claim.code}")
+    if trouble is not None:
+        flags.add(UNVERIFIED)
+        cause = end.items[trouble[0]]
+        contradictions.append(f"protocol says success, {cause.source.name.lower()} says {trouble[1]}")
+        shown.append(cause)
+    failure = end.items[end.last[ToolFailed]] if end.tools_failed() else None
+    if failure is not None and isinstance(failure.claim, ToolFailed):
+        flags.add(UNVERIFIED)
+        doubts.append(f"its last tool failed: {failure.claim.what}")
+        shown.append(failure)
+    elif end.tool < 0:
+        flags.add(NO_TOOLS)
+        if end.stream < 0:
+            flags.add(UNVERIFIED)
+            doubts.append("it produced nothing")
+    status = end.completed(flags, "; ".join(doubts), *shown)
+    return replace(status, contradictions=tuple(contradictions))
+
+
+def _trouble(end: _End) -> Status | None:
+    trouble, code = end.trouble(), end.claim.code
+    if trouble is not None:
+        item = end.items[trouble[0]]
+        return end.failed(trouble[1], item.seen, item)
+    if code is not None and code in end.rules.codes:
+        return end.failed(end.rules.codes[code], f"exit code {code}")
+    return None
+
+
+def _http(end: _End) -> Status | None:
+    status = (end.claim.code or 0) + _HTTP_BASE
+    failure = http_failure(status) if end.rules.http_modulo else None
+    if failure is None:
+        return None
+    return end.failed(failure, f"exit code {end.claim.code}, which is HTTP {status} modulo {_HTTP_BASE}")
+
+
+def _denied(end: _End) -> Status | None:
+    if end.denial < 0 or not end.claim.code:
+        return None
+    return end.failed(Failure.SANDBOX, "")
+
+
+def _early(end: _End) -> Status | None:
+    dialog = end.question > end.said
+    if began(end.items) or (end.claim.code == 0 and end.rules.zero_means_success and not dialog):
+        return None
+    if end.claim.code is None:
+        return None
+    where = "in a dialog of its start" if dialog else "before it took part"
+    failure = Failure.SANDBOX if end.denial >= 0 else Failure.LAUNCH
+    return end.failed(failure, f"it ended {where}, exit code {end.claim.code}")
+
+
+def _zero(end: _End) -> Status | None:
+    if end.claim.code != 0:
+        return None
+    if not end.rules.zero_means_success:
+        return end.completed({UNVERIFIED}, "exit code 0, which says little here, and no result")
+    if end.question > end.said:
+        return end.completed({UNVERIFIED}, "it ended while it asked for something", end.items[end.question])
+    return end.completed(set(), "")
+
+
+def _code(end: _End) -> Status | None:
+    if end.claim.code is None:
+        return Status(
+            WorkerState.LOST, about="it is gone, and nobody kept its exit code", evidence=(end.exited,)
+        )
+    return end.failed(Failure.CRASH, f"exit code {end.claim.code}, and no word about the cause")
+
+
+Rule: TypeAlias = Callable[[_End], Status | None]
+RULES: Final[tuple[tuple[str, Rule], ...]] = (
+    ("ours", _ours),
+    ("signal", _signal),
+    ("result", _result),
+    ("trouble", _trouble),
+    ("http", _http),
+    ("denied", _denied),
+    ("early", _early),
+    ("zero", _zero),
+    ("code", _code),
+)
+
+
+def verdict(evidence: Sequence[Evidence], rules: ExitRules) -> Status:
+    """What became of a worker whose evidence holds an `Exited`."""
+    end = _End(evidence, rules)
+    for name, rule in RULES:
+        status = rule(end)
+        if status is not None:
+            flags = status.flags | {BACKGROUND} if end.left_behind else status.flags
+            return replace(status, rule=f"exit-{name}", since=end.exited.at, flags=flags)
+    raise AssertionError("the last rule knows every exit code")

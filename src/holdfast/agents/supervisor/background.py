@@ -1,0 +1,195 @@
+"""The two processes in the background: the exec server that owns the workers, and the supervisor.
+
+Both are started by whoever needs them first, in sessions of their own, and neither is a child of the other:
+the supervisor may die and be started again while the exec server keeps the workers. Of the environment they
+get only names that carry no secret. A supervisor that runs other code than its client is replaced when that
+loses nothing; the one that is started then does the same with the exec server.
+"""
+
+import asyncio
+import fcntl
+import logging
+import os
+import signal
+import socket
+import subprocess
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+from holdfast.agents.supervisor import daemons, processes, skew
+from holdfast.agents.supervisor.control import Client
+from holdfast.agents.supervisor.daemons import Daemon
+from holdfast.agents.worker import book
+from holdfast.errors import ConnectionLost, OperationFailed, Unreachable
+from holdfast.sandbox.plan import prerequisites
+
+log = logging.getLogger(__name__)
+
+START_S: Final = 20.0  # for an interpreter, on a machine that is busy with agents
+ALREADY: Final = 75  # exit status of a supervisor that finds another one at work
+KEEP: Final = "7d"  # how long the workers of a supervisor that does not come back are kept
+_LOG_TAIL: Final = 2000
+_PASSED: Final = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER", "XDG_RUNTIME_DIR")
+_TOLD: Final[set[str]] = set()  # once is enough: a process may connect often
+_STARTED: Final[list["subprocess.Popen[bytes]"]] = []  # nobody waits for them: they are meant to outlive us
+
+T = TypeVar("T")
+
+
+def exec_address(home: Path) -> str:
+    return f"unix://{home / 'exec.sock'}"
+
+
+def listens(home: Path) -> bool:
+    """Whether there is an exec server, however slow."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        try:
+            sock.connect(str(home / "exec.sock"))
+        except OSError:
+            return False
+    return True
+
+
+def supervisor_socket(home: Path) -> Path:
+    return home / "supervisor.sock"
+
+
+async def supervisor(home: Path) -> Client:
+    """A connection to the supervisor of this home, which is started if there is none.
+
+    One that runs other code than this process is replaced when nobody needs it; else that is said.
+
+    Raises:
+        OperationFailed: it does not start; its log says why.
+    """
+    book.Book(home).prepare()
+    path = supervisor_socket(home)
+    argv = [*prerequisites.command(), "worker", "supervise", "--home", str(home)]
+
+    def spawn() -> "subprocess.Popen[bytes]":
+        return _spawn(argv, home / "supervisor.log")
+
+    client = await _reached(lambda: Client.connect(path), "worker", spawn, home / "supervisor.log")
+    try:
+        replaced = await _is_to_be_replaced(home, client)
+    except BaseException:  # cancelled, above all
+        await client.aclose()
+        raise
+    if replaced:
+        await client.aclose()
+        await _sent_away(daemons.of_role(home, daemons.SUPERVISOR))
+        client = await _reached(lambda: Client.connect(path), "worker", spawn, home / "supervisor.log")
+    return client
+
+
+async def _is_to_be_replaced(home: Path, client: Client) -> bool:
+    """Whether this supervisor runs other code than we do and is not needed; when it is needed, say so."""
+    found = await asyncio.to_thread(daemons.of_role, home, daemons.SUPERVISOR, daemons.DISPATCHER)
+    ours = {process.pid for process in _STARTED}  # replacing that again would not change it
+    supervisors = [one for one in found if one.role == daemons.SUPERVISOR and one.process.pid not in ours]
+    differs = next((words for one in supervisors if (words := difference(one)) is not None), None)
+    if differs is None:
+        return False
+    dispatcher = any(one.role == daemons.DISPATCHER and one.process.pid != os.getpid() for one in found)
+    try:
+        workers = len(await client.call("list"))
+    except ConnectionLost:
+        return False
+    if skew.decide(differs, workers=workers, dispatcher=dispatcher) is skew.SkewAction.REPLACE:
+        return True
+    told = skew.advice("supervisor", differs, workers=workers, dispatcher=dispatcher)
+    if told not in _TOLD:
+        _TOLD.add(told)
+        log.warning("%s", told)
+    return False
+
+
+def difference(daemon: Daemon) -> str | None:
+    """What tells a daemon's code from ours; None when nothing does."""
+    theirs = daemon.card.origin if daemon.card is not None else None
+    there = theirs is not None and Path(theirs.place).is_dir()
+    return skew.difference(daemons.origin(), theirs, there=there)
+
+
+async def _sent_away(ending: Sequence[Daemon]) -> None:
+    """A supervisor leaves its workers to whoever comes next, so asking it to go loses none."""
+    for one in ending:
+        processes.send(one.process, signal.SIGTERM)
+    if await processes.left([one.process for one in ending], START_S):
+        raise OperationFailed("a supervisor of another version does not end", remedy=skew.DOWN)
+
+
+async def exec_server(home: Path, connect: Callable[[str], Awaitable[T]]) -> T:
+    """What `connect` makes of the address of the exec server, which is started if there is none."""
+    address = exec_address(home)
+    argv = [*prerequisites.command(), "serve", "--listen", address, "--keep", KEEP, "--no-hint"]
+
+    def spawn() -> "subprocess.Popen[bytes]":
+        card, path = daemons.prepare(home, daemons.OWNER)
+        try:
+            process = _spawn(argv, home / "exec.log", card)
+            daemons.fill(card, path, daemons.OWNER, process.pid, address)
+        finally:
+            os.close(card)  # the server has it too, and holds it as long as it lives
+        return process
+
+    return await _reached(lambda: connect(address), "serve", spawn, home / "exec.log")
+
+
+async def _reached(
+    connect: Callable[[], Awaitable[T]], what: str, spawn: Callable[[], "subprocess.Popen[bytes]"], log: Path
+) -> T:
+    try:
+        return await connect()
+    except Unreachable:
+        process = spawn()
+    try:
+        async with asyncio.timeout(START_S):
+            while True:
+                gone = process.poll() is not None
+                try:
+                    return await connect()
+                except Unreachable as exc:
+                    if gone and process.returncode != ALREADY:
+                        said = book.tail(log, _LOG_TAIL).decode("utf-8", "replace").strip()
+                        raise OperationFailed(f"{what} does not start: {said or exc}") from None
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise OperationFailed(f"{what} does not start within {START_S:g} s") from None
+
+
+def _spawn(argv: Sequence[str], log: Path, *inherited: int) -> "subprocess.Popen[bytes]":
+    fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        process = subprocess.Popen(  # noqa: S603 - our own interpreter, our own arguments
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=fd,
+            stderr=fd,
+            start_new_session=True,
+            pass_fds=inherited,
+            cwd="/",
+            env=_environment(os.environ),
+        )
+    finally:
+        os.close(fd)
+    _STARTED.append(process)
+    return process
+
+
+def _environment(environ: Mapping[str, str]) -> dict[str, str]:
+    kept = {name: environ[name] for name in _PASSED if name in environ}
+    kept |= {name: value for name, value in environ.items() if name.startswith(("LC_", "HOLDFAST_"))}
+    return kept
+
+
+def only_one(home: Path) -> int | None:
+    """A lock that says: I am the supervisor of this home. None when somebody else is; held until closed."""
+    fd = os.open(home / "supervisor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        return None
+    return fd

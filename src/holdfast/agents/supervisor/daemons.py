@@ -1,0 +1,162 @@
+"""The daemons of a home: what each says of itself, and who the kernel says is there.
+
+    HOME/daemons/ROLE-PID.json    one card a daemon, locked by it (`flock`) as long as it lives
+
+A card is believed only while its lock is held, and only of the process that began when the card says. What
+an older version started has no card; it is found by the sockets that it listens on and the locks that it
+holds. Nothing is ever found by its name or its command line.
+"""
+
+import contextlib
+import fcntl
+import functools
+import hashlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from holdfast import __version__
+from holdfast.agents.supervisor import processes
+from holdfast.agents.supervisor.processes import ProcessInfo
+from holdfast.agents.supervisor.skew import Origin
+from holdfast.agents.worker.book import Book
+from holdfast.errors import OperationFailed
+
+FOLDER: Final = "daemons"
+PLACE: Final = Path(__file__).resolve().parents[2]
+
+UP: Final = "up"
+DISPATCHER: Final = "dispatcher"
+SUPERVISOR: Final = "supervisor"
+OWNER: Final = "worker server"  # the exec server that owns the workers
+EXEC: Final = "exec server"  # the one for clients such as codex, which is part of `up`
+DASHBOARD: Final = "dashboard"
+_ORDER: Final = (UP, DISPATCHER, EXEC, DASHBOARD, SUPERVISOR, OWNER)
+_LOCKS: Final = {"dispatcher.lock": DISPATCHER}
+_SOCKETS: Final = {"supervisor.sock": SUPERVISOR, "exec.sock": OWNER}
+
+
+class Card(msgspec.Struct, frozen=True):
+    """What a daemon says of itself. No secret is in it."""
+
+    role: str
+    pid: int
+    began: int  # as the kernel counts it, so that no later process of this number is taken for it
+    since: float  # seconds since 1970
+    origin: Origin
+    address: str = ""
+    schema: int = 1
+
+
+class Daemon(msgspec.Struct, frozen=True):
+    """One that lives. Without a card it is of a version that had none."""
+
+    role: str
+    process: ProcessInfo
+    card: Card | None = None
+
+
+@functools.cache
+def origin() -> Origin:
+    """Of the code that this process runs. A daemon asks as it starts: later its files may be others."""
+    digest = hashlib.sha256()
+    for path in sorted(PLACE.rglob("*.py")):
+        with contextlib.suppress(OSError):
+            status = path.stat()
+            digest.update(f"{path.relative_to(PLACE)} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return Origin(__version__, str(PLACE), digest.hexdigest()[:16])
+
+
+@contextlib.contextmanager
+def registered(home: Path, role: str, address: str = "") -> Iterator[None]:
+    """Say that this process has this role, until the end of the block or its death.
+
+    Raises:
+        OperationFailed: the home cannot be written.
+    """
+    fd, path = prepare(home, role)
+    try:
+        fill(fd, path, role, os.getpid(), address)
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(fd)
+
+
+def prepare(home: Path, role: str) -> tuple[int, Path]:
+    """A locked file without a name yet, for `fill`. A child that inherits it holds the lock by living."""
+    Book(home).prepare()
+    folder = home / FOLDER
+    path = folder / f"{role.replace(' ', '-')}-{os.getpid()}-{time.monotonic_ns()}.json"
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        fd = os.open(path.with_suffix(".new"), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except OSError as exc:
+        raise OperationFailed(f"{folder} cannot be used: {exc.strerror}") from None
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    return fd, path
+
+
+def fill(fd: int, path: Path, role: str, pid: int, address: str = "") -> None:
+    """Write the card of this process and let others find it; of one that is gone there is none."""
+    hidden, process = path.with_suffix(".new"), processes.known(pid)
+    if process is None:
+        hidden.unlink(missing_ok=True)
+        return
+    os.write(fd, msgspec.json.encode(Card(role, pid, process.began, time.time(), origin(), address)))
+    hidden.rename(path)
+
+
+def find(home: Path) -> list[Daemon]:
+    """All that live, the one that started the others first."""
+    found = [Daemon(card.role, ProcessInfo(card.pid, card.began), card) for card in _cards(home)]
+    known = {(one.role, one.process) for one in found}
+    held = [(role, processes.lock_holder(home / name)) for name, role in _LOCKS.items()]
+    held += [(role, processes.listener(home / name)) for name, role in _SOCKETS.items()]
+    for role, process in held:
+        if process is not None and (role, process) not in known:
+            known.add((role, process))
+            found.append(Daemon(role, process))
+    return sorted(found, key=lambda one: (_ORDER.index(one.role) if one.role in _ORDER else 9, one.process))
+
+
+def of_role(home: Path, *roles: str) -> list[Daemon]:
+    return [one for one in find(home) if one.role in roles]
+
+
+def workers_alive(home: Path) -> list[str]:
+    """The workers that are not known to have ended, while somebody is there who owns them."""
+    if processes.listener(home / "exec.sock") is None:
+        return []
+    return sorted(record.id for record in Book(home) if record.phase != "ended")
+
+
+def _cards(home: Path) -> Iterator[Card]:
+    with contextlib.suppress(OSError):
+        for path in sorted((home / FOLDER).glob("*.json")):
+            card = _held(path)
+            if card is not None and processes.lives(ProcessInfo(card.pid, card.began)):
+                yield card
+
+
+def _held(path: Path) -> Card | None:
+    """What is in a card, while somebody holds its lock; one that nobody holds is removed."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        with contextlib.suppress(OSError, msgspec.MsgspecError), open(fd, "rb", closefd=False) as file:
+            return msgspec.json.decode(file.read(), type=Card)
+        return None
+    else:
+        path.unlink(missing_ok=True)
+        return None
+    finally:
+        os.close(fd)

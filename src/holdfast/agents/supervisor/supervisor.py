@@ -1,0 +1,306 @@
+"""The supervisor: starts workers through its exec server, follows them, and takes them over after a restart.
+
+The order of a start is what makes it safe to be killed at any point: the record, then the session, then the
+process under a name that is in the record. Whoever comes next finds the process by that name, or finds that
+it was never started.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Source
+from holdfast.agents.evidence.status import WorkerLimits
+from holdfast.agents.supervisor import background
+from holdfast.agents.worker import channels
+from holdfast.agents.worker.book import Book, Record, new_id
+from holdfast.agents.worker.explaining import Explaining, held, release
+from holdfast.agents.worker.launching import Ready, WorkerSpec, prepare
+from holdfast.agents.worker.preflight import preflight
+from holdfast.agents.worker.surroundings import Surroundings
+from holdfast.agents.worker.worker import Worker, now
+from holdfast.client.environment import Environment
+from holdfast.client.process import Process
+from holdfast.client.recovery import LinkState
+from holdfast.errors import HoldfastError, InvalidRequest, NotFound, SessionAttached, Unreachable
+from holdfast.local.atomicfile import write_below
+
+log = logging.getLogger(__name__)
+
+TICK_S: Final = 0.5  # how often a worker is looked at: a decision prompt is to be seen within 2 s
+RESUME_S: Final = 60.0  # how long the exec server may take to notice that our predecessor is gone
+MAX_ALIVE: Final = 200  # workers at once; more is a runaway caller
+_GONE: Final = "its exec server is gone, and with it what it owned"
+_CUT_SHORT: Final = "the supervisor died before it could start it"
+PROCESS: Final = "worker"  # each worker has a session of its own, and in it this one process
+
+
+class Supervisor:
+    """All workers of one home."""
+
+    def __init__(self, home: Path, limits: WorkerLimits = WorkerLimits()) -> None:  # noqa: B008 - nobody changes it
+        self.book = Book(home)
+        self.surroundings = Surroundings(self.book)
+        self._limits = limits
+        self.workers: dict[str, Worker] = {}
+        self._environments: dict[str, Environment] = {}
+        self._hearers: set[Callable[[Worker], None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def open(self) -> None:
+        """Take over whatever is still there."""
+        self.book.prepare()
+        waiting = [record for record in self.book if record.phase != "ended"]
+        await asyncio.gather(*(self._take_over(record) for record in waiting))
+        self._spawn(self._tick())
+
+    async def aclose(self) -> None:
+        """Leave the workers to whoever comes next."""
+        await self.surroundings.aclose()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for environment in self._environments.values():
+            await environment.leave()
+
+    @property
+    def alive(self) -> list[Worker]:
+        return [worker for worker in self.workers.values() if not worker.done.is_set()]
+
+    def hear(self, handle: Callable[[Worker], None]) -> Callable[[], None]:
+        """Be told of every change of a status; call what is returned to stop."""
+        self._hearers.add(handle)
+        return lambda: self._hearers.discard(handle)
+
+    def find(self, worker: str) -> Worker:
+        """A worker of this home, also one that ended long ago.
+
+        Raises:
+            NotFound: there is none.
+        """
+        found = self.workers.get(worker)
+        if found is None:
+            record = self.book.read(worker)
+            if record.phase != "ended":
+                raise NotFound(f"worker {worker} is not followed")
+            found = self.workers[worker] = self._worker(record)
+            found.closed()
+        return found
+
+    # --- starting
+
+    async def run(self, wish: WorkerSpec) -> Worker:
+        """Start a worker.
+
+        Raises:
+            UsageError: this cannot be meant.
+            HoldfastError: it does not start; its record says why.
+        """
+        if len(self.alive) >= MAX_ALIVE:
+            raise InvalidRequest(f"{MAX_ALIVE} workers run already", remedy="holdfast worker list")
+        worker_id = wish.id or new_id(wish.agent)
+        ready = prepare(wish, state=str(self.book.folder(worker_id) / "state"))
+        record = Record(
+            id=worker_id,
+            agent=wish.agent,
+            argv=list(ready.shown),
+            cwd=wish.cwd,
+            tty=ready.tty,
+            acp=wish.acp,
+            headless=wish.prompt is not None,
+            created_at=time.time(),
+            home=wish.env.get("HOME", "/"),
+            relocated=wish.relocate,
+            began_at=now(),
+            network=wish.network,
+            writable=wish.writable,
+            environment=sorted(ready.environment),
+            wall_limit_s=wish.wall_limit_s,
+            idle_limit_s=wish.idle_limit_s,
+            rows=wish.rows,
+            cols=wish.cols,
+            watch=wish.watch,
+            trace=wish.trace,
+            process_id=PROCESS,
+        )
+        self.book.add(record)
+        if ready.request is not None:
+            self.book.add_request(worker_id, ready.request)
+        worker = self.workers[worker_id] = self._worker(record, ready.secrets)
+        try:
+            await self._start(worker, ready)
+        except Exception as exc:  # whatever it is: nobody follows it
+            worker.not_started(str(exc) or type(exc).__name__)
+            if (environment := self._environments.get(worker_id)) is not None:
+                await self._forget(worker, environment)
+            raise
+        return worker
+
+    async def _start(self, worker: Worker, ready: Ready) -> None:
+        record = worker.record
+        for path, text in ready.files.items():
+            names = Path(path).relative_to(ready.state).parts
+            write_below(ready.state, names, text.encode())
+        environment = await background.exec_server(self.book.home, Environment.open)
+        self._environments[record.id] = environment
+        record.session_id = environment.session_id
+        troubles = await preflight(
+            environment,
+            CATALOG[record.agent],
+            cwd=record.cwd,
+            variables=ready.environment,
+            policy=ready.policy,
+            state=ready.state,
+            base=ready.base,
+        )
+        record.preflight = [trouble.words() for trouble in troubles]
+        self.book.write(record)
+        for trouble in reversed(troubles):  # what matters most comes first there, and last among evidence
+            if trouble.claim is not None:
+                worker.add(Evidence(Source.DENIAL, now(), trouble.claim, trouble.words()[:MAX_SEEN]))
+        explaining = _explaining(record, ready)
+        process = await environment.start(
+            ready.argv if explaining is None else held(ready.argv, ready.environment),
+            cwd=record.cwd,
+            env=ready.environment,
+            policy=ready.policy,
+            tty=ready.tty,
+            stdin=ready.stdin is not None or record.acp,
+            process_id=PROCESS,
+            watch=record.watch,
+        )
+        record.pid, record.phase = process.pid, "started"
+        if process.watch is not None and not process.watch.on:
+            record.unwatched = process.watch.why
+        if process.enforcement is not None:
+            record.backend = process.enforcement.backend
+            record.weakened = [*process.enforcement.missing, *process.enforcement.weakened]
+        self.surroundings.begin(record, ready, environment)
+        self.book.write(record)
+        if record.tty:
+            await process.resize(record.rows, record.cols)
+        if explaining is not None and record.pid is not None:
+            worker.explaining = explaining
+            await explaining.begin(record.pid, watched=record.watch and record.unwatched is None)
+            record.untraced = explaining.off
+            self.book.write(record)
+        self._spawn(self._follow(worker, environment, process))
+        if ready.stdin is not None:
+            with contextlib.suppress(HoldfastError):  # it ended without reading all of it, which is its right
+                await process.write(ready.stdin)
+                await process.close_stdin()
+
+    # --- taking over
+
+    async def _take_over(self, record: Record) -> None:
+        worker = self.workers[record.id] = self._worker(record)
+        if record.session_id is None:
+            worker.not_started(_CUT_SHORT)
+            return
+        try:
+            environment = await self._resumed(record.session_id)
+        except HoldfastError as exc:
+            worker.vanished(f"{_GONE}: {exc}")
+            return
+        self._environments[record.id] = environment
+        try:
+            process = await environment.adopt(PROCESS, tty=record.tty, watch=record.watch)
+        except HoldfastError as exc:
+            if record.phase == "started":
+                worker.vanished(f"its process is gone: {exc}")
+            else:
+                worker.not_started(_CUT_SHORT)
+            await self._forget(worker, environment)
+            return
+        record.phase = "started"
+        if record.trace:
+            await _unexplained(record, process)
+            self.book.write(record)
+        self._spawn(self._follow(worker, environment, process))
+
+    async def _resumed(self, session_id: str) -> Environment:
+        """The session again. One that is slow is not gone: only who does not listen any more is."""
+        address = background.exec_address(self.book.home)
+        deadline = now() + RESUME_S
+        while True:
+            try:
+                return await Environment.open(address, resume=session_id)
+            except (SessionAttached, Unreachable):
+                if now() > deadline or not background.listens(self.book.home):
+                    raise
+                await asyncio.sleep(0.02)
+
+    # --- following
+
+    def _worker(self, record: Record, secrets: tuple[str, ...] = ()) -> Worker:
+        agent = CATALOG[record.agent]
+        limits = replace(
+            self._limits,
+            start_s=agent.start_limit_s,
+            wall_s=record.wall_limit_s,
+            idle_s=record.idle_limit_s,
+            one_turn=record.headless,
+        )
+        request = self.book.request(record.id) if record.acp else None
+        channel = channels.channel_of(agent, record, secrets, request)
+        return Worker(record, self.book, agent, channel, limits, self._changed)
+
+    async def _follow(self, worker: Worker, environment: Environment, process: Process) -> None:
+        await worker.follow(process)
+        await self.surroundings.settled(worker.record.id)
+        await self._forget(worker, environment)
+
+    async def _forget(self, worker: Worker, environment: Environment) -> None:
+        self._environments.pop(worker.record.id, None)
+        await environment.aclose()
+
+    def _changed(self, worker: Worker) -> None:
+        for hear in list(self._hearers):
+            hear(worker)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            self._give_up_orphans()
+            for worker in self.alive:
+                try:
+                    worker.tick()
+                except Exception:
+                    log.exception("a worker could not be looked at", extra={"agent": worker.record.agent})
+
+    def _give_up_orphans(self) -> None:
+        """When nobody listens any more the exec server is dead, and all that it owned: no use to dial on."""
+        lost = [id for id, one in self._environments.items() if one.state is LinkState.RECOVERING]
+        if lost and not background.listens(self.book.home):
+            for id in lost:
+                self.workers[id].vanished(_GONE)
+                self._spawn(self._environments[id].aclose())
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _explaining(record: Record, ready: Ready) -> Explaining | None:
+    if not record.trace:
+        return None
+    made = Explaining(ready.policy, cwd=record.cwd, environment=ready.environment)
+    record.untraced = made.off
+    return made if made.off is None else None
+
+
+async def _unexplained(record: Record, process: Process) -> None:
+    """Its strace ended with our predecessor, which may have left it stopped."""
+    record.untraced = record.untraced or "the supervisor was started anew, and strace ended with the old one"
+    if record.pid is not None:
+        release(record.pid)
+    else:
+        with contextlib.suppress(HoldfastError):
+            await process.signal("SIGCONT")

@@ -1,0 +1,350 @@
+"""What a program tells its terminal: status, titles, modes, questions. Pure module.
+
+A stream of terminal bytes is cut into text and control sequences, wherever the reads happened to end. From
+these a `Reader` keeps what a supervisor wants to know, and says which bytes may go on to a person's terminal:
+everything but the questions, which we answer ourselves (queries.py), so that nobody answers twice.
+
+All of it is the worker's word, or the word of whatever it prints: it is evidence, never a permission. Strings
+are bounded, cleaned of control characters, and a state is taken only from fields made for it.
+"""
+
+import binascii
+import enum
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+from holdfast.agents.evidence.evidence import MAX_SEEN, Claim, Idle, Want, Wants, Work, Working
+from holdfast.agents.terminal.queries import Query, csi_query, dcs_query, escape_query, osc_query
+
+MAX_STRING: Final = 64 * 1024  # bytes of an OSC or DCS string: copied text passes, memory is not filled
+MAX_PARAMETERS: Final = 256  # bytes between CSI and its last byte; the longest in use have about 60
+
+_CSI: Final = re.compile(rb"\x1b\[([0-?]{0,%d}+)([ -/]{0,8}+)([@-~])" % MAX_PARAMETERS)
+_CSI_SO_FAR: Final = re.compile(rb"\x1b(?:\[[0-?]{0,%d}+[ -/]{0,8}+)?+" % MAX_PARAMETERS)
+_ESCAPE: Final = re.compile(rb"\x1b[ -/]{0,8}+[0-~]")
+_ESCAPE_SO_FAR: Final = re.compile(rb"\x1b[ -/]{0,8}+")
+_STRING_END: Final = re.compile(rb"[\x07\x18\x1a\x1b]")
+_TEXT: Final = re.compile(rb"[^\x1b]++")
+# Text and the moves and colours between it, which make up most of a full-screen program's output.
+SKIM: Final = re.compile(rb"(?:[^\x1b]++|\x1b\[[0-9;:]{0,%d}+[@-HJ-MPXdfm])++" % MAX_PARAMETERS)
+
+
+class SequenceKind(enum.Enum):
+    TEXT = enum.auto()  # also single control characters
+    ESCAPE = enum.auto()  # body: what follows ESC
+    CSI = enum.auto()  # body: parameters, intermediates and the last byte
+    OSC = enum.auto()  # body: without introducer and terminator
+    DCS = enum.auto()
+    STRING = enum.auto()  # APC, PM, SOS
+
+
+_STRINGS: Final = {
+    b"]": SequenceKind.OSC,
+    b"P": SequenceKind.DCS,
+    b"_": SequenceKind.STRING,
+    b"^": SequenceKind.STRING,
+    b"X": SequenceKind.STRING,
+}
+
+
+class Piece(NamedTuple):
+    kind: SequenceKind
+    raw: bytes
+    body: bytes
+
+
+class Splitter:
+    """Cuts a stream into pieces; what is cut short waits for more, what makes no sense is dropped."""
+
+    def __init__(self, text: "re.Pattern[bytes]" = _TEXT) -> None:
+        self._text = text
+        self._rest = b""
+        self._searched = 0  # how much of a string in `_rest` is known to hold no end
+        self._discarding = False  # inside a string that is too long
+
+    def feed(self, data: bytes) -> Iterator[Piece]:
+        """The pieces that are complete. Must be exhausted before the next call."""
+        data = self._rest + data
+        self._rest = b""
+        at = 0
+        while at < len(data):
+            if self._discarding:
+                ended = _STRING_END.search(data, at)
+                if ended is None:
+                    return
+                self._discarding = False
+                at = ended.start() + (data[ended.start()] != 0x1B)
+                continue
+            found = self._text.match(data, at)
+            if found is not None:
+                yield Piece(SequenceKind.TEXT, found[0], found[0])
+                at = found.end()
+                continue
+            kind = _STRINGS.get(data[at + 1 : at + 2])
+            piece, after = _sequence(data, at) if kind is None else self._string(kind, data, at)
+            if after is None:
+                self._rest = data[at:]
+                return
+            if piece is not None:
+                yield piece
+            at = after
+
+    def _string(self, kind: SequenceKind, data: bytes, at: int) -> tuple[Piece | None, int | None]:
+        start, limit = at + 2, at + 2 + MAX_STRING
+        look = start + self._searched
+        self._searched = 0
+        while (ended := _STRING_END.search(data, look, limit)) is not None:
+            end, byte = ended.start(), data[ended.start()]
+            if byte == 0x07 and kind is not SequenceKind.OSC:
+                look = end + 1
+                continue
+            if byte == 0x07:
+                return Piece(kind, data[at : end + 1], data[start:end]), end + 1
+            if byte != 0x1B:
+                return None, end + 1
+            if end + 1 == len(data):
+                self._searched = end - start
+                return None, None
+            if data[end + 1] == 0x5C:
+                return Piece(kind, data[at : end + 2], data[start:end]), end + 2
+            return None, end  # another sequence begins: the string was never meant to end
+        if len(data) >= limit:
+            self._discarding = True
+            return None, limit
+        self._searched = len(data) - start
+        return None, None
+
+
+def _sequence(data: bytes, at: int) -> tuple[Piece | None, int | None]:
+    """The sequence at `at` and where it ends; no end when more bytes are needed."""
+    is_csi = data[at + 1 : at + 2] == b"["
+    found = (_CSI if is_csi else _ESCAPE).match(data, at)
+    if found is not None:
+        kind, introducer = (SequenceKind.CSI, 2) if is_csi else (SequenceKind.ESCAPE, 1)
+        return Piece(kind, found[0], found[0][introducer:]), found.end()
+    so_far = (_CSI_SO_FAR if is_csi else _ESCAPE_SO_FAR).match(data, at)
+    if so_far is None:
+        raise AssertionError("it begins with ESC")
+    return None, None if so_far.end() == len(data) else so_far.end()
+
+
+class Phase(enum.StrEnum):
+    """The states of a program status."""
+
+    IDLE = "idle"
+    WORKING = "working"
+    BLOCKED = "blocked"
+    DONE = "done"
+    CLEAR = "clear"
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalReport:
+    """A program status (OSC 7501, or its rival OSC 26); `task` is set when it is about a part of the work."""
+
+    phase: Phase
+    kind: str = ""
+    app: str = ""
+    task: str = ""
+    progress: int | None = None
+    title: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Titled:
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """A notification (OSC 9, 99, 777): it wants attention now. An edge, not a state."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A progress bar (OSC 9;4): 0 none, 1 normal, 2 error, 3 without end, 4 paused."""
+
+    state: int
+    percent: int | None
+
+
+Event: TypeAlias = TerminalReport | Titled | Notice | Bar | Query
+
+
+class Seen(NamedTuple):
+    events: list[Event]
+    forward: bytes  # for a person's terminal
+
+
+_ALTERNATE: Final = frozenset((47, 1047, 1049))
+_BRACKETED_PASTE: Final = 2004
+_TRACKED: Final = _ALTERNATE | {_BRACKETED_PASTE, 1, 25, 1000, 1002, 1003, 1004, 1006, 2026}
+
+
+class EscapeReader:
+    """The terminal bytes of one worker, in order. Never raises, whatever they are."""
+
+    def __init__(self) -> None:
+        self._splitter = Splitter(SKIM)
+        self.modes: set[int] = {25}  # private modes that are on, of those that matter
+        self.title = ""
+        self.bells = 0
+
+    @property
+    def alternate(self) -> bool:
+        """A full-screen program has the screen."""
+        return bool(self.modes & _ALTERNATE)
+
+    @property
+    def bracketed_paste(self) -> bool:
+        """The program tells pasted text from typed keys."""
+        return _BRACKETED_PASTE in self.modes
+
+    def feed(self, data: bytes) -> Seen:
+        events: list[Event] = []
+        forward = []
+        for piece in self._splitter.feed(data):
+            event = self._read(piece)
+            if event is not None:
+                events.append(event)
+            if not isinstance(event, Query):
+                forward.append(piece.raw)
+        return Seen(events, b"".join(forward))
+
+    def _read(self, piece: Piece) -> Event | None:
+        match piece.kind:
+            case SequenceKind.TEXT:
+                self.bells += piece.body.count(b"\x07")
+            case SequenceKind.OSC:
+                return self._osc(piece)
+            case SequenceKind.DCS:
+                return dcs_query(piece.body)
+            case SequenceKind.CSI:
+                return self._csi(piece.body)
+            case SequenceKind.ESCAPE:
+                if piece.body == b"c":
+                    self._reset()
+                return escape_query(piece.body)
+            case SequenceKind.STRING:
+                # A picture is forwarded, "can you show pictures?" is not: a real terminal would answer it.
+                if re.match(rb"G(?:[^;]*,)?a=q[,;]", piece.body):
+                    return Query("graphics")
+        return None
+
+    def _csi(self, body: bytes) -> Query | None:
+        if body[:1] == b"?" and body[-1:] in b"hl":
+            for number in body[1:-1].split(b";"):
+                mode = int(number) if number.isdigit() and len(number) < 6 else 0
+                if mode in _TRACKED:
+                    (self.modes.add if body[-1:] == b"h" else self.modes.discard)(mode)
+        elif body == b"!p":
+            self._reset()
+        return csi_query(body)
+
+    def _reset(self) -> None:
+        self.modes = {25}
+
+    def _osc(self, piece: Piece) -> Event | None:
+        code, _, rest = piece.body.partition(b";")
+        query = osc_query(code, rest, terminator=b"\x07" if piece.raw.endswith(b"\x07") else b"\x1b\\")
+        if query is not None:
+            return query
+        match code:
+            case b"0" | b"2":
+                self.title = clean(rest)
+                return Titled(self.title)
+            case b"7501":
+                return _program_status(rest)
+            case b"26":
+                return _rival_status(rest)
+            case b"9":
+                return _bar(rest) if rest.startswith(b"4;") else Notice(clean(rest))
+            case b"99" | b"777":
+                return Notice(clean(rest.rpartition(b";")[2]))
+        return None
+
+
+def clean(data: bytes) -> str:
+    """Text for people, of bounded length and without control characters."""
+    text = data[: 4 * MAX_SEEN].decode("utf-8", "replace")
+    return "".join(char if char.isprintable() else " " for char in text)[:MAX_SEEN].strip()
+
+
+def _program_status(data: bytes) -> TerminalReport | None:
+    fields = {}
+    for part in data.split(b":")[:16]:
+        key, _, value = part.partition(b"=")
+        fields[key] = value
+    try:
+        phase = Phase(fields.get(b"state", b"").decode("ascii", "replace"))
+    except ValueError:
+        return None
+    progress = fields.get(b"progress", b"")
+    return TerminalReport(
+        phase,
+        kind=clean(fields.get(b"kind", b"")),
+        app=clean(fields.get(b"app", b"")),
+        task=clean(fields.get(b"id", b"")),
+        progress=int(progress) if re.fullmatch(rb"100|[0-9]{1,2}", progress) else None,
+        title=_decoded(fields.get(b"title", b"")),
+        message=_decoded(fields.get(b"msg", b"")),
+    )
+
+
+def _decoded(value: bytes) -> str:
+    try:
+        return clean(binascii.a2b_base64(value))
+    except binascii.Error:
+        return ""
+
+
+_RIVAL: Final = {
+    b"awaiting-approval": TerminalReport(Phase.BLOCKED, "permission"),
+    b"awaiting-input": TerminalReport(Phase.BLOCKED, "question"),
+    b"working": TerminalReport(Phase.WORKING),
+    b"idle": TerminalReport(Phase.IDLE),
+    b"finished": TerminalReport(Phase.DONE),
+    b"error": TerminalReport(Phase.DONE, "error"),
+}
+
+
+def _rival_status(data: bytes) -> TerminalReport | None:
+    found = re.search(rb"(?:^|[;:])status=([a-z-]+)(?:$|[;:])", data[:MAX_SEEN].lower())
+    return None if found is None else _RIVAL.get(found[1])
+
+
+def _bar(data: bytes) -> Bar | None:
+    found = re.fullmatch(rb"4;([0-4])(?:;([0-9]{0,3}))?", data)
+    if found is None:
+        return None
+    return Bar(int(found[1]), min(int(found[2]), 100) if found[2] else None)
+
+
+_WANTS: Final = {
+    "question": Want.QUESTION,
+    "input": Want.QUESTION,
+    "login": Want.LOGIN,
+    "auth": Want.LOGIN,
+    "trust": Want.TRUST,
+}
+
+
+def claim(report: TerminalReport) -> Claim | None:
+    """What a program status says about the worker; None when it takes an earlier one back or is about a part.
+
+    A blocked part blocks; that a part works or has ended says nothing about the whole.
+    """
+    match report.phase:
+        case Phase.BLOCKED:
+            return Wants(_WANTS.get(report.kind, Want.DECISION), question=report.message or report.title)
+        case Phase.WORKING if not report.task:
+            return Working(Work.THINKING)
+        case Phase.IDLE | Phase.DONE if not report.task:
+            return Idle()
+        case _:
+            return None

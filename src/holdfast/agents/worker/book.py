@@ -1,0 +1,235 @@
+"""What is kept of every worker on disk: its record, its evidence, its output.
+
+    HOME/
+      exec.sock supervisor.sock supervisor.lock *.log
+      workers/ID/
+        record.json      what was asked and what became of it, replaced whole
+        errand.json      the prompt of one that is led over ACP, for whoever takes it over
+        evidence.jsonl   the newest evidence; the file before it is evidence.jsonl.1
+        output.log       what it said, as it said it; likewise
+        equivalence.json what differs for it from the host
+        read             the number of the last output event that is in there
+        state/           where the CLI keeps its own state
+
+A record is on disk before its worker is started. No value of an environment variable is ever in it.
+"""
+
+import contextlib
+import os
+import re
+import secrets
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from holdfast.agents.evidence import journal
+from holdfast.agents.evidence.journal import JournalEntry
+from holdfast.agents.worker.acp import AcpRequest
+from holdfast.errors import NotFound, OperationFailed, UsageError
+from holdfast.local.atomicfile import replace_file
+
+MAX_EVIDENCE_BYTES: Final = 1 << 20  # of one file; two are kept
+MAX_OUTPUT_BYTES: Final = 8 << 20  # likewise
+KEPT_EVIDENCE: Final = 400  # entries that whoever takes over starts from
+_ID: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+
+Phase = Literal["prepared", "started", "ended"]
+
+
+class Record(msgspec.Struct, kw_only=True):
+    """One worker. `phase` is written before what it announces is done."""
+
+    id: str
+    agent: str
+    argv: list[str]  # with the prompt left out: it may be long, and it may be secret
+    cwd: str
+    tty: bool
+    created_at: float
+    acp: bool = False  # led over the Agent Client Protocol
+    headless: bool = True  # a run of one prompt, rather than the interactive program
+    home: str = "/"  # of the user whose CLI it is
+    relocated: bool = True  # the CLI's state is below ours
+    began_at: float = 0.0  # the same on the clock of its evidence
+    network: bool = True
+    writable: list[str] = []
+    environment: list[str] = []
+    wall_limit_s: float | None = None
+    idle_limit_s: float | None = None
+    rows: int = 40
+    cols: int = 120
+    watch: bool = True
+    unwatched: str | None = None  # why the sandbox's refusals are not seen, if they are not
+    trace: bool = False  # explain mode was asked for
+    untraced: str | None = None  # why it is off, if it is
+    preflight: list[str] = []  # what was seen to go wrong before it was started
+    pane: str | None = None  # of tmux, where somebody looks at it
+    process_id: str = ""
+    session_id: str | None = None
+    pid: int | None = None
+    phase: Phase = "prepared"
+    ended_by: str | None = None  # killed, timeout or another failure, when that was our doing
+    ended_why: str = ""
+    backend: str | None = None  # who confines it
+    weakened: list[str] = []  # what of that came out weaker than asked
+    schema: int = 1
+
+
+def new_id(agent: str) -> str:
+    return f"{agent}-{secrets.token_hex(3)}"
+
+
+class Book:
+    """The workers of one home."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self._workers = home / "workers"
+
+    def prepare(self) -> None:
+        """Make the directories, for their owner only.
+
+        Raises:
+            OperationFailed: they cannot be made, or are somebody else's.
+        """
+        try:
+            for folder in (self.home, self._workers):
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            status = self.home.stat()
+        except OSError as exc:
+            raise OperationFailed(f"{self.home} cannot be used: {exc.strerror}", remedy=_REMEDY) from None
+        if status.st_uid != os.getuid() or status.st_mode & 0o022:
+            raise OperationFailed(f"{self.home} can be changed by others", remedy=_REMEDY)
+
+    def folder(self, worker: str) -> Path:
+        """Raises UsageError when this is no name of a worker."""
+        if not _ID.fullmatch(worker):
+            raise UsageError(f"`{worker}` is not a worker's id", remedy="holdfast worker list")
+        return self._workers / worker
+
+    def add(self, record: Record) -> None:
+        """Keep a new worker.
+
+        Raises:
+            UsageError: there is one of this id.
+        """
+        folder = self.folder(record.id)
+        if (folder / "record.json").exists():
+            raise UsageError(f"there is a worker {record.id} already")
+        (folder / "state" / "tmp").mkdir(mode=0o700, parents=True, exist_ok=True)  # of one cut short, perhaps
+        self.write(record)
+
+    def write(self, record: Record) -> None:
+        """Replace a record; either the old one or the new one is there, whatever happens."""
+        self.keep(record.id, "record.json", msgspec.json.encode(record))
+
+    def keep(self, worker: str, name: str, data: bytes) -> None:
+        """Replace a JSON file of a worker, likewise."""
+        replace_file(self.folder(worker) / name, msgspec.json.format(data, indent=1) + b"\n")
+
+    def read(self, worker: str) -> Record:
+        """Raises NotFound."""
+        try:
+            data = (self.folder(worker) / "record.json").read_bytes()
+        except FileNotFoundError:
+            raise NotFound(f"there is no worker {worker}", remedy="holdfast worker list --all") from None
+        try:
+            return msgspec.json.decode(data, type=Record)
+        except msgspec.MsgspecError as exc:
+            raise OperationFailed(f"the record of {worker} is damaged: {exc}") from None
+
+    def add_request(self, worker: str, request: AcpRequest) -> None:
+        replace_file(self.folder(worker) / "errand.json", msgspec.json.encode(request))
+
+    def request(self, worker: str) -> AcpRequest | None:
+        """None when there is none that can be read."""
+        try:
+            return msgspec.json.decode((self.folder(worker) / "errand.json").read_bytes(), type=AcpRequest)
+        except (OSError, msgspec.MsgspecError):
+            return None
+
+    def __iter__(self) -> Iterator[Record]:
+        """Every worker whose record can be read, the oldest first."""
+        found = []
+        for folder in sorted(self._workers.iterdir()) if self._workers.is_dir() else ():
+            with contextlib.suppress(NotFound, OperationFailed, UsageError):
+                found.append(self.read(folder.name))
+        yield from sorted(found, key=lambda record: record.created_at)
+
+    def evidence(self, worker: str) -> list[JournalEntry]:
+        """The newest entries, oldest first; a torn line is left out."""
+        folder, entries = self.folder(worker), []
+        for name in ("evidence.jsonl.1", "evidence.jsonl"):
+            with contextlib.suppress(FileNotFoundError):
+                lines = (folder / name).read_bytes().splitlines()
+                entries += [entry for line in lines if (entry := journal.decode(line)) is not None]
+        return entries[-KEPT_EVIDENCE:]
+
+
+class Log:
+    """A file that is appended to and never larger than twice a bound: full, it becomes the one before.
+
+    Closed, it takes nothing more: the number of its descriptor may be somebody else's by then.
+    """
+
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        self._path = path
+        self._max_bytes = max_bytes
+        self._fd = self._opened()
+        self._size = os.fstat(self._fd).st_size
+
+    def append(self, data: bytes) -> None:
+        if self._fd < 0:
+            return
+        if self._size + len(data) > self._max_bytes:
+            os.close(self._fd)
+            os.replace(self._path, f"{self._path}.1")
+            self._fd, self._size = self._opened(), 0
+        data = data[-self._max_bytes :]
+        os.write(self._fd, data)
+        self._size += len(data)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _opened(self) -> int:
+        return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+
+
+class Mark:
+    """A number in a file, written in place: whoever is killed leaves the old one or the new one. As above."""
+
+    _FORMAT: Final = struct.Struct("<Q")
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        found = os.pread(self._fd, self._FORMAT.size, 0)
+        self.value: int = self._FORMAT.unpack(found)[0] if len(found) == self._FORMAT.size else 0
+
+    def set(self, value: int) -> None:
+        if self._fd >= 0:
+            os.pwrite(self._fd, self._FORMAT.pack(value), 0)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def tail(path: Path, max_bytes: int) -> bytes:
+    """The end of a log, across both its files."""
+    parts: list[bytes] = []
+    for name in (path, Path(f"{path}.1")):
+        left = max_bytes - sum(map(len, parts))
+        with contextlib.suppress(FileNotFoundError), open(name, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - left))
+            parts.insert(0, file.read(left))
+    return b"".join(parts)
+
+
+_REMEDY: Final = "set HOLDFAST_HOME to a directory of your own"

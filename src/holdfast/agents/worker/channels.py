@@ -1,0 +1,222 @@
+"""How a worker is understood: by the lines of its event stream, or by its terminal."""
+
+from typing import Final
+
+from holdfast.agents.catalog.agent import Agent, Channel
+from holdfast.agents.catalog.calls import Calls
+from holdfast.agents.catalog.parsers import Parser, parser_of, text_parser_of
+from holdfast.agents.catalog.parsers_json import JsonEvents
+from holdfast.agents.evidence import signs
+from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Idle, Source, Want, Wants
+from holdfast.agents.terminal import escapes, queries
+from holdfast.agents.terminal.screen import Screen
+from holdfast.agents.worker import acp, procwatch
+from holdfast.agents.worker.acp import AcpRequest
+from holdfast.agents.worker.book import Record
+from holdfast.agents.worker.worker import Input, Taken, WorkerChannel, now
+
+MAX_LINE: Final = 32 << 20  # bytes of one event: a whole thread in one line has been seen
+
+
+def channel_of(
+    agent: Agent, record: Record, secrets: tuple[str, ...] = (), request: AcpRequest | None = None
+) -> WorkerChannel:
+    """The one that suits; `secrets` never appear in what it says."""
+    if record.acp:
+        return AcpChannel(agent, record, secrets, request)
+    if record.tty:
+        return TerminalChannel(agent, record, secrets)
+    return LineChannel(agent, record, secrets)
+
+
+class _Lines:
+    """Bytes in, whole lines out; a line that is too long is given in pieces, for the parser to refuse."""
+
+    def __init__(self, parser: Parser) -> None:
+        self._parser = parser
+        self._rest = bytearray()
+
+    def feed(self, data: bytes, at: float) -> list[Evidence]:
+        self._rest += data
+        *lines, rest = self._rest.split(b"\n")
+        if len(rest) > MAX_LINE:
+            lines, rest = [*lines, rest], bytearray()
+        self._rest = bytearray(rest)
+        found: list[Evidence] = []
+        for line in lines:
+            found += self._parser.feed(line.decode("utf-8", "replace").rstrip("\r"), at)
+        return found
+
+
+class _Kernel:
+    """What /proc says, and that it does not say it any more."""
+
+    _SOURCES: Final = (Source.SYSCALL, Source.TTY, Source.CHILDREN)
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._said = set(self._SOURCES)  # who followed it before may have been told anything
+
+    def look(self, at: float, *, full_screen: bool) -> list[Evidence]:
+        if self._record.pid is None:
+            return []
+        seen = procwatch.look(self._record.pid)
+        if seen.main is None:
+            return []
+        found = procwatch.evidence(seen, at, full_screen=full_screen)
+        says = {item.source for item in found}
+        gone = [Evidence(source, at, Idle()) for source in self._SOURCES if source in self._said - says]
+        self._said = says
+        return [*found, *gone]
+
+
+class LineChannel:
+    """A run without a terminal: events on stdout, words on stderr."""
+
+    def __init__(self, agent: Agent, record: Record, secrets: tuple[str, ...]) -> None:
+        self._kernel = _Kernel(record)
+        self._parser = parser_of(agent, secrets)
+        self._streams = {
+            "stdout": _Lines(self._parser),
+            "stderr": _Lines(text_parser_of(agent, secrets)),
+        }
+
+    def opening(self) -> bytes:
+        return b""
+
+    def feed(self, stream: str, data: bytes, at: float) -> Taken:
+        return Taken(self._streams[stream].feed(data, at), data)
+
+    def look(self, at: float) -> list[Evidence]:
+        return self._kernel.look(at, full_screen=False)
+
+    def input(self, at: float) -> Input | None:
+        return None
+
+    def shown(self) -> str:
+        return ""
+
+    def resize(self, rows: int, cols: int) -> None:
+        pass
+
+    def calls(self) -> Calls | None:
+        return _calls(self._parser)
+
+
+class AcpChannel(LineChannel):
+    """A run led over the Agent Client Protocol: requests both ways on its pipes, words on stderr."""
+
+    def __init__(
+        self, agent: Agent, record: Record, secrets: tuple[str, ...], request: AcpRequest | None
+    ) -> None:
+        super().__init__(agent, record, secrets)
+        self._parser = self._events = acp.AcpEvents(request, agent.retries, secrets=secrets)
+        self._streams["stdout"] = _Lines(self._events)
+
+    def opening(self) -> bytes:
+        return acp.opening()
+
+    def feed(self, stream: str, data: bytes, at: float) -> Taken:
+        taken = super().feed(stream, data, at)
+        said = self._events.said()
+        return taken._replace(replies=said.data, last=said.last)
+
+    def look(self, at: float) -> list[Evidence]:
+        found = super().look(at)  # that it reads its stdin is how it works
+        return [item for item in found if not _wants(item, Want.STDIN_EOF)]
+
+
+def _calls(parser: Parser | None) -> Calls | None:
+    return parser.calls if isinstance(parser, JsonEvents) else None
+
+
+def _wants(item: Evidence, want: Want) -> bool:
+    return isinstance(item.claim, Wants) and item.claim.want is want
+
+
+class TerminalChannel:
+    """A program on a terminal: what it reports, what its screen shows, what it waits for.
+
+    A run of one prompt writes its events there too.
+    """
+
+    def __init__(self, agent: Agent, record: Record, secrets: tuple[str, ...]) -> None:
+        self._agent = agent
+        self._record = record
+        self._kernel = _Kernel(record)
+        self._reader = escapes.EscapeReader()
+        self._titled = False
+        self._screen = Screen(record.rows, record.cols)
+        self._drawn = False
+        events = record.headless and agent.channel is Channel.JSON
+        self._parser = parser_of(agent, secrets) if events else None
+        self._events = _Lines(self._parser) if self._parser else None
+
+    def opening(self) -> bytes:
+        return b""
+
+    def feed(self, stream: str, data: bytes, at: float) -> Taken:
+        found: list[Evidence | None] = [*(self._events.feed(data, at) if self._events else ())]
+        asked: list[queries.Query] = []
+        self._drawn = True
+        self._screen.feed(data)
+        seen = self._reader.feed(data)
+        for event in seen.events:
+            match event:
+                case queries.Query():
+                    asked.append(event)
+                case escapes.TerminalReport():
+                    claim = escapes.claim(event)
+                    said = f"{event.phase.value} {event.message}".strip()
+                    found.append(Evidence(Source.ESCAPE, at, claim, said[:MAX_SEEN]) if claim else None)
+                case escapes.Titled():
+                    found.append(self._title(event.title, at))
+        replies = queries.answers(asked, self._view(at)) if asked else b""
+        return Taken([item for item in found if item is not None], seen.forward, replies)
+
+    def _title(self, title: str, at: float) -> Evidence | None:
+        """What the title says; one that said something and now says nothing means that this is over."""
+        said = signs.read_title(title, self._agent, at)
+        if said is None and self._titled:
+            said = Evidence(Source.TITLE, at, Idle(), title[:MAX_SEEN])
+        self._titled = said is not None and not isinstance(said.claim, Idle)
+        return said
+
+    def look(self, at: float) -> list[Evidence]:
+        seen = self._screen.look(at)
+        # Of a screen that nothing was ever drawn on it says nothing that it does not change, or does.
+        stability = signs.read_stability(seen.changed_at, at) if self._drawn else None
+        shown = (signs.read_screen(seen.lines, self._agent, at), stability)
+        found = [item for item in shown if item is not None]
+        # One that shows when it is busy reads the keyboard all the time, on whichever screen it draws.
+        full_screen = self._reader.alternate or bool(self._agent.busy)
+        # The screen last: it says what the terminal is waited for.
+        return [*self._kernel.look(at, full_screen=full_screen), *found]
+
+    def input(self, at: float) -> Input | None:
+        seen = self._screen.look(at)
+        terminal = None if self._record.pid is None else procwatch.look(self._record.pid).terminal
+        return Input(
+            digest=seen.digest + self._reader.title.encode(),
+            screen=signs.read_screen(seen.lines, self._agent, at),
+            bracketed=self._reader.bracketed_paste,
+            canonical=terminal is not None and terminal.canonical,
+            password=terminal is not None and terminal.password,
+        )
+
+    def shown(self) -> str:
+        seen = self._screen.look(now())
+        return "\r\n".join(seen.lines).rstrip() + f"\x1b[{seen.row};{seen.column}H"
+
+    def resize(self, rows: int, cols: int) -> None:
+        if (rows, cols) != (self._record.rows, self._record.cols):
+            self._record.rows, self._record.cols = rows, cols
+            self._screen = Screen(rows, cols)  # a full-screen program draws itself anew
+
+    def calls(self) -> Calls | None:
+        return _calls(self._parser)
+
+    def _view(self, at: float) -> queries.TerminalView:
+        seen = self._screen.look(at)
+        modes = frozenset(self._reader.modes)
+        return queries.TerminalView(seen.row, seen.column, self._record.rows, self._record.cols, modes)

@@ -1,0 +1,184 @@
+"""Where a worker really is: a probe beside us, one by the worker's own way in, and a look at its process.
+
+Nothing waits for it: the process is looked at as soon as it is there, the probes run while it works, one
+worker after the other. What cannot be found out is an unknown with its reason.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import os
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from holdfast.agents.catalog.agent import StatePath, state_paths
+from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.worker import procwatch
+from holdfast.agents.worker.book import Book, Record
+from holdfast.agents.worker.equivalence import CONFINEMENT, Case, EquivalenceReport, judge, unknown
+from holdfast.agents.worker.launching import Ready
+from holdfast.client.environment import Environment
+from holdfast.confine.launch import Launcher
+from holdfast.doctor.compare.circumstances import NAMESPACES
+from holdfast.doctor.compare.compare import PROBE_S, Landmarks, Side, look, places
+from holdfast.doctor.compare.equivalence import Value, of_status
+from holdfast.errors import HoldfastError
+
+log = logging.getLogger(__name__)
+
+LIMIT_S: Final = 90.0  # for all of one worker, its turn not counted
+FILE: Final = "equivalence.json"
+
+
+class Surroundings:
+    """Of the workers of one supervisor."""
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
+        self._turn = asyncio.Semaphore(1)  # a probe takes a core for a moment, and the workers need it more
+        self._looks: dict[str, asyncio.Task[None]] = {}
+
+    def begin(self, record: Record, ready: Ready, environment: Environment) -> None:
+        """Look at a worker that was started just now."""
+        process = None if record.pid is None else confinement_of(record.pid)
+        task = asyncio.get_running_loop().create_task(self._look(record, ready, environment, process))
+        self._looks[record.id] = task
+        task.add_done_callback(lambda _: self._looks.pop(record.id, None))
+
+    async def settled(self, worker: str) -> None:
+        """Until nothing is under way for it any more."""
+        if worker in self._looks:
+            await asyncio.wait([self._looks[worker]])
+
+    async def report(self, record: Record) -> EquivalenceReport:
+        """What was found, once it is."""
+        await self.settled(record.id)
+        try:
+            return msgspec.json.decode(
+                (self._book.folder(record.id) / FILE).read_bytes(), type=EquivalenceReport
+            )
+        except (OSError, msgspec.MsgspecError):
+            why = (
+                "it was never started"
+                if record.pid is None
+                else "nobody has looked: its supervisor was ended"
+            )
+            return unknown(record.id, record.agent, why)
+
+    async def aclose(self) -> None:
+        tasks = list(self._looks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _look(
+        self, record: Record, ready: Ready, environment: Environment, process: dict[str, Value] | None
+    ) -> None:
+        try:
+            async with self._turn, asyncio.timeout(LIMIT_S):
+                found = await _observe(record, ready, environment, process)
+        except (HoldfastError, OSError, TimeoutError) as exc:
+            found = unknown(record.id, record.agent, f"the probe failed: {exc or type(exc).__name__}")
+        except Exception:
+            log.exception("the surroundings of a worker could not be seen", extra={"agent": record.agent})
+            found = unknown(record.id, record.agent, "the probe failed; the supervisor's log says how")
+        with contextlib.suppress(OSError):
+            self._book.keep(record.id, FILE, msgspec.json.encode(found))
+
+
+async def _observe(
+    record: Record, ready: Ready, environment: Environment, process: dict[str, Value] | None
+) -> EquivalenceReport:
+    case = _case(record, ready)
+
+    async def told(argv: tuple[str, ...]) -> str:
+        try:
+            done = await environment.run(
+                argv,
+                cwd=record.cwd,
+                env=ready.environment,
+                policy=ready.policy,
+                tty=ready.tty,
+                timeout_s=PROBE_S,
+            )
+        except (HoldfastError, TimeoutError):
+            return ""
+        return done.stdout.decode("utf-8", "replace")
+
+    beside = Launcher()
+    try:
+        with Landmarks() as landmarks:
+            paths = places(record.cwd, ready.environment, [*case.state, *record.writable])
+            question = landmarks.question(paths, {*ready.inherited, *ready.environment}, quiet=True)
+            host = await Side(beside, None, record.cwd, ready.inherited, tty=ready.tty).look(question)
+            inside = await look(told, question)
+    finally:
+        await beside.aclose()
+    return judge(host, inside, process, case)
+
+
+def confinement_of(leader: int) -> dict[str, Value] | None:
+    """What the kernel holds on the worker below this process; None once it is gone."""
+    main = procwatch.look(leader).main
+    if main is None:
+        return None
+    where = Path(f"/proc/{main.pid}")
+    try:
+        found = dict(of_status((where / "status").read_text("utf-8", "replace"))[CONFINEMENT])
+    except OSError:
+        return None
+    for kind in NAMESPACES:
+        found[f"{kind} namespace"] = None
+        with contextlib.suppress(OSError):
+            found[f"{kind} namespace"] = os.readlink(where / "ns" / kind)
+    still = procwatch.look(leader).main  # what is read of one that ends is not what it had
+    return found if still is not None and still.pid == main.pid and still.state not in "ZX" else None
+
+
+def _case(record: Record, ready: Ready) -> Case:
+    agent = CATALOG[record.agent]
+    state: dict[str, StatePath] = {}
+    for path, kept in state_paths(agent, home=record.home, work=record.cwd, environment=ready.environment):
+        state.setdefault(_nearest(path), kept)
+    inherited = ready.inherited
+    return Case(
+        id=record.id,
+        agent=agent,
+        cwd=record.cwd,
+        tty=record.tty,
+        state=state,
+        chosen=frozenset(name for name, value in ready.environment.items() if inherited.get(name) != value),
+        on_loopback=_is_loopback(ready.base),
+        supervision=_supervision(record, ready),
+    )
+
+
+def _nearest(path: str) -> str:
+    """What there is of it: where it does not exist yet, what it would be made in."""
+    plain = path.split("*", 1)[0].rstrip("/") or "/"
+    while not os.path.lexists(plain):
+        plain = os.path.dirname(plain)
+    return plain
+
+
+def _is_loopback(base: str | None) -> bool:
+    host = urlsplit(base).hostname if base else None
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host or "").is_loopback
+    return host == "localhost"
+
+
+def _supervision(record: Record, ready: Ready) -> tuple[str, ...]:
+    watched = record.watch and record.unwatched is None
+    stdin = "a terminal" if ready.tty else "its prompt" if ready.stdin is not None else "nothing"
+    limits = (("time", record.wall_limit_s), ("time without work", record.idle_limit_s))
+    return (
+        f"reads {stdin}",
+        "refusals are watched" if watched else f"refusals are not watched ({record.unwatched or 'as asked'})",
+        *(("strace holds it at every call",) if record.trace and record.untraced is None else ()),
+        *(f"{name} limited to {limit:g} s" for name, limit in limits if limit is not None),
+    )

@@ -1,0 +1,392 @@
+"""One worker as the supervisor sees it: its output in, evidence out, a status that follows from it.
+
+Evidence carries CLOCK_BOOTTIME, which goes on while the supervisor is away and never jumps. What the
+worker says is written to its log before anything is concluded from it.
+"""
+
+import asyncio
+import contextlib
+import logging
+import re
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final, NamedTuple, Protocol
+
+import msgspec
+
+from holdfast.agents.catalog.agent import Agent
+from holdfast.agents.catalog.calls import Calls
+from holdfast.agents.evidence import policy
+from holdfast.agents.evidence.digest import Digest
+from holdfast.agents.evidence.evidence import (
+    MAX_SEEN,
+    Denied,
+    Evidence,
+    Exited,
+    Failure,
+    Source,
+    Status,
+    Vanished,
+    Wants,
+    WorkerState,
+)
+from holdfast.agents.evidence.holdups import open_requests
+from holdfast.agents.evidence.journal import JournalEntry, encode
+from holdfast.agents.evidence.status import WorkerLimits, classify
+from holdfast.agents.evidence.window import Window
+from holdfast.agents.terminal import keys
+from holdfast.agents.worker.book import MAX_EVIDENCE_BYTES, MAX_OUTPUT_BYTES, Book, Log, Mark, Record
+from holdfast.agents.worker.explaining import Explaining
+from holdfast.agents.worker.refusals import Tally, Whose, evidence_of
+from holdfast.client.ordering import Exited as ProcessExited
+from holdfast.client.ordering import Output
+from holdfast.client.process import Process
+from holdfast.errors import HoldfastError, InvalidRequest
+from holdfast.wire.processes import Denied as Refusal
+
+log = logging.getLogger(__name__)
+
+GRACE_S: Final = 5.0  # between asking a worker to end and ending it
+DRAWN_S: Final = 0.3  # a dialog that is being drawn changes sooner
+DRAWN_WITHIN_S: Final = 2.0  # one that never stands still, such as a clock, is not waited for longer
+SAME_S: Final = 1.0  # the same claim again within this time is not written down again
+_SIGNALS: Final = frozenset({1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 14, 15, 24, 25, 31})  # that end a process
+_NO_CODE: Final = -1  # of a command whose launcher died
+
+
+def _steady(about: str) -> str:
+    """Without the seconds that pass: "next in 3 s" is no news after "next in 4 s"."""
+    return re.sub(r"\d+ s\b", "", about)
+
+
+def now() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Taken(NamedTuple):
+    """What came of some output: evidence, what a person's terminal may see of it, what it is answered.
+
+    `last` says that nothing more will ever be said to it.
+    """
+
+    evidence: list[Evidence]
+    forward: bytes
+    replies: bytes = b""
+    last: bool = False
+
+
+class Input(NamedTuple):
+    """How a terminal would take something typed right now. `digest` changes with what it shows."""
+
+    digest: bytes
+    screen: Evidence | None
+    bracketed: bool
+    canonical: bool
+    password: bool
+
+
+class WorkerChannel(Protocol):
+    """How one kind of worker is understood."""
+
+    def opening(self) -> bytes:
+        """What it is told before it says anything."""
+
+    def feed(self, stream: str, data: bytes, at: float) -> Taken:
+        """Output, as it comes."""
+
+    def look(self, at: float) -> list[Evidence]:
+        """What shows only when looked at."""
+
+    def input(self, at: float) -> Input | None:
+        """None where nothing can be typed."""
+
+    def shown(self) -> str:
+        """Its screen as a terminal draws it, for somebody who begins to look at it."""
+
+    def resize(self, rows: int, cols: int) -> None:
+        """Its terminal has another size now."""
+
+    def calls(self) -> Calls | None:
+        """Its tool calls; None where they cannot be seen."""
+
+
+class Worker:
+    """Follows one process until its end. `changed` is called with every new status."""
+
+    def __init__(
+        self,
+        record: Record,
+        book: Book,
+        agent: Agent,
+        channel: WorkerChannel,
+        limits: WorkerLimits,
+        changed: Callable[["Worker"], None],
+    ) -> None:
+        self.record = record
+        self.channel = channel
+        self.process: Process | None = None
+        self.explaining: Explaining | None = None
+        self.viewers: set[Callable[[bytes], None]] = set()
+        self.status = Status(WorkerState.STARTING, since=now())
+        self.done = asyncio.Event()
+        self._book = book
+        self._limits = limits
+        self._agent = agent
+        self._changed = changed
+        folder = book.folder(record.id)
+        known = book.evidence(record.id)
+        self._window = Window(entry.item for entry in known)
+        self._read = Mark(folder / "read")
+        self._read_until = max([self._read.value, *(entry.seq for entry in known)])
+        self._journal = Log(folder / "evidence.jsonl", MAX_EVIDENCE_BYTES)
+        self._output = Log(folder / "output.log", MAX_OUTPUT_BYTES)
+        self._started_at = record.began_at or now()
+        self._written_at = 0.0
+        self._tally = Tally(entry.item for entry in known)
+        self._news = asyncio.Event()
+        self._stopping: asyncio.Task[None] | None = None
+
+    # --- evidence
+
+    def add(self, item: Evidence, seq: int = 0) -> None:
+        """Take note of something; the status is judged anew when asked for."""
+        news = self._window.add(item)
+        if news or item.at - self._written_at > SAME_S:
+            self._journal.append(encode(JournalEntry(item, seq)))
+            self._written_at = item.at
+
+    def judge(self) -> Status:
+        """The status at this moment."""
+        at = now()
+        items = self._window.items
+        status = classify(
+            items, at, started_at=self._started_at, limits=self._limits, exits=self._agent.exits
+        )
+        before = self.status
+        same = (before.state, before.detail, before.failure) == (status.state, status.detail, status.failure)
+        self.status = replace(status, since=before.since if same else at)
+        if not same or _steady(before.about) != _steady(status.about) or before.flags != status.flags:
+            self._changed(self)
+        return self.status
+
+    def evidence(self) -> list[Evidence]:
+        return list(self._window.items)
+
+    def asked(self) -> list[Wants]:
+        """Structured requests without an answer, the oldest first."""
+        if self.done.is_set() or not self.record.acp:
+            return []
+        found = open_requests(Digest(self._window.items, now(), self._started_at))
+        return [item.claim for item in found if isinstance(item.claim, Wants)]
+
+    # --- life
+
+    async def follow(self, process: Process) -> None:
+        """Read a process until it is closed; what was read before a restart is not counted again."""
+        self.process = process
+        if not self._read_until:
+            await self._reply(process, 0, self.channel.opening())
+        refused = asyncio.get_running_loop().create_task(self._hear_refusals(process))
+        if self.record.ended_by:  # whoever wanted that was killed before it was done
+            self._end(process, GRACE_S)
+        try:
+            async for event in process:
+                if isinstance(event, Output):
+                    await self._take(process, event)
+                elif isinstance(event, ProcessExited):
+                    self._exited(event)
+            await refused
+            if self.explaining is not None:
+                await self.explaining.settled()
+        except HoldfastError as exc:
+            self.vanished(str(exc))
+        finally:
+            refused.cancel()
+            if self.explaining is not None:
+                await self.explaining.aclose()
+        self._hear_trace()
+        self.end()
+
+    async def _hear_refusals(self, process: Process) -> None:
+        if process.denials is None:
+            return
+        async for refusal in process.denials:
+            fresh = self._tally.fresh(refusal)
+            if fresh and not (self.explaining is not None and self.explaining.sees(refusal)):
+                self._refused(msgspec.structs.replace(refusal, count=fresh))
+                self.judge()
+
+    def _hear_trace(self) -> None:
+        if self.explaining is None:
+            return
+        for denied in self.explaining.take():
+            self._refused(denied)
+        if self.record.untraced != self.explaining.off:
+            self.record.untraced = self.explaining.off
+            self._book.write(self.record)
+
+    def _refused(self, refusal: Refusal | Denied) -> None:
+        record, state = self.record, str(self._book.folder(self.record.id) / "state")
+        whose = Whose(self._agent, record.home, record.cwd, state, record.relocated)
+        self.add(evidence_of(refusal, whose, now()))
+
+    async def _take(self, process: Process, event: Output) -> None:
+        taken = self.channel.feed(event.stream, event.data, now())
+        if event.seq < self._read_until:
+            return  # what came after it was read, so it was answered
+        if event.seq > self._read_until:
+            self._output.append(event.data)
+            for item in taken.evidence:
+                self.add(item, event.seq)
+            self._read.set(event.seq)
+            for view in list(self.viewers):
+                view(taken.forward)
+        await self._reply(process, event.seq, taken.replies, last=taken.last)
+        self._news.set()
+        self.judge()
+
+    async def _reply(self, process: Process, seq: int, data: bytes, *, last: bool = False) -> None:
+        """Answer an output event; doing it again does nothing, since a write is known by its id."""
+        with contextlib.suppress(HoldfastError):  # it has ended meanwhile
+            if data:
+                await process.write(data, write_id=f"reply-{seq}")
+            if last:
+                await process.close_stdin()
+
+    def _exited(self, event: ProcessExited) -> None:
+        number = event.code - 128
+        killed = number if number in _SIGNALS else None
+        cause = Failure(self.record.ended_by) if self.record.ended_by else None
+        if event.code == _NO_CODE:
+            self.vanished("the process that owned it died")
+            return
+        code = None if killed else event.code
+        seen = self.record.ended_why if cause else f"exit code {event.code}"
+        self.add(Evidence(Source.EXIT, now(), Exited(code, killed, cause), seen[:MAX_SEEN]), event.seq)
+
+    def not_started(self, why: str) -> None:
+        """It never ran; unless it is known how it ended."""
+        if self.done.is_set():
+            return
+        self.add(Evidence(Source.EXIT, now(), Exited(None, None, Failure.LAUNCH), why[:MAX_SEEN]))
+        self.end()
+
+    def vanished(self, why: str) -> None:
+        """Nobody will ever say how it ended; unless somebody has."""
+        if self.done.is_set():
+            return
+        self.add(Evidence(Source.EXIT, now(), Vanished(why), why))
+        self.end()
+
+    def end(self) -> None:
+        """Nothing more will come of it."""
+        if not self.done.is_set():
+            self.judge()
+            self.record.phase = "ended"
+            self._book.write(self.record)
+            self.closed()
+
+    def closed(self) -> None:
+        """Of a worker that ended, perhaps long ago."""
+        self.status = self.judge()
+        self.done.set()
+        self._journal.close()
+        self._output.close()
+        self._read.close()
+
+    def tick(self) -> None:
+        """Look, judge, and do what the policy says."""
+        if self.done.is_set() or self.process is None:
+            return
+        for item in self.channel.look(now()):
+            self.add(item)
+        self._hear_trace()
+        status = self.judge()
+        act = policy.decide(status, now(), started_at=self._started_at, limits=self._limits)
+        if act is not None and self._stopping is None:
+            log.info("worker ended by policy", extra={"agent": self.record.agent})
+            self.stop(act.failure, act.why)
+
+    def stop(self, cause: Failure = Failure.KILLED, why: str = "", *, grace_s: float = GRACE_S) -> None:
+        """Ask it to end, then end it and everything below it; once it is there, if it is being started."""
+        if self._stopping is None and not self.done.is_set():
+            self.record.ended_by, self.record.ended_why = cause.value, why
+            self._book.write(self.record)
+            if self.process is not None:
+                self._end(self.process, grace_s)
+
+    def _end(self, process: Process, grace_s: float) -> None:
+        self._stopping = asyncio.get_running_loop().create_task(self._stop(process, grace_s))
+
+    async def _stop(self, process: Process, grace_s: float) -> None:
+        with contextlib.suppress(HoldfastError, TimeoutError):
+            if grace_s > 0:
+                await process.signal("SIGTERM")
+                async with asyncio.timeout(grace_s):
+                    await self.done.wait()
+                return
+        with contextlib.suppress(HoldfastError):
+            await process.terminate()
+
+    # --- typing
+
+    def _terminal(self) -> tuple[Process, Input]:
+        seen = self.channel.input(now())
+        if seen is None or self.process is None:
+            raise InvalidRequest(f"{self.record.id} has no terminal", remedy="start it with --tty")
+        return self.process, seen
+
+    async def type(self, data: bytes) -> None:
+        """What a person types who looks at its terminal, unchanged."""
+        process, _ = self._terminal()
+        await process.write(data)
+
+    async def press(self, name: str) -> None:
+        """One key, where it is safe.
+
+        Raises:
+            InvalidRequest, UsageError: it is not, or there is no such key.
+        """
+        process, seen = self._terminal()
+        self.tick()
+        keys.refuse_key(name, self.status, screen=seen.screen, password=seen.password)
+        if self.status.state is WorkerState.WAITING:
+            await self._drawn()
+            keys.refuse_key(name, self.status, screen=self._terminal()[1].screen, password=seen.password)
+        await process.write(keys.KEYS[name])
+
+    async def _drawn(self) -> None:
+        """A worker may say that it asks before it shows what: a key pressed until then is lost, or worse."""
+        until, before = now() + DRAWN_WITHIN_S, b""
+        while now() < until and before != (digest := self._terminal()[1].digest):
+            before = digest
+            await asyncio.sleep(DRAWN_S)
+
+    async def send(self, text: str) -> str:
+        """Type a text and submit it, where it is safe; whether it was seen to be taken.
+
+        Raises:
+            InvalidRequest, UsageError: it is not, or the text cannot be typed.
+        """
+        process, seen = self._terminal()
+        self.tick()
+        keys.refuse_text(self.status, screen=seen.screen, password=seen.password)
+        delivery = keys.Delivery(keys.pasted(text, bracketed=seen.bracketed, canonical=seen.canonical))
+        while True:
+            match delivery.step(now(), self._terminal()[1].digest):
+                case keys.Write(data):
+                    await process.write(data)
+                case keys.WaitFor(until):
+                    self._news.clear()
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(max(0.0, until - now())):
+                            await self._news.wait()
+                case keys.Outcome() as outcome:
+                    return outcome.value
+
+    async def resize(self, rows: int, cols: int) -> None:
+        """Raises HoldfastError when it has no terminal."""
+        process, _ = self._terminal()
+        await process.resize(rows, cols)
+        self.channel.resize(rows, cols)

@@ -1,0 +1,66 @@
+"""The board's store in a thread of its own, and a second connection that hears of changes."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+from holdfast.board.store import Store, open_store
+from holdfast.errors import HoldfastError
+
+T = TypeVar("T")
+
+HINT_S: Final = 0.5  # how long the listener waits in one go; closing takes as long
+AGAIN_S: Final = 1.0  # before it asks a store again that does not answer
+
+
+class AsyncStore:
+    """Use `open`. `news` is set when the board may have changed."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="board")
+        self._store: Store | None = None
+        self.news = asyncio.Event()
+        self._closing = threading.Event()
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def open(cls, address: str) -> AsyncIterator["AsyncStore"]:
+        """Raises as `open_store` does."""
+        store = cls(address)
+        loop = asyncio.get_running_loop()
+        hearer = threading.Thread(target=store._hear, args=[loop], name="board-news")
+        try:
+            await store.ask(lambda store: store.boards())
+            hearer.start()
+            yield store
+        finally:
+            store._closing.set()
+            if hearer.ident is not None:
+                await asyncio.to_thread(hearer.join)
+            await asyncio.wrap_future(store._thread.submit(store._close))
+            store._thread.shutdown()
+
+    async def ask(self, question: Callable[[Store], T]) -> T:
+        """What it says of the store; one question at a time."""
+        return await asyncio.wrap_future(self._thread.submit(lambda: question(self._opened())))
+
+    def _opened(self) -> Store:
+        if self._store is None:
+            self._store = open_store(self._address, create=False)
+        return self._store
+
+    def _close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+
+    def _hear(self, loop: asyncio.AbstractEventLoop) -> None:
+        while not self._closing.is_set():
+            with contextlib.suppress(HoldfastError), open_store(self._address, create=False) as store:
+                while not self._closing.is_set():
+                    if store.changed(HINT_S):
+                        loop.call_soon_threadsafe(self.news.set)
+            self._closing.wait(AGAIN_S)

@@ -1,0 +1,187 @@
+"""The board in PostgreSQL, for the processes of several hosts.
+
+Changes lock the rows they read, in the order tasks, then the board. A claim has the board first, and skips
+tasks that somebody else has, so that it never waits for one.
+Where two changes still stand in each other's way the server picks one, and it is run again. The clock is
+the server's.
+"""
+
+import contextlib
+import random
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, TypeVar
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import dict_row
+
+from holdfast.board.database import database
+from holdfast.board.database.database import Clock, Row, Transaction, Value
+from holdfast.errors import Conflict, HoldfastError, NotFound, OperationFailed, Unreachable
+
+T = TypeVar("T")
+
+CONNECT_S: Final = 10
+LOCK_MS: Final = 30_000  # what a change waits for another one
+STALLED_MS: Final = 20_000  # a change whose host hangs or is cut off holds the board no longer than that
+TRIES: Final = 20  # of a change that others stand in the way of
+# A network that swallows everything is noticed in half a minute, not in the two hours of the kernel's own.
+_ALIVE: Final = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 4,
+    "tcp_user_timeout": 30_000,
+}
+CHANNEL: Final = "holdfast_board"
+_MIGRATING: Final = 0x686F6C64  # the advisory lock of whoever makes the tables
+_AGAIN: Final = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
+_NOW: Final = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT) AS now"
+_MADE: Final = "SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'schema_version'"
+_VALUE: Final = "%({})s"
+
+
+class PostgresDatabase:
+    """Raises Unreachable when no server answers, NotFound when it has no board and none is to be made."""
+
+    def __init__(self, url: str, *, create: bool = True, clock: Clock | None = None) -> None:
+        self._url = url
+        self._clock = clock
+        self._listening = False
+        self._queries = database.queries(
+            lock="FOR UPDATE",
+            lock_free="FOR UPDATE SKIP LOCKED",
+            lock_board="FOR NO KEY UPDATE",  # rows that name the board can be made meanwhile
+            alone="SELECT pg_advisory_xact_lock(hashtext('holdfast links ' || :board))",
+            value=_VALUE,
+        )
+        self._db = self._connected()
+        try:
+            with _told():
+                self._prepare(create=create)
+        except BaseException:
+            self._db.close()
+            raise
+
+    @property
+    def address(self) -> str:
+        """Without a password."""
+        return re.sub(r"//[^/@]*@", "//", self._url.partition("?")[0])
+
+    def write(self, change: Callable[[Transaction], T]) -> T:
+        def once() -> T:
+            begin = f"BEGIN; SET LOCAL idle_in_transaction_session_timeout = {STALLED_MS}"
+            with self._transaction(begin) as transaction:
+                answer = change(transaction)
+                for board in sorted(transaction.number_events()):
+                    self._run(
+                        "SELECT pg_notify(%(channel)s, %(board)s)", {"channel": CHANNEL, "board": board}
+                    )
+                return answer
+
+        return self._repeated(once)
+
+    def read(self, look: Callable[[Transaction], T]) -> T:
+        def once() -> T:
+            with self._transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") as transaction:
+                return look(transaction)
+
+        return self._repeated(once)
+
+    def changed(self, timeout_s: float) -> bool:
+        with _told():
+            if not self._listening:
+                self._run(f"LISTEN {CHANNEL}", {})
+                self._listening = True
+                return True  # whatever happened before anybody listened
+            return any(True for _ in self._db.notifies(timeout=timeout_s, stop_after=1))
+
+    def faults(self) -> list[str]:
+        return []  # the server looks after its own files
+
+    def close(self) -> None:
+        self._db.close()
+
+    def _connected(self) -> psycopg.Connection[Row]:
+        with _told():
+            connection = psycopg.connect(
+                make_conninfo("", **{**_ALIVE, **conninfo_to_dict(self._url)}),
+                autocommit=True,
+                row_factory=dict_row,
+                connect_timeout=CONNECT_S,
+            )
+            connection.execute(f"SET lock_timeout = {LOCK_MS}")
+        return connection
+
+    def _prepare(self, *, create: bool) -> None:
+        steps = database.migrations("postgres")
+        done = self._version()
+        if done == len(steps):
+            return
+        if not done and not create:
+            raise NotFound(f"there is no board at {self.address}", remedy="holdfast board create NAME")
+        with self._db.transaction():
+            self._db.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATING,))
+            done = self._version()
+            if done > len(steps):
+                raise Conflict(f"{self.address} was made by a newer Holdfast", remedy="upgrade holdfast")
+            for number, script in steps[done:]:
+                self._db.execute(script.encode())
+                self._db.execute("CREATE TABLE IF NOT EXISTS schema_version (version BIGINT NOT NULL)")
+                self._db.execute("DELETE FROM schema_version")
+                self._db.execute("INSERT INTO schema_version VALUES (%s)", (number,))
+
+    def _version(self) -> int:
+        # Not to_regclass: it may answer from a cache that is older than the lock that was just waited for.
+        if not self._run(_MADE, {}):
+            return 0
+        return int(str(self._run("SELECT version FROM schema_version", {})[0]["version"]))
+
+    @contextlib.contextmanager
+    def _transaction(self, begin: str) -> Iterator[Transaction]:
+        self._run(begin, {})
+        try:
+            now = self._clock() if self._clock else int(str(self._run(_NOW, {})[0]["now"]))
+            yield Transaction(self._run, self._queries, now, _adapted)
+            self._run("COMMIT", {})
+        except BaseException:
+            if not self._db.closed:
+                with contextlib.suppress(psycopg.Error):
+                    self._run("ROLLBACK", {})
+            raise
+
+    def _repeated(self, attempt: Callable[[], T]) -> T:
+        if self._db.closed:
+            self._db, self._listening = self._connected(), False
+        with _told():
+            for number in range(TRIES):
+                try:
+                    return attempt()
+                except _AGAIN:
+                    time.sleep(0.002 * number * random.random())  # noqa: S311 - only to get out of step
+        raise Unreachable(f"others kept {self.address} busy", remedy="try again")
+
+    def _run(self, text: str, values: Mapping[str, Value]) -> list[Row]:
+        cursor = self._db.execute(text.encode(), values or None)
+        return cursor.fetchall() if cursor.description else []
+
+
+def _adapted(text: str) -> str:
+    folded = re.sub(r"FOLD\((\w+)\)", r'lower(\1 COLLATE "C")', text)
+    return database.with_values(folded, _VALUE)
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """The server's errors as ours; its words stay with the chained exception."""
+    try:
+        yield
+    except (HoldfastError, psycopg.IntegrityError, *_AGAIN):
+        raise
+    except psycopg.errors.LockNotAvailable as exc:
+        raise Unreachable("the board is busy", remedy="try again") from exc
+    except (psycopg.OperationalError, psycopg.errors.IdleInTransactionSessionTimeout) as exc:
+        raise Unreachable("the PostgreSQL server does not answer", remedy="is it running?") from exc
+    except psycopg.Error as exc:
+        raise OperationFailed(f"PostgreSQL refuses: {type(exc).__name__}") from exc

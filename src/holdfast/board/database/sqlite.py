@@ -1,0 +1,227 @@
+"""The board in one SQLite file, for the processes of one host.
+
+The file is only ever opened by SQLite: a descriptor of our own, once closed, would take SQLite's locks with
+it. A writer that finds another one at work tries again within a few milliseconds; SQLite's own pauses
+grow to a tenth of a second, which under load leaves the file idle while everybody sleeps.
+"""
+
+import contextlib
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Final, TypeVar
+
+from holdfast.board.database import database
+from holdfast.board.database.database import Clock, Row, Transaction, Value
+from holdfast.errors import Conflict, HoldfastError, NotFound, OperationFailed, StoreDamaged, Unreachable
+
+T = TypeVar("T")
+
+BUSY_S: Final = 30.0  # what a writer waits for others; the longest of theirs is an import
+PAUSE_S: Final = 0.003  # between tries, on average: eight writers on two cores do most with it
+POLL_S: Final = 0.05  # between looks at the number of the newest commit, which is a read of shared memory
+CHECKPOINT_PAGES: Final = 1000
+_DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_BUSY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_MEMORY: Final = ":memory:"
+
+
+def wall_clock() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class SqliteDatabase:
+    """Raises NotFound when there is no such file and it is not to be made."""
+
+    def __init__(self, path: str, *, create: bool = True, clock: Clock = wall_clock) -> None:
+        self.path = path
+        self._clock = clock
+        self._mark = Path(f"{path}.damaged")
+        self._queries = database.queries(lock="", lock_free="", lock_board="", alone="SELECT 1", value=":{}")
+        self._seen = 0
+        if path != _MEMORY and not os.path.exists(path):
+            if not create:
+                raise NotFound(f"there is no board at {path}", remedy="holdfast board create NAME")
+            self._make_room()
+        with _told(self):
+            self._db = sqlite3.connect(path, isolation_level=None, timeout=0, cached_statements=256)
+            try:
+                self._db.row_factory = _as_dict
+                self._prepare()
+            except BaseException:
+                self._db.close()
+                raise
+
+    @property
+    def address(self) -> str:
+        return self.path
+
+    @property
+    def damaged(self) -> bool:
+        return self.path != _MEMORY and self._mark.exists()
+
+    def write(self, change: Callable[[Transaction], T]) -> T:
+        if self.damaged:
+            raise damage(self.path)
+        with _told(self), self._transaction("BEGIN IMMEDIATE") as transaction:
+            answer = change(transaction)
+            transaction.number_events()
+            return answer
+
+    def read(self, look: Callable[[Transaction], T]) -> T:
+        def once() -> T:
+            with self._transaction("BEGIN") as transaction:
+                return look(transaction)
+
+        with _told(self):
+            return _patiently(once)  # also a reader waits while the file recovers from a crash
+
+    def changed(self, timeout_s: float) -> bool:
+        until = time.monotonic() + timeout_s
+        while True:
+            before, self._seen = self._seen, self._pragma("data_version")
+            if self._seen != before:
+                return True
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            time.sleep(min(POLL_S, left))
+
+    def copy_to(self, path: str) -> None:
+        """A consistent copy while others go on, on disk when this returns; what is there is overwritten."""
+        with _told(self), contextlib.closing(sqlite3.connect(path, timeout=BUSY_S)) as target:
+            self._db.backup(target)
+
+    def faults(self) -> list[str]:
+        """What SQLite itself finds wrong with the file; then it is only read from now on."""
+        try:
+            with _told(self):
+                found = [str(row["integrity_check"]) for row in self._run("PRAGMA integrity_check(10)", {})]
+                if found != ["ok"]:
+                    self.note_damage()
+                    return found
+                broken = self._run("PRAGMA foreign_key_check", {})
+        except StoreDamaged as exc:
+            return [str(exc)]
+        return [f"a row of {row['table']} names a {row['parent']} that is not there" for row in broken]
+
+    def close(self) -> None:
+        self._db.close()
+
+    def note_damage(self) -> None:
+        """Leave a mark, so that other processes stop writing as well, and later ones never begin."""
+        if self.path != _MEMORY:
+            with contextlib.suppress(OSError):
+                self._mark.touch(mode=0o600)
+
+    def _make_room(self) -> None:
+        try:
+            Path(self.path).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as exc:
+            raise OperationFailed(f"cannot make a board at {self.path}: {exc.strerror}") from None
+
+    def _prepare(self) -> None:
+        self._set("foreign_keys = ON")
+        self._set("synchronous = FULL")
+        self._set(f"wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        steps = database.migrations("sqlite")
+        if _patiently(lambda: self._pragma("user_version")) == len(steps) or self.damaged:
+            return
+        self._set("journal_mode = WAL")
+        _patiently(lambda: self._db.execute("BEGIN IMMEDIATE"))
+        try:
+            done = self._pragma("user_version")
+            if done > len(steps):
+                raise Conflict(f"{self.path} was made by a newer Holdfast", remedy="upgrade holdfast")
+            for _, script in steps[done:]:
+                for statement in statements(script):
+                    self._db.execute(statement)
+            self._db.execute(f"PRAGMA user_version = {len(steps)}")
+            self._db.execute("COMMIT")
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        if self.path != _MEMORY:
+            os.chmod(self.path, 0o600)
+
+    @contextlib.contextmanager
+    def _transaction(self, begin: str) -> Iterator[Transaction]:
+        _patiently(lambda: self._db.execute(begin))
+        try:
+            yield Transaction(self._run, self._queries, self._clock(), _adapted)
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+
+    def _set(self, pragma: str) -> None:
+        _patiently(lambda: self._db.execute(f"PRAGMA {pragma}"))  # any of them may meet a lock
+
+    def _run(self, text: str, values: Mapping[str, Value]) -> list[Row]:
+        return self._db.execute(text, values).fetchall()
+
+    def _pragma(self, name: str) -> int:
+        return int(str(next(iter(self._run(f"PRAGMA {name}", {})[0].values()))))
+
+
+def _adapted(text: str) -> str:
+    return text.replace("FOLD(", "lower(")
+
+
+def statements(script: str) -> list[str]:
+    """The statements of a script one by one, so that all of them fit into one transaction."""
+    found, lines = [], []
+    for line in script.splitlines():
+        lines.append(line)
+        if sqlite3.complete_statement("\n".join(lines)):
+            found.append("\n".join(lines))
+            lines = []
+    return found
+
+
+def damage(path: str) -> StoreDamaged:
+    return StoreDamaged(
+        f"the board at {path} is damaged and is only read",
+        remedy=f"holdfast board restore BACKUP --store {path}",
+    )
+
+
+def _as_dict(cursor: sqlite3.Cursor, row: tuple[object, ...]) -> Row:
+    return {column[0]: value for column, value in zip(cursor.description, row, strict=True)}
+
+
+def _patiently(attempt: Callable[[], T]) -> T:
+    """Again and again while somebody else is at work; the last refusal is raised."""
+    until = time.monotonic() + BUSY_S
+    while True:
+        try:
+            return attempt()
+        except sqlite3.OperationalError as exc:
+            if exc.sqlite_errorcode & 0xFF not in _BUSY or time.monotonic() > until:
+                raise
+        time.sleep(PAUSE_S * 2 * os.urandom(1)[0] / 255)  # at random, so that writers do not march in step
+
+
+@contextlib.contextmanager
+def _told(store: SqliteDatabase) -> Iterator[None]:
+    """SQLite's errors as ours; its words stay with the chained exception."""
+    try:
+        yield
+    except HoldfastError:
+        raise
+    except sqlite3.IntegrityError:
+        raise
+    except sqlite3.DatabaseError as exc:
+        code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
+        if code in _DAMAGE:
+            store.note_damage()
+            raise damage(store.path) from exc
+        if code in _BUSY:
+            raise Unreachable(f"the board at {store.path} is busy", remedy="try again") from exc
+        name = getattr(exc, "sqlite_errorname", "an unknown error")
+        raise OperationFailed(f"SQLite cannot use {store.path}: {name}") from exc
+    except OSError as exc:
+        raise OperationFailed(f"cannot use {store.path}: {exc.strerror}") from exc

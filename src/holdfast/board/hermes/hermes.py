@@ -1,0 +1,256 @@
+"""What a board of Hermes Agent becomes here. Pure module.
+
+Rows come as SQLite gives them, because columns differ between its versions. Every row of the source is
+counted once, under what became of it; what has no place here stays with the task, in its event `imported`.
+
+Statuses mean what they meant there. What only a person could move on there waits for a person here too: a
+task that is parked (Hermes has no clock for it), and one that is running, whose worker nobody here can see.
+"Blocked" is three things in Hermes, and they are told apart by the newest event about it.
+"""
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from holdfast.board.hermes import hermeshistory, hermesrow
+from holdfast.board.hermes.hermesrow import (
+    ImportPlan,
+    Known,
+    Row,
+    Source,
+    absent,
+    epoch_ms,
+    integer,
+    json_object,
+    text,
+)
+from holdfast.board.rules.retry import DEFAULT_MAX_ATTEMPTS, MOST_ATTEMPTS
+from holdfast.board.rules.rows import MAX_PRIORITY, MAX_RUNTIME_S, WorkspaceKind
+from holdfast.board.rules.transitions import ENDS, Status, settled
+from holdfast.errors import InvalidRequest
+
+STATUSES: Final = {
+    "triage": Status.TRIAGE,
+    "todo": Status.TODO,
+    "scheduled": Status.WAITING_HUMAN,
+    "ready": Status.READY,
+    "running": Status.WAITING_HUMAN,
+    "blocked": Status.WAITING_HUMAN,
+    "review": Status.REVIEW,
+    "done": Status.DONE,
+    "archived": Status.ARCHIVED,
+}
+_QUESTIONS: Final = {
+    "scheduled": "It was parked in Hermes, without a time. Shall it go on?",
+    "running": "It was running in Hermes when it was imported. Is that worker gone, so that it can run here?",
+    "blocked": "It was blocked in Hermes, without a reason. What now?",
+}
+SATISFIES: Final = frozenset({Status.DONE, Status.ARCHIVED})  # as Hermes promotes: either lets children go
+
+_GATES: Final = frozenset({"blocked", "unblocked", "gave_up", "promoted", "promoted_manual", "created"})
+
+# Columns with a place of their own here. All others stay with the task in its event.
+_PLACED: Final = frozenset(
+    {"id", "title", "body", "assignee", "priority", "created_by", "created_at", "completed_at", "result"}
+)
+
+
+def digests(source: Source) -> dict[str, str]:
+    """What each task and all that belongs to it looks like, to see later whether it changed."""
+    found = {task: hashlib.sha256(_json(row)) for task, row in _by_id(source.tasks).items()}
+    for rows, column in (
+        (source.links, "child_id"),
+        (source.comments, "task_id"),
+        (source.runs, "task_id"),
+        (source.attachments, "task_id"),
+    ):
+        for row in rows:
+            if (task := text(row, column)) in found:
+                found[task].update(_json(row))
+    return {task: digest.hexdigest() for task, digest in found.items()}
+
+
+def plan(source: Source, board: str, known: Mapping[str, Known], *, now_ms: int) -> ImportPlan:
+    """What is to be written so that the source is on the board. What is there stays as it is.
+
+    Raises:
+        InvalidRequest: a task has no id that can be kept, or it is on another board.
+    """
+    made, digest = ImportPlan(), digests(source)
+    new = {}
+    for task, row in _by_id(source.tasks).items():
+        if task not in known:
+            new[task] = row
+        elif known[task].board != board:
+            raise InvalidRequest(
+                f"{task} is on the board {known[task].board} already", remedy=f"--board {known[task].board}"
+            )
+        else:
+            changed = known[task].digest != digest[task]
+            made.counts["tasks"]["here before" + (", and changed in Hermes since" if changed else "")] += 1
+    made.digests = {task: digest[task] for task in new}
+    events, runs = _grouped(source.events), _grouped(source.runs)
+    statuses = {
+        task: _status(row, events[task], made) for task, row in new.items()
+    }  # before parents are looked at
+    open_parents = _links(made, source.links, statuses, known)
+    for task, row in new.items():
+        _task(
+            *(made, row, board, statuses[task], open_parents[task], runs[task], events[task]),
+            source.directory,
+            now_ms,
+        )
+    names = hermeshistory.runs(made, source.runs, new, known, board, events, now_ms)
+    hermeshistory.comments(made, source.comments, new, known, now_ms)
+    hermeshistory.events(made, source.events, new, known, board, names, now_ms)
+    _others(made, source, new, known)
+    return made
+
+
+def _status(row: Row, events: list[Row], made: ImportPlan) -> Status:
+    name = text(row, "status")
+    if name == "blocked":
+        newest = next((event for event in reversed(events) if text(event, "kind") in _GATES), None)
+        if newest is not None and text(newest, "kind") == "gave_up":
+            missed = json_object(newest, "payload").get("protocol_violations")
+            return Status.HANDOFF_FAILED if missed else Status.FAILED
+    if name not in STATUSES:
+        made.notes.append(f"{text(row, 'id')}: the status {name!r} is not known here; a person decides")
+    return STATUSES.get(name, Status.WAITING_HUMAN)
+
+
+def _links(
+    made: ImportPlan, links: list[Row], statuses: Mapping[str, Status], known: Mapping[str, Known]
+) -> Counter[str]:
+    """The open parents of every new task."""
+    waiting: Counter[str] = Counter()
+    for row in links:
+        parent, child = text(row, "parent_id"), text(row, "child_id")
+        if parent == child or not {parent, child} <= statuses.keys() | known.keys():
+            made.counts["links"]["left out: a task of it is gone"] += 1
+        elif child in known:
+            there = parent in known[child].parents
+            made.counts["links"]["here before" if there else "left out: its child was here before"] += 1
+        else:
+            status = statuses[parent] if parent in statuses else known[parent].status
+            waits = status not in SATISFIES
+            waiting[child] += waits
+            made.links.append({"parent": parent, "child": child, "open": int(waits)})
+            made.counts["links"]["open" if waits else "satisfied"] += 1
+    return waiting
+
+
+def _task(
+    made: ImportPlan,
+    row: Row,
+    board: str,
+    status: Status,
+    open_parents: int,
+    runs: list[Row],
+    events: list[Row],
+    directory: str,
+    now_ms: int,
+) -> None:
+    task, name = text(row, "id"), text(row, "status")
+    status = settled(status, open_parents)
+    created = epoch_ms(row.get("created_at")) or now_ms
+    since = max([created, *(epoch_ms(event.get("created_at")) or 0 for event in events)])
+    title, body = hermesrow.headed(text(row, "title"), text(row, "body"))
+    result = text(row, "result") or next(
+        (text(run, "summary") for run in reversed(runs) if text(run, "summary")), ""
+    )
+    kind, place = hermesrow.workspace(row, directory) or (WorkspaceKind.SCRATCH, "")
+    if kind == WorkspaceKind.SCRATCH and text(row, "workspace_kind") not in ("", "scratch"):
+        made.notes.append(f"{task}: it does not say where its {text(row, 'workspace_kind')} is")
+    if body.cut:
+        made.notes.append(f"{task}: its body was too long and is cut")
+    made.counts["tasks"][f"{name} → {status}"] += 1
+    made.tasks.append(
+        {
+            "id": task,
+            "board": board,
+            "title": title,
+            "body": body.text,
+            "assignee": text(row, "assignee")[: hermesrow.MAX_NAME],
+            "status": status,
+            "priority": max(-MAX_PRIORITY, min(integer(row, "priority"), MAX_PRIORITY)),
+            "created_by": text(row, "created_by")[: hermesrow.MAX_NAME] or "hermes",
+            "created_by_run": None,
+            "created_ms": created,
+            "status_ms": since,
+            "ended_ms": (epoch_ms(row.get("completed_at")) or since) if status in ENDS else None,
+            "open_parents": open_parents,
+            "run_id": None,
+            "generation": len(runs),
+            "attempts": 0,
+            "max_attempts": max(1, min(integer(row, "max_retries") or DEFAULT_MAX_ATTEMPTS, MOST_ATTEMPTS)),
+            "wake_ms": None,
+            "question": _question(name, row, events) if status is Status.WAITING_HUMAN else None,
+            "options": "[]",
+            "waiting_for": "",
+            "reason": hermesrow.bounded(text(row, "last_failure_error")).text,
+            "result": hermesrow.bounded(result).text or None,
+            "version": 1,
+            "workspace_kind": kind,
+            "workspace": place,
+            "max_runtime_s": max(0, min(integer(row, "max_runtime_seconds"), MAX_RUNTIME_S)) or None,
+        }
+    )
+    made.imported[task] = hermesrow.rest(row, _PLACED)
+    key = text(row, "idempotency_key")
+    if not key:
+        return
+    usable = len(key) <= 200 and name != "archived" and key not in made.keys
+    made.counts["idempotency keys"]["kept" if usable else "left out: used again, archived or too long"] += 1
+    if usable:
+        made.keys[key] = task
+
+
+def _question(name: str, row: Row, events: list[Row]) -> str:
+    said = next(
+        (
+            reason
+            for event in reversed(events)
+            if text(event, "kind") == "blocked"
+            and isinstance(reason := json_object(event, "payload").get("reason"), str)
+        ),
+        "",
+    )
+    if name == "blocked" and (said or text(row, "last_failure_error")):
+        return hermesrow.bounded(said or text(row, "last_failure_error")).text
+    return _QUESTIONS.get(name, f"It was {name!r} in Hermes, which is not known here. What now?")
+
+
+def _others(made: ImportPlan, source: Source, new: Mapping[str, Row], known: Mapping[str, Known]) -> None:
+    for row in source.attachments:
+        task = text(row, "task_id")
+        if task in new:
+            made.attachments.append(row)
+        else:
+            made.counts["attachments"][absent(task, known)] += 1
+    for _ in source.subscriptions:
+        made.counts["subscriptions"]["left out: nobody is told by chat here"] += 1
+
+
+def _by_id(rows: Iterable[Row]) -> dict[str, Row]:
+    found = {}
+    for row in rows:
+        task = text(row, "id")
+        if not hermesrow.ID.fullmatch(task):
+            raise InvalidRequest(f"{task[:80]!r} is no id of a task")
+        found[task] = row
+    return found
+
+
+def _grouped(rows: Iterable[Row]) -> defaultdict[str, list[Row]]:
+    found: defaultdict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        found[text(row, "task_id")].append(row)
+    return found
+
+
+def _json(row: Row) -> bytes:
+    return msgspec.json.encode(row, order="deterministic")

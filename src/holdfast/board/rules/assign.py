@@ -1,0 +1,180 @@
+"""Ready tasks and free capacity to claims, and a reason for every task that waits. Pure module."""
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from holdfast.board.rules.rows import Board, Task
+from holdfast.board.rules.transitions import ENDS, Status
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """How many runs there may be at once; what is not named is not bounded."""
+
+    board: int | None = None
+    profiles: Mapping[str, int] = field(default_factory=dict)
+    hosts: Mapping[str, int] = field(default_factory=dict)
+    pools: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Busy:
+    """The runs there are: in all, by profile, by host, by pool."""
+
+    board: int = 0
+    profiles: Mapping[str, int] = field(default_factory=dict)
+    hosts: Mapping[str, int] = field(default_factory=dict)
+    pools: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    task: str
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What to claim now, best first, and why every other task that was given waits."""
+
+    claims: tuple[Claim, ...]
+    waiting: Mapping[str, str]
+
+
+def assign(
+    tasks: Iterable[Task],
+    *,
+    hosts: Mapping[str, Set[str]],
+    capacity: Capacity,
+    busy: Busy,
+    now_ms: int,
+    waits_for: Mapping[str, Sequence[str]] | None = None,
+    held: Mapping[str, str] | None = None,
+) -> Assignment:
+    """`hosts` says which profiles each host starts workers for; the least busy of them gets the task.
+
+    `held` are those of them that start nothing now, and why.
+    """
+    left = _Left(capacity, busy)
+    claims: list[Claim] = []
+    waiting: dict[str, str] = {}
+    for task in sorted(tasks, key=lambda task: (-task.priority, task.created_ms, task.id)):
+        reason = holdup(task, now_ms=now_ms, waits_for=(waits_for or {}).get(task.id, ()))
+        if reason is None:
+            offering = sorted(host for host, profiles in hosts.items() if task.assignee in profiles)
+            accepting = [host for host in offering if host not in (held or {})]
+            if accepting:
+                reason = left.full(task.assignee, task.pool, accepting)
+            else:
+                reason = _nobody(task.assignee, {host: (held or {})[host] for host in offering})
+            if reason is None:
+                claims.append(Claim(task.id, left.take(task.assignee, task.pool, accepting)))
+                continue
+        waiting[task.id] = reason
+    return Assignment(tuple(claims), waiting)
+
+
+def holdup(task: Task, *, now_ms: int, waits_for: Sequence[str] = ()) -> str | None:
+    """Why the task itself is not to be claimed, whatever room there is; None when it may be."""
+    match task.status:
+        case Status.READY:
+            return None if task.assignee else "nobody is assigned"
+        case Status.TODO:
+            return f"waits for {', '.join(waits_for)}" if waits_for else "waits for other tasks"
+        case Status.SCHEDULED:
+            return f"scheduled for {clock(task.wake_ms)}"
+        case Status.WAITING_SYSTEM:
+            due = task.wake_ms is not None and task.wake_ms <= now_ms
+            until = "is over" if due else f"until {clock(task.wake_ms)}"
+            return f"{task.reason or 'cool-down'} {until}"
+        case Status.WAITING_HUMAN:
+            return f"waits for {task.waiting_for or 'a person'}: {task.question}"
+        case Status.REVIEW:
+            if task.waiting_for:  # what comes before a person is asked
+                return f"{task.reason} before it is looked at"
+            asked = f"waits for a review{f' by {task.reviewer}' if task.reviewer else ''}"
+            return f"{asked}: {task.reason}" if task.reason else asked
+        case Status.HANDOFF_FAILED:
+            return "its report is missing: complete it, or retry it"
+        case Status.TRIAGE:
+            return "nobody has said yet what is to be done"
+        case Status.RUNNING:
+            return "is running"
+        case ended if ended in ENDS:
+            return f"is {ended}: {task.reason}" if task.reason else f"is {ended}"
+    raise AssertionError("every status is above")
+
+
+def caps_reached(assignee: str, *, capacity: Capacity, busy: Busy, host: str, pool: str = "") -> str | None:
+    """Which bound of the board, of the profile, of the pool or of the host leaves no room now."""
+    return _Left(capacity, busy).full(assignee, pool, [host])
+
+
+def pools_reached(*, capacity: Capacity, busy: Busy) -> dict[str, str]:
+    """The pools that leave no room now, and in words why not."""
+    left = _Left(capacity, busy)
+    return {name: reason for name in sorted(capacity.pools) if (reason := left.drained(name)) is not None}
+
+
+def stopped(board: Board) -> str | None:
+    """Why nothing at all is claimed on a board."""
+    if board.archived:
+        return f"the board {board.slug} is archived"
+    return f"the board {board.slug} is paused" if board.paused else None
+
+
+def clock(at_ms: int | None) -> str:
+    """A time as people read it; in UTC, because hosts differ."""
+    if at_ms is None:
+        return "further notice"
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _nobody(assignee: str, held: Mapping[str, str]) -> str:
+    if held:
+        return "; ".join(f"host {host} starts nothing now: {reason}" for host, reason in held.items())
+    return f"no worker accepts it: nobody starts workers for {assignee}"
+
+
+class _Left:
+    """What is left of a capacity while claims are made."""
+
+    def __init__(self, capacity: Capacity, busy: Busy) -> None:
+        self._capacity = capacity
+        self._board = busy.board
+        self._profiles = dict(busy.profiles)
+        self._hosts = dict(busy.hosts)
+        self._pools = dict(busy.pools)
+
+    def capped(self, assignee: str) -> str | None:
+        most = self._capacity.board
+        if most is not None and self._board >= most:
+            return f"cap of the board: {most}"
+        most = self._capacity.profiles.get(assignee)
+        if most is not None and self._profiles.get(assignee, 0) >= most:
+            return f"cap of profile {assignee}: {most}"
+        return None
+
+    def drained(self, pool: str) -> str | None:
+        most = self._capacity.pools.get(pool) if pool else None
+        if most is not None and self._pools.get(pool, 0) >= most:
+            return f"cap of pool {pool}: {most}"
+        return None
+
+    def full(self, assignee: str, pool: str, hosts: Sequence[str]) -> str | None:
+        if reason := self.capped(assignee) or self.drained(pool):
+            return reason
+        return None if any(map(self._free, hosts)) else f"cap of host {', '.join(hosts)}"
+
+    def take(self, assignee: str, pool: str, hosts: Sequence[str]) -> str:
+        host = min(filter(self._free, hosts), key=lambda host: (self._hosts.get(host, 0), host))
+        self._board += 1
+        self._profiles[assignee] = self._profiles.get(assignee, 0) + 1
+        self._hosts[host] = self._hosts.get(host, 0) + 1
+        self._pools[pool] = self._pools.get(pool, 0) + 1
+        return host
+
+    def _free(self, host: str) -> bool:
+        most = self._capacity.hosts.get(host)
+        return most is None or self._hosts.get(host, 0) < most

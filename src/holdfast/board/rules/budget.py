@@ -1,0 +1,98 @@
+"""What runs use of what they may use, in numbers and in words. Pure module.
+
+Only what the CLI of a worker says is counted. A CLI that says nothing is not free: what is not known is a
+zero in the store, and "unknown" wherever it is shown. Money is kept in millionths of a dollar.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from holdfast.board.rules.rows import MAX_COST, MAX_TOKENS, Run, Task
+
+MILLION: Final = 1_000_000
+OPTIONS: Final = (
+    "raise it: task edit ID --max-tokens or --max-cost, then task unblock ID",
+    "take what is there: task complete ID",
+    "give it up: task cancel ID",
+)
+
+
+class Used(NamedTuple):
+    """Zeros are what nobody has said."""
+
+    tokens: int = 0
+    cost: int = 0
+    turns: int = 0
+
+    def at_least(self, other: "Used") -> "Used":
+        """What is known after both were said: nothing that was used becomes unused."""
+        return Used(*map(max, self, other))
+
+
+class Budget(NamedTuple):
+    """What may be used; None is not bounded."""
+
+    tokens: int | None = None
+    cost: int | None = None
+
+
+def of_task(task: Task) -> Budget:
+    return Budget(task.max_tokens, task.max_cost)
+
+
+def of_run(run: Run) -> Used:
+    return Used(run.tokens, run.cost, run.turns)
+
+
+def reported(usage: Mapping[str, object] | None) -> Used:
+    """From `usage` in the report of a worker, whose numbers are the worker's word."""
+    if usage is None:
+        return Used()
+    tokens = _count(usage.get("inputTokens")) + _count(usage.get("outputTokens"))
+    return Used(min(tokens, MAX_TOKENS), millionths(usage.get("costUsd")), _count(usage.get("turns")))
+
+
+def spent(used: Used, budget: Budget) -> str | None:
+    """Of what nothing is left, in words."""
+    if budget.tokens is not None and used.tokens >= budget.tokens:
+        return f"{used.tokens} of {budget.tokens} tokens"
+    if budget.cost is not None and used.cost >= budget.cost:
+        return f"{dollars(used.cost)} of {dollars(budget.cost)}"
+    return None
+
+
+def question(words: str) -> str:
+    return f"budget spent: {words}; raise it?"
+
+
+def millionths(usd: object) -> int:
+    """Dollars as they are kept; 0 when that is no amount of money."""
+    if isinstance(usd, bool) or not isinstance(usd, int | float) or not 0 < usd < MAX_COST / MILLION:
+        return 0
+    return max(1, round(usd * MILLION))
+
+
+def dollars(cost: int) -> str:
+    return f"${cost / MILLION:.4f}" if cost % (MILLION // 100) else f"${cost / MILLION:.2f}"
+
+
+def words(used: Used) -> str:
+    """What is known, for people."""
+    known = [
+        f"{used.tokens} tokens" if used.tokens else "",
+        dollars(used.cost) if used.cost else "",
+        f"{used.turns} turns" if used.turns else "",
+    ]
+    return ", ".join(filter(None, known)) or "usage unknown"
+
+
+def known(used: Used) -> dict[str, int | float | None]:
+    """The same for programs; None is what nobody has said."""
+    cost = used.cost / MILLION if used.cost else None
+    return {"tokens": used.tokens or None, "costUsd": cost, "turns": used.turns or None}
+
+
+def _count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        return 0
+    return min(value, MAX_TOKENS)

@@ -1,0 +1,163 @@
+"""What a board has been doing lately, in numbers for people and for Prometheus. Pure module.
+
+Tasks are counted as they are. What became of runs is read off the newest events of the board, so that it
+costs the same on a board of any age: those are gauges over that window, not counters since the beginning.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from holdfast.board.rules.budget import MILLION, Used
+from holdfast.board.rules.rows import TaskEvent
+from holdfast.board.rules.transitions import Move, Status
+
+WINDOW: Final = 10_000  # events: some thousand runs, and some ten milliseconds
+BUCKETS_S: Final = (0.1, 0.5, 1, 5, 30, 60, 300, 1800, 3600)  # from at once to "nobody has room"
+
+
+class Runs(msgspec.Struct, frozen=True, kw_only=True):
+    """Runs of one profile that ended alike; without an outcome they have not ended."""
+
+    profile: str
+    outcome: str | None
+    failure: str | None
+    count: int
+    told: int  # of how many something is known of what they used
+    tokens: int
+    cost: int
+    turns: int
+
+
+class Recent(msgspec.Struct, frozen=True, kw_only=True):
+    """What the newest events of a board tell."""
+
+    events: int
+    runs: list[Runs]
+    waits_ms: list[int]  # how long each task that was claimed had been ready
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """What the recent runs of one profile used, and of how many that is known."""
+
+    runs: int
+    told: int
+    tokens: int
+    cost: int
+    turns: int
+
+
+def waits_ms(events: Iterable[TaskEvent]) -> list[int]:
+    """From ready to claimed, of every claim among these events whose beginning is among them too."""
+    ready: dict[str | None, int] = {}
+    found = []
+    for event in events:
+        if _makes_ready(event):
+            ready[event.task_id] = event.at_ms
+        elif event.kind == Move.CLAIM and (since := ready.pop(event.task_id, None)) is not None:
+            found.append(max(0, event.at_ms - since))
+    return found
+
+
+def profiles(recent: Recent) -> dict[str, Profile]:
+    """What was used, by profile."""
+    found: dict[str, Profile] = {}
+    for each in recent.runs:
+        before = found.get(each.profile, Profile(runs=0, told=0, tokens=0, cost=0, turns=0))
+        found[each.profile] = Profile(
+            runs=before.runs + each.count,
+            told=before.told + each.told,
+            tokens=before.tokens + each.tokens,
+            cost=before.cost + each.cost,
+            turns=before.turns + each.turns,
+        )
+    return found
+
+
+def used(profile: Profile) -> Used:
+    return Used(profile.tokens, profile.cost, profile.turns)
+
+
+def exposition(
+    board: str, tasks: Mapping[str, int], oldest_ready_ms: int | None, recent: Recent
+) -> list[str]:
+    """As lines of the text format of Prometheus."""
+    return [line for group in _groups(board, tasks, oldest_ready_ms, recent) for line in group]
+
+
+def _groups(
+    board: str, tasks: Mapping[str, int], oldest_ready_ms: int | None, recent: Recent
+) -> Iterator[list[str]]:
+    yield _metric(
+        *("holdfast_tasks", "Tasks by status."),
+        [({"board": board, "status": status}, count) for status, count in tasks.items()],
+    )
+    yield _metric(
+        *("holdfast_oldest_ready_seconds", "How long the oldest ready task has been so; 0 without any."),
+        [({"board": board}, (oldest_ready_ms or 0) / 1000)],
+    )
+    yield _metric(
+        *("holdfast_recent_events", "The newest events, which what is called recent is read off."),
+        [({"board": board}, recent.events)],
+    )
+    yield _metric(
+        *("holdfast_recent_runs", "Recent runs by what became of them."),
+        [
+            (
+                {
+                    "board": board,
+                    "profile": each.profile,
+                    "outcome": each.outcome or "running",
+                    "failure": each.failure or "",
+                },
+                each.count,
+            )
+            for each in recent.runs
+        ],
+    )
+    by_profile = profiles(recent).items()
+    for name, words, amounts in (
+        (
+            "tokens",
+            "Tokens that recent runs used, as far as their CLIs say.",
+            [one.tokens for _, one in by_profile],
+        ),
+        ("cost_dollars", "Dollars, likewise.", [one.cost / MILLION for _, one in by_profile]),
+        ("turns", "Turns, likewise.", [one.turns for _, one in by_profile]),
+        ("runs_that_say_usage", "Recent runs of which that is known.", [one.told for _, one in by_profile]),
+    ):
+        labels = [{"board": board, "profile": profile} for profile, _ in by_profile]
+        yield _metric(f"holdfast_recent_{name}", words, zip(labels, amounts, strict=True))
+    yield _histogram(board, recent.waits_ms)
+
+
+def _metric(name: str, words: str, rows: Iterable[tuple[Mapping[str, str], float]]) -> list[str]:
+    head = [f"# HELP {name} {words}", f"# TYPE {name} gauge"]
+    return head + [f"{name}{_labels(labels)} {value:.15g}" for labels, value in rows]
+
+
+def _histogram(board: str, waits: list[int]) -> list[str]:
+    name = "holdfast_recent_wait_seconds"
+    lines = [f"# HELP {name} How long recently claimed tasks had been ready.", f"# TYPE {name} histogram"]
+    for bucket in BUCKETS_S:
+        below = sum(wait <= bucket * 1000 for wait in waits)
+        lines.append(f"{name}_bucket{_labels({'board': board, 'le': f'{bucket:g}'})} {below}")
+    lines.append(f"{name}_bucket{_labels({'board': board, 'le': '+Inf'})} {len(waits)}")
+    lines.append(f"{name}_sum{_labels({'board': board})} {sum(waits) / 1000:.15g}")
+    return [*lines, f"{name}_count{_labels({'board': board})} {len(waits)}"]
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items()) + "}"
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _makes_ready(event: TaskEvent) -> bool:
+    """A new task says its status; moves say where they led, except that of a task whose parents are done."""
+    if event.kind == "created":
+        return event.payload.get("status") == Status.READY
+    return event.kind == Move.PROMOTE or event.payload.get("to") == Status.READY

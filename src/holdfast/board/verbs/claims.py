@@ -1,0 +1,142 @@
+"""Who gets which task. A claim has its board for itself, so that caps and pauses hold among many."""
+
+from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from holdfast.board.database.database import Row, Transaction, row_of
+from holdfast.board.rules import assign
+from holdfast.board.rules.rows import Run, Task
+from holdfast.board.rules.transitions import Move
+from holdfast.board.verbs import boards, ledger, lists, messages, tasks
+from holdfast.board.verbs.lists import Offer
+from holdfast.errors import UsageError
+
+MAX_LEASE_MS: Final = 24 * 3_600_000  # a worker that is silent for longer is gone
+MAX_PROFILES: Final = 200  # that one claim looks at, one after the other
+MAX_POOLS: Final = 200  # likewise, of each of them
+
+
+def claim(
+    tx: Transaction,
+    slug: str,
+    *,
+    worker: str,
+    host: str,
+    lease_ms: int,
+    task: str | None,
+    assignees: Sequence[str] | None,
+) -> tuple[Task, Run] | None:
+    """The best ready task that there is room for, or this one, for one caller only; None without any."""
+    board = boards.get(tx, slug, lock=True)
+    tasks.wake(tx, slug)
+    if host:
+        offer(tx, slug, host, assignees)
+    if assign.stopped(board) is not None:
+        return None
+    run = ledger.new_id("r")
+    row = (
+        _claimed(tx, slug, run, host, assignees)
+        if task is None
+        else _this(tx, slug, run, host, assignees, task)
+    )
+    if row is None:
+        return None
+    claimed = row_of(Task, row)
+    made = tx.row(
+        "run_add",
+        id=run,
+        task_id=claimed.id,
+        board=slug,
+        generation=claimed.generation,
+        worker=worker,
+        host=host,
+        profile=claimed.assignee,
+        pool=claimed.pool,
+        lease_until_ms=tx.now_ms + lease(lease_ms),
+        now=tx.now_ms,
+    )
+    if claimed.generation > 1:
+        messages.pass_on(tx, claimed)
+    tx.log(slug, Move.CLAIM, worker, task=claimed.id, run=run, generation=claimed.generation, host=host)
+    return claimed, row_of(Run, made)
+
+
+def room(tx: Transaction, slug: str, assignees: Iterable[str], host: str, pool: str = "") -> dict[str, str]:
+    """The profiles for which this host could not claim now, whatever is ready in this pool, and why not."""
+    board = boards.get(tx, slug)
+    capacity, busy = lists.capacity(tx, slug), lists.busy(tx, slug)
+    reasons = {
+        name: assign.stopped(board)
+        or assign.caps_reached(name, capacity=capacity, busy=busy, host=host, pool=pool)
+        for name in assignees
+    }
+    return {name: reason for name, reason in reasons.items() if reason is not None}
+
+
+def offer(tx: Transaction, slug: str, host: str, assignees: Sequence[str] | None, *, held: str = "") -> None:
+    """Remember that somebody starts workers for these profiles, or for all, or why not now.
+
+    Said often, written seldom.
+    """
+    said = Offer(None if assignees is None else tuple(sorted(set(assignees))), held)
+    profiles = None if said == Offer() else msgspec.json.encode(said).decode()
+    row = tx.one("offer_get", board=slug, host=host)
+    fresh = row is not None and tx.now_ms - int(str(row["at_ms"])) < lists.OFFER_MS // 3
+    if row is None or row["profiles"] != profiles or not fresh:
+        tx.all("offer_set", board=slug, host=host, profiles=profiles, now=tx.now_ms)
+
+
+def lease(lease_ms: int) -> int:
+    if not 0 < lease_ms <= MAX_LEASE_MS:
+        raise UsageError(f"a lease lasts up to {MAX_LEASE_MS} ms")
+    return lease_ms
+
+
+def _claimed(tx: Transaction, slug: str, run: str, host: str, assignees: Sequence[str] | None) -> Row | None:
+    capacity, none = lists.capacity(tx, slug), assign.Capacity()
+    if assignees is None and capacity == none:
+        return tx.one("task_claim_next", board=slug, run=run, now=tx.now_ms)
+    if assignees is None:
+        ready = [str(row["name"]) for row in tx.all("ready_assignees", board=slug, most=MAX_PROFILES)]
+    else:
+        ready = sorted(set(assignees))[:MAX_PROFILES]
+    busy = assign.Busy() if capacity == none else lists.busy(tx, slug)
+    drained = assign.pools_reached(capacity=capacity, busy=busy)
+    heads = [
+        (-int(str(row["priority"])), int(str(row["created_ms"])), str(row["id"]))
+        for name in ready
+        if assign.caps_reached(name, capacity=capacity, busy=busy, host=host) is None
+        for row in _heads(tx, slug, name, drained)
+    ]
+    return tx.one("task_claim", board=slug, task=min(heads)[2], run=run, now=tx.now_ms) if heads else None
+
+
+def _heads(tx: Transaction, slug: str, assignee: str, drained: Container[str]) -> Iterator[Row]:
+    """The best ready tasks of a profile, one of which is the best of all that there is room for.
+
+    One look at the head of an index for each profile, or for each pool of it while one is drained: the cost
+    does not depend on how much is ready.
+    """
+    if not drained:
+        yield from tx.all("task_best_of", board=slug, assignee=assignee)
+        return
+    for row in tx.all("ready_pools", board=slug, assignee=assignee, most=MAX_POOLS):
+        if row["name"] not in drained:
+            yield from tx.all("task_best_in", board=slug, assignee=assignee, pool=str(row["name"]))
+
+
+def _this(
+    tx: Transaction, slug: str, run: str, host: str, assignees: Sequence[str] | None, task_id: str
+) -> Row | None:
+    row = tx.one("task_free", board=slug, task=task_id)
+    if row is None:
+        return None
+    assignee = str(row["assignee"])
+    if assignees is not None and assignee not in assignees:
+        return None
+    capacity, busy = lists.capacity(tx, slug), lists.busy(tx, slug)
+    if assign.caps_reached(assignee, capacity=capacity, busy=busy, host=host, pool=str(row["pool"])):
+        return None
+    return tx.one("task_claim", board=slug, task=task_id, run=run, now=tx.now_ms)

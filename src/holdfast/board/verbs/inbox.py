@@ -1,0 +1,109 @@
+"""What waits for a person: whom, since when, and what to type next."""
+
+from typing import Final
+
+import msgspec
+
+from holdfast.board.database.database import Transaction, row_of
+from holdfast.board.rules.rows import Task, TaskEvent
+from holdfast.board.rules.transitions import Status
+from holdfast.board.verbs import boards, ledger
+from holdfast.errors import InvalidRequest, UsageError
+
+MAX_LISTED: Final = 500  # tasks of each status
+MAX_QUESTION: Final = 500  # characters: a line; the task has the rest
+CHECKS_MS: Final = 15 * 60_000  # checks that take longer are worth a look: perhaps nobody runs them any more
+
+_NEXT: Final[dict[Status, tuple[str, ...]]] = {
+    Status.WAITING_HUMAN: ("holdfast task unblock {id} --reason ANSWER",),
+    Status.REVIEW: ("holdfast task review {id} --approve", "holdfast task review {id} --changes TEXT"),
+    Status.HANDOFF_FAILED: ("holdfast task complete {id}", "holdfast task retry {id} --report-only"),
+    Status.FAILED: ("holdfast task retry {id}", "holdfast task cancel {id}"),
+    Status.TRIAGE: ("holdfast task edit {id} --body TEXT", "holdfast task move {id} specify"),
+}
+WAITING: Final = tuple(_NEXT)
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that waits for a person. `who` is empty when anybody is asked."""
+
+    task: str
+    board: str
+    title: str
+    status: Status
+    since_ms: int
+    who: str
+    question: str
+    options: list[str]
+    next: list[str]  # what to type
+    acknowledged_ms: int | None
+
+
+class Inbox(msgspec.Struct, frozen=True):
+    """Those that wait for longest first; `more` names the statuses of which there are more than listed."""
+
+    waiting: list[Waiting]
+    more: list[Status]
+
+
+def listed(tx: Transaction, slug: str, *, name: str = "", limit: int = 100) -> Inbox:
+    """At most so many of each status, the newest tasks; the cost does not depend on what waits for nobody."""
+    if not 0 < limit <= MAX_LISTED:
+        raise UsageError(f"an inbox has 1 to {MAX_LISTED} tasks of each status")
+    boards.get(tx, slug)
+    found: list[Task] = []
+    more = []
+    for status in WAITING:
+        rows = tx.all(
+            "inbox_of_status",
+            board=slug,
+            status=status,
+            name=name,
+            patient=tx.now_ms - CHECKS_MS,
+            most=limit + 1,
+        )
+        found += [row_of(Task, row) for row in rows[:limit]]
+        more += [status] if len(rows) > limit else []
+    return Inbox([of(task) for task in sorted(found, key=lambda task: (task.status_ms, task.id))], more)
+
+
+def of(task: Task) -> Waiting:
+    return Waiting(
+        task=task.id,
+        board=task.board,
+        title=task.title,
+        status=task.status,
+        since_ms=task.status_ms,
+        who=task.reviewer if task.status is Status.REVIEW else task.waiting_for,
+        question=(task.question or task.reason or task.result or "")
+        .strip()
+        .partition("\n")[0][:MAX_QUESTION],
+        options=task.options,
+        next=[words.format(id=task.id) for words in _NEXT[task.status]],
+        acknowledged_ms=task.acknowledged_ms,
+    )
+
+
+def waits(task: Task) -> bool:
+    """For a person now, and not for something that comes before."""
+    return task.status in WAITING and not (task.status is Status.REVIEW and task.waiting_for)
+
+
+def may_begin(event: TaskEvent) -> bool:
+    """Whether a task may wait for a person since this event; look at it to be sure."""
+    return event.payload.get("to", event.payload.get("status")) in WAITING
+
+
+def acknowledge(tx: Transaction, task_id: str, *, who: str) -> Task:
+    """Somebody knows that it waits for them; said again it changes nothing, and any move takes it back.
+
+    Raises:
+        InvalidRequest: it does not wait for a person.
+    """
+    task = ledger.locked(tx, task_id)
+    if task.status not in WAITING:
+        raise InvalidRequest(f"{task.id} is {task.status}: it does not wait for a person")
+    if task.acknowledged_ms is not None:
+        return task
+    tx.log(task.board, "acknowledged", who, task=task.id)
+    return ledger.save(tx, msgspec.structs.replace(task, acknowledged_ms=tx.now_ms))

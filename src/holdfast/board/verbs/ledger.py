@@ -1,0 +1,149 @@
+"""What every verb of the board is made of: reading rows, moving a task, answering the same question once."""
+
+import os
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+import msgspec
+
+from holdfast.board.database.database import Transaction, row_of
+from holdfast.board.rules import transitions
+from holdfast.board.rules.rows import Run, RunRef, Task
+from holdfast.board.rules.transitions import Actor, Move, Status
+from holdfast.errors import Conflict, NotFound, StaleRun
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+# Members of a task that change; the others are written once.
+_SAVED: Final = (
+    *("id", "version", "title", "body", "assignee", "status", "priority", "status_ms", "ended_ms", "run_id"),
+    *("attempts", "max_attempts", "wake_ms", "question", "waiting_for", "reason", "result", "open_parents"),
+    *("workspace_kind", "workspace", "max_runtime_s", "reviewer", "pool", "max_tokens", "max_cost"),
+    "acknowledged_ms",
+)
+
+
+def new_id(kind: str) -> str:
+    return f"{kind}_{os.urandom(6).hex()}"
+
+
+def locked(tx: Transaction, task_id: str) -> Task:
+    """The task, and nobody else changes it until this change is over.
+
+    Raises:
+        NotFound: there is none.
+    """
+    row = tx.one("task_lock", id=task_id)
+    if row is None:
+        raise NotFound(f"there is no task {task_id}", remedy="holdfast task list")
+    return row_of(Task, row)
+
+
+def referred(tx: Transaction, ref: RunRef) -> Run:
+    """The run that is meant, whether it holds its task or not.
+
+    Raises:
+        NotFound: there is none.
+        StaleRun: it is not of this generation.
+    """
+    row = tx.one("run_get", id=ref.run)
+    if row is None:
+        raise NotFound(f"there is no run {ref.run}")
+    run = row_of(Run, row)
+    if run.generation != ref.generation:
+        raise StaleRun(f"{ref.run} is not generation {ref.generation}")
+    return run
+
+
+def moved(tx: Transaction, task: Task, move: Move, by: Actor, **changes: object) -> Task:
+    """The task after a move, not saved yet. What only belonged to its old status is gone.
+
+    Raises:
+        IllegalTransition: the table does not have this move.
+    """
+    status = transitions.settled(transitions.apply(task.status, move, by), task.open_parents)
+    cleared: dict[str, object] = {
+        "status": status,
+        "status_ms": tx.now_ms,
+        "ended_ms": tx.now_ms if status in transitions.ENDS else None,
+        "run_id": None,
+        "wake_ms": None,
+        "question": None,
+        "options": [],
+        "waiting_for": "",
+        "reason": "",
+        "acknowledged_ms": None,
+    }
+    if by is Actor.PERSON and status in transitions.RELEASED | {Status.SCHEDULED}:
+        cleared["attempts"] = 0  # whoever sends it back to work gives it a new budget
+    if by is not Actor.SYSTEM:
+        cleared["report_only"] = False  # a failure on the way to the report does not make the work undone
+    return msgspec.structs.replace(task, **cleared | changes)
+
+
+def save(tx: Transaction, task: Task) -> Task:
+    """Raises Conflict when somebody saved it since it was read."""
+    values = {name: getattr(task, name) for name in _SAVED}
+    row = tx.one(
+        "task_save",
+        options=msgspec.json.encode(task.options).decode(),
+        checks=msgspec.json.encode(task.checks).decode(),
+        report_only=int(task.report_only),
+        **values,
+    )
+    if row is None:
+        raise Conflict(f"{task.id} was changed by somebody else")
+    return row_of(Task, row)
+
+
+def moved_and_told(
+    tx: Transaction, task: Task, move: Move, by: Actor, *, who: str, run: str | None = None, **changes: object
+) -> Task:
+    """Move, save, write the event, and release those that waited for the task when it is done."""
+    after = save(tx, moved(tx, task, move, by, **changes))
+    told: dict[str, object] = {"from": task.status, "to": after.status}
+    if after.reason:
+        told["reason"] = after.reason
+    tx.log(task.board, move, who, task=task.id, run=run, **told)
+    if after.status is Status.DONE:
+        release_children(tx, after)
+    return after
+
+
+def release_children(tx: Transaction, parent: Task) -> None:
+    """One thing less to wait for, for the children only: the cost does not depend on the board."""
+    for row in tx.all("children_release", parent=parent.id, now=tx.now_ms):
+        if row["status"] == Status.READY:
+            tx.log(parent.board, Move.PROMOTE, "board", task=str(row["id"]), after=parent.id)
+    tx.all("links_satisfy", parent=parent.id)
+
+
+def fingerprint(*parts: object) -> str:
+    """Two questions are the same when this is."""
+    return digest(msgspec.json.encode(parts, order="deterministic"))
+
+
+def digest(data: bytes) -> str:
+    import hashlib  # many commands never need it, and all would wait for it
+
+    return hashlib.sha256(data).hexdigest()
+
+
+def once(tx: Transaction, scope: str, name: str, question: str, kind: type[S], answer: Callable[[], S]) -> S:
+    """Answer a question; asked again under the same name, give the first answer and do nothing.
+
+    Raises:
+        Conflict: under this name something else was asked before.
+    """
+    if tx.one("answer_reserve", scope=scope, name=name, question=question, now=tx.now_ms) is None:
+        return given(tx, scope, name, question, kind)
+    given_now = answer()
+    tx.all("answer_set", scope=scope, name=name, answer=msgspec.json.encode(given_now).decode())
+    return given_now
+
+
+def given(tx: Transaction, scope: str, name: str, question: str, kind: type[S]) -> S:
+    row = tx.row("answer_get", scope=scope, name=name)
+    if row["question"] != question:
+        raise Conflict(f"`{name}` was used before, for something else", remedy="use a new key")
+    return msgspec.json.decode(str(row["answer"]), type=kind)

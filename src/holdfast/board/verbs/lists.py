@@ -1,0 +1,288 @@
+"""Looking at the board. Nothing here changes anything."""
+
+import re
+from collections.abc import Iterable
+from typing import Final, TypeVar
+
+import msgspec
+
+from holdfast.board.database.database import Transaction, Value, row_of
+from holdfast.board.rules import assign, budget, metrics
+from holdfast.board.rules.assign import Busy, Capacity
+from holdfast.board.rules.metrics import Recent, Runs
+from holdfast.board.rules.rows import (
+    Board,
+    Comment,
+    Detail,
+    Message,
+    ParentResult,
+    Run,
+    Task,
+    TaskEvent,
+    TaskLink,
+)
+from holdfast.board.rules.transitions import Status
+from holdfast.board.verbs import boards, files, usage
+from holdfast.errors import NotFound, UsageError
+
+T = TypeVar("T")
+
+MAX_PAGE: Final = 500  # rows; a reader that wants more asks again
+OFFER_MS: Final = (
+    90_000  # how long it counts that somebody offered to work; dispatchers say so far more often
+)
+MAX_OFFERS: Final = 500  # hosts of one board
+SHOWN: Final = 50  # comments, runs, links and events of one task, the newest
+_AFTER_A_RUN: Final = (Status.FAILED, Status.HANDOFF_FAILED, Status.WAITING_SYSTEM)
+
+_PAGE: Final = "SELECT * FROM tasks WHERE board = :board"
+_FILTERS: Final = {
+    "status": " AND status = :status",
+    "assignee": " AND assignee = :assignee",
+    "search": " AND (FOLD(title) LIKE :search ESCAPE '!' OR FOLD(body) LIKE :search ESCAPE '!')",
+    "id": " AND (created_ms, id) < (:created_ms, :id)",
+}
+_ORDER: Final = " ORDER BY created_ms DESC, id DESC LIMIT :most"
+
+
+class TaskPage(msgspec.Struct, frozen=True):
+    """Tasks, the newest first; `cursor` is for the next page, and None on the last."""
+
+    tasks: list[Task]
+    cursor: str | None
+
+
+class Stats(msgspec.Struct, frozen=True, kw_only=True):
+    board: Board
+    tasks: dict[str, int]
+    total: int
+    running: int
+    oldest_ready_ms: int | None  # how long the task that is ready for longest has been so
+
+
+class Offer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a host says: which profiles it starts workers for, or all; and why it starts none now."""
+
+    profiles: tuple[str, ...] | None = None
+    held: str = ""
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """Why a task is not running."""
+
+    task: str
+    status: Status
+    reason: str
+
+
+def page(
+    tx: Transaction,
+    slug: str,
+    *,
+    status: Status | None = None,
+    assignee: str | None = None,
+    search: str | None = None,
+    limit: int = 50,
+    cursor: str | None = None,
+) -> TaskPage:
+    """Raises UsageError for a limit or a cursor that makes no sense, NotFound for an unknown board."""
+    if not 0 < limit <= MAX_PAGE:
+        raise UsageError(f"a page has 1 to {MAX_PAGE} tasks")
+    boards.get(tx, slug)
+    values: dict[str, Value] = {}
+    if status is not None:
+        values["status"] = status
+    if assignee is not None:
+        values["assignee"] = assignee
+    if search is not None:
+        values["search"] = _pattern(search)
+    if cursor is not None:
+        values |= _position(cursor)
+    text = _PAGE + "".join(_FILTERS[name] for name in values if name in _FILTERS) + _ORDER
+    rows = [row_of(Task, row) for row in tx.select(text, values | {"board": slug, "most": limit + 1})]
+    last = rows[limit - 1] if len(rows) > limit else None
+    return TaskPage(rows[:limit], f"{last.created_ms}.{last.id}" if last else None)
+
+
+def detail(tx: Transaction, task_id: str) -> Detail:
+    """Raises NotFound."""
+    return Detail(
+        task=task(tx, task_id),
+        parents=[row_of(TaskLink, row) for row in tx.all("links_above", task=task_id, most=SHOWN)],
+        children=[row_of(TaskLink, row) for row in tx.all("links_below", task=task_id, most=SHOWN)],
+        comments=_newest(tx, "comments_of_task", task_id, Comment),
+        runs=_newest(tx, "runs_of_task", task_id, Run),
+        events=_newest(tx, "events_of_task", task_id, TaskEvent),
+        results=[row_of(ParentResult, row) for row in tx.all("results_above", task=task_id, most=SHOWN)],
+        files=files.listed(tx, task_id, None),
+        messages=_newest(tx, "messages_of_task", task_id, Message),
+    )
+
+
+def task(tx: Transaction, task_id: str) -> Task:
+    row = tx.one("task_get", id=task_id)
+    if row is None:
+        raise NotFound(f"there is no task {task_id}", remedy="holdfast task list")
+    return row_of(Task, row)
+
+
+def runs(tx: Transaction, task_id: str) -> list[Run]:
+    """The newest runs of a task, the oldest of them first."""
+    task(tx, task_id)
+    return _newest(tx, "runs_of_task", task_id, Run)
+
+
+def run(tx: Transaction, run_id: str) -> Run:
+    row = tx.one("run_get", id=run_id)
+    if row is None:
+        raise NotFound(f"there is no run {run_id}", remedy="holdfast task runs ID")
+    return row_of(Run, row)
+
+
+def held(tx: Transaction, host: str) -> list[Run]:
+    """The runs of a host that hold their tasks, on all boards, the oldest first."""
+    return [row_of(Run, row) for row in tx.all("runs_held", host=host)]
+
+
+def events(tx: Transaction, slug: str, *, after: int, limit: int) -> list[TaskEvent]:
+    """What happened after an event that the reader has seen."""
+    if not 0 < limit <= MAX_PAGE:
+        raise UsageError(f"a page has 1 to {MAX_PAGE} events")
+    boards.get(tx, slug)
+    return [row_of(TaskEvent, row) for row in tx.all("events_after", board=slug, after=after, most=limit)]
+
+
+def counts(tx: Transaction, slug: str) -> dict[str, int]:
+    """How many tasks there are in each status."""
+    found = {str(row["status"]): int(str(row["count"])) for row in tx.all("board_counts", board=slug)}
+    return {status: found.get(status, 0) for status in Status}
+
+
+def stats(tx: Transaction, slug: str) -> Stats:
+    found, by_status = boards.get(tx, slug), counts(tx, slug)
+    [oldest] = tx.all("board_oldest_ready", board=slug)
+    since = oldest["since_ms"]
+    return Stats(
+        board=found,
+        tasks=by_status,
+        total=sum(by_status.values()),
+        running=by_status[Status.RUNNING],
+        oldest_ready_ms=None if since is None else tx.now_ms - int(str(since)),
+    )
+
+
+def recent(tx: Transaction, slug: str) -> Recent:
+    """What the newest events tell; they are found by the key of the log, and their runs by theirs."""
+    last = boards.get(tx, slug).last_seq
+    after = max(0, last - metrics.WINDOW)
+    runs = [row_of(Runs, row) for row in tx.all("runs_recent", board=slug, after=after)]
+    moved = [row_of(TaskEvent, row) for row in tx.all("events_of_claims", board=slug, after=after)]
+    return Recent(
+        events=last - after,
+        runs=sorted(runs, key=lambda one: (one.profile, one.outcome or "", one.failure or "")),
+        waits_ms=metrics.waits_ms(moved),
+    )
+
+
+def why(tx: Transaction, task_id: str) -> Reason:
+    """Why a task waits, or that it does not; and how its last run failed, if that is the cause."""
+    found = task(tx, task_id)
+    reason = reasons(tx, found.board, [found])[found.id]
+    last = runs(tx, task_id)[-1:] if found.status in _AFTER_A_RUN else []
+    if last and last[0].error:
+        reason = f"{reason}; its last run: {last[0].error}"
+    if found.run_id is not None and (stuck := run(tx, found.run_id).stuck):
+        reason = f"{reason}, but looks stuck: {stuck}"
+    return Reason(found.id, found.status, reason)
+
+
+def reasons(tx: Transaction, slug: str, found: Iterable[Task]) -> dict[str, str]:
+    """Likewise for tasks of one board, each by itself: as if there were no other to be claimed."""
+    bounds, running, offers = capacity(tx, slug), busy(tx, slug), _offers(tx, slug)
+    held = {host: offer.held for host, offer in offers.items() if offer.held}
+    still = assign.stopped(boards.get(tx, slug))
+    listed = list(found)
+    spent = usage.spent(tx, (each for each in listed if each.status is Status.READY))
+    said = {}
+    for each in listed:
+        accepting = {
+            host: {each.assignee} if offer.profiles is None else frozenset(offer.profiles)
+            for host, offer in offers.items()
+        }
+        waiting = assign.assign(
+            [each],
+            hosts=accepting,
+            capacity=bounds,
+            busy=running,
+            now_ms=tx.now_ms,
+            waits_for={each.id: _waits_for(tx, each)},
+            held=held,
+        ).waiting
+        reason = waiting.get(each.id, "waits to be claimed")
+        if each.id in spent:
+            reason = budget.question(spent[each.id])
+        said[each.id] = still or reason if each.status is Status.READY else reason
+    return said
+
+
+def _waits_for(tx: Transaction, found: Task) -> list[str]:
+    if found.status is not Status.TODO:
+        return []
+    rows = tx.all("links_open_above", task=found.id, most=SHOWN)
+    return [f"{row['parent']} ({row['status']})" for row in rows]
+
+
+def _offers(tx: Transaction, slug: str) -> dict[str, Offer]:
+    """What hosts have said lately about starting workers."""
+    rows = tx.all("offers_since", board=slug, since=tx.now_ms - OFFER_MS, most=MAX_OFFERS)
+    return {str(row["host"]): _offer(row["profiles"]) for row in rows}
+
+
+def _offer(said: object) -> Offer:
+    if said is None:
+        return Offer()
+    found = msgspec.json.decode(
+        str(said), type=Offer | list[str]
+    )  # a list: from before there was more to say
+    return found if isinstance(found, Offer) else Offer(tuple(found))
+
+
+def capacity(tx: Transaction, slug: str) -> Capacity:
+    """The bounds that are kept with the board."""
+    rows = [
+        (str(row["scope"]), str(row["name"]), int(str(row["most"]))) for row in tx.all("caps_get", board=slug)
+    ]
+    return Capacity(
+        board=next((most for scope, _, most in rows if scope == "board"), None),
+        profiles={name: most for scope, name, most in rows if scope == "profile"},
+        hosts={name: most for scope, name, most in rows if scope == "host"},
+        pools={name: most for scope, name, most in rows if scope == "pool"},
+    )
+
+
+def busy(tx: Transaction, slug: str) -> Busy:
+    """The runs that hold tasks of the board now."""
+    counts: dict[str, dict[str, int]] = {"profile": {}, "host": {}, "pool": {}}
+    for row in tx.all("board_running", board=slug):
+        for of, found in counts.items():
+            name = str(row[of])
+            found[name] = found.get(name, 0) + int(str(row["count"]))
+    pools = {name: count for name, count in counts["pool"].items() if name}
+    return Busy(sum(counts["host"].values()), counts["profile"], counts["host"], pools)
+
+
+def _newest(tx: Transaction, query: str, task_id: str, kind: type[T]) -> list[T]:
+    return [row_of(kind, row) for row in reversed(tx.all(query, task=task_id, most=SHOWN))]
+
+
+def _pattern(text: str) -> str:
+    folded = re.sub("[A-Z]", lambda letter: letter[0].lower(), text)  # as both dialects fold, in any locale
+    plain = folded.replace("!", "!!").replace("%", "!%").replace("_", "!_")
+    return f"%{plain}%"
+
+
+def _position(cursor: str) -> dict[str, Value]:
+    created, _, task_id = cursor.partition(".")
+    if not created.isdecimal() or not task_id:
+        raise UsageError("this is no cursor of a list")
+    return {"created_ms": int(created), "id": task_id}

@@ -1,0 +1,198 @@
+"""Reviews: a person, or the checks of a task, say whether its work will do.
+
+What a review asks for are comments. The event `reviewed` says which, so the next run is told exactly those,
+however much is said besides.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from holdfast.board.database.database import Transaction, row_of
+from holdfast.board.rules import transitions
+from holdfast.board.rules.rows import MAX_PATH, Comment, JsonObject, Run, RunRef, Task, TaskEvent, bounded
+from holdfast.board.rules.transitions import Actor, Move, Status
+from holdfast.board.verbs import ledger, tasks
+from holdfast.errors import IllegalTransition, InvalidRequest, UsageError
+
+CHECKS: Final = "checks"  # what a task in review waits for before a person is asked; and who then speaks
+MAX_REMARKS: Final = 100  # of one review; a worker is told all of them
+MAX_LINE: Final = 10_000_000
+MAX_SHOWN: Final = 200  # characters of a command in a reason
+
+
+class Remark(msgspec.Struct, frozen=True):
+    """About a line of a file, which is named as seen from the workspace."""
+
+    path: str
+    line: int
+    body: str
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for a path that is not below the workspace, or nothing said."""
+        parts = self.path.split("/")
+        if len(self.path) > MAX_PATH or not self.path.isprintable() or {"", ".", ".."} & set(parts):
+            raise UsageError(f"`{self.path[:MAX_SHOWN]}` is not a path as seen from the workspace")
+        if not 0 < self.line <= MAX_LINE:
+            raise UsageError(f"a line is a number from 1 to {MAX_LINE}")
+        if not bounded("remark", self.body).strip():
+            raise UsageError("a remark says something")
+
+
+class Review(msgspec.Struct, frozen=True, kw_only=True):
+    """What a reviewer says. `anyway`: although somebody else is asked, or the checks have not been run."""
+
+    approve: bool = False
+    changes: str = ""
+    remarks: tuple[Remark, ...] = ()
+    anyway: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises UsageError when there is too much of it."""
+        bounded("text", self.changes)
+        if len(self.remarks) > MAX_REMARKS:
+            raise UsageError(f"a review has at most {MAX_REMARKS} remarks")
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True):
+    """How a command ended in the workspace. Without an exit code it was ended, and `said` says why."""
+
+    command: str
+    exit_code: int | None
+    said: str = ""
+
+    @property
+    def passed(self) -> bool:
+        return self.exit_code == 0
+
+
+class Requested(msgspec.Struct, frozen=True, kw_only=True):
+    """The changes that a review asked for, and of which run."""
+
+    who: str
+    at_ms: int
+    run: str | None
+    comments: list[Comment]
+
+
+def review(tx: Transaction, task_id: str, given: Review, *, who: str) -> Task:
+    """A person's verdict about a task that is in review.
+
+    Raises:
+        IllegalTransition: it is not.
+        InvalidRequest: somebody else is asked, or its checks have not been run.
+        UsageError: nothing is said, or it both approves and asks for changes.
+    """
+    task = ledger.locked(tx, task_id)
+    if task.status is not Status.REVIEW:
+        possible = ", ".join(sorted(transitions.moves(task.status, Actor.PERSON))) or "none"
+        raise IllegalTransition(
+            f"{task.id} is {task.status}: it is not in review", remedy=f"moves from here: {possible}"
+        )
+    if given.approve == bool(given.changes.strip() or given.remarks):
+        raise UsageError("a review approves, or says what is to be changed")
+    if not given.anyway:
+        if task.reviewer not in ("", who):
+            raise InvalidRequest(f"{task.reviewer} is asked to review {task.id}", remedy="--anyway")
+        if given.approve and task.waiting_for == CHECKS:
+            raise InvalidRequest(f"the checks of {task.id} have not been run", remedy="wait, or --anyway")
+    said = [tasks.comment(tx, task, given.changes, who=who)] if given.changes.strip() else []
+    said += [
+        tasks.comment(tx, task, one.body, who=who, path=one.path, line=one.line) for one in given.remarks
+    ]
+    _reviewed(tx, task, said, who=who, anyway=given.anyway)
+    if given.approve:
+        return ledger.moved_and_told(tx, task, Move.COMPLETE, Actor.PERSON, who=who)
+    reason = given.changes.strip() or f"{len(said)} remarks"
+    return ledger.moved_and_told(tx, task, Move.REQUEST_CHANGES, Actor.PERSON, who=who, reason=reason)
+
+
+def gated(task: Task, move: Move, changes: JsonObject) -> tuple[Move, JsonObject]:
+    """Where a worker's answer leads: work that has checks is not done before they have been run."""
+    if not task.checks or move not in (Move.COMPLETE, Move.REQUEST_REVIEW):
+        return move, changes
+    return Move.REQUEST_REVIEW, changes | {"waiting_for": CHECKS, "reason": "its checks are to be run"}
+
+
+def due(tx: Transaction, ref: RunRef) -> list[str] | None:
+    """The commands that decide about what this run left; None when there is nothing to decide."""
+    run = ledger.referred(tx, ref)
+    task = row_of(Task, tx.row("task_get", id=run.task_id))
+    return list(task.checks) if _is_due(task, run) else None
+
+
+def checked(tx: Transaction, ref: RunRef, results: Sequence[Check]) -> Task:
+    """What came of the checks. Nothing changes when these are not, or not any more, what is due.
+
+    Completed work whose checks all pass is done. Where one fails, changes are asked for, unless all attempts
+    are spent: then a person decides, as they do about work that a worker wanted to be looked at.
+    """
+    run = ledger.referred(tx, ref)
+    task = ledger.locked(tx, run.task_id)
+    if not _is_due(task, run) or [one.command for one in results] != task.checks:
+        return task
+    failed = [one for one in results if not one.passed]
+    shown = [{"command": one.command[:MAX_SHOWN], "exitCode": one.exit_code} for one in results]
+    tx.log(task.board, "checked", CHECKS, task=task.id, run=run.id, passed=not failed, results=shown)
+    if failed:
+        return _failed(tx, task, failed)
+    reason = f"all checks pass ({len(results)})"
+    if run.outcome == "completed":
+        return ledger.moved_and_told(
+            tx, task, Move.CONFIRM, Actor.SYSTEM, who=CHECKS, run=run.id, reason=reason
+        )
+    return _left_to_a_person(tx, task, reason)
+
+
+def requested(tx: Transaction, task_id: str) -> Requested | None:
+    """What the last review of a task asked for; None when there was none, or it approved."""
+    row = tx.one("review_last", task=task_id)
+    event = None if row is None else row_of(TaskEvent, row)
+    if event is None or not event.payload.get("comments"):
+        return None
+    first, last = msgspec.convert(event.payload["comments"], tuple[int, int])
+    rows = tx.all("comments_between", task=task_id, first=first, last=last)
+    return Requested(
+        who=event.actor, at_ms=event.at_ms, run=event.run_id, comments=[row_of(Comment, row) for row in rows]
+    )
+
+
+def _failed(tx: Transaction, task: Task, failed: Sequence[Check]) -> Task:
+    said = [tasks.comment(tx, task, _words(one), who=CHECKS) for one in failed]
+    reason = f"{len(failed)} of {len(task.checks)} checks failed: {failed[0].command[:MAX_SHOWN]}"
+    _reviewed(tx, task, said, who=CHECKS, anyway=False)
+    if task.attempts >= task.max_attempts:
+        return _left_to_a_person(tx, task, f"{reason}; all {task.max_attempts} attempts are spent")
+    return ledger.moved_and_told(tx, task, Move.REQUEST_CHANGES, Actor.SYSTEM, who=CHECKS, reason=reason)
+
+
+def _left_to_a_person(tx: Transaction, task: Task, reason: str) -> Task:
+    """It stays in review, and from now on a person is asked."""
+    tx.log(
+        *(task.board, "review_due", CHECKS),
+        task=task.id,
+        **{"from": task.status, "to": task.status, "reason": reason},
+    )
+    return ledger.save(tx, msgspec.structs.replace(task, waiting_for="", reason=reason))
+
+
+def _reviewed(tx: Transaction, task: Task, said: Sequence[Comment], *, who: str, anyway: bool) -> None:
+    newest = tx.one("runs_of_task", task=task.id, most=1)
+    tx.log(
+        *(task.board, "reviewed", who),
+        task=task.id,
+        run=None if newest is None else str(newest["id"]),
+        comments=[said[0].number, said[-1].number] if said else [],
+        anyway=anyway,
+    )
+
+
+def _is_due(task: Task, run: Run) -> bool:
+    waits = task.status is Status.REVIEW and task.waiting_for == CHECKS
+    return waits and task.generation == run.generation
+
+
+def _words(check: Check) -> str:
+    how = "was ended" if check.exit_code is None else f"ended with exit code {check.exit_code}"
+    return bounded("check", f"The check `{check.command}` {how}.\n\n{check.said}".strip())

@@ -1,0 +1,321 @@
+"""The life of a run once it has its task: alive, answered or lost.
+
+Everything a worker says carries its run and generation, and is refused unless that run holds its task now.
+Safety never depends on a clock: a run whose lease is over is only stale once somebody has ended it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeAlias, TypeVar
+
+import msgspec
+
+from holdfast.board.database.database import Transaction, row_of
+from holdfast.board.rules import retry
+from holdfast.board.rules.retry import FailureKind
+from holdfast.board.rules.rows import (
+    Comment,
+    Detail,
+    File,
+    JsonObject,
+    NewTask,
+    Run,
+    RunRef,
+    Task,
+    bounded,
+    metadata_text,
+)
+from holdfast.board.rules.transitions import Actor, Move
+from holdfast.board.verbs import claims, files, ledger, lists, reviews, tasks
+from holdfast.errors import Conflict, InvalidRequest, StaleRun, UsageError
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+MAX_ANSWERS: Final = 1000  # envelopes of one run: a worker in a loop does not fill the board
+LOST_AT_ONCE: Final = 100  # leases ended in one change, so that others get their turn
+
+_OUTCOMES: Final = {
+    FailureKind.HANDOFF: "handoff_failed",
+    FailureKind.QUOTA: "failed",
+    FailureKind.AUTH: "failed",
+    FailureKind.INFRA: "failed",
+    FailureKind.TASK: "failed",
+}
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """An answer that was refused and written down; asked again it is refused again."""
+
+    refused: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunReport:
+    """A terminal answer, in the form in which all of them are handled."""
+
+    move: Move
+    outcome: str
+    summary: str
+    metadata: JsonObject
+    changes: JsonObject
+
+
+Answered: TypeAlias = Task | Refusal
+
+
+def heartbeat(tx: Transaction, ref: RunRef, *, lease_ms: int, note: str) -> Run:
+    """Still there; the lease begins anew. No event: the run's own row says it."""
+    _, run = _holding(tx, ref)
+    row = tx.row(
+        "run_beat",
+        id=run.id,
+        lease_until_ms=tx.now_ms + claims.lease(lease_ms),
+        now=tx.now_ms,
+        note=bounded("note", note),
+    )
+    return row_of(Run, row)
+
+
+def comment(tx: Transaction, ref: RunRef, envelope: str, body: str) -> Comment:
+    question = ledger.fingerprint("comment", body)
+    return _said(
+        *(tx, ref, envelope, question, Comment),
+        lambda task, run: tasks.comment(tx, task, body, who=run.worker, run=run.id),
+    )
+
+
+def create_child(tx: Transaction, ref: RunRef, envelope: str, new: NewTask) -> Task:
+    """A task on the same board that waits for this one, besides whatever else it names."""
+
+    def add(task: Task, run: Run) -> Task:
+        child = msgspec.structs.replace(new, parents=tuple(sorted({*new.parents, task.id})))
+        return tasks.add(tx, task.board, child, who=run.worker, run=run.id)
+
+    return _said(tx, ref, envelope, ledger.fingerprint("create", *new.asked()), Task, add)
+
+
+def link(tx: Transaction, ref: RunRef, envelope: str, parent: str, child: str) -> Task:
+    """Let a task that this run made wait for another one.
+
+    Raises:
+        InvalidRequest: the run did not make the child, or the two cannot be linked.
+    """
+
+    def connect(_: Task, run: Run) -> Task:
+        if lists.task(tx, child).created_by_run != run.id:
+            raise InvalidRequest(f"{run.id} did not make {child}", remedy="link what this run has created")
+        return tasks.link(tx, parent, child, who=run.worker)
+
+    return _said(tx, ref, envelope, ledger.fingerprint("link", parent, child), Task, connect)
+
+
+def attach(tx: Transaction, ref: RunRef, envelope: str, name: str, data: bytes) -> File:
+    """A file for the worker's own task."""
+    question = ledger.fingerprint("attach", name, ledger.digest(data))
+    return _said(
+        *(tx, ref, envelope, question, File),
+        lambda task, run: files.attach(tx, task, name, data, who=run.worker, run=run.id),
+    )
+
+
+def show(tx: Transaction, ref: RunRef, task_id: str | None) -> Detail:
+    """The worker's own task, one that it waited for, or one that this run made.
+
+    Raises:
+        StaleRun: the run does not hold its task.
+        InvalidRequest: the task is none of these.
+    """
+    run = ledger.referred(tx, ref)
+    mine = lists.task(tx, run.task_id)
+    if not _holds(mine, run, ref):
+        raise _stale(run)
+    if task_id is not None and task_id != mine.id:
+        shown = lists.task(tx, task_id)
+        above = tx.one("link_get", parent=shown.id, child=mine.id) is not None
+        if not above and shown.created_by_run != run.id:
+            raise InvalidRequest(f"{task_id} is no business of {run.id}")
+    return lists.detail(tx, task_id or mine.id)
+
+
+def set_run(
+    tx: Transaction, ref: RunRef, *, workspace: str | None, session: str | None, metadata: JsonObject | None
+) -> Run:
+    """What the dispatcher finds out about a run, also after its end: usage comes late."""
+    ledger.locked(tx, ledger.referred(tx, ref).task_id)
+    run = ledger.referred(tx, ref)
+    row = tx.row(
+        "run_set",
+        id=run.id,
+        workspace=run.workspace if workspace is None else bounded("workspace", workspace),
+        session=run.session if session is None else bounded("session", session),
+        metadata=metadata_text(run.metadata | (metadata or {})),
+    )
+    after = row_of(Run, row)
+    if after != run:
+        told = {"workspace": workspace, "session": session, "metadata": metadata}
+        given = {name: value for name, value in told.items() if value is not None}
+        tx.log(run.board, "run_updated", "board", task=run.task_id, run=run.id, **given)
+    return after
+
+
+def answer(tx: Transaction, ref: RunRef, envelope: str, report: RunReport) -> Answered:
+    """A terminal answer: state, run, result, children and event at once, and exactly once.
+
+    The same envelope again gets the first answer. Any other after it is refused, and that is written down.
+    """
+    question = ledger.fingerprint(report.move, report.summary, report.metadata, report.changes)
+    task = ledger.locked(tx, ledger.referred(tx, ref).task_id)
+    run = ledger.referred(tx, ref)
+    if _answered(tx, run, envelope):
+        return _first(tx, run, envelope, question)
+    if not _holds(task, run, ref):
+        _room(tx, run, envelope)
+        return ledger.once(
+            tx, _scope(run), envelope, question, Refusal, lambda: _refused(tx, task, run, envelope, report)
+        )
+    metadata_text(report.metadata)  # refused before anything is written
+    summary = bounded("summary", report.summary)
+
+    def carry_out() -> Task:
+        move, changes = report.move, report.changes
+        if move is Move.WAIT and task.attempts >= task.max_attempts:  # there is no run left to wait for
+            move, changes = Move.BLOCK, {"question": f"all attempts are spent; it waits: {summary}"}
+        move, changes = reviews.gated(task, move, changes)
+        tasks.end_run(tx, run.id, report.outcome, summary=summary, metadata=report.metadata)
+        return ledger.moved_and_told(tx, task, move, Actor.WORKER, who=run.worker, run=run.id, **changes)
+
+    return ledger.once(tx, _scope(run), _room(tx, run, envelope), question, Task, carry_out)
+
+
+def fail(
+    tx: Transaction,
+    ref: RunRef,
+    failure: FailureKind,
+    *,
+    error: str,
+    jitter: float,
+    resets_ms: int | None = None,
+    metadata: JsonObject | None = None,
+    outcome: str | None = None,
+) -> Task:
+    """What the supervisor says when a run ended without an answer; the one retry policy decides what follows.
+
+    Raises:
+        StaleRun: the run does not hold its task any more.
+    """
+    task, run = _holding(tx, ref)
+    verdict = retry.verdict(
+        failure,
+        attempts=task.attempts,
+        max_attempts=task.max_attempts,
+        now_ms=tx.now_ms,
+        jitter=jitter,
+        resets_ms=resets_ms,
+    )
+    ended = outcome or _OUTCOMES[failure]
+    tasks.end_run(tx, run.id, ended, failure=failure, error=bounded("error", error), metadata=metadata)
+    changes: dict[str, object] = {"reason": verdict.reason, "attempts": task.attempts - 1 + verdict.spent}
+    if verdict.move is Move.WAIT:
+        changes["wake_ms"] = verdict.wake_ms
+    elif verdict.move is Move.BLOCK:
+        changes["question"] = verdict.reason
+    return ledger.moved_and_told(tx, task, verdict.move, Actor.SYSTEM, who="board", run=run.id, **changes)
+
+
+def give_back(tx: Transaction, ref: RunRef, *, reason: str) -> Task:
+    """End a run that was cut short on purpose: it spends no attempt, and its task may be claimed at once.
+
+    Raises:
+        StaleRun: the run does not hold its task any more.
+    """
+    task, run = _holding(tx, ref)
+    tasks.end_run(tx, run.id, "lost", failure=FailureKind.INFRA, error=bounded("error", reason))
+    changes: dict[str, object] = {"reason": reason, "attempts": task.attempts - 1, "wake_ms": tx.now_ms}
+    return ledger.moved_and_told(tx, task, Move.WAIT, Actor.SYSTEM, who="board", run=run.id, **changes)
+
+
+def expire(tx: Transaction, slug: str, *, jitter: float) -> list[Task]:
+    """End the runs whose lease is over by the store's clock."""
+    ended = []
+    for row in tx.all("runs_expired", board=slug, now=tx.now_ms, most=LOST_AT_ONCE):
+        ref = RunRef(str(row["id"]), int(str(row["generation"])))
+        task = ledger.locked(tx, str(row["task_id"]))
+        run = ledger.referred(tx, ref)
+        if _holds(task, run, ref) and run.lease_until_ms <= tx.now_ms:
+            ended.append(
+                fail(tx, ref, FailureKind.INFRA, error="its lease ran out", jitter=jitter, outcome="lost")
+            )
+    return ended
+
+
+def _holding(tx: Transaction, ref: RunRef) -> tuple[Task, Run]:
+    """The run and the task it holds, locked."""
+    task = ledger.locked(tx, ledger.referred(tx, ref).task_id)
+    run = ledger.referred(tx, ref)
+    if not _holds(task, run, ref):
+        raise _stale(run)
+    return task, run
+
+
+def _said(
+    tx: Transaction,
+    ref: RunRef,
+    envelope: str,
+    question: str,
+    kind: type[S],
+    act: Callable[[Task, Run], S],
+) -> S:
+    """What a run that holds its task says, done once for an envelope; the first answer is given for ever."""
+    run = ledger.referred(tx, ref)
+    if _answered(tx, run, envelope):
+        return ledger.given(tx, _scope(run), envelope, question, kind)
+    task, run = _holding(tx, ref)
+    return ledger.once(tx, _scope(run), _room(tx, run, envelope), question, kind, lambda: act(task, run))
+
+
+def _stale(run: Run) -> StaleRun:
+    return StaleRun(f"{run.id} does not hold {run.task_id} any more: {run.outcome or 'superseded'}")
+
+
+def _holds(task: Task, run: Run, ref: RunRef) -> bool:
+    return task.run_id == run.id and task.generation == ref.generation and run.outcome is None
+
+
+def _scope(run: Run) -> str:
+    return f"run:{run.id}"
+
+
+def _answered(tx: Transaction, run: Run, envelope: str) -> bool:
+    if not 0 < len(envelope) <= 200:
+        raise UsageError("the id of an envelope has 1 to 200 characters")
+    return tx.one("answer_get", scope=_scope(run), name=envelope) is not None
+
+
+def _room(tx: Transaction, run: Run, envelope: str) -> str:
+    row = tx.row("answers_count", scope=_scope(run))
+    if int(str(row["count"])) >= MAX_ANSWERS:
+        raise InvalidRequest(f"{run.id} has said more than {MAX_ANSWERS} things")
+    return envelope
+
+
+def _first(tx: Transaction, run: Run, envelope: str, question: str) -> Answered:
+    row = tx.row("answer_get", scope=_scope(run), name=envelope)
+    if row["question"] != question:
+        raise Conflict(f"the envelope {envelope} held something else before", remedy="use a new envelope")
+    text = str(row["answer"])
+    try:
+        return msgspec.json.decode(text, type=Refusal)
+    except msgspec.ValidationError:
+        return msgspec.json.decode(text, type=Task)
+
+
+def _refused(tx: Transaction, task: Task, run: Run, envelope: str, report: RunReport) -> Refusal:
+    tx.log(
+        *(task.board, "answer_refused", run.worker),
+        task=task.id,
+        run=run.id,
+        move=report.move,
+        envelope=envelope,
+        summary=report.summary[:1000],
+    )
+    return Refusal(str(_stale(run)))

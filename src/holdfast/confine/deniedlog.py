@@ -1,0 +1,132 @@
+"""The denials of one watched process: told apart, counted, numbered, bounded. Pure module.
+
+What is alike is one entry with a count. Every change of an entry has a number of its own, so that a
+client that was away asks for what is newer than the last it knows.
+"""
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import msgspec
+from msgspec import structs
+
+from holdfast.sandbox.policy.paths import parent
+from holdfast.sandbox.policy.policy import Access
+from holdfast.sandbox.reasons.denials import Explain
+from holdfast.wire.processes import Denied
+
+MAX_DENIALS: Final = 256  # entries kept of one process: a reader learns nothing from more
+MAX_DENIAL_BYTES: Final = 256 * 1024  # of their texts
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What the watcher tells of one kind of denial: `count` more of it."""
+
+    syscall: str
+    access: Literal["write", "create", "remove", "connect", "listen"]
+    errno: str
+    path: str
+    asked: str
+    pid: int
+    comm: str
+    count: int
+
+
+class Counted(msgspec.Struct, frozen=True):
+    """What the watcher tells of what it could not tell, since it began."""
+
+    dropped: int
+    unread: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Who decides, and what is really there."""
+
+    explain: Explain
+    exists: Callable[[str], bool]
+    closed: Collection[str] = ()  # writable directories whose entries the backend cannot let change
+
+    def why(self, seen: Seen) -> tuple[str | None, str | None]:
+        """The rule in words and the smallest grant that would allow it, if one does."""
+        if seen.access == "connect":
+            return "the network is off", "--network on"
+        if seen.access == "listen":
+            return "the command is watched, and can have no listener of its own besides", None
+        if seen.errno == "EBUSY":
+            return f"{seen.path} is held in place by the sandbox", None
+        decision = self.explain(seen.path, Access.WRITE)
+        if decision.allowed:
+            return self._beyond_policy(seen.path), None
+        needed = seen.path
+        if seen.access in ("create", "remove") or not self.exists(needed):
+            needed = parent(needed)  # a path that is granted alone is a mount point
+        while needed != "/" and not self.exists(needed):
+            needed = parent(needed)
+        wider = decision if needed == "/" else self.explain(needed, Access.WRITE)
+        return decision.why, decision.grant if wider.allowed else wider.grant
+
+    def _beyond_policy(self, path: str) -> str:
+        folder = parent(path)
+        if folder in self.closed:
+            kept = f"entries of {folder} cannot change while something in it is protected"
+            return f"{kept}; --degraded gives that up"
+        return "the policy allows it; the host itself does not"
+
+
+class DeniedLog:
+    """Feed it what the watcher tells."""
+
+    def __init__(self, process_id: str, rules: Rules) -> None:
+        self.process_id = process_id
+        self._rules = rules
+        self._entries: dict[tuple[str, ...], Denied] = {}
+        self._bytes = 0
+        self._number = 0
+        self.dropped = 0
+        self.unread = 0
+
+    def add(self, seen: Seen, *, at_ms: int) -> Denied | None:
+        """The entry as it is now; None if there is no room for another."""
+        key = (seen.syscall, seen.access, seen.errno, seen.path)
+        known = self._entries.get(key)
+        if known is None:
+            rule, grant = self._rules.why(seen)
+            size = len(seen.path) + len(seen.asked) + len(rule or "") + len(grant or "")
+            if len(self._entries) >= MAX_DENIALS or self._bytes + size > MAX_DENIAL_BYTES:
+                self.dropped += seen.count
+                return None
+            self._bytes += size
+            known = Denied(
+                process_id=self.process_id,
+                number=0,
+                access=seen.access,
+                asked=seen.asked,
+                path=seen.path,
+                syscall=seen.syscall,
+                errno=seen.errno,
+                predicted=True,
+                pid=seen.pid,
+                comm=seen.comm,
+                count=0,
+                at_ms=at_ms,
+                rule=rule,
+                grant=grant,
+            )
+        self._number += 1
+        entry = structs.replace(
+            known,
+            number=self._number,
+            pid=seen.pid,
+            comm=seen.comm or known.comm,
+            count=known.count + seen.count,
+            at_ms=at_ms,
+        )
+        self._entries.pop(key, None)  # the newest number comes last
+        self._entries[key] = entry
+        return entry
+
+    def read(self, after: int) -> list[Denied]:
+        """What has changed since that number, in order."""
+        return [entry for entry in self._entries.values() if entry.number > after]

@@ -1,0 +1,271 @@
+"""The server's end of the launcher: order a start, await its outcome, hear of every exit.
+
+One launcher process serves the whole server. If it dies, the commands it owned are killed and
+reported as lost, and the next start makes a new launcher. If it hangs (a program or directory on
+a dead network mount), it keeps what it owns and further starts go to a new one.
+"""
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import holdfast
+from holdfast.confine.loopback import Loopback
+from holdfast.confine.starts import Command as Command
+from holdfast.confine.starts import Confinement as Confinement
+from holdfast.confine.starts import Exit as Exit
+from holdfast.confine.starts import SetupFailed as SetupFailed
+from holdfast.confine.starts import Started as Started
+from holdfast.confine.starts import StartFailed as StartFailed
+from holdfast.confine.starts import exit_of, failure_of, request_of
+from holdfast.errors import OperationFailed
+from holdfast.sandbox.protocol import orders
+from holdfast.sandbox.protocol.loopback import MAX_LISTENERS
+
+log = logging.getLogger(__name__)
+
+LOST_CODE: Final = -1  # the exit code of a command whose launcher died: nobody can know the real one
+STUCK_S: Final = 5.0  # a start unanswered for this long hangs in the kernel; others must not wait for it
+_STOP_S: Final = 8.0  # longer than the launcher's own limit for killing what it owns
+# Isolated and without site-packages of its own: a small process, whatever is installed or configured.
+_BOOT: Final = (
+    f"import sys; sys.path.append({str(Path(holdfast.__file__).parent.parent)!r}); "
+    "from holdfast.sandbox.launcher.launcher import main; main()"
+)
+
+
+@dataclass(slots=True)
+class _Child:
+    id: int
+    connection: "_Connection"
+    started: asyncio.Future[orders.Event]
+    on_exit: Callable[[Exit], None]
+
+
+@dataclass(slots=True, eq=False)
+class _Connection:
+    """One launcher process and what it owns."""
+
+    process: subprocess.Popen[bytes]
+    sock: socket.socket
+    children: dict[int, _Child] = field(default_factory=dict)
+
+
+class Launcher:
+    """Starts commands outside the server's own process."""
+
+    def __init__(self) -> None:
+        self._current: _Connection | None = None
+        self._connections: set[_Connection] = set()
+        self._loopback = Loopback()
+        self._last_id = 0
+
+    def open(self) -> None:
+        """Start the launcher process now, while the server is still small."""
+        self._connect()
+
+    async def start(
+        self,
+        command: Command,
+        *,
+        owner: int,
+        streams: tuple[int, int, int],
+        tty: bool,
+        state: bytes | None,
+        on_exit: Callable[[Exit], None],
+        confinement: Confinement | None = None,
+        watch: socket.socket | None = None,
+    ) -> Started:
+        """Run `command` on these descriptors.
+
+        On `watch` a confined command hands its listener out. All stay the caller's to close. `on_exit` is
+        called exactly once if this returns.
+
+        Raises:
+            StartFailed: the program could not be executed; nothing runs.
+            SetupFailed: the sandbox could not be set up; nothing runs.
+        """
+        flags = (orders.TTY if tty else 0) | (orders.WATCH if watch else 0)
+        flags |= 0 if state is None else orders.HAS_STATE
+        request = request_of(command, confinement, flags=flags, owner=owner)
+        memfd: tuple[int, ...] = ()
+        try:
+            memfd = () if state is None else (_memfd(state),)
+            child = self._send(
+                request, (*streams, *memfd, *(() if watch is None else (watch.fileno(),))), on_exit
+            )
+        except OSError as exc:
+            raise StartFailed(exc.errno or errno.EIO) from None
+        finally:
+            for fd in memfd:
+                os.close(fd)
+        return await self._outcome(child)
+
+    async def start_watcher(
+        self, sock: socket.socket, *, owner: int, on_exit: Callable[[Exit], None]
+    ) -> Started:
+        """Be watched by a process on this socket, which stays the caller's to close; otherwise as `start`."""
+        try:
+            child = self._send(orders.Request(orders.BE_WATCHER, owner=owner), (sock.fileno(),), on_exit)
+        except OSError as exc:
+            raise StartFailed(exc.errno or errno.EIO) from None
+        return await self._outcome(child)
+
+    def _send(self, request: orders.Request, fds: tuple[int, ...], on_exit: Callable[[Exit], None]) -> _Child:
+        """Raises OSError."""
+        connection = self._current or self._connect()
+        self._last_id += 1
+        child = _Child(self._last_id, connection, asyncio.get_running_loop().create_future(), on_exit)
+        connection.children[child.id] = child
+        try:
+            orders.send_request(connection.sock, request._replace(id=child.id), fds)
+        except OSError:
+            del connection.children[child.id]
+            raise
+        return child
+
+    async def _outcome(self, child: _Child) -> Started:
+        alarm = asyncio.get_running_loop().call_later(STUCK_S, self._replace, child.connection)
+        try:
+            event = await child.started
+        except asyncio.CancelledError:
+            child.on_exit = _ignore
+            self.signal(child.id, signal.SIGKILL)  # obeyed after the start, in order
+            raise
+        finally:
+            alarm.cancel()
+        return Started(child.id, event.pid, tuple(event.stage.split(",")) if event.stage else ())
+
+    def signal(self, id_: int, signum: int) -> None:
+        """Signal the whole process group of a command, if any of it is left."""
+        self._order(orders.Request(orders.SIGNAL, id_, signal=signum))
+
+    def end_owner(self, owner: int) -> None:
+        """Kill every process group of this owner, also those that outlived their command."""
+        self._order(orders.Request(orders.END_OWNER, owner=owner))
+
+    async def aclose(self) -> None:
+        """End every command and every launcher."""
+        for connection in list(self._connections):
+            self._drop(connection)
+            try:
+                await asyncio.to_thread(connection.process.wait, _STOP_S)
+            except subprocess.TimeoutExpired:
+                log.error("the launcher did not end in time", extra={"pid": connection.process.pid})
+                connection.process.kill()
+        await self._loopback.aclose()
+
+    def _order(self, request: orders.Request) -> None:
+        """To every launcher: ids and owners are unique among them."""
+        for connection in list(self._connections):
+            try:
+                orders.send_request(connection.sock, request)
+            except OSError:
+                self._lost(connection)
+
+    def _connect(self) -> _Connection:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            process = subprocess.Popen(  # noqa: S603 - our own interpreter and our own code
+                [sys.executable, "-I", "-S", "-c", _BOOT, str(theirs.fileno())],
+                pass_fds=(theirs.fileno(),),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env={},
+                cwd="/",
+            )
+        self._current = connection = _Connection(process, ours)
+        self._connections.add(connection)
+        asyncio.get_running_loop().add_reader(ours.fileno(), self._hear, connection)
+        return connection
+
+    def _replace(self, stuck: _Connection) -> None:
+        if self._current is stuck:
+            log.error("the launcher hangs; further starts use a new one", extra={"pid": stuck.process.pid})
+            self._current = None
+
+    def _hear(self, connection: _Connection) -> None:
+        try:
+            received = orders.receive_event(connection.sock, MAX_LISTENERS)
+        except BlockingIOError:
+            return
+        except OSError:
+            received = None
+        if received is None:
+            self._lost(connection)
+            return
+        event, listeners = received
+        child = connection.children.get(event.id)
+        if child is None:
+            for fd in listeners:
+                os.close(fd)
+            return
+        if listeners:
+            self._loopback.open(event.id, listeners)
+        if event.op == orders.EXITED:
+            self._loopback.end(event.id)
+            del connection.children[event.id]
+            if child.started.done():
+                child.on_exit(exit_of(event))
+            else:
+                child.started.set_exception(OperationFailed("the process ended before it was started"))
+        elif event.pid:
+            if not child.started.done():
+                child.started.set_result(event)
+        else:
+            del connection.children[event.id]
+            if not child.started.done():
+                child.started.set_exception(failure_of(event))
+
+    def _lost(self, connection: _Connection) -> None:
+        """A launcher died: nobody owns its commands any more, so they are ended."""
+        log.error("the launcher died; its commands are lost", extra={"pid": connection.process.pid})
+        for child in connection.children.values():
+            if child.started.done() and not child.started.cancelled() and child.started.exception() is None:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(child.started.result().pid, signal.SIGKILL)
+        self._drop(connection)
+        connection.process.poll()
+
+    def _drop(self, connection: _Connection) -> None:
+        if connection not in self._connections:
+            return
+        self._connections.discard(connection)
+        if self._current is connection:
+            self._current = None
+        asyncio.get_running_loop().remove_reader(connection.sock.fileno())
+        connection.sock.close()
+        children, connection.children = connection.children, {}
+        for id_, child in children.items():
+            self._loopback.end(id_)
+            if not child.started.done():
+                child.started.set_exception(OperationFailed("the launcher died while starting the process"))
+            elif not child.started.cancelled():
+                child.on_exit(Exit(LOST_CODE))
+
+
+def _ignore(_exit: Exit) -> None:
+    """Nobody waits for this command."""
+
+
+def _memfd(data: bytes) -> int:
+    fd = os.memfd_create("holdfast-shell-state", os.MFD_CLOEXEC)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+        os.lseek(fd, 0, os.SEEK_SET)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd

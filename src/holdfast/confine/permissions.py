@@ -1,0 +1,202 @@
+"""From a wire sandbox context to a policy and what it needs. Pure module."""
+
+import enum
+import functools
+from collections.abc import Iterable, Mapping
+from typing import Final, assert_never
+
+from holdfast.errors import SandboxUnavailable, UsageError
+from holdfast.sandbox.plan.plan import MAX_LOOPBACK_PORTS
+from holdfast.sandbox.plan.select import needs_of as needs_of
+from holdfast.sandbox.policy.policy import (
+    Access,
+    At,
+    Bound,
+    Glob,
+    Network,
+    Place,
+    Policy,
+    PolicyKind,
+    Rule,
+    Special,
+    Target,
+    Where,
+)
+from holdfast.wire.paths import PathUri
+from holdfast.wire.permissions import (
+    CurrentWorkingDirectory,
+    Disabled,
+    Entry,
+    External,
+    GlobPath,
+    LiteralPath,
+    Managed,
+    MinimalPath,
+    ProjectRoots,
+    Restricted,
+    RootPath,
+    SandboxContext,
+    SlashTmp,
+    SpecialValue,
+    TmpDir,
+    UnknownPath,
+)
+from holdfast.wire.processes import StartParams
+
+_ACCESS: Final = {"read": Access.READ, "write": Access.WRITE, "deny": Access.DENY, "none": Access.DENY}
+
+
+class FileUse(enum.Enum):
+    """What a file operation does to the files it names."""
+
+    READ = enum.auto()
+    WRITE = enum.auto()
+
+
+def policy_of(context: SandboxContext) -> Policy:
+    """The policy a context asks for.
+
+    Raises:
+        UsageError: one of its paths is not of this host.
+    """
+    match context.permissions:
+        case Disabled():
+            return Policy(None, Network.ON, PolicyKind.DISABLED)
+        case External(network=network):
+            return Policy(None, Network(network), PolicyKind.EXTERNAL)
+        case Managed(file_system=Restricted(entries=entries, glob_scan_max_depth=depth), network=network):
+            return Policy(tuple(_rule(entry) for entry in entries), Network(network), glob_depth=depth)
+        case Managed(network=network):
+            return Policy(None, Network(network))
+        case _:
+            assert_never(context.permissions)
+
+
+def _rule(entry: Entry) -> Rule:
+    return Rule(_target(entry), _ACCESS[entry.access], entry.missing_path_behavior == "skip")
+
+
+def _target(entry: Entry) -> Target:
+    match entry.path:
+        case LiteralPath(path=uri):
+            try:
+                return At(uri.native())
+            except UsageError as exc:
+                raise UsageError(f"invalid sandbox permission path URI: {exc}") from None
+        case GlobPath(pattern=pattern):
+            return Glob(pattern)
+        case _:
+            return _special(entry.path.value)
+
+
+def _special(value: SpecialValue) -> Special:
+    match value:
+        case RootPath():
+            return Special(Place.ROOT)
+        case MinimalPath():
+            return Special(Place.MINIMAL)
+        case ProjectRoots(subpath=subpath) | CurrentWorkingDirectory(subpath=subpath):
+            return Special(Place.PROJECT_ROOTS, subpath)
+        case TmpDir():
+            return Special(Place.TMPDIR)
+        case SlashTmp():
+            return Special(Place.SLASH_TMP)
+        case UnknownPath():
+            return Special(Place.UNKNOWN)
+        case _:
+            assert_never(value)
+
+
+def where_of(context: SandboxContext, *, cwd: str, environ: Mapping[str, str], slash_tmp: bool) -> Where:
+    """What symbolic places mean for this context; `cwd` is the command's, used if it names none.
+
+    Raises:
+        UsageError: one of its paths is not of this host.
+    """
+    policy_cwd = _policy_cwd(context)
+    roots = context.workspace_roots
+    if context.policy_context is not None:
+        roots = context.policy_context.workspace_roots or []
+    return Where(
+        cwd=cwd if policy_cwd is None else _native("sandbox cwd", policy_cwd),
+        workspace_roots=tuple(_native("sandbox workspace root", root) for root in roots),
+        tmpdir=environ.get("TMPDIR") or None,
+        slash_tmp=slash_tmp,
+    )
+
+
+def _native(label: str, uri: PathUri) -> str:
+    try:
+        return uri.native()
+    except UsageError as exc:
+        raise UsageError(f"{label} URI `{uri}` is not valid on this exec-server host: {exc}") from None
+
+
+def managed_ports(params: StartParams) -> tuple[int, ...] | None:
+    """The ports of our loopback that a managed network lets through; None: it is not managed.
+
+    As with the reference on Linux, a command may always listen inside, and is given no unix socket by
+    its path. All unix sockets at once would lead out of the sandbox.
+
+    Raises:
+        UsageError: what is asked for is not granted to anybody.
+        SandboxUnavailable: it cannot be enforced.
+    """
+    asked = params.managed_network if params.enforce_managed_network else None
+    if params.network_proxy is not None:
+        raise SandboxUnavailable(
+            "sandbox intent cannot be enforced on this executor: it has no network proxy"
+        )
+    if params.enforce_managed_network and (params.sandbox is None or asked is None):
+        raise SandboxUnavailable(
+            "sandbox intent cannot be enforced on this executor: a managed network needs sandbox and"
+            " managedNetwork"
+        )
+    if asked is None:
+        return None
+    if asked.dangerously_allow_all_unix_sockets:
+        raise UsageError("dangerouslyAllowAllUnixSockets is not granted: it would lead out of the sandbox")
+    return loopback_ports(asked.loopback_ports)
+
+
+def loopback_ports(asked: Iterable[int]) -> tuple[int, ...]:
+    """These ports, each once.
+
+    Raises:
+        UsageError: one is no port, or they are too many.
+    """
+    ports = tuple(sorted(set(asked)))
+    if not all(0 < port < 1 << 16 for port in ports):
+        raise UsageError("a loopback port is a number from 1 to 65535")
+    if len(ports) > MAX_LOOPBACK_PORTS:
+        raise UsageError(f"more than {MAX_LOOPBACK_PORTS} loopback ports")
+    return ports
+
+
+@functools.lru_cache(maxsize=64)  # asked before every file call, with the same few policies
+def runs_directly(bound: Bound, use: FileUse) -> bool:
+    """May a file operation run outside a sandbox, because nothing is denied to it?"""
+    return bound.full_write or (use is FileUse.READ and bound.full_read)
+
+
+def check_cwd(context: SandboxContext) -> None:
+    """A policy for files must say which directory its relative parts mean.
+
+    Raises:
+        UsageError: it does not.
+    """
+    if _depends_on_cwd(context) and _policy_cwd(context) is None:
+        raise UsageError("file system sandbox context with dynamic permissions requires cwd")
+
+
+def _policy_cwd(context: SandboxContext) -> PathUri | None:
+    return context.cwd if context.policy_context is None else context.policy_context.cwd
+
+
+def _depends_on_cwd(context: SandboxContext) -> bool:
+    """Does any entry mean something else in another working directory?"""
+    return any(
+        (isinstance(rule.target, Glob) and not rule.target.pattern.startswith("/"))
+        or (isinstance(rule.target, Special) and rule.target.place is Place.PROJECT_ROOTS)
+        for rule in policy_of(context).rules or ()
+    )

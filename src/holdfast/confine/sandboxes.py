@@ -1,0 +1,160 @@
+"""From a requested sandbox to a plan that the launcher can carry out, and who enforces it.
+
+What this host can do is found out by doing it: the first time it matters, a throw-away command is
+confined through the real path, and the stage and errno of a refusal are kept.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from holdfast.confine.launch import Exit, Launcher, SetupFailed
+from holdfast.confine.permissions import needs_of, policy_of, where_of
+from holdfast.confine.starts import TRIAL, TRIAL_S, Confinement, confined_by, sandbox_of, trial_of
+from holdfast.confine.starts import Sandbox as Sandbox
+from holdfast.confine.starts import plan_of as plan_of
+from holdfast.errors import SandboxUnavailable
+from holdfast.sandbox.backends import bwraptool
+from holdfast.sandbox.plan.plan import Plan
+from holdfast.sandbox.plan.select import (
+    ANY,
+    Choice,
+    Enforcement,
+    Need,
+    Trial,
+    Way,
+    select,
+)
+from holdfast.sandbox.policy.policy import Bound, Network, bind
+from holdfast.values import replace
+from holdfast.wire.permissions import SandboxContext
+
+T = TypeVar("T")
+
+
+class Sandboxes:
+    """Plans for policies, on this host."""
+
+    def __init__(
+        self, launcher: Launcher, files: ThreadPoolExecutor, *, path: str, choice: Choice = ANY
+    ) -> None:
+        self._launcher = launcher
+        self._files = files
+        self._path = path
+        self._choice = choice
+        self._trials: dict[Way, Trial] = {}
+        self._trying = asyncio.Lock()
+
+    async def prepare(
+        self,
+        context: SandboxContext | None,
+        *,
+        cwd: str,
+        environ: Mapping[str, str],
+        managed_ports: tuple[int, ...] | None = None,
+    ) -> Sandbox:
+        """The sandbox for a command that starts in `cwd`.
+
+        With `managed_ports` the network is off, whatever the policy says, but for these ports.
+
+        Raises:
+            UsageError: the policy makes no sense.
+            SandboxUnavailable: nothing here can enforce it; nothing may be run.
+        """
+        if context is None:
+            return Sandbox()
+        bound = bound_of(context, cwd=cwd, environ=environ)
+        if managed_ports is not None:
+            bound = replace(bound, network=Network.OFF)
+        return await self.confine(bound, cwd=cwd, loopback_ports=managed_ports or ())
+
+    async def confine(self, bound: Bound, *, cwd: str, loopback_ports: tuple[int, ...] = ()) -> Sandbox:
+        """The sandbox for a command that starts in `cwd` under this policy.
+
+        Only a policy that has the network off can let ports of our loopback through.
+
+        Raises:
+            UsageError, SandboxUnavailable: as `prepare` does.
+        """
+        needs = needs_of(bound) | ({Need.LOOPBACK_PORTS} if loopback_ports else frozenset())
+        if not needs:
+            return Sandbox()
+        await self.enforcement(needs)  # a policy that nobody enforces is not even looked at
+        plan, settled = await self._in_thread(lambda: plan_of(bound, cwd, loopback_ports))
+        enforcement, confinement = await self.carried_out(needs, plan)
+        return sandbox_of(enforcement, confinement, plan, settled)
+
+    async def carried_out(self, needs: frozenset[Need], plan: Plan) -> tuple[Enforcement, Confinement]:
+        """Who carries out a plan that meets these needs, with what is lost by it.
+
+        Raises:
+            SandboxUnavailable: nobody can, or more is lost than the operator allows.
+        """
+        return confined_by(await self.enforcement(needs), plan, degraded=self._choice.degraded)
+
+    async def enforcement(self, needs: frozenset[Need]) -> Enforcement:
+        """The strongest that works on this host and was not excluded; each way is tried once.
+
+        Raises:
+            SandboxUnavailable: nothing here meets these needs.
+        """
+        async with self._trying:
+            for way in self._choice.ways(root=os.geteuid() == 0):
+                if way not in self._trials:
+                    self._trials[way] = await self._try(way)
+                if self._trials[way].works:
+                    break
+        return select(needs, self._trials)
+
+    async def try_all(self) -> Mapping[Way, Trial]:
+        """How every way goes here, also those that are weaker than one that works."""
+        async with self._trying:
+            for way in ANY.ways(root=os.geteuid() == 0):
+                if way not in self._trials:
+                    self._trials[way] = await self._try(way)
+        return dict(self._trials)
+
+    async def _try(self, way: Way) -> Trial:
+        tool = ""
+        if way is Way.BWRAP:
+            try:
+                tool = await self._in_thread(lambda: bwraptool.find(self._path))
+            except bwraptool.Unusable as exc:
+                return Trial(exc.stage, exc.errno)
+        ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        trial = trial_of(way, tool)
+        try:
+            async with asyncio.timeout(TRIAL_S):
+                started = await self._launcher.start(
+                    TRIAL,
+                    owner=0,
+                    streams=(null, null, null),
+                    tty=False,
+                    state=None,
+                    on_exit=lambda end: None if ended.done() else ended.set_result(end),
+                    confinement=trial,
+                )
+                await ended
+        except SetupFailed as exc:
+            return Trial(exc.stage, exc.errno)
+        except TimeoutError:
+            raise SandboxUnavailable("setting up a sandbox hangs on this host") from None
+        finally:
+            os.close(null)
+        return Trial(weakened=started.weakened, tool=tool)
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._files, call)
+
+
+def bound_of(context: SandboxContext, *, cwd: str, environ: Mapping[str, str]) -> Bound:
+    """The policy of a context with concrete paths.
+
+    Raises:
+        UsageError: it makes no sense.
+    """
+    slash_tmp = os.path.isdir("/tmp")  # noqa: S108 - the place itself is what a policy may name
+    return bind(policy_of(context), where_of(context, cwd=cwd, environ=environ, slash_tmp=slash_tmp))

@@ -1,0 +1,306 @@
+"""The watch over one confined command: its watcher process, and what that one has seen.
+
+The listener comes from inside the sandbox to us and is passed on to the watcher, so we have a duplicate
+of it. A watcher that dies is replaced by one that goes on where it was; the command waits meanwhile, and
+would be crippled if nobody held its listener any more.
+
+    launcher ── command ──(listener)──▶ here ──(scene, listener, root, memory)──▶ watcher
+                                          ◀──────────(denials)─────────────────────
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from holdfast.confine.deniedlog import Counted, DeniedLog, Rules, Seen
+from holdfast.confine.launch import LOST_CODE, Confinement, Exit, Launcher
+from holdfast.confine.sandboxes import Sandbox
+from holdfast.errors import HoldfastError
+from holdfast.loop import AnyLoop, Cancellable
+from holdfast.sandbox.plan import plan
+from holdfast.sandbox.plan.select import Way
+from holdfast.sandbox.watcher import foresight, listener, watcher
+from holdfast.wire.processes import Denied, WatchReport
+
+log = logging.getLogger(__name__)
+
+FINISH_S: Final = 1.0  # from a command's end until its last denial is told; a watcher ends at once
+FIRST_RETRY_S: Final = 0.05  # until a dead watcher is replaced for the second time; doubled each time
+MAX_RETRY_S: Final = 1.0
+MAX_REPORT: Final = 64 * 1024  # bytes of one report: a few words and two paths, escaped
+_PTRACE_SCOPE: Final = "/proc/sys/kernel/yama/ptrace_scope"
+
+_seen = msgspec.json.Decoder(Seen)
+_counted = msgspec.json.Decoder(Counted)
+
+
+def unwatchable(sandbox: Sandbox) -> str | None:
+    """Why a command in this sandbox cannot be watched; None if it can."""
+    confinement = sandbox.confinement
+    if confinement is None:
+        return "the command is not confined"
+    if confinement.way is Way.BWRAP:
+        return "bubblewrap lets nobody hear of the calls inside"
+    if len(_scene(confinement)) > watcher.MAX_SCENE:
+        return "the policy has too many paths"
+    # With namespaces the user owns those; without, this switch keeps us out of the command's memory.
+    if confinement.way is Way.LANDLOCK and os.geteuid() != 0 and _restricted_ptrace():
+        return f"{_PTRACE_SCOPE} does not let us see what a command asks for"
+    return None
+
+
+def _restricted_ptrace() -> bool:
+    try:
+        return Path(_PTRACE_SCOPE).read_text("ascii").strip() != "0"
+    except OSError:
+        return False
+
+
+def _scene(confinement: Confinement) -> bytes:
+    alone = confinement.way is Way.LANDLOCK
+    view = plan.decode(confinement.plan)
+    return foresight.encode(foresight.scene_of(view, alone=alone, degraded=confinement.degraded))
+
+
+async def begin(
+    launcher: Launcher, owner: int, sandbox: Sandbox, process_id: str, tell: Callable[[Denied], None]
+) -> "tuple[Watch, None] | tuple[None, WatchReport]":
+    """A watch for a command that is about to be started in this sandbox; or why there is none."""
+    why = unwatchable(sandbox)
+    if why is None:
+        watch = Watch(launcher, owner, sandbox, process_id, tell)
+        try:
+            await watch.open()
+        except (HoldfastError, OSError) as exc:
+            why = f"the watcher cannot be started: {exc}"
+        else:
+            return watch, None
+    return None, WatchReport(False, why)
+
+
+class Signaller(Protocol):
+    """Whoever started a process for us, and can end it."""
+
+    def signal(self, id_: int, signum: int) -> None: ...
+
+
+class Watch:
+    """Of a command that is about to be started in this sandbox."""
+
+    def __init__(
+        self,
+        launcher: Signaller,
+        owner: int,
+        sandbox: Sandbox,
+        process_id: str,
+        tell: Callable[[Denied], None],
+        loop: AnyLoop | None = None,
+    ) -> None:
+        if sandbox.confinement is None or sandbox.bound is None:
+            raise AssertionError("only a confined command is watched")
+        self.denials = DeniedLog(process_id, Rules(sandbox.bound.explain, os.path.exists, sandbox.closed))
+        self._launcher, self._owner, self._tell = launcher, owner, tell
+        self._scene = _scene(sandbox.confinement)
+        self._loop: AnyLoop = loop or asyncio.get_running_loop()
+        self._report = self._new_report()
+        self._inside: socket.socket | None = None
+        self._handed: tuple[int, ...] = ()  # listener, root and memory
+        self._mounts = -1  # keeps what the root shows as it is while the last calls are judged
+        self._sock: socket.socket | None = None
+        self._watcher = 0
+        self._deaths = 0
+        self._told = Counted(0, 0)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timers: list[Cancellable] = []
+        self._then: Callable[[], None] | None = None
+        self._closed = False
+
+    def _new_report(self) -> Any:
+        """A future: of the loop that we run on."""
+        return asyncio.get_running_loop().create_future()
+
+    # --- the command's side
+
+    async def open(self) -> None:
+        """Start the watcher.
+
+        Raises:
+            HoldfastError, OSError: there is none.
+        """
+        await self._start()
+
+    def channel(self) -> socket.socket:
+        """What is to travel with the order of the command; the caller's to close. Raises OSError."""
+        self._inside, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._inside.setblocking(False)
+        self._loop.add_reader(self._inside.fileno(), self._take_listener)
+        return theirs
+
+    async def report(self) -> WatchReport:
+        """Is the command, which runs by now, watched?"""
+        answered: WatchReport = await self._report
+        return answered
+
+    def _take_listener(self) -> None:
+        if self._inside is None:
+            return
+        try:
+            fds = listener.take(self._inside)
+        except BlockingIOError:
+            return
+        except OSError as exc:
+            self._report.set_result(WatchReport(False, f"the kernel gives no listener: {exc.strerror}"))
+            self._drop_inside()
+            self._drop_watcher()
+            return
+        self._drop_inside()
+        memory = os.memfd_create("holdfast-watch", os.MFD_CLOEXEC)
+        os.ftruncate(memory, watcher.MEMORY_BYTES)
+        *handed, self._mounts = fds
+        self._handed = (*handed, memory)
+        self._hand_on()
+        self._report.set_result(WatchReport(True))
+
+    def _drop_inside(self) -> None:
+        if self._inside is not None:
+            self._loop.remove_reader(self._inside.fileno())
+            self._inside.close()
+            self._inside = None
+
+    # --- the watcher's side
+
+    async def _start(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        launcher = self._launcher
+        if not isinstance(launcher, Launcher):
+            raise AssertionError("whoever has no launcher starts its watcher itself")
+        try:
+            with theirs:
+                started = await launcher.start_watcher(theirs, owner=self._owner, on_exit=self._died)
+        except BaseException:
+            ours.close()
+            raise
+        self._joined(started.id, ours)
+
+    def _joined(self, watcher_id: int, ours: socket.socket) -> None:
+        """A watcher runs, at the other end of this."""
+        self._watcher = watcher_id
+        if self._closed:
+            ours.close()  # and with it the watcher
+            return
+        ours.setblocking(False)
+        self._sock = ours
+        self._loop.add_reader(ours.fileno(), self._hear, ours)
+        self._hand_on()
+
+    def _hand_on(self) -> None:
+        if self._handed and self._sock is not None:
+            with contextlib.suppress(OSError):  # it is dead, which is about to be heard
+                socket.send_fds(self._sock, [self._scene], self._handed)
+
+    def _hear(self, sock: socket.socket) -> None:
+        while True:
+            try:
+                data = sock.recv(MAX_REPORT)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                break
+            self._take(data)
+        self._loop.remove_reader(sock.fileno())
+        sock.close()
+        if self._sock is sock:
+            self._sock = None
+            if self._then is not None:
+                self._over()
+
+    def _take(self, data: bytes) -> None:
+        try:
+            seen = _seen.decode(data)
+        except msgspec.DecodeError:
+            counted = _counted.decode(data)
+            self.denials.dropped += counted.dropped - self._told.dropped
+            self.denials.unread += counted.unread - self._told.unread
+            self._told = counted
+            return
+        entry = self.denials.add(seen, at_ms=time.time_ns() // 1_000_000)
+        if entry is not None:
+            self._tell(entry)
+
+    def _died(self, end: Exit) -> None:
+        # By itself it ends only when all is over; that can be heard before the command's own end.
+        if not self._watcher or self._then is not None or end.code in (0, LOST_CODE):
+            return
+        delay = min(FIRST_RETRY_S * 2**self._deaths, MAX_RETRY_S) if self._deaths else 0.0
+        self._deaths += 1
+        log.warning("a watcher died and is replaced", extra={"process_id": self.denials.process_id})
+        self._timers = [self._loop.call_later(delay, self._replace)]
+
+    def _replace(self) -> None:
+        if self._watcher and self._then is None:
+            self._told = Counted(0, 0)
+            self._again()
+
+    def _again(self) -> None:
+        task = asyncio.get_running_loop().create_task(self._start_again())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _start_again(self) -> None:
+        try:
+            await self._start()
+        except (HoldfastError, OSError):
+            self._died(Exit(1))
+
+    def _drop_watcher(self) -> None:
+        if self._sock is not None:
+            self._loop.remove_reader(self._sock.fileno())
+            self._sock.close()
+            self._sock = None
+        if self._watcher:
+            watcher_id, self._watcher = self._watcher, 0
+            self._launcher.signal(watcher_id, signal.SIGKILL)
+
+    # --- the end
+
+    def finish(self, then: Callable[[], None]) -> None:
+        """The command has ended: tell what is left to tell, then do this."""
+        self._then = then
+        if self._sock is None or not self._handed:
+            self._over()
+        else:
+            self._timers.append(self._loop.call_later(FINISH_S, self._over))
+
+    def _over(self) -> None:
+        then, self._then = self._then, None
+        self.close()
+        if then is not None:
+            then()
+
+    def close(self) -> None:
+        """Let go of everything. If the command still runs it must be ended: its calls fail from now on."""
+        if self._closed:
+            return
+        self._closed = True
+        self._drop_inside()
+        for timer in self._timers:
+            timer.cancel()
+        for task in self._tasks:
+            task.cancel()
+        self._drop_watcher()
+        for fd in (*self._handed, self._mounts) if self._handed else ():
+            os.close(fd)
+        self._handed = ()
+        if not self._report.done():
+            self._report.set_result(WatchReport(False, "the command was not started"))

@@ -1,0 +1,132 @@
+"""What all runs of one dispatcher share: where things are, who is asked, and what a worker may touch."""
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from holdfast.agents.sdk import passed
+from holdfast.agents.worker.launching import WorkerSpec
+from holdfast.board.asyncstore import AsyncStore
+from holdfast.board.rules.rows import Run, Task
+from holdfast.dispatch.installed import Installed
+from holdfast.dispatch.rules.dispatcherstatus import DispatcherStatus
+from holdfast.dispatch.rules.profiles import WorkerProfile, credentials
+from holdfast.dispatch.supervisorclient import SupervisorClient
+from holdfast.handoff import outbox
+from holdfast.handoff.envelope import Grant, mint
+from holdfast.handoff.sender import VARIABLE
+from holdfast.sandbox.plan import prerequisites
+
+SOCKET: Final = "board.sock"
+_BESIDE: Final = ("", "-wal", "-shm", "-journal")  # of a SQLite file
+
+
+def worker_of(run: str) -> str:
+    """The supervisor's name for the worker of a run: whoever comes after a crash finds it by that."""
+    return run.replace("_", "-")
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchContext:
+    home: Path
+    address: str
+    host: str
+    store: AsyncStore
+    supervisor: SupervisorClient
+    profiles: Installed
+    command: tuple[str, ...]  # the beginning of a command line that runs `holdfast`
+    key: bytes = field(repr=False)
+    environ: Mapping[str, str] = field(repr=False)
+    status: DispatcherStatus
+    clock: Callable[[], float] = time.monotonic
+    wall_clock: Callable[[], float] = time.time
+
+    def grant(self, run: Run, profile: WorkerProfile, workspace: Path) -> Grant:
+        """The capability of a run. Without a network most kernels refuse the socket too: it is not named."""
+        return Grant(
+            board=run.board,
+            task=run.task_id,
+            run=run.id,
+            generation=run.generation,
+            token=mint(self.key, run.board, run.task_id, run.id, run.generation),
+            socket=str(self.home / SOCKET) if profile.network else "",
+            outbox=str(outbox.place_of(workspace)),
+            command=list(self.command),
+        )
+
+    def state(self, run: str) -> Path:
+        """Where the CLI of a run keeps its own state."""
+        return self.home / "workers" / worker_of(run) / "state"
+
+    def worker_spec(
+        self, run: Run, task: Task, profile: WorkerProfile, workspace: Path, prompt: str
+    ) -> WorkerSpec:
+        """A worker that sees its own workspace and nobody else's, no credential, and nothing of the board."""
+        user = self.environ.get("HOME", "/")
+        writable = [
+            os.path.join(user, path[2:]) if path.startswith("~/") else path for path in profile.writable
+        ]
+        own = passed(profile.env, self.environ) | dict(profile.variables)
+        run_file = str(workspace / ".holdfast" / "run.json")
+        return WorkerSpec(
+            id=worker_of(run.id),
+            agent=profile.cli,
+            cwd=str(workspace),
+            env={**own, VARIABLE: run_file},
+            prompt=prompt,
+            model=profile.model,
+            mcp=[*self.command, "mcp", "--run", run_file] if profile.channel == "mcp" else None,
+            base=profile.provider,
+            key=self.environ.get(profile.key_env) if profile.key_env else None,
+            network=profile.network,
+            relocate=profile.relocate,
+            writable=writable,
+            readable=[str(self.home / SOCKET)],
+            needed=self._programs(profile, own.get("PATH", os.defpath)),
+            secret=[str(self.home), *self._files(), *credentials(user, granted=writable)],
+            private_tmp=True,
+            wall_limit_s=task.max_runtime_s or profile.max_runtime_s,
+            idle_limit_s=profile.idle_s,
+        )
+
+    def script_spec(
+        self,
+        run: Run,
+        task: Task,
+        profile: WorkerProfile,
+        workspace: Path,
+        name: str,
+        script: str,
+        limit_s: float,
+    ) -> WorkerSpec:
+        """A script confined as the run's worker, without its keys: what a worker wrote may be run by it."""
+        return msgspec.structs.replace(
+            self.worker_spec(run, task, profile, workspace, script),
+            id=f"{worker_of(run.id)}-{name}",
+            agent="shell",
+            env=passed((), self.environ) | dict(profile.variables),
+            model=None,
+            mcp=None,
+            base=None,
+            key=None,
+            wall_limit_s=limit_s,
+            idle_limit_s=None,
+        )
+
+    def _programs(self, profile: WorkerProfile, search: str) -> list[str]:
+        """What a worker runs by name: us, for its report, and the program of a profile that is a command."""
+        program = shutil.which(profile.command[0], path=search) if profile.command else None
+        more = () if program is None else prerequisites.of_program(program, search)
+        return [*prerequisites.of_ourselves(), *more]
+
+    def _files(self) -> list[str]:
+        """The board's own, wherever they are."""
+        if "://" in self.address:
+            return []
+        return [os.path.abspath(self.address) + ending for ending in _BESIDE]

@@ -1,0 +1,101 @@
+"""What a dispatcher has to do in a round, from what the board says, what it drives itself, and the time.
+
+Pure module. Every round begins from the board, so a dispatcher that was killed is followed by another that
+comes to the same conclusions. Only when something was last done is remembered, once it is done.
+"""
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.board.rules.rows import Run
+from holdfast.dispatch.rules.pressure import MAX_HERE, YOUNG_S
+
+TICK_S: Final = 1.0  # between rounds when nothing is heard, and between looks for leases that ran out
+BEATS: Final = 4  # renewals in one lease: three may be lost
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What to do, in this order."""
+
+    give_back: tuple[Run, ...]  # to the board, which lets somebody else begin again
+    drive: tuple[Run, ...]  # held by this host, and nobody here drives them
+    over: tuple[str, ...]  # driven here, and not held any more: somebody ended them
+    renew: tuple[Run, ...]  # leases
+    expire: bool  # leases of others that ran out
+    claim: bool
+
+
+class Rounds:
+    """Of one dispatcher. `once`: claims in one round only; without `claiming`: in none."""
+
+    def __init__(self, *, lease_s: float, claiming: bool, once: bool) -> None:
+        self._renew_s = lease_s / BEATS
+        self._claiming = claiming
+        self._once = once
+        self._renewed_at: float | None = None
+        self._expired_at: float | None = None
+        self._looked = False
+        self._leaving = False
+
+    def leave(self) -> None:
+        """From now on nothing is begun, and what runs is given back."""
+        self._leaving = True
+        self._claiming = False
+
+    def plan(self, held: Iterable[Run], driven: Collection[str], now: float) -> Round:
+        """`held`: the runs that the board gives to this host; `driven`: the ids of those driven here."""
+        ours = {run.id: run for run in held}
+        if self._leaving:
+            return Round(tuple(ours.values()), (), tuple(driven), (), expire=False, claim=False)
+        return Round(
+            give_back=(),
+            drive=tuple(run for run in ours.values() if run.id not in driven),
+            over=tuple(id for id in driven if id not in ours),
+            renew=tuple(ours.values()) if _due(self._renewed_at, self._renew_s, now) else (),
+            expire=_due(self._expired_at, TICK_S, now),
+            claim=self._claiming,
+        )
+
+    def finish(self, done: Round, now: float) -> None:
+        """All of it was done. A round that failed half-way is planned again as if it had not been tried."""
+        if _due(self._renewed_at, self._renew_s, now):
+            self._renewed_at = now
+        if done.expire:
+            self._expired_at = now
+        if done.claim and self._once:
+            self._claiming = False
+        self._looked = True
+
+    def is_over(self, driven: Collection[str]) -> bool:
+        """Whether there is nothing left to do, nor will be."""
+        return self._looked and not self._claiming and not driven
+
+
+def _due(last: float | None, every_s: float, now: float) -> bool:
+    return last is None or now - last > every_s
+
+
+class Starts:
+    """When workers were started here: each takes its memory only after a while."""
+
+    def __init__(self) -> None:
+        self._at: deque[float] = deque(maxlen=MAX_HERE)
+
+    def add(self, now: float) -> None:
+        self._at.append(now)
+
+    def young(self, running: int, now: float) -> int:
+        """How many of those that run have only just been started."""
+        return min(running, sum(now - at < YOUNG_S for at in self._at))
+
+
+def hold_up(
+    running: int, young: int, *, most: int, held: Callable[[int, int], str | None]
+) -> tuple[str | None, bool]:
+    """Why this host starts nothing now, or None; and whether that is only because it is full."""
+    if running >= most:
+        return f"{most} runs at once are the most", True
+    return held(running, young), False

@@ -1,0 +1,74 @@
+"""What one run uses: kept on the board while it lives, and held against what it may use."""
+
+import asyncio
+from collections.abc import Callable
+
+from holdfast.agents.catalog.agent import Agent
+from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.board.rules import budget
+from holdfast.board.rules.budget import Budget, Used
+from holdfast.board.rules.rows import Run
+from holdfast.board.store import Store
+from holdfast.dispatch.context import DispatchContext
+from holdfast.dispatch.run import transcript
+from holdfast.dispatch.supervisorclient import WorkerReport
+
+
+class BudgetMeter:
+    """`empty` is set once nothing is left of what the run, or all runs of its task, may use.
+
+    `session` says what the CLI calls its session.
+    """
+
+    def __init__(self, context: DispatchContext, run: Run, session: Callable[[], str]) -> None:
+        self.empty = asyncio.Event()
+        self._context = context
+        self._run = run
+        self._session = session
+        self._used = Used()
+        profile = context.profiles.get(run.profile)
+        self._budget = Budget() if profile is None else profile.budget
+        self._agent = None if profile is None else CATALOG[profile.cli]
+
+    async def take(self, report: WorkerReport) -> None:
+        """Keep what the worker says that it has used.
+
+        Raises:
+            HoldfastError: the store does not answer.
+        """
+        used = budget.reported(report["usage"])
+        by_session = self._agent is not None and self._agent.transcript is not None
+        if used == self._used and not by_session:
+            return
+        if await self._context.store.ask(lambda store: self._taken(store, used)) is not None:
+            self.empty.set()
+        self._used = used
+
+    async def spent(self) -> str | None:
+        """Of what nothing is left, in words, whoever attended to the run when it was used."""
+        return await self._context.store.ask(self._spent)
+
+    def _taken(self, store: Store, used: Used) -> str | None:
+        if self._agent is not None and self._agent.transcript is not None:
+            used = self._of_session(store, used, self._agent)
+        if used != Used():
+            store.use(self._run.ref, used)
+        return self._spent(store)
+
+    def _of_session(self, store: Store, used: Used, agent: Agent) -> Used:
+        """Without what earlier runs used in the session that this one goes on with, and counts again."""
+        session = self._session()
+        earlier = [
+            one
+            for one in store.runs(self._run.task_id)
+            if session and one.session == session and one.generation < self._run.generation
+        ]
+        places = [self._context.state(one.id) for one in (self._run, *earlier)]
+        written = max(transcript.tokens(place, agent, session) for place in places)
+        before = sum(one.tokens for one in earlier)
+        return used._replace(tokens=max(0, max(used.tokens, written) - before))
+
+    def _spent(self, store: Store) -> str | None:
+        task, run = store.task(self._run.task_id), store.run(self._run.id)
+        own = budget.spent(budget.of_run(run), self._budget)
+        return store.spent([task]).get(task.id) or (f"{own} of one run" if own else None)

@@ -1,0 +1,389 @@
+"""One run from its claim to its end: what each step of `runsteps` does.
+
+Whoever is killed here is followed by another who begins from the top. The mark HOME/board/runs/RUN says that
+somebody owes this run its end; it is written before the worker is started, and removed last.
+"""
+
+import asyncio
+import contextlib
+import logging
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from holdfast.agents.worker.launching import WorkerSpec
+from holdfast.board.rules.retry import FailureKind
+from holdfast.board.rules.rows import MAX_FILE, Detail, JsonObject, Message, Run, WorkspaceKind
+from holdfast.board.store import Store
+from holdfast.board.verbs.reviews import Requested
+from holdfast.dispatch.context import DispatchContext, worker_of
+from holdfast.dispatch.rules import manifest, outcome, prompts, requested, runsteps, sessions
+from holdfast.dispatch.rules.manifest import Changes, Manifest
+from holdfast.dispatch.rules.outcome import Complete, End, Fail, Outcome, Stop, WorkFound
+from holdfast.dispatch.rules.profiles import BRIEF, WorkerProfile
+from holdfast.dispatch.rules.runsteps import RunEvent, RunStep
+from holdfast.dispatch.run import changes, checks, places, scripts, workspace
+from holdfast.dispatch.run.budgetmeter import BudgetMeter
+from holdfast.dispatch.run.workspace import Workspace
+from holdfast.dispatch.supervisorclient import WorkerReport
+from holdfast.errors import NotFound, OperationFailed, StaleRun, UsageError
+from holdfast.handoff import outbox
+from holdfast.handoff.broker import Broker
+from holdfast.handoff.envelope import Envelope, HandoffAnswer
+from holdfast.handoff.verbs import VERBS
+from holdfast.local.atomicfile import replace_file
+
+log = logging.getLogger(__name__)
+
+GRACE_S: Final = 2.0  # between asking it to end and ending it
+MAX_OUTPUT: Final = 1 << 20  # bytes of what it said that are kept; the end of it
+MAX_SUMMARY: Final = 2_000  # bytes of it that stand for a summary
+MAX_HEAD: Final = 64 * 1024  # bytes of its beginning
+LAST_LOOKS: Final = 20  # at an outbox that is full: 256 envelopes each
+BY_EXIT: Final = "board:exit"  # of an answer by exit code: a name that no worker can use
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """What is known about a run before its worker starts."""
+
+    run: str
+    before: Manifest = Manifest()
+    laid: Manifest | None = None  # what was there when its profile's setup had ended
+    schema: int = 1
+
+
+def marks(home: Path) -> Path:
+    return workspace.folder(home) / "runs"
+
+
+class RunDriver:
+    """`over` is set when the board says that the run is over, `done` when nothing is left to do for it."""
+
+    def __init__(self, context: DispatchContext, run: Run) -> None:
+        self.context = context
+        self.run = run
+        self.over = asyncio.Event()
+        self.done = asyncio.Event()
+        self.place: Path | None = None
+        self._worker = worker_of(run.id)
+        self._refused = ""
+        self._claimed_at = context.clock()
+        self._meter = BudgetMeter(context, run, self._session)
+
+    async def drive(self) -> None:
+        """Returns when nothing is left to do for it.
+
+        Raises:
+            HoldfastError: store or supervisor do not answer; to be done again from the top.
+        """
+        context = self.context
+        detail = await context.store.ask(lambda store: store.show(self.run.task_id))
+        profile = context.profiles.get(self.run.profile)
+        place = self.place = workspace.known(context.home, detail.task).path
+        step = RunStep.FIND
+        while step is not RunStep.END:
+            match step:
+                case RunStep.FIND:
+                    event = await self._find()
+                case RunStep.BEGIN:
+                    event = await self._begin(detail, profile)
+                case RunStep.FOLLOW:
+                    event = await self._follow()
+                case RunStep.KEEP:
+                    event = await self._keep(detail, profile)
+                case RunStep.CHECK:
+                    event = await self._check(detail, place)
+                case RunStep.TEAR_DOWN:
+                    event = await self._tear_down(detail, profile, place)
+                case RunStep.FORGET:
+                    event = self._forget()
+            step = runsteps.after(step, event)
+
+    async def _find(self) -> RunEvent:
+        if await self.context.supervisor.find(self._worker) is not None:
+            return RunEvent.FOUND
+        return RunEvent.OVER if self.over.is_set() else RunEvent.MISSING
+
+    async def _check(self, detail: Detail, place: Path) -> RunEvent:
+        await checks.run_due(self.context, self.run, detail.task, place)
+        return RunEvent.DONE
+
+    async def _tear_down(self, detail: Detail, profile: WorkerProfile | None, place: Path) -> RunEvent:
+        if profile is not None and profile.teardown and await asyncio.to_thread(place.is_dir):
+            await scripts.tear_down(self.context, self.run, detail.task, profile, place)
+        return RunEvent.DONE
+
+    def ingest(self, store: Store) -> int:
+        """Carry out what waits in its outbox, in the thread of the store."""
+        if self.place is None:
+            return 0
+        broker = Broker(store, self.context.key)
+
+        def carry_out(letter: Envelope) -> HandoffAnswer:
+            answer = broker.carry_out(letter)
+            verb = VERBS.get(letter.verb)
+            if answer.error is not None and (verb is None or verb.terminal):
+                self._refused = answer.error.message
+            return answer
+
+        return outbox.ingest(self.place, carry_out)
+
+    # --- the start
+
+    async def _begin(self, detail: Detail, profile: WorkerProfile | None) -> RunEvent:
+        """The worker is started, or the board has been told why not."""
+        try:
+            if profile is None:
+                raise OperationFailed(f"nobody here starts workers for {self.run.profile}")
+            if detail.task.report_only and not profile.can_be_asked:
+                await self._tell(Fail(FailureKind.HANDOFF, "a script cannot be asked for its report"))
+                return RunEvent.REFUSED
+            wish = await self._prepared(detail, profile)
+        except (UsageError, NotFound, OperationFailed) as exc:
+            failure = FailureKind.INFRA if isinstance(exc, OperationFailed) else FailureKind.TASK
+            await self._tell(Fail(failure, f"it could not be prepared: {exc}"))
+            return RunEvent.REFUSED
+        if self.over.is_set():
+            return RunEvent.REFUSED
+        try:
+            await self.context.supervisor.start(wish)
+        except (UsageError, NotFound) as exc:  # nothing was started; after any other error that is not known
+            await self._tell(Fail(FailureKind.TASK, f"it could not be started: {exc}"))
+            return RunEvent.REFUSED
+        self.context.status.started(self.context.clock() - self._claimed_at)
+        return RunEvent.STARTED
+
+    async def _prepared(self, detail: Detail, profile: WorkerProfile) -> WorkerSpec:
+        task, run, context = detail.task, self.run, self.context
+        review = await context.store.ask(lambda store: store.requested(task.id))
+        diff = await self._reviewed(review)
+        told = await self._addressed(detail, profile)
+        prompt = self._prompted(told, profile, review, diff.decode("utf-8", "replace"))
+        space = await asyncio.to_thread(workspace.prepare, context.home, task, profile.copy)
+        await places.enter(context, run, space, self.over)
+        await asyncio.to_thread(self._mark, space)
+        await asyncio.to_thread(outbox.lay_out, space.path, context.grant(run, profile, space.path))
+        await asyncio.to_thread(workspace.put, space.path, task.body.encode(), Path(prompts.FILE).name)
+        if diff:
+            await asyncio.to_thread(workspace.put, space.path, diff, Path(requested.FILE).name)
+        for name in [file.name for file in detail.files]:
+            data = await context.store.ask(lambda store, name=name: store.file(task.id, None, name))  # type: ignore[misc]
+            await asyncio.to_thread(workspace.put, space.path, data, Path(prompts.ATTACHED).name, name)
+        if profile.setup and not task.report_only:
+            await scripts.run_script(context, run, task, profile, space.path, "setup", self.over)
+            await asyncio.to_thread(self._laid, space)
+        return await self._going_on(
+            context.worker_spec(run, task, profile, space.path, prompt), detail, profile
+        )
+
+    async def _addressed(self, detail: Detail, profile: WorkerProfile) -> Detail:
+        """With the messages that go into its prompt, if that tells any; a script gets them with an answer."""
+        told: list[Message] = []
+        waiting = any(message.run_id == self.run.id for message in detail.messages)
+        if waiting and BRIEF in profile.prompt and not detail.task.report_only:
+            told = await self.context.store.ask(lambda store: store.brief(self.run.ref))
+        return msgspec.structs.replace(detail, messages=told)
+
+    async def _going_on(self, wish: WorkerSpec, detail: Detail, profile: WorkerProfile) -> WorkerSpec:
+        """In the session of the run before, where the CLI can do that and its state is still there."""
+        before = sessions.before(detail.runs, self.run)
+        arguments = None if before is None else profile.resumed(before.name)
+        if before is None or arguments is None or not self.context.state(before.owner).is_dir():
+            return wish
+        told: JsonObject = {sessions.RESUMES: before.owner}
+        await self.context.store.ask(lambda store: store.set_run(self.run.ref, metadata=told))
+        return msgspec.structs.replace(wish, arguments=arguments, state=str(self.context.state(before.owner)))
+
+    async def _reviewed(self, review: Requested | None) -> bytes:
+        """The diff that a review is about; empty when none is kept."""
+        run = None if review is None else review.run
+        if run is None:
+            return b""
+        try:
+            return await self.context.store.ask(lambda store: store.file(self.run.task_id, run, "diff.patch"))
+        except NotFound:
+            return b""
+
+    def _prompted(self, detail: Detail, profile: WorkerProfile, review: Requested | None, diff: str) -> str:
+        """Its prompt, with what was said about the work of an earlier run."""
+        more = [requested.answer(detail)]
+        if review is not None:
+            before = {run.id for run in detail.runs if run.host == self.run.host}
+            here = review.run in before or detail.task.workspace_kind is WorkspaceKind.DIR
+            more.append(requested.changes(review.who, review.comments, diff, here=here))
+            others = [comment for comment in detail.comments if comment not in review.comments]
+            detail = msgspec.structs.replace(detail, comments=others)
+        return self._prompt(detail, profile, more)
+
+    def _prompt(self, detail: Detail, profile: WorkerProfile, more: list[str]) -> str:
+        channel = prompts.ReportChannel(self.context.command, tools=profile.channel == "mcp")
+        if detail.task.report_only:
+            return profile.told(prompts.report_only(detail, channel))
+        prompt = profile.told(prompts.prompt(profile.prompt, detail, channel, more))
+        if not prompts.fits(prompt) and profile.prompt == "{body}":
+            return f"exec sh {prompts.FILE}"
+        return prompt
+
+    def _mark(self, space: Workspace) -> None:
+        if not (marks(self.context.home) / self.run.id).exists():
+            self._write(Mark(self.run.id, changes.look(space.path) if space.kind == "dir" else Manifest()))
+
+    def _laid(self, space: Workspace) -> None:
+        """What its profile's setup left is not its work."""
+        found = changes.look(space.path)
+        self._write(Mark(self.run.id, found if space.kind == "dir" else Manifest(), found))
+
+    def _write(self, mark: Mark) -> None:
+        place = marks(self.context.home) / self.run.id
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(place, msgspec.json.encode(mark))
+
+    def _forget(self) -> RunEvent:
+        (marks(self.context.home) / self.run.id).unlink(missing_ok=True)
+        return RunEvent.DONE
+
+    # --- the end
+
+    async def _follow(self) -> RunEvent:
+        """Until its leader has ended, by itself or because the run is over or has spent its budget."""
+        loop = asyncio.get_running_loop()
+        ended = loop.create_task(self.context.supervisor.ended(self._worker, self._meter.take))
+        over, spent = loop.create_task(self.over.wait()), loop.create_task(self._meter.empty.wait())
+        try:
+            await asyncio.wait([ended, over, spent], return_when=asyncio.FIRST_COMPLETED)
+            if not ended.done():
+                run = await self.context.store.ask(lambda store: store.run(self.run.id))
+                await asyncio.wait([ended], timeout=runsteps.farewell_s(run.outcome))
+            if not ended.done():
+                await self.context.supervisor.stop(self._worker, grace_s=GRACE_S)
+            await ended
+        finally:
+            for task in (ended, over, spent):
+                task.cancel()
+            await asyncio.gather(ended, over, spent, return_exceptions=True)
+        return RunEvent.DONE
+
+    async def _keep(self, detail: Detail, profile: WorkerProfile | None) -> RunEvent:
+        """End what its leader left behind, keep what it made and said, and tell the board how it ended."""
+        context, space = self.context, workspace.known(self.context.home, detail.task)
+        report = await context.supervisor.stop(self._worker, grace_s=0.0)
+        for _ in range(LAST_LOOKS):
+            if not await context.store.ask(self.ingest):
+                break
+        run = await context.store.ask(lambda store: store.run(self.run.id))
+        changed = await self._changes(space)
+        await places.verify(context, run, space)
+        said = await context.supervisor.output(self._worker, MAX_OUTPUT)
+        await self._meter.take(report)
+        end = _end(report)
+        judged: Outcome | None = None
+        if run.outcome is None:
+            worked = await asyncio.to_thread(self._worked, space.path, changed)
+            work = WorkFound(worked, self._refused, detail.task.report_only)
+            last = said[-MAX_SUMMARY:].decode("utf-8", "replace")
+            judged = outcome.judge(end, work, profile.success if profile else "report", said=last)
+            judged = outcome.bounded(judged, await self._meter.spent())
+        kept = {
+            "end.json": _record(run, report, changed, judged),
+            "diff.patch": changed.diff.encode()[:MAX_FILE],
+            "output": said,
+        }
+        for name, data in kept.items():
+            await context.store.ask(lambda store, name=name, data=data: store.keep(run.id, name, data))  # type: ignore[misc]
+        session = await asyncio.to_thread(self._session)
+        usage = {} if report["usage"] is None else {"usage": report["usage"]}
+        await context.store.ask(lambda store: store.set_run(run.ref, session=session or None, metadata=usage))
+        if judged is not None:
+            await self._tell(judged)
+        return RunEvent.DONE
+
+    def _session(self) -> str:
+        """As its CLI called it, if it did."""
+        profile = self.context.profiles.get(self.run.profile)
+        return profile.session_in(_head(self.context.home, self._worker)) if profile else ""
+
+    async def _changes(self, space: Workspace) -> Changes:
+        try:
+            if space.base:
+                search = self.context.environ.get("PATH", "/usr/bin:/bin")
+                return await changes.since_commit(
+                    self.context.home, space.path, space.base, search, space.copied
+                )
+            return await asyncio.to_thread(self._compared, space.path)
+        except OperationFailed as exc:
+            return Changes(1, ("? nobody can tell what changed",), f"{exc}\n")
+
+    def _compared(self, path: Path) -> Changes:
+        return manifest.changes(self._marked().before, changes.look(path))
+
+    def _worked(self, path: Path, changed: Changes) -> int:
+        """How many files this run changed, where its profile's setup made some before."""
+        laid = self._marked().laid
+        return changed.count if laid is None else manifest.changes(laid, changes.look(path)).count
+
+    def _marked(self) -> Mark:
+        try:
+            return msgspec.json.decode((marks(self.context.home) / self.run.id).read_bytes(), type=Mark)
+        except (OSError, msgspec.MsgspecError):
+            return Mark(self.run.id)
+
+    async def _tell(self, judged: Outcome) -> None:
+        ref = self.run.ref
+
+        def tell(store: Store) -> None:
+            with contextlib.suppress(StaleRun):  # somebody ended it meanwhile, and that is how it ended
+                match judged:
+                    case Complete(summary):
+                        store.complete(ref, BY_EXIT, summary)
+                    case Fail(failure, reason, resets_s):
+                        # by the store's clock, whatever the one here says
+                        resets_ms = None if resets_s is None else store.now_ms() + round(resets_s * 1000)
+                        store.fail(ref, failure, error=reason, resets_ms=resets_ms)
+                    case Stop(spent, reason):
+                        store.stop_spent(ref, spent, error=reason)
+
+        await self.context.store.ask(tell)
+
+
+def _head(home: Path, worker: str) -> str:
+    """The beginning of what it said, where CLIs name their session."""
+    for name in ("output.log.1", "output.log"):
+        with contextlib.suppress(OSError), open(home / "workers" / worker / name, "rb") as file:
+            return file.read(MAX_HEAD).decode("utf-8", "replace")
+    return ""
+
+
+def _end(report: WorkerReport) -> End:
+    return End(
+        state=report["state"],
+        failure=report["failure"],
+        about=report["about"],
+        exit_code=report["exitCode"],
+        denials=tuple(dict.fromkeys(denial["path"] for denial in report["denials"])),
+        limit_s=report.get("limitEndsInSeconds"),
+    )
+
+
+def _record(run: Run, report: WorkerReport, changed: Changes, judged: Outcome | None) -> bytes:
+    """How it ended, for whoever asks later."""
+    told = None if judged is None else {"kind": type(judged).__name__.lower(), **_words(judged)}
+    data = {
+        "schemaVersion": 1,
+        "run": run.id,
+        "answered": run.outcome,
+        "judged": told,
+        "changed": {"count": changed.count, "paths": changed.paths},
+        "worker": report,
+    }
+    return msgspec.json.format(msgspec.json.encode(data), indent=1)
+
+
+def _words(judged: Outcome) -> dict[str, str]:
+    match judged:
+        case Complete(summary):
+            return {"summary": summary}
+        case Fail(failure, reason):
+            return {"failure": failure, "reason": reason}
+        case Stop(spent, reason):
+            return {"spent": spent, "reason": reason}

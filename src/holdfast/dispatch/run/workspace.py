@@ -1,0 +1,252 @@
+"""Where a task is worked on: made outside the sandbox, and kept between runs.
+
+    HOME/board/TASK        a scratch directory, or a git worktree on the branch holdfast/TASK
+    HOME/board/TASK.json   what it is, and the commit that the work began from
+
+The record is written first: whoever is killed in between finds out from it what to make.
+"""
+
+import contextlib
+import fcntl
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from holdfast.board.rules.rows import Task, WorkspaceKind
+from holdfast.dispatch.run import copies
+from holdfast.errors import NotFound, OperationFailed, UsageError
+from holdfast.local.atomicfile import replace_file, write_below
+
+GIT_S: Final = 120.0  # a checkout of a large repository on a busy disk
+TURN_S: Final = 0.02  # between attempts to be alone with a repository
+MAX_SAID: Final = 300  # characters of git's own words in an error
+
+
+class Made(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept about a workspace."""
+
+    task: str
+    kind: WorkspaceKind
+    repository: str = ""
+    branch: str = ""
+    base: str = ""
+    copied: tuple[str, ...] = ()  # from the repository, by rule: no work of anybody's
+    kept: bool = False  # although its task is archived: there is work in it that is nowhere else
+    schema: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """`base` is the commit that the work began from, if it is a git tree of ours."""
+
+    path: Path
+    kind: WorkspaceKind
+    base: str = ""
+    copied: tuple[str, ...] = ()
+
+
+def prepare(home: Path, task: Task, copy: Sequence[str] = ()) -> Workspace:
+    """The workspace of a task, which is made if it is not there.
+
+    `copy` are patterns of files that a worktree gets from its repository where it lacks them.
+
+    Raises:
+        UsageError, NotFound: the task names a place that cannot be one.
+        OperationFailed: it cannot be made.
+    """
+    if task.workspace_kind is WorkspaceKind.DIR:
+        return Workspace(_directory(home, task.workspace), task.workspace_kind)
+    path = folder(home) / task.id
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        made = _record(home, task)
+        if task.workspace_kind is WorkspaceKind.SCRATCH:
+            path.mkdir(mode=0o700, exist_ok=True)
+    except OSError as exc:
+        raise OperationFailed(f"cannot make {path}: {exc.strerror}") from None
+    if task.workspace_kind is WorkspaceKind.WORKTREE and not path.is_dir():
+        _check_out(made, path)
+    if task.workspace_kind is WorkspaceKind.WORKTREE and copy:
+        made = _with_copies(home, made, path, copy)
+    return Workspace(path, task.workspace_kind, made.base, made.copied)
+
+
+def known(home: Path, task: Task) -> Workspace:
+    """Where the workspace of a task is, made or not."""
+    if task.workspace_kind is WorkspaceKind.DIR:
+        return Workspace(Path(os.path.realpath(task.workspace)), task.workspace_kind)
+    made = _read(home, task.id)
+    path = folder(home) / task.id
+    return Workspace(path, task.workspace_kind, *((made.base, made.copied) if made else ()))
+
+
+def folder(home: Path) -> Path:
+    return home / "board"
+
+
+def put(workspace: Path, data: bytes, *names: str) -> None:
+    """A file in its `.holdfast`, whole; whatever a worker of an earlier run left there is not followed.
+
+    Raises:
+        OperationFailed: it cannot be written.
+    """
+    try:
+        write_below(workspace, (".holdfast", *names), data)
+    except OSError as exc:
+        raise OperationFailed(f"cannot write {names[-1]} into {workspace}: {exc.strerror}") from None
+
+
+def absent(workspace: Path, names: Sequence[str]) -> list[str]:
+    """Those of these paths that are not in it; a link that stays in it may lead there."""
+    top = os.path.realpath(workspace)
+
+    def there(name: str) -> bool:
+        path = os.path.realpath(os.path.join(top, name))
+        return Path(path).is_relative_to(top) and os.path.lexists(path)
+
+    return [name for name in names if "\0" in name or not there(name)]
+
+
+def _directory(home: Path, name: str) -> Path:
+    if not os.path.isabs(name):
+        raise UsageError(f"the workspace `{name}` is not an absolute path")
+    path = Path(os.path.realpath(name))
+    if not path.is_dir():
+        raise NotFound(f"the workspace {name} is not a directory")
+    own = Path(os.path.realpath(home))
+    if path == Path("/") or path.is_relative_to(own):
+        raise UsageError(f"{name} cannot be given to a worker", remedy="give a directory of a project")
+    return path
+
+
+def _record(home: Path, task: Task) -> Made:
+    there = _read(home, task.id)
+    if there is not None:
+        return there
+    made = Made(task=task.id, kind=task.workspace_kind)
+    if task.workspace_kind is WorkspaceKind.WORKTREE:
+        if not os.path.isabs(task.workspace):
+            raise UsageError(f"the repository `{task.workspace}` is not an absolute path")
+        base = _git(task.workspace, "rev-parse", "--verify", "HEAD^{commit}").strip()
+        made = Made(
+            task=task.id, kind=made.kind, repository=task.workspace, branch=f"holdfast/{task.id}", base=base
+        )
+    write(home, made)
+    return made
+
+
+def _read(home: Path, task: str) -> Made | None:
+    try:
+        return msgspec.json.decode((folder(home) / f"{task}.json").read_bytes(), type=Made)
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return None
+
+
+def write(home: Path, made: Made) -> None:
+    """Replace a record, whole."""
+    replace_file(folder(home) / f"{made.task}.json", msgspec.json.encode(made))
+
+
+def records(home: Path) -> list[Made]:
+    """Of all workspaces that are ours; one that cannot be read is left alone."""
+    found = []
+    for place in sorted(folder(home).glob("*.json")):
+        with contextlib.suppress(OSError, msgspec.MsgspecError):
+            found.append(msgspec.json.decode(place.read_bytes(), type=Made))
+    return found
+
+
+def forget(home: Path, task: str) -> None:
+    (folder(home) / f"{task}.json").unlink(missing_ok=True)
+
+
+def give_back(made: Made, path: Path) -> None:
+    """Remove a worktree in which nothing has changed, and its branch.
+
+    Raises:
+        OperationFailed: git does not do it.
+    """
+    with _alone(made.repository):
+        _git(made.repository, "worktree", "remove", "--force", str(path))
+        _git(made.repository, "branch", "--quiet", "-D", made.branch)
+
+
+def _check_out(made: Made, path: Path) -> None:
+    with _alone(made.repository):
+        _git(made.repository, "worktree", "prune")
+        known = _git(made.repository, "branch", "--list", made.branch).strip()
+        words = [str(path), made.branch] if known else ["-b", made.branch, str(path), made.base]
+        _git(made.repository, "worktree", "add", "--quiet", *words)
+
+
+@contextlib.contextmanager
+def _alone(repository: str) -> Iterator[None]:
+    """Of all dispatchers on this host: one git fails over the worktree that another is just making.
+
+    Raises:
+        OperationFailed: others are at it for too long.
+    """
+    shared = _git(repository, "rev-parse", "--path-format=absolute", "--git-common-dir").strip()
+    try:
+        fd = os.open(shared, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as exc:
+        raise OperationFailed(f"cannot open {shared}: {exc.strerror}") from None
+    try:
+        until = time.monotonic() + GIT_S
+        while not _locked(fd):
+            if time.monotonic() > until:
+                raise OperationFailed(f"others make worktrees of {repository} for more than {GIT_S:.0f} s")
+            time.sleep(TURN_S)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _locked(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without locks: whoever collides tries again later
+        return True
+    return True
+
+
+def _with_copies(home: Path, made: Made, path: Path, patterns: Sequence[str]) -> Made:
+    top = Path(_git(made.repository, "rev-parse", "--show-toplevel").removesuffix("\n"))
+    names = copies.missing(top, path, patterns)
+    if names:  # written down before they are there: a kill in between makes no work of them
+        made = msgspec.structs.replace(made, copied=tuple(dict.fromkeys([*made.copied, *names])))
+        write(home, made)
+        copies.copy(top, path, names)
+    return made
+
+
+def _git(repository: str, *words: str) -> str:
+    """Git on a repository of the user's own, before any worker has been there. No hook runs."""
+    argv = ["git", "-C", repository, "-c", "core.hooksPath=/dev/null", *words]
+    try:
+        done = subprocess.run(  # noqa: S603 - git, and no shell
+            argv,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=GIT_S,
+            check=False,
+            env={
+                "PATH": os.environ.get("PATH", os.defpath),
+                "HOME": os.environ.get("HOME", "/"),
+                "LC_ALL": "C",
+            },
+        )
+    except (OSError, subprocess.TimeoutExpired) as exc:
+        raise OperationFailed(f"git {words[0]} does not work: {type(exc).__name__}") from None
+    if done.returncode:
+        raise OperationFailed(f"git {words[0]} in {repository}: {done.stderr.strip()[-MAX_SAID:]}")
+    return done.stdout

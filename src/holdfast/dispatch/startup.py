@@ -1,0 +1,100 @@
+"""A dispatcher put together: one for each home, with socket, store, supervisor and profiles."""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from holdfast.agents.worker.book import Book
+from holdfast.board.asyncstore import AsyncStore
+from holdfast.board.rules import assign, budget
+from holdfast.board.rules.assign import Assignment
+from holdfast.board.rules.rows import Run
+from holdfast.board.rules.transitions import Status
+from holdfast.board.store import Store, open_store
+from holdfast.board.verbs.lists import MAX_PAGE
+from holdfast.dispatch import statusfile
+from holdfast.dispatch.context import SOCKET, DispatchContext
+from holdfast.dispatch.dispatcher import Dispatcher, DispatchOptions
+from holdfast.dispatch.installed import Installed, notice
+from holdfast.dispatch.lock import only_one
+from holdfast.dispatch.rules.dispatcherstatus import DispatcherStatus
+from holdfast.dispatch.supervisorclient import SupervisorClient
+from holdfast.handoff import key
+from holdfast.handoff.service import Service
+from holdfast.sandbox.plan import prerequisites
+
+log = logging.getLogger(__name__)
+
+COMMAND = prerequisites.command()
+
+
+def host_name(home: Path) -> str:
+    """One name for each home of each machine, since a run belongs to the dispatcher of one home."""
+    return f"{socket.gethostname()}-{hashlib.sha256(os.fsencode(home.absolute())).hexdigest()[:8]}"
+
+
+async def serve(
+    home: Path,
+    address: str,
+    plan: DispatchOptions,
+    *,
+    told: Callable[[str, Run], None] = lambda _kind, _run: None,
+    environ: Mapping[str, str] = os.environ,
+    host: str | None = None,
+    again: asyncio.Event | None = None,
+) -> None:
+    """Dispatch for some boards, as the plan says. `again` has worker-profiles.toml read again when it is set.
+
+    Raises:
+        Conflict: this home has a dispatcher.
+        NotFound: there is no such board or store.
+        HoldfastError: something that it needs does not start.
+    """
+    Book(home).prepare()
+    async with only_one(home):
+        statusfile.clear(home)
+        found = Installed(home, environ)
+        if (said := notice(home)) is not None:
+            log.warning(said)
+        secret = key.load(home)
+        async with contextlib.AsyncExitStack() as opened:
+            store = await opened.enter_async_context(AsyncStore.open(address))
+            for board in plan.boards:
+                await store.ask(lambda store, board=board: store.stats(board))  # type: ignore[misc]  # is it there?
+            service = Service(lambda: open_store(address, create=False), secret)
+            await opened.enter_async_context(service.listening(home / SOCKET))
+            supervisor = await opened.enter_async_context(SupervisorClient.open(home))
+            name = host or host_name(home)
+            status = DispatcherStatus(name, os.getpid(), plan.boards, time.time())
+            context = DispatchContext(
+                home, address, name, store, supervisor, found, COMMAND, secret, environ, status
+            )
+            await Dispatcher(context, plan, told, again or asyncio.Event()).serve()
+
+
+def foreseen(
+    store: Store, board: str, host: str, profiles: frozenset[str], held: str | None = None
+) -> Assignment:
+    """What a round would claim now, and why every other ready task waits; of the newest tasks.
+
+    `held` is why the host starts nothing now.
+    """
+    capacity, busy = store.capacity(board)
+    ready = store.page(board, status=Status.READY, limit=MAX_PAGE).tasks
+    spent = store.spent(ready)
+    found = assign.assign(
+        [task for task in ready if task.id not in spent],
+        hosts={host: profiles},
+        capacity=capacity,
+        busy=busy,
+        now_ms=store.now_ms(),
+        held={host: held} if held else None,
+    )
+    waiting = {task: budget.question(words) for task, words in spent.items()}
+    return Assignment(found.claims, {**found.waiting, **waiting})

@@ -1,0 +1,140 @@
+"""The supervisor's workers, as the dispatcher needs them: found or started by name, followed to their end.
+
+One connection carries everything. When the supervisor dies, another is started and takes the workers over;
+whoever waits here only waits longer.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import pybase64
+
+from holdfast.agents.sdk import ENDED, RUN_S, Workers
+from holdfast.agents.worker.launching import WorkerSpec
+from holdfast.errors import ConnectionLost, HoldfastError, NotFound
+
+log = logging.getLogger(__name__)
+
+WorkerReport: TypeAlias = dict[str, Any]
+
+AGAIN_S: Final = 0.5  # between attempts to reach a supervisor that does not start
+PATIENCE_S: Final = 60.0  # for a supervisor to come back, before a call is given up
+LOOK_S: Final = 5.0  # between looks at a worker of which nothing was heard: a note may have been lost
+
+
+class SupervisorClient:
+    """Of one home. Use `open`."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self._workers: Workers | None = None
+        self._there = asyncio.Event()
+        self._news: dict[str, asyncio.Event] = {}
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def open(cls, home: Path) -> AsyncIterator["SupervisorClient"]:
+        """Raises OperationFailed when no supervisor can be started."""
+        supervisor = cls(home)
+        async with Workers.connect(home):
+            pass  # whether it starts at all is for the caller to know
+        listening = asyncio.get_running_loop().create_task(supervisor._listen())
+        try:
+            yield supervisor
+        finally:
+            listening.cancel()
+            await asyncio.gather(listening, return_exceptions=True)
+
+    async def find(self, worker: str) -> WorkerReport | None:
+        """Its report, or None when there never was one of this name."""
+        try:
+            return await self._report("status", {"worker": worker})
+        except NotFound:
+            return None
+
+    async def start(self, wish: WorkerSpec) -> WorkerReport:
+        """Start a worker, or find it when an attempt that seemed to fail did start it.
+
+        Raises:
+            HoldfastError: it cannot be started.
+        """
+        try:
+            return await self._report("run", wish, timeout_s=RUN_S, again=False)
+        except ConnectionLost:
+            found = await self.find(wish.id or "")
+            return found if found is not None else await self.start(wish)
+
+    async def ended(
+        self, worker: str, seen: Callable[[WorkerReport], Awaitable[None]] | None = None
+    ) -> WorkerReport:
+        """Its report once its leader has ended; what it started may still run. `seen` gets those before."""
+        news = self._news.setdefault(worker, asyncio.Event())
+        try:
+            while True:
+                news.clear()
+                report = await self._report("status", {"worker": worker})
+                if report["state"] in ENDED:
+                    return report
+                if seen is not None:
+                    await seen(report)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_S):
+                        await news.wait()
+        finally:
+            self._news.pop(worker, None)
+
+    async def stop(self, worker: str, *, grace_s: float) -> WorkerReport:
+        """End it and everything it started; its last report."""
+        return await self._report("stop", {"worker": worker, "grace_s": grace_s}, timeout_s=None)
+
+    async def output(self, worker: str, most: int) -> bytes:
+        """The end of what it said."""
+        answer = await self._call("logs", {"worker": worker, "max_bytes": most})
+        return pybase64.b64decode(answer["data"])
+
+    async def _report(
+        self, method: str, params: object, *, timeout_s: float | None = 30.0, again: bool = True
+    ) -> WorkerReport:
+        report: WorkerReport = await self._call(method, params, timeout_s=timeout_s, again=again)
+        return report
+
+    async def _call(
+        self, method: str, params: object, *, timeout_s: float | None = 30.0, again: bool = True
+    ) -> Any:
+        """Asked again after a loss, where asking twice does no harm."""
+        while True:
+            async with asyncio.timeout(PATIENCE_S):
+                await self._there.wait()
+            workers = self._workers
+            try:
+                if workers is None:
+                    raise ConnectionLost("the supervisor is gone")
+                return await workers.call(method, params, timeout_s=timeout_s)
+            except ConnectionLost:
+                if self._workers is workers:
+                    self._there.clear()
+                if not again:
+                    raise
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                async with Workers.connect(self.home) as workers:
+                    await workers.call("changes")
+                    self._workers = workers
+                    self._there.set()
+                    for news in self._news.values():
+                        news.set()
+                    async for report in workers.notes():
+                        if report["state"] in ENDED and report["id"] in self._news:
+                            self._news[report["id"]].set()
+            except (HoldfastError, TimeoutError) as exc:
+                log.warning("the supervisor cannot be reached", extra={"missing": str(exc)[:200]})
+            finally:
+                self._there.clear()
+                self._workers = None
+            await asyncio.sleep(AGAIN_S)

@@ -1,0 +1,261 @@
+"""What a boot assertion claims, and what the answers from inside and outside make of it. Pure module.
+
+That something did not work does not show that it is denied: it must have worked outside, or have failed
+there for another reason.
+"""
+
+import enum
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+from urllib.parse import urlsplit
+
+from holdfast.errors import UsageError
+
+SCHEMA_VERSION: Final = 1
+MAX_PATHS: Final = 64  # claims about files; each is tried inside and outside
+MAX_URLS: Final = 8  # each may take its whole time limit, and a start script waits for all
+_SCHEMES: Final = ("http", "https", "tcp")
+
+
+class Word(enum.StrEnum):
+    YES = "yes"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
+class ClaimVerdict(enum.StrEnum):
+    PASS = "pass"  # noqa: S105 - no password
+    FAIL = "fail"
+    UNKNOWN = "unknown"
+
+
+EXIT: Final = {ClaimVerdict.PASS: 0, ClaimVerdict.FAIL: 1, ClaimVerdict.UNKNOWN: 2}
+
+
+class ClaimKind(enum.StrEnum):
+    RUNS = "runs a command"
+    CONFIG = "reads its configuration without complaint"
+    HOME = "keeps its state in"
+    REPOSITORY = "cannot be loosened by the repository in"
+    WRITES = "writes"
+    REACHES = "reaches"
+
+
+class Role(enum.StrEnum):
+    """A path or address that the assertion itself provides."""
+
+    CWD = "cwd"
+    OUTSIDE = "outside"
+    CONFIG = "config"
+    LOOPBACK = "loopback"
+
+
+# What must and what must not be possible, by mode.
+EXPECTATIONS: Final[Mapping[str, Mapping[Role, bool]]] = {
+    "confined": {Role.OUTSIDE: False, Role.CONFIG: False},
+    "read-only": {Role.CWD: False, Role.OUTSIDE: False, Role.CONFIG: False, Role.LOOPBACK: False},
+    "workspace-write": {Role.CWD: True, Role.OUTSIDE: False, Role.CONFIG: False, Role.LOOPBACK: False},
+    "network": {Role.CWD: True, Role.OUTSIDE: False, Role.CONFIG: False, Role.LOOPBACK: True},
+    "full-access": {Role.CWD: True, Role.OUTSIDE: True, Role.LOOPBACK: True},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """`subject` is a path or an address; `dry` must not be changed even for a moment."""
+
+    kind: ClaimKind
+    wanted: bool
+    subject: str = ""
+    role: Role | None = None
+    dry: bool = False
+
+    def __str__(self) -> str:
+        shown = shown_url(self.subject) if self.kind is ClaimKind.REACHES else self.subject
+        note = f" ({_ROLES[self.role]})" if self.role else ""
+        return f"{self.kind} {shown}{note}".rstrip()
+
+
+_ROLES: Final = {
+    Role.CWD: "where it works",
+    Role.OUTSIDE: "outside of everything",
+    Role.CONFIG: "its own configuration",
+    Role.LOOPBACK: "a listener of ours on this machine",
+}
+
+
+_OWN_ERRORS: Final = {ClaimKind.WRITES: ("EROFS",), ClaimKind.REACHES: ("EPERM", "EACCES")}
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimAttempt:
+    """What came of one attempt; `lasting` is whether it was seen outside, None where that cannot be told."""
+
+    ok: bool
+    error: str = ""
+    said: str = ""
+    lasting: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A claim with its proof."""
+
+    claim: str
+    route: str
+    wanted: Word
+    got: Word
+    evidence: str
+    remedy: str | None = None
+
+    @property
+    def holds(self) -> bool:
+        return self.got is self.wanted
+
+    def report(self) -> dict[str, object]:
+        """Plain values, for JSON."""
+        return {
+            "claim": self.claim,
+            "route": self.route,
+            "wanted": self.wanted.value,
+            "got": self.got.value,
+            "evidence": self.evidence,
+            "remedy": None if self.holds else self.remedy,
+        }
+
+
+def shown_url(url: str) -> str:
+    """Without what may be a secret: a query, a fragment."""
+    return url.partition("?")[0].partition("#")[0]
+
+
+def asked(
+    *,
+    write: Sequence[str] = (),
+    deny_write: Sequence[str] = (),
+    network: Sequence[str] = (),
+    deny_network: Sequence[str] = (),
+) -> tuple[Claim, ...]:
+    """The claims of a command line; paths are absolute.
+
+    Raises:
+        UsageError: an address that cannot be tried, a contradiction, or too many.
+    """
+    for url in (*network, *deny_network):
+        _check_url(url)
+    found = [
+        *(Claim(ClaimKind.WRITES, True, path) for path in write),
+        *(Claim(ClaimKind.WRITES, False, path) for path in deny_write),
+        *(Claim(ClaimKind.REACHES, True, url) for url in network),
+        *(Claim(ClaimKind.REACHES, False, url) for url in deny_network),
+    ]
+    for kind, option, most in (
+        (ClaimKind.WRITES, "write", MAX_PATHS),
+        (ClaimKind.REACHES, "network", MAX_URLS),
+    ):
+        subjects = [claim.subject for claim in found if claim.kind is kind]
+        if len(subjects) > most:
+            raise UsageError(f"more than {most} of --{option} and --deny-{option}")
+        if both := sorted({one for one in subjects if subjects.count(one) > 1}):
+            raise UsageError(f"{shown_url(both[0])} is named twice by --{option} and --deny-{option}")
+    return tuple(found)
+
+
+def _check_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port, parts = None, None, urlsplit("")
+    if parts.username or parts.password:
+        raise UsageError(
+            "an address with a password in it would be seen by everybody",
+            remedy="leave the name and the password out: any answer shows that it is reached",
+        )
+    if parts.scheme not in _SCHEMES or not host or (parts.scheme == "tcp" and port is None):
+        raise UsageError(
+            f"{shown_url(url)}: not an address that can be tried",
+            remedy="give https://HOST/, http://HOST:PORT/ or tcp://HOST:PORT",
+        )
+
+
+def parse(output: str, mark: str, *, writes: int, reaches: int) -> "Answers | None":
+    """What the program inside answered: its last line that begins with `mark`; None if it did not."""
+    line = next((one for one in reversed(output.splitlines()) if one.startswith(mark)), None)
+    if line is None:
+        return None
+    try:
+        tree = json.loads(line.removeprefix(mark))
+        found = Answers(
+            tuple(ClaimAttempt(bool(ok), str(error), str(said)) for ok, error, said in tree["writes"]),
+            tuple(ClaimAttempt(bool(ok), str(error), str(said)) for ok, error, said in tree["reaches"]),
+            {str(name): value for name, value in tree["facts"].items()},
+        )
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+    return found if (len(found.writes), len(found.reaches)) == (writes, reaches) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """In the order of the questions."""
+
+    writes: tuple[ClaimAttempt, ...]
+    reaches: tuple[ClaimAttempt, ...]
+    facts: Mapping[str, object]
+
+
+def judge(
+    claim: Claim, route: str, inside: ClaimAttempt | None, plain: ClaimAttempt, *, remedy: str | None
+) -> Judged:
+    """What an attempt inside shows, given the same attempt outside."""
+    got, evidence = _shown(claim, inside, plain)
+    return Judged(str(claim), route, _word(claim.wanted), got, evidence, None if inside is None else remedy)
+
+
+def _word(value: bool) -> Word:
+    return Word.YES if value else Word.NO
+
+
+def _shown(claim: Claim, inside: ClaimAttempt | None, plain: ClaimAttempt) -> tuple[Word, str]:
+    if inside is None:
+        return Word.UNKNOWN, "nothing was answered from inside"
+    outside = "it works outside" if plain.ok else f"outside: {_said(plain)}"
+    if inside.ok and inside.lasting is not False:
+        return Word.YES, _said(inside) or "done"
+    if inside.ok:
+        return Word.NO, f"it worked, but in a place of its own: nothing is there outside; {outside}"
+    if not claim.wanted and not plain.ok and not _sandboxed(claim.kind, inside.error, plain.error):
+        return (
+            Word.UNKNOWN,
+            f"{_said(inside)}; {outside}: without a sandbox it fails as well, which shows nothing",
+        )
+    return Word.NO, f"{_said(inside)}; {outside}"
+
+
+def _sandboxed(kind: ClaimKind, inside: str, outside: str) -> bool:
+    """Whether this error is a sandbox's own and not the one that everybody gets."""
+    return inside != outside and inside in _OWN_ERRORS[kind]
+
+
+def _said(tried: ClaimAttempt) -> str:
+    return " ".join(f"{tried.error} {tried.said}".split())
+
+
+def verdict(judged: Iterable[Judged]) -> ClaimVerdict:
+    """Fail if one claim is refuted; unknown if one is left open, or there is none at all."""
+    found = list(judged)
+    if any(not one.holds and one.got is not Word.UNKNOWN for one in found):
+        return ClaimVerdict.FAIL
+    return ClaimVerdict.PASS if found and all(one.holds for one in found) else ClaimVerdict.UNKNOWN
+
+
+def pauses(seconds: float) -> Iterable[float]:
+    """How long to wait before each new try: ever longer, in all not longer than this."""
+    pause = 0.5
+    while seconds > 0:
+        yield min(pause, seconds)
+        seconds -= pause
+        pause = min(2 * pause, 10.0)

@@ -1,0 +1,214 @@
+"""The ways in which an agent runs a command, each taken for real: Codex's two, and `holdfast exec`.
+
+Codex gets a home of its own for it, with a copy of the configuration: it writes a dozen files into every home
+that it is started with, and those of the real one are not ours to make.
+"""
+
+import contextlib
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from holdfast.agentconfig import codex
+from holdfast.agentconfig.effective import flatten
+from holdfast.agentconfig.files import MAX_CONFIG_BYTES
+from holdfast.agentconfig.settings import Key
+from holdfast.doctor.assertion import child
+from holdfast.doctor.assertion.stubprovider import playing
+from holdfast.doctor.assertion.witness import PREFIX, Questions, temporary
+from holdfast.errors import HoldfastError
+from holdfast.sandbox.policy.paths import within
+
+COMMAND_EXEC: Final = "app-server command/exec"
+EXEC: Final = "codex exec"
+OURS: Final = "holdfast exec"
+RUN_S: Final = 45.0  # for `codex exec`, beside the command itself; it takes half a second
+MAX_TEXT: Final = 16 * 1024  # characters of what an agent said, kept as evidence
+
+_TOKEN: Final = "HOLDFAST_ASSERTION"  # noqa: S105 - a variable's name, one that no filter of secrets takes away
+_MODEL: Final = "gpt-5.5"  # a name whose description offers a shell; one that is not known does as well
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_-]+")
+# What Codex itself writes into a home; a link there would lead into the real one.
+_STATE: Final = re.compile(
+    r"config\.toml|auth\.json|.*\.sqlite.*|.*\.jsonl|tmp|\.tmp|logs?|sessions|archived_sessions|skills|plugins"
+    r"|memories|rules|cache|history.*|hooks\.json|installation_id|version\.json|models_cache\.json|\..*"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """An agent as it will be started."""
+
+    binary: Path
+    home: Path
+    cwd: Path
+    overrides: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What became of one run; `ended` is False if that cannot be told: it hung, or was never asked for."""
+
+    route: str
+    seconds: float
+    ended: bool
+    output: str = ""
+    said: str = ""
+    exit_code: int | None = None
+    warnings: tuple[str, ...] = ()
+    effective: Mapping[Key, object] = field(default_factory=dict)
+    fingerprint: str | None = None  # of what went wrong, where it need not be guessed
+    enforcement: Mapping[str, object] | None = None  # what confined it, where that is told
+
+
+@contextlib.contextmanager
+def copied_home(home: Path, place: Path, environ: Mapping[str, str]) -> Iterator[Path]:
+    """A home with the configuration of another, below temporary files if that one is.
+
+    What the configuration names in its own directory is linked, and so is `.env`.
+
+    Raises:
+        OSError: the configuration cannot be read.
+    """
+    temporary_folder = temporary(environ)
+    if within(os.path.realpath(home), temporary_folder):
+        place = Path(temporary_folder)  # where Codex behaves otherwise
+    folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}home-", dir=place))
+    try:
+        text = b""
+        with contextlib.suppress(FileNotFoundError), (home / "config.toml").open("rb") as file:
+            text = file.read(MAX_CONFIG_BYTES)
+            (folder / "config.toml").write_bytes(text)
+            (folder / "config.toml").chmod(0o600)
+        for entry in os.scandir(home):
+            named = not _STATE.fullmatch(entry.name) and entry.name.encode() in text
+            if named or entry.name == ".env":
+                (folder / entry.name).symlink_to(os.path.abspath(entry.path))
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def keeping_state(launch: Launch, copy: Path) -> Launch:
+    """The same with its state in the copy, also where the configuration has a place of its own for that."""
+    text = ""
+    with contextlib.suppress(OSError):
+        text = (copy / "config.toml").read_text("utf-8", "replace")
+    moved = [f'{key}="{copy}/{key}"' for key in ("sqlite_home", "log_dir") if key in text]
+    return replace(launch, overrides=(*launch.overrides, *moved))
+
+
+def command_exec(launch: Launch, home: Path, questions: Questions) -> Run:
+    """Through an app server, as every task is started."""
+    began = time.monotonic()
+    warnings: tuple[str, ...] = ()
+    effective: Mapping[Key, object] = {}
+    request = {
+        "command": list(questions.argv()),
+        "cwd": str(launch.cwd),
+        "timeoutMs": questions.seconds * 1000,
+    }
+    try:
+        with codex.app_server(
+            launch.binary, home, launch.cwd, _flags(launch), seconds=codex.ANSWER_S + questions.seconds
+        ) as server:
+            told = server.ask("config/read", {"includeLayers": False, "cwd": str(launch.cwd)}).get("result")
+            effective = dict(flatten(told.get("config"))) if isinstance(told, dict) else {}
+            answer = server.ask("command/exec", request)
+            warnings = tuple(server.warnings)
+    except HoldfastError as exc:
+        return Run(COMMAND_EXEC, time.monotonic() - began, True, said=str(exc))
+    result = answer.get("result")
+    took = time.monotonic() - began
+    if not isinstance(result, dict):
+        said = json.dumps(answer.get("error"))[:MAX_TEXT]
+        return Run(COMMAND_EXEC, took, True, said=said, warnings=warnings, effective=effective)
+    code = result.get("exitCode")
+    return Run(
+        COMMAND_EXEC,
+        took,
+        True,
+        str(result.get("stdout")),
+        str(result.get("stderr"))[-MAX_TEXT:],
+        code if isinstance(code, int) else None,
+        warnings,
+        effective,
+    )
+
+
+def codex_exec(
+    launch: Launch,
+    home: Path,
+    questions: Questions,
+    effective: Mapping[Key, object],
+    environ: Mapping[str, str],
+) -> Run:
+    """Through the whole of it, with a model of ours; programs that its configuration names are left out."""
+    began = time.monotonic()
+    servers = sorted({key[1] for key in effective if key[:1] == ("mcp_servers",) and len(key) > 1})
+    with playing(shlex.join(questions.argv())) as stub:
+        provider = (
+            f'{{name="holdfast",base_url="{stub.url}",env_key="{_TOKEN}",wire_api="responses",'
+            "request_max_retries=0,stream_max_retries=0}"
+        )
+        settings = [
+            f"model_providers.holdfast={provider}",
+            'model_provider="holdfast"',
+            "features.unbounded_connection_retries=false",
+            "check_for_update_on_startup=false",
+            "analytics.enabled=false",
+            "notify=[]",
+            *(f"mcp_servers.{name}.enabled=false" for name in servers if _PLAIN.fullmatch(name)),
+        ]
+        argv = [
+            *(str(launch.binary), "exec", "--json", "--ephemeral", "--ignore-rules", "--skip-git-repo-check"),
+            *("-C", str(launch.cwd), "-m", _MODEL, *_flags(launch)),
+            *(part for setting in settings for part in ("-c", setting)),
+            "Run the command.",
+        ]
+        own = {**environ, "CODEX_HOME": str(home), _TOKEN: stub.token}
+        try:
+            ended = child.run(argv, cwd=launch.cwd, environ=own, seconds=RUN_S + questions.seconds)
+        except OSError as exc:
+            return Run(EXEC, time.monotonic() - began, True, said=f"cannot start it: {exc.strerror}")
+    took = time.monotonic() - began
+    if stub.output is not None:
+        return Run(EXEC, took, True, stub.output, stub.output[-MAX_TEXT:], ended.code)
+    if ended.code and not stub.turns:
+        return Run(EXEC, took, True, said=ended.err[-MAX_TEXT:], exit_code=ended.code)
+    why = (
+        "it did not end in time"
+        if ended.code is None
+        else "it never asked the model"
+        if not stub.turns
+        else f"it offers no shell that is known here, but {', '.join(stub.offered) or 'nothing'}"
+    )
+    return Run(EXEC, took, False, said=f"{why}\n{ended.err[-MAX_TEXT:]}", exit_code=ended.code)
+
+
+def holdfast_exec(cwd: Path, flags: Sequence[str], questions: Questions, environ: Mapping[str, str]) -> Run:
+    """Through our own sandbox."""
+    began = time.monotonic()
+    own = [sys.executable, "-P", "-m", "holdfast", "exec", "--json", *flags, "--", *questions.argv()]
+    ended = child.run(own, cwd=cwd, environ=environ, seconds=RUN_S + questions.seconds)
+    took = time.monotonic() - began
+    said, fingerprint, held = ended.err, None, None
+    with contextlib.suppress(ValueError, TypeError, KeyError, IndexError):
+        told = json.loads(ended.err.splitlines()[-1])
+        held, error = told["enforcement"], told["error"]
+        said, fingerprint = str(error["message"]), error["fingerprint"]
+    ran = Run(OURS, took, ended.code is not None, ended.out, said[-MAX_TEXT:], ended.code)
+    return replace(ran, fingerprint=fingerprint, enforcement=held)
+
+
+def _flags(launch: Launch) -> list[str]:
+    return [part for override in launch.overrides for part in ("-c", override)]

@@ -1,0 +1,211 @@
+"""Whoever asserts, outside: a place that nobody may write, a listener, the controls, what was left behind."""
+
+import contextlib
+import inspect
+import json
+import os
+import secrets
+import shutil
+import socketserver
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from holdfast.doctor.assertion import probe
+from holdfast.doctor.assertion.claims import Answers, Claim, ClaimAttempt, ClaimKind, Role, parse
+from holdfast.errors import OperationFailed
+from holdfast.sandbox.policy.paths import within
+
+PREFIX: Final = "holdfast-assert-"
+START_S: Final = 15  # for the program inside, beside its addresses; it takes a tenth of a second
+_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - writable in containers where nothing else is
+_POLL_S: Final = 0.05
+_TEMPORARY: Final = "/tmp"  # noqa: S108 - writable in most sandboxes, whatever TMPDIR says
+_SOURCE: Final = f"{inspect.getsource(probe)}\nmain(sys.argv[1])\n"
+
+
+def state_folder(environ: Mapping[str, str]) -> Path:
+    """Where we keep what must outlive a run."""
+    named = environ.get("XDG_STATE_HOME", "")
+    top = Path(named) if named.startswith("/") else Path(environ.get("HOME") or Path.home()) / ".local/state"
+    return top / "holdfast"
+
+
+def temporary(environ: Mapping[str, str]) -> str:
+    """Where Codex thinks that temporary files go."""
+    return os.path.realpath(environ.get("TMPDIR") or _TEMPORARY)
+
+
+@contextlib.contextmanager
+def workplace(cwd: Path, environ: Mapping[str, str]) -> Iterator[Path]:
+    """An empty directory that no usual sandbox makes writable; gone afterwards.
+
+    Raises:
+        OperationFailed: there is no place for one.
+    """
+    usual = (os.path.realpath(cwd), temporary(environ), _TEMPORARY)
+    for top in (Path("/var/tmp"), state_folder(environ), _MEMORY):  # noqa: S108 - seldom writable inside
+        if any(within(os.path.realpath(top), place) for place in usual):
+            continue
+        try:
+            top.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder = Path(os.path.realpath(tempfile.mkdtemp(prefix=PREFIX, dir=top)))
+        except OSError:
+            continue
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        return
+    raise OperationFailed(
+        "there is no directory to work in that a sandbox would not make writable anyway",
+        remedy="set XDG_STATE_HOME to a directory of yours outside of /tmp and of the workspace",
+    )
+
+
+def outside(place: Path) -> Path:
+    """A directory in a workplace that no command may write; elsewhere if the place is one that any may."""
+    if within(str(place), str(_MEMORY)):
+        return Path("/var/tmp")  # noqa: S108 - it is only named
+    folder = place / "outside"
+    folder.mkdir()
+    return folder
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Says a word to whoever connects."""
+
+    url: str
+    word: str
+
+    def heard(self, tried: ClaimAttempt) -> ClaimAttempt:
+        """Only our word shows that it was us."""
+        if tried.ok and tried.said != self.word:
+            return ClaimAttempt(False, "", "somebody else answered")
+        return replace(tried, said="connected") if tried.ok else tried
+
+
+@contextlib.contextmanager
+def listening(*, needed: bool) -> Iterator[Listener]:
+    """On the loopback address alone; a sandbox around us may forbid it, so only where it is needed.
+
+    Raises:
+        OperationFailed: this process may not listen.
+    """
+    if not needed:
+        yield Listener("", "")
+        return
+    word = secrets.token_hex(8)
+
+    class _Say(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with contextlib.suppress(OSError):
+                self.request.sendall(word.encode())
+
+    try:
+        opened = socketserver.TCPServer(("127.0.0.1", 0), _Say)
+    except OSError as exc:
+        raise OperationFailed(
+            f"cannot listen on the loopback address: {exc.strerror}",
+            remedy="holdfast doctor assert --expect confined",
+        ) from None
+    with opened as server:
+        thread = threading.Thread(target=server.serve_forever, args=(_POLL_S,), daemon=True)
+        thread.start()
+        try:
+            yield Listener(f"tcp://127.0.0.1:{server.server_address[1]}", word)
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """The claims about files and addresses, as one program to run inside; used once."""
+
+    claims: Sequence[Claim]
+    listener: Listener
+    nonce: str = field(default_factory=lambda: secrets.token_hex(16))
+
+    @property
+    def seconds(self) -> int:
+        """After this it ends by itself."""
+        return START_S + round(probe.REACH_S * len(self._of(ClaimKind.REACHES)))
+
+    def argv(self) -> tuple[str, ...]:
+        asked = {
+            "nonce": self.nonce,
+            "name": self._name,
+            "seconds": self.seconds,
+            "writes": [[claim.subject, claim.dry] for claim in self._of(ClaimKind.WRITES)],
+            "reaches": [claim.subject for claim in self._of(ClaimKind.REACHES)],
+        }
+        return (sys.executable, "-I", "-S", "-B", "-c", _SOURCE, json.dumps(asked))
+
+    def outside(self) -> dict[Claim, ClaimAttempt]:
+        """The same, without a sandbox."""
+        found = {}
+        for claim in self._of(ClaimKind.WRITES):
+            with self.cleared():
+                found[claim] = _tried(probe.write(claim.subject, self._name, self.nonce, dry=claim.dry))
+        for claim in self._of(ClaimKind.REACHES):
+            found[claim] = self._heard(claim, _tried(probe.reach(claim.subject)))
+        return found
+
+    @contextlib.contextmanager
+    def cleared(self) -> Iterator[None]:
+        """Whatever was written during the block is gone afterwards."""
+        try:
+            yield
+        finally:
+            for claim in self._of(ClaimKind.WRITES):
+                if self._lasting(claim):
+                    Path(self._target(claim)).unlink(missing_ok=True)
+
+    def answers(self, output: str) -> tuple[dict[Claim, ClaimAttempt], Answers] | None:
+        """What the program printed, with what can be seen of it; to be called before it is cleared."""
+        writes, reaches = self._of(ClaimKind.WRITES), self._of(ClaimKind.REACHES)
+        told = parse(output, f"{probe.MARK}{self.nonce[::-1]} ", writes=len(writes), reaches=len(reaches))
+        if told is None:
+            return None
+        found = {
+            claim: replace(tried, lasting=self._lasting(claim))
+            for claim, tried in zip(writes, told.writes, strict=True)
+        }
+        for claim, tried in zip(reaches, told.reaches, strict=True):
+            found[claim] = self._heard(claim, tried)
+        return found, told
+
+    @property
+    def _name(self) -> str:
+        return f".{PREFIX}{self.nonce}"
+
+    def _of(self, kind: ClaimKind) -> list[Claim]:
+        return [claim for claim in self.claims if claim.kind is kind]
+
+    def _heard(self, claim: Claim, tried: ClaimAttempt) -> ClaimAttempt:
+        return self.listener.heard(tried) if claim.role is Role.LOOPBACK else tried
+
+    def _target(self, claim: Claim) -> str:
+        return os.path.join(claim.subject, self._name) if os.path.isdir(claim.subject) else claim.subject
+
+    def _lasting(self, claim: Claim) -> bool | None:
+        """Whether a file of ours is there; None where none is made, in a file that was there before."""
+        if claim.dry:
+            return None
+        try:
+            with open(os.open(self._target(claim), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+                found = file.read(len(self.nonce) + 1)
+        except OSError:
+            return False
+        return True if found == self.nonce.encode() else None
+
+
+def _tried(told: probe.Tried) -> ClaimAttempt:
+    ok, error, said = told
+    return ClaimAttempt(ok, error, said)

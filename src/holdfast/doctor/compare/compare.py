@@ -1,0 +1,246 @@
+"""Runs a command beside the sandbox and inside it, and observes where each of them is.
+
+What surrounds a command is seen by a probe that takes the same way through the launcher: first all
+probes, then the command plain, then the command confined. Not both at once: two of one kind would
+fight for ports, locks and files, and what then differs says nothing about the sandbox. Plain first,
+because what fails already there is not the sandbox's doing; that the second one finds what the
+first one left is the price, and is said to whoever asks.
+"""
+
+import asyncio
+import errno
+import json
+import os
+import secrets
+import signal
+import socket
+import sys
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self, TypeAlias
+
+import msgspec
+
+from holdfast.confine.launch import Command, Confinement, Launcher, StartFailed
+from holdfast.confine.verdict import enforcement_report
+from holdfast.doctor.compare import circumstances
+from holdfast.doctor.compare.captured import Captured, capture
+from holdfast.doctor.compare.equivalence import (
+    HARMLESS,
+    Circumstances,
+    Comparison,
+    Observation,
+    Ran,
+    Value,
+    compare,
+    is_harmless,
+    of_status,
+)
+from holdfast.errors import UsageError
+from holdfast.outcome import NOT_EXECUTABLE, NOT_FOUND
+from holdfast.run import Scene, Wish, scene_of
+from holdfast.sandbox.policy.paths import absolute
+from holdfast.server.executor import Executor
+from holdfast.wire.processes import EnforcementReport
+
+TIMEOUT_S: Final = 60.0  # for the command, on either side
+MAX_OUTPUT: Final = 1 << 20  # bytes of each stream in which the first difference is looked for
+PROBE_S: Final = 20.0  # it takes a tenth of a second, on a busy machine a few
+MIN_SECRET: Final = 6  # characters: a shorter value is in too many other words
+Told: TypeAlias = Callable[
+    [tuple[str, ...]], Awaitable[str]
+]  # what a command prints; nothing if it cannot run
+
+_SOURCE: Final = Path(circumstances.__file__).read_text("utf-8")
+_PYTHONS: Final = ("/usr/bin/python3", "/usr/local/bin/python3")  # where the one that runs us is not shown
+_STATE: Final = (".cache", ".config", ".local/share", ".local/state")
+_TEMPORARY: Final = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - looked at, nothing is kept there
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What came of it, and who confined."""
+
+    found: Comparison
+    enforcement: EnforcementReport
+
+    def report(self) -> dict[str, object]:
+        return self.found.report() | {"enforcement": msgspec.to_builtins(self.enforcement)}
+
+
+def run(wish: Wish, argv: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> Compared:
+    """Run a command twice, with nothing to read: plain, then confined.
+
+    Raises:
+        HoldfastError: the wish makes no sense or cannot be enforced; then nothing was run.
+    """
+    if not argv or not argv[0]:
+        raise UsageError("no command given: holdfast doctor compare [OPTIONS] -- COMMAND")
+    scene = scene_of(wish, os.environ)
+    environ = dict(os.environ) if wish.cwd is None else {**os.environ, "PWD": scene.cwd}
+    named = [absolute(path, os.getcwd()) for path in (*wish.allow_write, *wish.deny)]
+    return asyncio.run(_run(scene, environ, tuple(argv), places(scene.cwd, environ, named), timeout_s))
+
+
+async def _run(
+    scene: Scene, environ: dict[str, str], argv: tuple[str, ...], paths: list[str], timeout_s: float
+) -> Compared:
+    executor, plain = Executor(scene.environ, choice=scene.choice), Launcher()
+    executor.open()
+    try:
+        sandbox = await executor.sandboxes.confine(
+            scene.bound, cwd=scene.cwd, loopback_ports=scene.loopback_ports
+        )
+        with Landmarks() as landmarks:
+            question = landmarks.question(paths, {*environ, *scene.environ})
+            beside = Side(plain, None, scene.cwd, environ)
+            inside = Side(executor.launcher, sandbox.confinement, scene.cwd, scene.environ)
+            seen = [await side.look(question) for side in (beside, inside)]
+            first = Observation(seen[0], await beside.run(argv, timeout_s))
+            await plain.aclose()  # and with it whoever outlived the command
+            second = Observation(seen[1], await inside.run(argv, timeout_s))
+    finally:
+        await plain.aclose()
+        await executor.aclose()
+    found = compare(first, second, secrets=_secrets(environ))
+    return Compared(found, enforcement_report(sandbox.enforcement))
+
+
+def places(cwd: str, environ: Mapping[str, str], named: Iterable[str]) -> list[str]:
+    """Where programs write, as far as it exists; and what the options name."""
+    home = environ.get("HOME", "")
+    places = [cwd, os.path.join(cwd, ".git"), home, *(os.path.join(home, name) for name in _STATE)]
+    places += [environ.get("TMPDIR", ""), *_TEMPORARY]
+    there = (path for path in places if path.startswith("/") and os.path.lexists(path))
+    return list(dict.fromkeys((*there, *named)))
+
+
+def _secrets(environ: Mapping[str, str]) -> list[str]:
+    """Values that a command may have printed, the longest first: one may be part of another."""
+    found = {value for name, value in environ.items() if not is_harmless(name) and len(value) >= MIN_SECRET}
+    return sorted(found, key=len, reverse=True)
+
+
+def _parsed(told: str) -> dict[str, dict[str, Value]] | None:
+    """What a probe said, if it came to that."""
+    _, mark, line = told.rpartition(circumstances.MARK)
+    if not mark:
+        return None
+    try:
+        groups = msgspec.json.decode(line.partition("\n")[0], type=dict[str, dict[str, Value] | None])
+    except msgspec.MsgspecError:
+        return None
+    return {group: fields for group, fields in groups.items() if fields is not None}
+
+
+class Landmarks:
+    """What a probe may find of this machine: a port, an abstract socket, and this process."""
+
+    def __init__(self) -> None:
+        self._open = ExitStack()
+        self._tcp = self._open.enter_context(socket.socket())
+        self._unix = self._open.enter_context(socket.socket(socket.AF_UNIX))
+        self._name = f"holdfast-{secrets.token_hex(8)}"
+
+    def __enter__(self) -> Self:
+        try:
+            self._tcp.bind(("127.0.0.1", 0))
+            self._unix.bind(f"\0{self._name}")
+            for sock in (self._tcp, self._unix):
+                sock.listen()
+        except BaseException:
+            self._open.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.close()
+
+    def question(self, paths: list[str], variables: Iterable[str], *, quiet: bool = False) -> str:
+        """What a probe is asked, once for all sides: digests are compared, and their key is forgotten.
+
+        With `quiet` nobody who is at work in those directories can see it trying.
+        """
+        return json.dumps(
+            {
+                "paths": paths,
+                "quiet": quiet,
+                "port": self._tcp.getsockname()[1],
+                "abstract": self._name,
+                "observer": os.getpid(),
+                "key": secrets.token_hex(16),
+                "harmless": [*HARMLESS, *filter(is_harmless, variables)],
+            }
+        )
+
+
+async def look(told: Told, question: str) -> Circumstances:
+    """What surrounds the commands that run this way; less where the probe cannot run."""
+    seen: dict[str, dict[str, Value]] = {}
+    program = f"{_SOURCE}\nmain({question!r})\n"
+    for python in (sys.executable, *_PYTHONS):
+        found = _parsed(await told((python, "-I", "-S", "-B", "-c", program)))
+        if found is not None:
+            seen = found
+            break
+    status = await told(("cat", "/proc/self/status"))
+    for group, fields in of_status(status).items() if status else ():
+        seen.setdefault(group, {}).update(fields)
+    return seen
+
+
+class Side:
+    """One way to run commands, on a terminal of their own or not."""
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        confinement: Confinement | None,
+        cwd: str,
+        environ: dict[str, str],
+        *,
+        tty: bool = False,
+    ) -> None:
+        self._launcher, self._confinement, self._tty = launcher, confinement, tty
+        self._cwd, self._environ = cwd, environ
+        self._started = 0
+
+    async def look(self, question: str) -> Circumstances:
+        """What surrounds a command here; less where the probe cannot run."""
+        return await look(self._told, question)
+
+    async def run(self, argv: tuple[str, ...], timeout_s: float) -> Ran:
+        try:
+            done = await self._capture(argv, timeout_s)
+        except StartFailed as exc:
+            code = NOT_FOUND if exc.errno == errno.ENOENT else NOT_EXECUTABLE
+            return Ran(code, note=os.strerror(exc.errno))
+        if done.end is None:
+            return Ran(None, done.stdout, done.stderr)
+        number = done.end.code - 128
+        note = signal.Signals(number).name if number in set(signal.Signals) else ""
+        return Ran(done.end.code, done.stdout, done.stderr, note)
+
+    async def _told(self, argv: tuple[str, ...]) -> str:
+        try:
+            done = await self._capture(argv, PROBE_S)
+        except StartFailed:
+            return ""
+        return done.stdout.kept.decode("utf-8", "replace")
+
+    async def _capture(self, argv: tuple[str, ...], limit_s: float) -> Captured:
+        self._started += 1
+        return await capture(
+            self._launcher,
+            Command(argv, argv[0], self._cwd, self._environ),
+            owner=self._started,
+            confinement=self._confinement,
+            limit_s=limit_s,
+            keep=MAX_OUTPUT,
+            tty=self._tty,
+        )

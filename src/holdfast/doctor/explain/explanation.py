@@ -1,0 +1,198 @@
+"""Any log or error text to its causes, in words. Pure module.
+
+A text is read once, in pieces, and may be longer than memory. What a row says of the whole text (`beside`,
+`unless`) is decided at the end.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from holdfast.doctor.explain.config_table import CONFIG_ROWS
+from holdfast.doctor.explain.launch_table import LAUNCH_ROWS
+from holdfast.doctor.explain.logtext import LogText
+from holdfast.doctor.explain.redaction import redacted
+from holdfast.doctor.explain.run_table import RUN_ROWS
+from holdfast.sandbox.reasons import fingerprints
+from holdfast.sandbox.reasons.fingerprint_table import Layer
+from holdfast.sandbox.reasons.fingerprints import Fingerprint
+
+SCHEMA_VERSION: Final = 1
+MAX_EVIDENCE: Final = 5  # lines shown of one cause; the others are counted
+MAX_EVIDENCE_CHARS: Final = 300  # of one line shown: enough to find it again
+WINDOW_LINES: Final = 400  # looked at together; more would only cost memory
+
+# What agents say is more special than what the tools below them say, so it comes first.
+TABLE: Final = (
+    *map(fingerprints.fingerprint, (*CONFIG_ROWS, *LAUNCH_ROWS, *RUN_ROWS)),
+    *fingerprints.TABLE,
+)
+_CONDITIONS: Final = frozenset(pattern for row in TABLE for pattern in (*row.beside, *row.unless))
+
+# What is further down breaks everything above: the first layer that shows something is where to begin.
+_DEPTH: Final = {
+    **dict.fromkeys(
+        (Layer.HOST_KERNEL, Layer.CONTAINER, Layer.APPARMOR, Layer.SANDBOX_SETUP, Layer.WINDOWS), 0
+    ),
+    Layer.TOOL: 1,
+    Layer.CONFIG: 2,
+    Layer.POLICY: 3,
+    Layer.TRUST: 4,
+    **dict.fromkeys(
+        (Layer.VCS, Layer.FILESYSTEM, Layer.SYSCALL, Layer.NETWORK, Layer.APP, Layer.PROVIDER), 5
+    ),
+    Layer.OBSERVABILITY: 6,
+}
+UNSURE: Final = 0.5  # below it a row is told last, however deep it is
+
+_HOST: Final = "holdfast doctor"
+_IN_FORCE: Final = "holdfast config codex check"
+_SIDE_BY_SIDE: Final = "holdfast doctor compare -- COMMAND"
+_PROVE: Final = "holdfast doctor assert"
+# By layer: what to type to see whether the text is right about this machine.
+PROBES: Final = {
+    **dict.fromkeys((Layer.HOST_KERNEL, Layer.CONTAINER, Layer.APPARMOR, Layer.SANDBOX_SETUP), _HOST),
+    Layer.TOOL: _HOST,
+    **dict.fromkeys((Layer.CONFIG, Layer.POLICY, Layer.TRUST), _IN_FORCE),
+    **dict.fromkeys((Layer.VCS, Layer.FILESYSTEM, Layer.SYSCALL, Layer.NETWORK, Layer.APP), _SIDE_BY_SIDE),
+    Layer.PROVIDER: "codex doctor",
+    Layer.WINDOWS: "codex doctor",
+    Layer.OBSERVABILITY: _PROVE,
+}
+NEXT: Final = (
+    (_HOST, "tries every stage of a sandbox on this machine"),
+    (_IN_FORCE, "compares the agent's configuration with the values really in force"),
+    (_PROVE, "runs a command through the agent's own sandbox; for agents that only look idle"),
+    (_SIDE_BY_SIDE, "runs the command with and without a sandbox and says what differs"),
+    ("holdfast doctor explain FILE", "with more of the log, from the first error on"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """One cause, with lines that show it, secrets taken out, and what to type to check it."""
+
+    id: str
+    layer: str
+    cause: str
+    remedy: str
+    confidence: float
+    evidence: tuple[str, ...]
+    count: int  # lines that show it, also those that are not in `evidence`
+    probe: str
+    here: str | None = None  # what this machine does when it is tried
+
+
+@dataclass(slots=True)
+class _Shown:
+    fingerprint: Fingerprint
+    count: int = 0
+    lines: list[str] = field(default_factory=list)
+
+
+class Reading:
+    """A text that arrives in pieces. `feed` all of it, then ask for the `causes`."""
+
+    def __init__(self) -> None:
+        self._text = LogText()
+        self._waiting: list[str] = []
+        self._above: list[str] = []
+        self._shown: dict[str, _Shown] = {}
+        self._held: set[str] = set()
+
+    def feed(self, data: bytes, *, final: bool = False) -> None:
+        self._waiting += self._text.feed(data, final=final)
+        while len(self._waiting) >= WINDOW_LINES or (final and self._waiting):
+            self._look(self._waiting[:WINDOW_LINES])
+            del self._waiting[:WINDOW_LINES]
+
+    def causes(self) -> list[Explanation]:
+        """Every known cause that the text shows: the deepest layer first, in it the surest."""
+        self.feed(b"", final=True)
+        found = [
+            shown
+            for shown in self._shown.values()
+            if self._held.issuperset(shown.fingerprint.beside)
+            and self._held.isdisjoint(shown.fingerprint.unless)
+        ]
+        return [_told(shown) for shown in sorted(found, key=_importance)]
+
+    def _look(self, lines: list[str]) -> None:
+        window = [*self._above, *lines]
+        for number, match in sorted(fingerprints.look(window, TABLE).items()):
+            if number >= len(self._above):
+                known = match.fingerprint
+                shown = self._shown.setdefault(known.id, _Shown(known))
+                shown.count += 1
+                if len(shown.lines) < MAX_EVIDENCE:
+                    shown.lines.append(redacted(match.line)[:MAX_EVIDENCE_CHARS])
+        text = "\n".join(window)
+        lowered = text.lower()
+        for pattern in _CONDITIONS - self._held:
+            if any(fingerprints.hits(pattern, text, lowered)):
+                self._held.add(pattern)
+        self._above = window[-fingerprints.CONTEXT :]
+
+
+def _importance(shown: _Shown) -> tuple[bool, int, float]:
+    known = shown.fingerprint
+    return known.confidence < UNSURE, _DEPTH[known.layer], -known.confidence
+
+
+def _told(shown: _Shown) -> Explanation:
+    known = shown.fingerprint
+    return Explanation(
+        known.id,
+        known.layer.value,
+        known.cause,
+        known.remedy,
+        known.confidence,
+        tuple(shown.lines),
+        shown.count,
+        PROBES[known.layer],
+    )
+
+
+def explain(text: str) -> list[Explanation]:
+    """Every known cause that a short text shows."""
+    reading = Reading()
+    reading.feed(text.encode("utf-8", "surrogatepass"))
+    return reading.causes()
+
+
+def lines(found: list[Explanation]) -> list[str]:
+    """For people."""
+    if not found:
+        return [
+            "nothing in this text is known to us",
+            *(f"  try: {command}  ({what})" for command, what in NEXT),
+        ]
+    told = []
+    for one in found:
+        told.append(f"{one.id} ({one.layer}, {one.confidence:.0%} sure): {one.cause}")
+        more = f" (and {one.count - 1} more)" if one.count > 1 else ""
+        told.append(f"  seen: {one.evidence[0]}{more}")
+        told.append(f"  try: {one.remedy}")
+        told.append(f"  here: {one.here}" if one.here else f"  check: {one.probe}")
+    return told
+
+
+def report(found: list[Explanation]) -> dict[str, object]:
+    """For machines."""
+    return {
+        "schemaVersion": SCHEMA_VERSION,
+        "explanations": [
+            {
+                "fingerprint": one.id,
+                "layer": one.layer,
+                "cause": one.cause,
+                "remedy": one.remedy,
+                "confidence": one.confidence,
+                "evidence": list(one.evidence),
+                "count": one.count,
+                "probe": one.probe,
+                "here": one.here,
+            }
+            for one in found
+        ],
+        "next": [] if found else [command for command, _ in NEXT],
+    }

@@ -1,0 +1,158 @@
+"""What the doctor looks at besides the sandbox: tools, agent CLIs, limits, disk, locale, clock."""
+
+import asyncio
+import contextlib
+import errno
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from holdfast.doctor.facts.agents import AGENTS, InstalledAgent
+from holdfast.doctor.facts.machine import Disk, Installed, MachineFacts, PlaceFacts
+from holdfast.errors import HoldfastError
+from holdfast.sandbox.backends.bwrapped import told
+from holdfast.sandbox.host.probes import probe
+from holdfast.sandbox.plan.select import Trial, Way
+from holdfast.server.executor import Executor
+
+VERSION_S: Final = 1.2  # for `--version`; some CLIs start a whole runtime for it
+_MAX_VERSION: Final = 4096  # bytes of its answer
+_NUMBER: Final = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
+_TEMPORARY: Final = "/tmp"  # noqa: S108 - it is only looked at
+_DENIED: Final = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
+_TMUX: Final = InstalledAgent("tmux", ("tmux", "-V"))
+
+
+async def gather(environ: Mapping[str, str] = os.environ) -> MachineFacts:
+    """Look at everything at once; under two seconds."""
+    home = environ.get("HOME") or str(Path.home())
+    async with asyncio.TaskGroup() as looks:
+        host = looks.create_task(probe(environ))
+        trials = looks.create_task(_trials(environ))
+        programs = [looks.create_task(_installed(agent, home, environ)) for agent in (_TMUX, *AGENTS)]
+    tmux, *agents = (program.result() for program in programs)
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    temporary = _place(environ.get("TMPDIR") or _TEMPORARY)
+    tried, unlaunched = trials.result()
+    return MachineFacts(
+        host=host.result(),
+        trials=tried,
+        tmux=tmux,
+        agents=tuple(agent for agent in agents if agent is not None),
+        codex_home=environ.get("CODEX_HOME") or os.path.join(home, ".codex"),
+        temporary=temporary,
+        disks=tuple(_disks(home, temporary.path)),
+        open_files=soft,
+        processes=None if most == resource.RLIM_INFINITY else most,
+        encoding=sys.getfilesystemencoding(),
+        now=time.time(),
+        unlaunched=unlaunched,
+    )
+
+
+async def _trials(environ: Mapping[str, str]) -> tuple[Mapping[Way, Trial], str]:
+    """How every way goes; where not even our launcher works, what bubblewrap says, and why that is all."""
+    executor = Executor(environ)
+    try:
+        executor.open()
+        return await executor.sandboxes.try_all(), ""
+    except (HoldfastError, OSError) as exc:
+        return _refused_by_hand(environ), str(exc)
+    finally:
+        await executor.aclose()
+
+
+def _refused_by_hand(environ: Mapping[str, str]) -> Mapping[Way, Trial]:
+    tool = shutil.which("bwrap", path=environ.get("PATH", os.defpath))
+    if tool is None:
+        return {Way.BWRAP: Trial("bwrap.missing", errno.ENOENT)}
+    argv = (tool, "--unshare-user", "--unshare-net", "--ro-bind", "/", "/", "true")
+    try:
+        done = subprocess.run(argv, capture_output=True, timeout=VERSION_S, check=False)  # noqa: S603 - fixed words
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    failed = told(done.stderr[-_MAX_VERSION:])
+    return {Way.BWRAP: Trial(failed.stage, failed.errno)} if done.returncode else {}
+
+
+async def _installed(agent: InstalledAgent, home: str, environ: Mapping[str, str]) -> Installed | None:
+    path = shutil.which(agent.version_argv[0], path=environ.get("PATH", os.defpath))
+    if path is None:
+        return None
+    places = tuple(_place(place) for place in agent.places_in(home, environ))
+    return Installed(
+        agent.name,
+        path,
+        await _version((path, *agent.version_argv[1:]), environ),
+        places,
+        agent.logged_in(home, environ, os.path.exists),
+    )
+
+
+def _place(path: str) -> PlaceFacts:
+    """Whether it can be written; a directory that does not exist yet is created in the nearest one above."""
+    whole = above = os.path.abspath(path)
+    while not os.path.isdir(above):
+        above = os.path.dirname(above)
+    return PlaceFacts(path, above == whole, _writable(above))
+
+
+def _writable(folder: str) -> bool:
+    """Tried with a file that never has a name: a sandbox around us refuses what the permissions allow."""
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return False
+    try:
+        os.close(os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+    except OSError as exc:
+        return exc.errno not in _DENIED  # not every file system has such files
+    return True
+
+
+async def _version(argv: tuple[str, ...], environ: Mapping[str, str]) -> str | None:
+    """Without threads: it also works where a filter keeps them from waking the loop."""
+    loop = asyncio.get_running_loop()
+    heard: asyncio.Future[None] = loop.create_future()
+    process = subprocess.Popen(  # noqa: S603, ASYNC220 - spawned at once, awaited below
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env=dict(environ),
+        start_new_session=True,
+    )
+    if process.stdout is None:
+        raise AssertionError("asked for a pipe")
+    fd, said = process.stdout.fileno(), b""
+    loop.add_reader(fd, lambda: None if heard.done() else heard.set_result(None))
+    try:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(VERSION_S):
+                await heard
+                said = os.read(fd, _MAX_VERSION)
+    finally:
+        loop.remove_reader(fd)
+        process.stdout.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, 9)
+        process.wait()
+    found = _NUMBER.search(said.decode("utf-8", "replace"))
+    return None if found is None else found.group()
+
+
+def _disks(*paths: str) -> list[Disk]:
+    """One for each file system that these paths are on."""
+    found: dict[int, Disk] = {}
+    for path in paths:
+        with contextlib.suppress(OSError):
+            status = os.statvfs(path)
+            files = status.f_favail if status.f_files else None
+            found.setdefault(os.stat(path).st_dev, Disk(path, status.f_bavail * status.f_frsize, files))
+    return list(found.values())

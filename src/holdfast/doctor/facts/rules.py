@@ -1,0 +1,288 @@
+"""Facts about a machine to findings: what is wrong, how it shows, what to type. Pure module."""
+
+import enum
+import errno
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from holdfast.doctor.facts.machine import MachineFacts
+from holdfast.sandbox.plan.select import BACKENDS, CAUSED, WEAKNESSES, Trial, Way
+from holdfast.sandbox.policy.paths import within
+from holdfast.sandbox.reasons import fingerprints
+from holdfast.sandbox.reasons.fingerprints import Fingerprint
+
+SCHEMA_VERSION: Final = 1
+LOW_DISK_BYTES: Final = 1 << 30  # one build of an ordinary project
+NO_DISK_BYTES: Final = 100 << 20  # not even a checkout
+LOW_FILES: Final = 10_000  # names of a small node_modules
+LOW_OPEN_FILES: Final = 1024  # what most systems give; less breaks builds and test runners
+SANE_CLOCK: Final = 1_735_689_600.0  # 2025: before it, no certificate of today is valid
+
+
+class Severity(enum.IntEnum):
+    """How bad a finding is; the worst of all decides the exit code."""
+
+    OK = 0
+    NOTE = 1
+    DEGRADED = 2
+    BROKEN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One answer. `remedy` can be pasted or followed as it is; `fingerprint` is a cause that is known."""
+
+    id: str
+    severity: Severity
+    title: str
+    evidence: str = ""
+    remedy: str | None = None
+    fingerprint: str | None = None
+
+    def report(self) -> dict[str, object]:
+        """Plain values, for JSON."""
+        return asdict(self) | {"severity": self.severity.name.lower()}
+
+
+def findings(facts: MachineFacts) -> list[Finding]:
+    """Everything worth saying, in the order of the screen."""
+    return [
+        *_sandbox(facts),
+        *_host(facts),
+        *_agents(facts),
+        *_tools(facts),
+        *_resources(facts),
+    ]
+
+
+def exit_code(found: list[Finding]) -> int:
+    """0: all good, 1: something is weaker than it could be, 2: something does not work at all."""
+    worst = max((finding.severity for finding in found), default=Severity.OK)
+    return max(0, worst - Severity.NOTE)
+
+
+# --- the sandbox
+
+
+def _sandbox(facts: MachineFacts) -> Iterator[Finding]:
+    works = [way for way in Way if way in facts.trials and facts.trials[way].works]
+    if not works:
+        refused = [facts.trials[way] for way in Way if way in facts.trials]
+        strongest = next((trial for trial in refused if _cause(trial)), Trial())
+        yield Finding(
+            "sandbox.none",
+            Severity.BROKEN,
+            "no sandbox works here: confined commands are refused",
+            facts.unlaunched or why(strongest),
+            _remedy(_cause(strongest)),
+            _id(_cause(strongest)),
+        )
+    weaker = not works or BACKENDS[works[0]] is not BACKENDS[Way.USER_NAMESPACE]
+    for way, trial in facts.trials.items():
+        if trial.works:
+            yield from _working(way, facts, used=way is works[0])
+        else:
+            known = _cause(trial)
+            yield Finding(
+                f"sandbox.{way.name.lower()}",
+                Severity.DEGRADED if weaker and way is Way.USER_NAMESPACE else Severity.NOTE,
+                f"{BACKENDS[way]} ({way}) does not work",
+                why(trial),
+                _remedy(known),
+                _id(known),
+            )
+
+
+def why(trial: Trial) -> str:
+    """Where a way to confine failed, with which errno, and the cause if it is known."""
+    return _why(trial.stage, trial.errno, _cause(trial))
+
+
+def _why(stage: str, code: int, known: Fingerprint | None) -> str:
+    stage, told, _ = stage.partition(":")  # after it is what bubblewrap told, which seldom names an errno
+    name = "" if told and code == errno.EIO else errno.errorcode.get(code, "")
+    return ", ".join(
+        filter(None, (f"{stage}: {name}".rstrip(" :"), f"{known.cause} [{known.id}]" if known else ""))
+    )
+
+
+def _cause(trial: Trial) -> Fingerprint | None:
+    return fingerprints.by_errno(trial.stage, trial.errno)
+
+
+def _remedy(known: Fingerprint | None) -> str | None:
+    return None if known is None else known.remedy
+
+
+def _id(known: Fingerprint | None) -> str | None:
+    return None if known is None else known.id
+
+
+def _working(way: Way, facts: MachineFacts, *, used: bool) -> Iterator[Finding]:
+    trial = facts.trials[way]
+    yield Finding(
+        f"sandbox.{way.name.lower()}",
+        Severity.OK,
+        f"{BACKENDS[way]} ({way}) works" + (", and is the one that is used" if used else ""),
+        trial.tool,
+    )
+    if used:
+        for word in trial.weakened:
+            code = _errno_of(word, facts)
+            # Without an errno of its own Landlock is not missing: this way has no place for it.
+            known = (
+                fingerprints.by_errno(word, 0 if word in CAUSED else code) if word in CAUSED or code else None
+            )
+            yield Finding(
+                f"sandbox.weakened.{word}",
+                Severity.DEGRADED,
+                WEAKNESSES.get(word, word),
+                _why(word, code, known) if known else "",
+                _remedy(known),
+                _id(known),
+            )
+
+
+def _errno_of(stage: str, facts: MachineFacts) -> int:
+    """What a stage alone was refused with; 0 if it was not, or not tried in time."""
+    tried = [(trial.stage, trial.errno) for trial in facts.trials.values()]
+    tried += [(fact.stage, fact.errno) for fact in facts.host.facts]
+    return next((code for name, code in tried if name == stage and code), 0)
+
+
+def _host(facts: MachineFacts) -> Iterator[Finding]:
+    host = facts.host
+    who = "root" if host.uid == 0 else f"user {host.uid}"
+    yield Finding("host.kernel", Severity.OK, f"Linux {host.kernel}, as {who}")
+    for fact in host.facts:
+        if fact.works is False and fact.name != "bwrap":  # a backend of its own, told with those
+            said = fact.report()
+            yield Finding(
+                f"host.{fact.name}",
+                Severity.NOTE,
+                f"this host does not allow: {fact.name}",
+                f"{fact.stage}: {said['errno'] or fact.errno}",
+                str(said["remedy"]) if said["remedy"] else None,
+                str(said["fingerprint"]) if said["fingerprint"] else None,
+            )
+    if host.container is not None:
+        yield Finding("host.container", Severity.OK, f"inside a container ({host.container})")
+    if host.apparmor.restricts:
+        yield Finding(
+            "host.apparmor",
+            Severity.NOTE,
+            "AppArmor takes every privilege from user namespaces of programs without a profile",
+            f"kernel.apparmor_restrict_unprivileged_userns=1; our profile: {host.apparmor.profile or 'none'}",
+            "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0",
+        )
+    if host.selinux is not None:
+        yield Finding("host.selinux", Severity.OK, f"SELinux is {host.selinux}")
+    if host.filtered:
+        yield Finding("host.filtered", Severity.NOTE, "a seccomp filter of somebody else is around us")
+
+
+# --- agents and tools
+
+
+def _agents(facts: MachineFacts) -> Iterator[Finding]:
+    for agent in facts.agents:
+        state = {True: ", logged in", False: ", not logged in", None: ""}[agent.logged_in]
+        yield Finding(
+            f"agent.{agent.name}",
+            Severity.OK if agent.version else Severity.NOTE,
+            f"{agent.name} {agent.version or 'did not say its version in time'}{state}",
+            agent.path,
+        )
+        for place in agent.places:
+            if not place.writable:
+                yield Finding(
+                    f"agent.{agent.name}.state",
+                    Severity.DEGRADED,
+                    f"{agent.name} cannot write its state to {place.path}",
+                    "not writable" if place.exists else "cannot be created",
+                    f"sudo chown -R $(id -u) {place.path}" if place.exists else f"mkdir -p {place.path}",
+                )
+        if agent.name == "codex":
+            yield from _codex(facts)
+
+
+def _codex(facts: MachineFacts) -> Iterator[Finding]:
+    if within(facts.codex_home, facts.temporary.path):
+        yield Finding(
+            "agent.codex.home",
+            Severity.BROKEN,
+            "Codex's home is below the directory for temporary files: its sandbox may not start",
+            f"CODEX_HOME={facts.codex_home}",
+            "export CODEX_HOME=$HOME/.codex",
+        )
+    bwrap = facts.trials.get(Way.BWRAP, Trial())
+    known = _cause(bwrap)
+    # It brings a bubblewrap of its own: what is wrong with that of the host does not stop it.
+    if not bwrap.works and known is not None and not known.id.startswith("bwrap."):
+        yield Finding(
+            "agent.codex.sandbox",
+            Severity.DEGRADED,
+            "Codex's own sandbox does not start here: its commands fail unless it runs without one",
+            why(bwrap),
+            known.remedy,
+            known.id,
+        )
+
+
+def _tools(facts: MachineFacts) -> Iterator[Finding]:
+    if facts.tmux is None:
+        yield Finding("tool.tmux", Severity.NOTE, "no tmux", "", "apt-get install tmux")
+    else:
+        yield Finding("tool.tmux", Severity.OK, f"tmux {facts.tmux.version or ''}".rstrip(), facts.tmux.path)
+    if (bwrap := facts.host.bwrap) is not None:
+        yield Finding("tool.bwrap", Severity.OK, f"bubblewrap {bwrap.version}", bwrap.path)
+
+
+# --- resources
+
+
+def _resources(facts: MachineFacts) -> Iterator[Finding]:
+    if not (facts.temporary.exists and facts.temporary.writable):
+        yield Finding(
+            "temporary",
+            Severity.BROKEN,
+            f"no temporary files can be made in {facts.temporary.path}",
+            "not writable" if facts.temporary.exists else "does not exist",
+            "mkdir -p ~/tmp && export TMPDIR=~/tmp",
+        )
+    for disk in facts.disks:
+        free = f"{disk.free_bytes / (1 << 30):.1f} GiB free at {disk.path}"
+        few = disk.free_files is not None and disk.free_files < LOW_FILES
+        if disk.free_bytes < LOW_DISK_BYTES or few:
+            severity = Severity.BROKEN if disk.free_bytes < NO_DISK_BYTES else Severity.DEGRADED
+            told = f"{free}, {disk.free_files} more files"
+            yield Finding(
+                "disk.low", severity, "the disk is nearly full", told, f"du -xh {disk.path} | sort -h"
+            )
+        else:
+            yield Finding("disk", Severity.OK, free)
+    if facts.open_files < LOW_OPEN_FILES:
+        yield Finding(
+            "limit.open-files",
+            Severity.DEGRADED,
+            f"only {facts.open_files} files may be open at once",
+            f"RLIMIT_NOFILE={facts.open_files}",
+            "ulimit -n 4096",
+        )
+    if facts.encoding.replace("-", "").lower() != "utf8":
+        yield Finding(
+            "locale",
+            Severity.DEGRADED,
+            "file names are not UTF-8 here",
+            f"encoding {facts.encoding}",
+            "export LANG=C.UTF-8",
+        )
+    if facts.now < SANE_CLOCK:
+        yield Finding(
+            "clock",
+            Severity.BROKEN,
+            "the clock is years behind: no certificate is valid",
+            f"seconds since 1970: {facts.now:.0f}",
+            "sudo timedatectl set-ntp true",
+        )

@@ -1,0 +1,188 @@
+"""A plan as arguments of bubblewrap. Pure module.
+
+bubblewrap carries its arguments out from first to last. Sources are paths of the host, targets are
+paths of the view; a target that does not exist is made, wherever it is. So whoever calls it has to
+know that what the plan names is there.
+
+A pin works wherever it is mounted: the kernel refuses to rename or remove a directory on which
+something is mounted anywhere in the view. So the pins are put into a second mount of the writable
+tree, and that is buried in a place of ours, where it hinders nobody who moves files.
+
+The launcher imports this module, so it needs little of the standard library.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
+from holdfast.values import value
+
+OPTIONS: Final = (  # all that we use; a bubblewrap whose help lacks one is too old
+    *("--args", "--as-pid-1", "--bind", "--cap-drop", "--chdir", "--dev", "--dev-bind", "--die-with-parent"),
+    *("--dir", "--json-status-fd", "--new-session", "--perms", "--proc", "--remount-ro", "--ro-bind"),
+    *("--seccomp", "--setenv", "--symlink", "--tmpfs"),
+    *("--unshare-ipc", "--unshare-net", "--unshare-pid", "--unshare-user"),
+)
+
+_GRANTS: Final = (StepKind.READABLE, StepKind.WRITABLE, StepKind.READ_ONLY)
+_MASKS: Final = (StepKind.MASK_DIRECTORY, StepKind.MASK_FILE)
+# A device on a file system without devices: nobody can open it, nor change its permissions.
+_UNREADABLE: Final = "/dev/null"
+_BURIED: Final = "/dev/.pins"
+_SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - not a file of ours, but where the C library expects it
+
+
+@value
+class Surroundings:
+    """What the arguments depend on beside the plan. The descriptors are those that bubblewrap inherits."""
+
+    seccomp_fd: int
+    status_fd: int
+    terminal: tuple[str, str] | None = None  # the command's, on the host and in the view
+    switches: tuple[str, ...] = ()  # of /proc, which root could use although it has no privileges
+    fresh_proc: bool = True  # False: the host's, read-only
+    unreachable: frozenset[str] = frozenset()  # denied by the host already, where we cannot mount
+
+
+def arguments(plan: Plan, env: Mapping[str, str], around: Surroundings) -> list[str]:
+    """Every option for this plan and environment, without the command."""
+    return [
+        *_base(plan),
+        *_system(plan, around),
+        *_links(plan),
+        *_Steps(plan).words(around.unreachable),
+        *(word for path in _own(plan) for word in ("--remount-ro", path)),
+        *("--unshare-user", "--unshare-pid", "--unshare-ipc"),
+        *(("--unshare-net",) if plan.network_off else ()),
+        *("--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop", "ALL"),
+        *("--seccomp", str(around.seccomp_fd), "--json-status-fd", str(around.status_fd)),
+        *("--chdir", plan.cwd),
+        *(word for name, value in env.items() for word in ("--setenv", name, value)),
+    ]
+
+
+def applied(plan: Plan, unreachable: frozenset[str] = frozenset()) -> list[Step]:
+    """The steps that are mounts of their own in the view, in their order; no pins."""
+    return _Steps(plan).applied(unreachable)
+
+
+def _ancestors(path: str) -> Iterator[str]:
+    """Every directory above, the nearest first."""
+    while path != "/":
+        path = path.rpartition("/")[0] or "/"
+        yield path
+
+
+def _base(plan: Plan) -> list[str]:
+    if plan.base is Base.UNTOUCHED:
+        return ["--dev-bind", "/", "/"]
+    if plan.base is Base.EMPTY:
+        return ["--tmpfs", "/"]
+    writable = Step(StepKind.WRITABLE, "/") in plan.steps
+    return ["--bind" if writable else "--ro-bind", "/", "/"]
+
+
+def _pins(plan: Plan) -> list[str]:
+    writable = {step.path for step in plan.steps if step.kind is StepKind.WRITABLE}
+    below: dict[str, list[str]] = {}
+    for step in plan.steps:
+        if step.kind is StepKind.PIN:
+            top = next(path for path in _ancestors(step.path) if path in writable)
+            below.setdefault(top, []).append(step.path)
+    words: list[str] = []
+    for top, pins in below.items():
+        words += ("--ro-bind", top, _BURIED)
+        for path in pins:
+            words += ("--ro-bind", path, _BURIED + path.removeprefix(top.rstrip("/")))
+    return [*words, "--perms", "0000", "--tmpfs", _BURIED, "--remount-ro", _BURIED] if words else []
+
+
+def _system(plan: Plan, around: Surroundings) -> list[str]:
+    words: list[str] = []
+    if plan.base is not Base.UNTOUCHED:
+        words += ("--dev", "/dev", "--perms", "1777", "--tmpfs", _SHARED_MEMORY)
+        if around.terminal is not None:
+            words += ("--dev-bind", *around.terminal)
+        words += _pins(plan)
+    if around.fresh_proc:
+        words += ("--proc", "/proc")
+    elif plan.base is not Base.UNTOUCHED:
+        words += ("--ro-bind", "/proc", "/proc")
+    words += (word for path in around.switches for word in ("--ro-bind", path, path))
+    return words
+
+
+def _links(plan: Plan) -> list[str]:
+    """Before the steps, while all there is to make them in is ours."""
+    if plan.base is not Base.EMPTY:
+        return []
+    return [word for link in plan.links for word in ("--symlink", link.target, link.path)]
+
+
+def _own(plan: Plan) -> tuple[str, ...]:
+    """File systems of the view's own, to be made read-only when everything is in them."""
+    if plan.base is Base.UNTOUCHED:
+        return ()
+    return ("/dev", "/") if plan.base is Base.EMPTY else ("/dev",)
+
+
+class _Steps:
+    """The steps of a plan after its base."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._empty = plan.base is Base.EMPTY
+        self._steps = {step.path: step for step in plan.steps if step.kind is not StepKind.PIN}
+        self._needed = {plan.cwd}  # and the directories on the way to a grant
+        for step in self._steps.values():
+            if step.kind in _GRANTS:
+                self._needed.update(_ancestors(step.path))
+
+    def applied(self, unreachable: frozenset[str]) -> list[Step]:
+        return [step for step in self._steps.values() if self._applies(step, unreachable)]
+
+    def words(self, unreachable: frozenset[str]) -> list[str]:
+        words: list[str] = []
+        seals: list[str] = []
+        for step in self.applied(unreachable):
+            if step.kind is StepKind.MASK_DIRECTORY and step.path in self._needed:
+                # Passable but not readable: something below is granted again, or it is entered first.
+                words += ("--perms", "0111", "--tmpfs", step.path)
+                seals.append(step.path)
+            elif step.kind in _MASKS:
+                words += _mask(step)
+            else:
+                words += self._passage(step.path)
+                words += _grant(step)
+        return words + [word for path in seals for word in ("--remount-ro", path)]
+
+    def _applies(self, step: Step, unreachable: frozenset[str]) -> bool:
+        if step.path == "/":
+            return False  # that is the base
+        if step.kind in _GRANTS:
+            return step.path not in ("/dev", "/proc") and not step.path.startswith("/proc/")  # it has its own
+        return step.path not in unreachable and not (self._empty and self._around(step.path) is None)
+
+    def _around(self, path: str) -> Step | None:
+        """The step closest above a path."""
+        return next((self._steps[above] for above in _ancestors(path) if above in self._steps), None)
+
+    def _passage(self, path: str) -> list[str]:
+        """The directories from a mask to what is granted below it, no more readable than the mask."""
+        around = self._around(path)
+        if around is None or around.kind is not StepKind.MASK_DIRECTORY:
+            return []
+        between = [above for above in _ancestors(path) if len(above) > len(around.path)]
+        return [word for folder in reversed(between) for word in ("--perms", "0111", "--dir", folder)]
+
+
+def _mask(step: Step) -> list[str]:
+    if step.kind is StepKind.MASK_FILE:
+        return ["--ro-bind", _UNREADABLE, step.path]
+    return ["--perms", "0000", "--tmpfs", step.path, "--remount-ro", step.path]
+
+
+def _grant(step: Step) -> list[str]:
+    path, writable = step.path, step.kind is StepKind.WRITABLE
+    if path.startswith("/dev/"):  # a device that a policy names is meant to be used
+        return ["--dev-bind", path, path, *(() if writable else ("--remount-ro", path))]
+    return ["--bind" if writable else "--ro-bind", path, path]

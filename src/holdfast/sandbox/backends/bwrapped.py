@@ -1,0 +1,295 @@
+"""A command confined by bubblewrap: the processes around it.
+
+    launcher
+      supervisor    this one; ends with the command's exit code, or 128 and the signal
+        bwrap       outside; waits for what it made
+          shim      PID 1 inside (shim.py), in a session of its own
+            command
+
+Supervisor and bwrap are one process group. SIGKILL to that group ends both, and with bwrap the
+shim and all inside. Every other signal is meant for the command: the launcher sends it to the
+supervisor alone, because bwrap would die of it, and the supervisor passes it on.
+
+bwrap builds the view, says which process is the shim, and starts it; the shim reports and waits.
+Now the supervisor, from outside, looks at the finished view: bwrap goes by names, and whoever
+renamed something meanwhile would have had another tree mounted. Only then the command may run. A
+shim without a supervisor ends by itself, so that it does not matter when anybody is killed.
+
+What bwrap prints comes here on a pipe and never into the command's output. bwrap starts with an
+empty environment, what the command gets in its own (LD_PRELOAD, say) must not run outside; it
+comes with all other arguments through a descriptor, where no list of processes shows it.
+"""
+
+import errno
+import fcntl
+import os
+import signal
+from collections.abc import Iterable
+from typing import Final, NamedTuple, NoReturn
+
+from holdfast.sandbox.backends import shim
+from holdfast.sandbox.backends.bubblewrap import Surroundings, applied, arguments
+from holdfast.sandbox.backends.confined import (
+    ALL_SIGNALS,
+    NOT_STARTED,
+    Command,
+    attend,
+    report_failure,
+    report_weakened,
+)
+from holdfast.sandbox.kernel import kernel, seccomp
+from holdfast.sandbox.kernel.kernel import SetupFailed, Stage
+from holdfast.sandbox.kernel.view import CONSOLE, KERNEL_SWITCHES, OLD_PROC
+from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
+
+UNKNOWN: Final = "bwrap:bwrap.other"  # the stage of what nobody can explain
+NO_LANDLOCK: Final = "landlock"  # who is under Landlock may not mount, so there is no second layer
+_ARGUMENTS_FD, _FILTER_FD, _INFO_FD = 10, 11, 12  # as bwrap has them; it closes them before the shim
+_FIRST_SOURCE: Final = 20  # above every number that something is moved to
+_MAX_TEXT: Final = 64 * 1024  # what fits into a pipe
+_MASKS: Final = (StepKind.MASK_DIRECTORY, StepKind.MASK_FILE)
+_MACHINE: Final = os.uname().machine
+
+
+class _Running(NamedTuple):
+    """What was started and waits for leave."""
+
+    bwrap: int
+    init: int
+    leave: int
+
+
+class _Seen(NamedTuple):
+    """What the plan names, as it was on the host just before."""
+
+    found: list[tuple[Step, tuple[int, int]]]
+    unreachable: frozenset[str]
+
+
+def run(plan: Plan, command: Command, *, parent: int, status_fd: int, tool: str) -> NoReturn:
+    """Be the confined command. To be called right after a fork, in the child of `parent`.
+
+    Ends with the command's own status, or when it could not be started with a report on
+    `status_fd`, which must be close-on-exec.
+    """
+    try:
+        os.setsid()
+        signal.pthread_sigmask(signal.SIG_BLOCK, ALL_SIGNALS)
+        with Stage("processes"):
+            kernel.die_with_parent(signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(NOT_STARTED)
+        weakened: tuple[str, ...] = (NO_LANDLOCK,)
+        try:
+            started = _start(plan, command, tool, fresh_proc=True)
+        except SetupFailed as exc:
+            if exc.stage != "bwrap:proc.masked":
+                raise
+            weakened += (OLD_PROC,)
+            started = _start(plan, command, tool, fresh_proc=False)
+        os.write(started.leave, b"\n")
+        report_weakened(status_fd, weakened)
+        kernel.close_from(0)  # an end of a pipe held here never ends
+        code = os.waitstatus_to_exitcode(attend(started.bwrap, lambda signum: _forward(started.init, signum)))
+        os._exit(code if code >= 0 else 128 - code)
+    except BaseException as exc:  # whatever it is, it must not return into the launcher's loop
+        report_failure(status_fd, exc)
+        os._exit(NOT_STARTED)
+
+
+def _start(plan: Plan, command: Command, tool: str, *, fresh_proc: bool) -> _Running:
+    """Everything up to the moment at which the command may run.
+
+    Raises:
+        SetupFailed: it may not; nothing is left.
+    """
+    seen = _look(plan)
+    around = Surroundings(
+        seccomp_fd=_FILTER_FD,
+        status_fd=_INFO_FD,
+        terminal=None if command.tty is None else (command.tty, CONSOLE),
+        switches=tuple(path for name in KERNEL_SWITCHES if os.path.exists(path := f"/proc/{name}")),
+        fresh_proc=fresh_proc,
+        unreachable=seen.unreachable,
+    )
+    said, bwraps_said = os.pipe2(os.O_CLOEXEC)
+    report, shims_report = os.pipe2(os.O_CLOEXEC)
+    shims_leave, leave = os.pipe2(os.O_CLOEXEC)
+    # Not a pipe: without a reader bwrap would die of writing to it, and what it made would hang.
+    info = _in_memory(b"")
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    env = {os.fsdecode(name): os.fsdecode(value) for name, value in command.env.items() if name}
+    options = _in_memory(b"".join(os.fsencode(word) + b"\0" for word in arguments(plan, env, around)))
+    program = _in_memory(_filter(plan))
+    placed = [
+        *((null, 0), (null, 1), (bwraps_said, 2)),
+        *((fd, shim.STREAMS.get(target, target)) for fd, target in command.fds),
+        *((shims_report, shim.REPORT_FD), (shims_leave, shim.LEAVE_FD)),
+        *((options, _ARGUMENTS_FD), (program, _FILTER_FD), (info, _INFO_FD)),
+    ]
+    bwrap = _spawn(tool, _command_line(plan, command, env), placed)
+    for fd in (bwraps_said, shims_report, shims_leave, null, options, program):
+        os.close(fd)
+    try:
+        answer = _line(report)
+        if not answer:
+            os.waitpid(bwrap, 0)
+            raise told(os.read(said, _MAX_TEXT))
+        try:
+            _judge(answer, command)
+            init = _init_of(os.pread(info, _MAX_TEXT, 0))
+            _check(init, seen)
+            if os.waitpid(bwrap, os.WNOHANG) != (0, 0):
+                raise SetupFailed(UNKNOWN, errno.ECHILD)
+        except SetupFailed:
+            os.close(leave)  # the shim gives up, and everything ends with it
+            os.waitpid(bwrap, 0)
+            raise
+    finally:
+        for fd in (said, report, info):
+            os.close(fd)
+    return _Running(bwrap, init, leave)
+
+
+def _look(plan: Plan) -> _Seen:
+    """Refuse what is not there, or reached by a link: bwrap would make it, or follow."""
+    found: list[tuple[Step, tuple[int, int]]] = []
+    unreachable = set()
+    pins = (step for step in plan.steps if step.kind is StepKind.PIN)
+    for step in (*pins, *applied(plan)):
+        with Stage(step.kind.value, step.path):
+            try:
+                found.append((step, _identity(step.path)))
+            except PermissionError:
+                if step.kind not in _MASKS:
+                    raise
+                unreachable.add(step.path)  # for us, hence for the command, which has fewer privileges
+    return _Seen(found, frozenset(unreachable))
+
+
+def _identity(path: str, *root: int) -> tuple[int, int]:
+    fd = kernel.open_path(path, *root)
+    try:
+        status = os.fstat(fd)
+    finally:
+        os.close(fd)
+    return status.st_dev, status.st_ino
+
+
+def _check(init: int, seen: _Seen) -> None:
+    """Is everything in its place? A grant shows what was meant, a mask does not."""
+    with Stage("bwrap:bwrap.view"):
+        root = os.open(f"/proc/{init}/root", os.O_PATH | os.O_CLOEXEC)
+        try:
+            for step, identity in seen.found:
+                shown = _identity(step.path, root) == identity
+                if step.kind is not StepKind.PIN and shown is (step.kind in _MASKS):
+                    raise SetupFailed("bwrap:bwrap.view", errno.ESTALE, step.path)
+        finally:
+            os.close(root)
+
+
+def _filter(plan: Plan) -> bytes:
+    if _MACHINE not in seccomp.ARCHITECTURES:
+        raise SetupFailed("seccomp", errno.ENOSYS)
+    # Unix sockets lead to services of the host, and no Landlock confines them here.
+    return seccomp.program(_MACHINE, seccomp.Sockets.LOOPBACK if plan.network_off else seccomp.Sockets.ALL)
+
+
+def _command_line(plan: Plan, command: Command, env: dict[str, str]) -> list[str]:
+    in_view = command.tty is not None and plan.base is not Base.UNTOUCHED
+    inner = shim.command_line(
+        os.fsdecode(command.program),
+        [os.fsdecode(word) for word in command.argv],
+        path=env.get("PATH", os.defpath),
+        variables=env.keys(),
+        terminal=CONSOLE if in_view else command.tty,
+    )
+    return ["bwrap", "--args", str(_ARGUMENTS_FD), "--", *inner]
+
+
+def _spawn(tool: str, argv: list[str], placed: Iterable[tuple[int, int]]) -> int:
+    """Start bwrap in our process group with these descriptors and no others."""
+    moved = [(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FIRST_SOURCE), target) for fd, target in placed]
+    kernel.close_on_exec_from(3)
+    try:
+        with Stage("bwrap:bwrap.missing"):
+            return os.posix_spawn(
+                tool,
+                argv,
+                {},
+                file_actions=[(os.POSIX_SPAWN_DUP2, fd, target) for fd, target in moved],
+                setsigmask=(),
+                setsigdef=ALL_SIGNALS,
+            )
+    finally:
+        for fd, _ in moved:
+            os.close(fd)
+
+
+def _in_memory(data: bytes) -> int:
+    fd = os.memfd_create("holdfast-bwrap", os.MFD_CLOEXEC)
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def _line(fd: int) -> bytes:
+    """The one line that the shim reports; empty if it never came to that."""
+    line = b""
+    while not line.endswith(b"\n"):
+        data = os.read(fd, 64)
+        if not data:
+            return b""
+        line += data
+    return line.strip()
+
+
+def _judge(answer: bytes, command: Command) -> None:
+    if answer == shim.NO_ARG0.encode():
+        raise SetupFailed("bwrap:bwrap.arg0", errno.ENOSYS)
+    if answer != b"0":
+        raise SetupFailed("exec", int(answer), os.fsdecode(command.program))
+
+
+def _init_of(info: bytes) -> int:
+    """The process that bwrap names in the first of its records."""
+    number = info.partition(b'"child-pid":')[2].partition(b",")[0].partition(b"}")[0].strip()
+    if not number.isdigit():
+        raise SetupFailed(UNKNOWN, errno.EPROTO)
+    return int(number)
+
+
+def told(text: bytes) -> SetupFailed:
+    """The failure that bwrap's message is about."""
+    from holdfast.sandbox.reasons import fingerprint_table, fingerprints
+
+    message = text.decode("utf-8", "replace").rstrip()
+    known = {row.id for row in fingerprint_table.SETUP_ROWS}
+    ids = [match.fingerprint.id for match in fingerprints.match(message) if match.fingerprint.id in known]
+    codes = [code for code in errno.errorcode if message.endswith(os.strerror(code))]
+    return SetupFailed(f"bwrap:{ids[0]}" if ids else UNKNOWN, codes[0] if codes else errno.EIO)
+
+
+def _forward(init: int, signum: int) -> None:
+    """To the group of the command, which is the shim's unless it made one for itself."""
+    try:
+        os.killpg(_group_of_command(init), signum)
+    except ProcessLookupError:
+        return  # it has ended, which SIGCHLD is about to say
+
+
+def _group_of_command(init: int) -> int:
+    try:
+        with open(f"/proc/{init}/task/{init}/children", "rb") as file:
+            children = file.read().split()
+        for child in children:
+            with open(f"/proc/{int(child)}/status", "rb") as file:
+                numbers = next(line for line in file if line.startswith(b"NSpid:")).split()
+            if numbers[-1] == b"2":
+                return os.getpgid(int(child))
+    except (OSError, StopIteration):
+        pass  # it has ended, or this kernel does not tell
+    return init

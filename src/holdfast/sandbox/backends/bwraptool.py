@@ -1,0 +1,103 @@
+"""The system's bubblewrap: where it is, and whether it can do what we need.
+
+Nothing is remembered: a package may be installed or updated while the server runs.
+"""
+
+import errno
+import os
+import select
+import signal
+import stat
+import subprocess
+import time
+from typing import IO, Final
+
+from holdfast.sandbox.backends import bwrapped
+from holdfast.sandbox.backends.bubblewrap import OPTIONS
+
+HELP_S: Final = 2.0  # it prints a page; whatever takes longer is not bubblewrap
+MAX_HELP: Final = 64 * 1024  # ten times the real one; a program that prints without end must not fill us
+
+
+class Unusable(Exception):
+    """There is none, or it cannot be used; `stage` is the fingerprint, `lacking` the options missing."""
+
+    def __init__(self, stage: str, code: int, lacking: tuple[str, ...] = ()) -> None:
+        super().__init__(stage)
+        self.stage, self.errno, self.lacking = stage, code, lacking
+
+
+def find(path: str) -> str:
+    """The bubblewrap to use, from the directories of a PATH.
+
+    Never one below the current directory: whoever made the files there could make themselves the
+    sandbox.
+
+    Raises:
+        Unusable: there is none, or the first one is too old or set-user-id.
+    """
+    tool = _first(path)
+    if tool is None:
+        raise Unusable("bwrap.missing", errno.ENOENT)
+    if os.geteuid() != 0 and os.stat(tool).st_mode & stat.S_ISUID:
+        raise Unusable("bwrap.setuid", errno.EPERM)
+    text = _help(tool)
+    words = set(text.decode("utf-8", "replace").split())
+    lacking = tuple(option for option in OPTIONS if option not in words)
+    if not lacking:
+        return tool
+    failure = bwrapped.told(text)  # on some hosts it does not even come to the help
+    if failure.stage != bwrapped.UNKNOWN:
+        raise Unusable(failure.stage, failure.errno)
+    raise Unusable("bwrap.option", errno.ENOSYS, lacking)
+
+
+def _first(path: str) -> str | None:
+    try:
+        here = os.path.realpath(os.getcwd())
+    except OSError:
+        here = "/"  # it was removed: nothing can be below it
+    for folder in path.split(":"):
+        found = os.path.join(folder, "bwrap")
+        if not folder.startswith("/") or not os.path.isfile(found) or not os.access(found, os.X_OK):
+            continue
+        real = os.path.realpath(found)
+        if here == "/" or not real.startswith(f"{here}/"):
+            return real
+    return None
+
+
+def _help(tool: str) -> bytes:
+    try:
+        process = subprocess.Popen(  # noqa: S603 - the program that the user asked to be confined with
+            [tool, "--help"],
+            env={},
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except OSError as exc:
+        raise Unusable("bwrap.missing", exc.errno or errno.EIO) from None
+    with process:
+        try:
+            return _read(process.stdout)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _read(stream: IO[bytes] | None) -> bytes:
+    """What it prints within the time, as much of it as we keep."""
+    if stream is None:
+        raise AssertionError("it was started with a pipe")
+    deadline = time.monotonic() + HELP_S
+    waiting = select.poll()
+    waiting.register(stream, select.POLLIN)
+    text = b""
+    while len(text) < MAX_HELP and waiting.poll(max(0.0, deadline - time.monotonic()) * 1000):
+        data = os.read(stream.fileno(), MAX_HELP)
+        if not data:
+            break
+        text += data
+    return text

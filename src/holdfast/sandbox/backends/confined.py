@@ -1,0 +1,277 @@
+"""A confined command: the process around it, from the launcher's fork to the command's end.
+
+    launcher
+      init     PID 1 of the namespaces: builds the view, starts the command, reaps, forwards signals
+        command
+
+Init leads a process group of its own. A signal to that group reaches init, which passes it on to the
+command's own group; SIGKILL ends init, and with PID 1 the kernel ends everything inside. It dies
+with its parent, so nothing is left when the launcher is killed.
+
+Init stays between the command and the launcher because PID 1 is special: the kernel ignores signals
+that it has no handler for, so a command as PID 1 could not end itself with one. For the same reason
+init can not end as a command that was killed did: its exit code is then 128 and the signal.
+
+The report on the status pipe tells what happened before the command ran. End of file without a
+failure means that it runs.
+"""
+
+import errno
+import os
+import select
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple, NoReturn
+
+from holdfast.sandbox.kernel import kernel
+from holdfast.sandbox.kernel.kernel import SetupFailed, Stage
+from holdfast.sandbox.kernel.namespaces import drop, fork, isolate, own_mounts
+from holdfast.sandbox.kernel.view import CONSOLE, build_view
+from holdfast.sandbox.plan.plan import Base, Plan
+from holdfast.sandbox.protocol.orders import HAS_STATE, STATE_FD, TTY, WATCH, Request
+
+MAX_REPORT: Final = 8192  # a few words and one path
+NOT_STARTED: Final = 125  # exit status of a set-up that failed; the report says why
+_UNBLOCKABLE: Final = (signal.SIGKILL, signal.SIGSTOP)
+ALL_SIGNALS: Final = tuple(sorted(signal.valid_signals() - set(_UNBLOCKABLE)))
+FORWARDED: Final = (
+    signal.SIGHUP,
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGTERM,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGALRM,
+    signal.SIGTSTP,
+    signal.SIGCONT,
+    signal.SIGWINCH,
+)
+
+_FAILED, _WEAKENED = "failed", "weakened"
+
+
+class Command(NamedTuple):
+    """What to run. `fds` are (descriptor here, number there); with a terminal 0, 1 and 2 are that."""
+
+    program: bytes
+    argv: tuple[bytes, ...]
+    env: dict[bytes, bytes]
+    fds: tuple[tuple[int, int], ...]
+    tty: str | None = None
+
+
+class StartReport(NamedTuple):
+    """What the status pipe said until its end."""
+
+    weakened: tuple[str, ...] = ()
+    failure: SetupFailed | None = None
+
+
+def decode_report(data: bytes) -> StartReport:
+    """The report in what was read from the status pipe until its end.
+
+    Raises:
+        ValueError: these bytes are not a report.
+    """
+    fields = iter(data.decode("utf-8", "surrogateescape").split("\0")[:-1])
+    weakened: list[str] = []
+    for kind in fields:
+        if kind == _WEAKENED:
+            weakened.append(next(fields, ""))
+        elif kind == _FAILED:
+            stage, code, path = next(fields, ""), next(fields, ""), next(fields, "")
+            return StartReport(tuple(weakened), SetupFailed(stage, int(code), path))
+        else:
+            raise ValueError("not a report")
+    return StartReport(tuple(weakened))
+
+
+def command_of(request: Request, fds: Sequence[int]) -> Command:
+    """The command of an order, with the descriptors that came with it."""
+    tty = os.ttyname(fds[0]) if request.flags & TTY else None
+    streams = () if tty else tuple((fd, target) for target, fd in enumerate(fds[:3]))
+    state = ((fds[3], STATE_FD),) if request.flags & HAS_STATE else ()
+    env = dict(entry.split(b"=", 1) for entry in request.env)
+    return Command(request.program, request.argv, env, (*streams, *state), tty)
+
+
+def watch_of(request: Request, fds: Sequence[int]) -> int:
+    """The socket of an order on which whoever watches waits for a listener; -1 if nobody does."""
+    return fds[-1] if request.flags & WATCH else -1
+
+
+class ConfinementKind(NamedTuple):
+    """What a process around a command must have before anything is known of its files."""
+
+    userns: bool
+    network_off: bool
+
+
+def start(
+    kind: ConfinementKind,
+    plan: Plan,
+    command: Command,
+    *,
+    status_fd: int,
+    listeners_fd: int = -1,
+    watch_fd: int = -1,
+) -> int:
+    """Fork a process that ends as the confined command does; its pid.
+
+    When the command could not be started, a report on `status_fd`, which must be close-on-exec, says
+    why. A plan that lets ports through needs `listeners_fd`, a socket on which the listening sockets
+    are sent before the command is started; what `listener.py` makes goes to `watch_fd`. The caller must
+    have one thread.
+
+    Raises:
+        SetupFailed: not even the process could be made.
+    """
+    uid, gid = os.getuid(), os.getgid()
+    pid = fork(userns=kind.userns)
+    if pid:
+        return pid
+    try:
+        lead()
+        if _nobody_reads(status_fd):
+            os._exit(NOT_STARTED)  # the launcher died before it could take us along
+        weakened = isolate(uid=uid, gid=gid, userns=kind.userns, network_off=kind.network_off)
+        run(plan, command, weakened, status_fd, listeners_fd, watch_fd)
+    except BaseException as exc:  # whatever it is, it must not return into the launcher's loop
+        report_failure(status_fd, exc)
+        os._exit(NOT_STARTED)
+
+
+def lead() -> None:
+    """Lead a session of our own, take signals only when asked for, and die with our parent."""
+    os.setsid()
+    signal.pthread_sigmask(signal.SIG_BLOCK, ALL_SIGNALS)
+    with Stage("processes"):
+        kernel.die_with_parent(signal.SIGKILL)
+
+
+def run(
+    plan: Plan,
+    command: Command,
+    weakened: tuple[str, ...],
+    status_fd: int,
+    listeners_fd: int,
+    watch_fd: int = -1,
+) -> NoReturn:
+    """Be init: what is left of the way to the command, and then its end. `weakened` is known so far."""
+    # Imported while the host's files are there and nobody else's.
+    if plan.loopback_ports:
+        from holdfast.sandbox.protocol import loopback
+    if watch_fd >= 0:
+        from holdfast.sandbox.watcher import listener
+    own_mounts()
+    weakened += build_view(plan, command.tty)
+    if plan.loopback_ports:
+        loopback.hand_out(plan, weakened, listeners_fd)  # some ports only a privileged process may take
+    weakened += drop(plan)
+    # The command has our user id: without this it could write our memory, which no filter guards
+    # when it is done through /proc.
+    with Stage("processes"):
+        kernel.forbid_inspection()
+    if watch_fd >= 0:
+        listener.hand_out(watch_fd, network_off=plan.network_off)
+    with Stage("exec", os.fsdecode(command.program)):
+        kernel.close_on_exec_from(3)
+        in_view = command.tty is not None and plan.base is not Base.UNTOUCHED
+        pid = spawn(command._replace(tty=CONSOLE) if in_view else command)
+    report_weakened(status_fd, weakened)
+    kernel.close_from(0)  # an end of a pipe held here never ends
+    code = os.waitstatus_to_exitcode(attend(pid, lambda signum: signal_group(pid, signum)))
+    os._exit(code if code >= 0 else 128 - code)
+
+
+def _nobody_reads(pipe: int) -> bool:
+    asked = select.poll()
+    asked.register(pipe, 0)
+    return bool(asked.poll(0))
+
+
+def spawn(command: Command) -> int:
+    """Start a command as the leader of a new session, in our directory; its pid.
+
+    Raises:
+        OSError: it can not be started.
+    """
+    actions: list[tuple[int, ...] | tuple[int, int, str, int, int]] = []
+    if command.tty is not None:
+        # The first terminal a session leader opens becomes its controlling terminal.
+        actions.append((os.POSIX_SPAWN_OPEN, 0, command.tty, os.O_RDWR, 0))
+        actions += [(os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
+    actions += [(os.POSIX_SPAWN_DUP2, fd, target) for fd, target in command.fds]
+    denied = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+    for program in candidates(command.program, command.env.get(b"PATH", os.defpath.encode())):
+        try:
+            return os.posix_spawn(
+                program,
+                command.argv,
+                command.env,
+                file_actions=actions,
+                setsid=True,
+                setsigmask=(),
+                setsigdef=ALL_SIGNALS,
+            )
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except PermissionError as exc:
+            denied = exc  # as a shell does: a forbidden match is worth more than no match
+    raise denied
+
+
+def candidates(program: bytes, path: bytes) -> Iterator[bytes]:
+    """Where a program may be, as a shell looks for it."""
+    if b"/" in program:
+        yield program
+        return
+    for folder in path.split(b":"):
+        found = os.path.join(folder or b".", program)
+        if os.path.exists(found):
+            yield found
+
+
+def attend(child: int, forward: Callable[[int], None]) -> int:
+    """Reap everything and forward signals, which must be blocked, until the child ends; its wait status."""
+    awaited = {signal.SIGCHLD, *FORWARDED}
+    while True:
+        arrived = signal.sigwait(awaited)
+        if arrived != signal.SIGCHLD:
+            forward(arrived)
+            continue
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == child:
+                return status
+            if pid == 0:
+                break
+
+
+def signal_group(leader: int, signum: int) -> None:
+    """Signal a command that has not been reaped, with its group."""
+    try:
+        os.killpg(leader, signum)
+    except ProcessLookupError:
+        return  # it has ended, which SIGCHLD is about to say
+
+
+def report_weakened(status_fd: int, words: Iterable[str]) -> None:
+    """Say on the status pipe what came out weaker than the plan says."""
+    _report(status_fd, (field for word in words for field in (_WEAKENED, word)))
+
+
+def report_failure(status_fd: int, exc: BaseException) -> None:
+    """Say on the status pipe why the command does not run."""
+    if not isinstance(exc, SetupFailed):
+        exc = SetupFailed("internal", exc.errno or errno.EIO if isinstance(exc, OSError) else errno.EIO)
+    _report(status_fd, (_FAILED, exc.stage, str(exc.errno), exc.path))
+
+
+def _report(status_fd: int, fields: Iterable[str]) -> None:
+    data = "".join(f"{field}\0" for field in fields).encode("utf-8", "surrogateescape")
+    try:
+        if data:
+            os.write(status_fd, data)
+    except OSError:
+        return  # nobody listens any more

@@ -1,0 +1,224 @@
+"""A command confined by Landlock and seccomp alone: where there are no namespaces.
+
+    launcher
+      keeper   adopts what the command leaves behind, ends it, and ends exactly as the command did
+        command
+
+The keeper does what the end of a PID namespace does elsewhere: with the command everything ends that
+it started, also what left its group and session. Killed itself it could not do that, so it is told
+to by a signal of its own, `END`, which the kernel sends when the launcher dies. It is outside of the
+command's Landlock domain, and so out of its reach.
+
+The command's process confines itself and becomes the command by exec. The report on the status pipe
+is as in `confined.py`: end of file without a failure means that the command runs.
+"""
+
+import errno
+import fcntl
+import os
+import signal
+import time
+from typing import Final, NoReturn
+
+from holdfast.sandbox.backends.confined import (
+    FORWARDED,
+    NOT_STARTED,
+    Command,
+    candidates,
+    report_failure,
+    signal_group,
+)
+from holdfast.sandbox.kernel import kernel, landlock, seccomp
+from holdfast.sandbox.kernel.kernel import SetupFailed, Stage
+from holdfast.sandbox.kernel.proctable import PARENT, processes
+from holdfast.sandbox.plan.grants import TERMINAL, TooManyGrants, grants
+from holdfast.sandbox.plan.plan import Base, Plan
+from holdfast.sandbox.plan.rights import SCOPE_ABI
+from holdfast.sandbox.watcher import listener
+
+_ALL_SIGNALS: Final = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
+END: Final = signal.SIGPWR  # to the keeper; no command gets this one passed on
+_ENDING_S: Final = 5.0  # how long killing may take before we give up on unkillable processes
+_LOOK_AGAIN_S: Final = 0.005
+_FREE_FD: Final = 64  # from here on no descriptor has a meaning for the command
+_MACHINE: Final = os.uname().machine
+
+
+def warm() -> None:
+    """Make what every start needs once, before anything is forked."""
+    if _MACHINE in seccomp.ARCHITECTURES:
+        for off in (False, True):
+            _filter(network_off=off)
+
+
+def _filter(*, network_off: bool) -> bytes:
+    sockets = seccomp.Sockets.NONE if network_off else seccomp.Sockets.ALL
+    return seccomp.program(_MACHINE, sockets, alone=True)
+
+
+def run(
+    plan: Plan,
+    command: Command,
+    *,
+    parent: int,
+    status_fd: int,
+    degraded: bool,
+    watch_fd: int = -1,
+    confine: bool = True,
+) -> NoReturn:
+    """Be the confined command. To be called right after a fork, in the child of `parent`.
+
+    With `confine` false it is only kept: nothing is taken from it but what it leaves behind.
+
+    Ends with the command's own status, or when it could not be started with a report on
+    `status_fd`, which must be close-on-exec.
+    """
+    try:
+        os.setsid()
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ALL_SIGNALS)
+        with Stage("processes"):
+            kernel.adopt_orphans()
+            kernel.die_with_parent(END)
+            if os.getppid() != parent:
+                os._exit(NOT_STARTED)
+            status_fd = fcntl.fcntl(status_fd, fcntl.F_DUPFD_CLOEXEC, _FREE_FD)
+            if watch_fd >= 0:
+                watch_fd = fcntl.fcntl(watch_fd, fcntl.F_DUPFD_CLOEXEC, _FREE_FD)
+            kernel.forbid_inspection()  # until exec; nobody may steer the keeper by its memory
+            keeper = os.getpid()
+            pid = os.fork()
+        if pid == 0:
+            _prepare(command, keeper=keeper, cwd=plan.cwd)
+            if confine:
+                _confine(plan, command, degraded=degraded)
+            if watch_fd >= 0:
+                listener.hand_out(watch_fd, network_off=plan.network_off)
+            _become(command)
+        kernel.close_from(0)  # an end of a pipe held here never ends
+        code = os.waitstatus_to_exitcode(_await(pid))
+        _end_descendants()
+        os._exit(code if code >= 0 else 128 - code)
+    except BaseException as exc:  # whatever it is, it must not return into the launcher's loop
+        report_failure(status_fd, exc)
+        os._exit(NOT_STARTED)
+
+
+def _await(command: int) -> int:
+    """Reap what ends and forward signals until the command has ended, or must; its wait status."""
+    awaited = {signal.SIGCHLD, END, *FORWARDED}
+    while True:
+        arrived = signal.sigwait(awaited)
+        if arrived == END:
+            return int(signal.SIGKILL)
+        if arrived != signal.SIGCHLD:
+            signal_group(command, arrived)
+            continue
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            if ended[0] == command:
+                return ended[1]
+
+
+def _end_descendants() -> None:
+    """Kill all descendants: ours, and those that become ours as their parents die."""
+    deadline = time.monotonic() + _ENDING_S
+    while time.monotonic() < deadline:
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        for pid in processes(PARENT, os.getpid()):
+            os.kill(pid, signal.SIGKILL)  # not reaped yet, so it is still the same process
+        signal.sigtimedwait({signal.SIGCHLD}, _LOOK_AGAIN_S)
+
+
+def _prepare(command: Command, *, keeper: int, cwd: str) -> None:
+    os.setsid()
+    for signum in _ALL_SIGNALS:
+        signal.signal(signum, signal.SIG_DFL)  # what is ignored would be ignored by the command too
+    with Stage("processes"):
+        kernel.die_with_parent(signal.SIGKILL)
+        if os.getppid() != keeper:
+            os._exit(NOT_STARTED)
+        _take_descriptors(command)
+    with Stage("cwd", cwd):
+        os.chdir(cwd)
+
+
+def _confine(plan: Plan, command: Command, *, degraded: bool) -> None:
+    with Stage("capabilities"):
+        kernel.drop_capabilities(bounding_set=False)  # an ordinary user may not, and need not
+    with Stage("nnp"):
+        kernel.refuse_new_privileges()
+    _restrict(plan, command.tty, degraded=degraded)
+    if _MACHINE not in seccomp.ARCHITECTURES:
+        raise SetupFailed("seccomp", errno.ENOSYS)
+    with Stage("seccomp"):
+        kernel.install_filter(_filter(network_off=plan.network_off))
+
+
+def _take_descriptors(command: Command) -> None:
+    """The command's descriptors at their numbers; no other survives exec."""
+    # First out of the way: one may be where another belongs.
+    moved = [(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FREE_FD), target) for fd, target in command.fds]
+    if command.tty is not None:
+        # The first terminal that a session leader opens becomes its controlling terminal.
+        terminal = os.open(command.tty, os.O_RDWR | os.O_CLOEXEC)
+        moved += [(terminal, target) for target in range(3)]
+    kernel.close_on_exec_from(0)
+    for fd, target in moved:
+        os.dup2(fd, target)
+
+
+def _restrict(plan: Plan, tty: str | None, *, degraded: bool) -> None:
+    for step in plan.steps:
+        with Stage(step.kind.value, step.path):
+            _check(step.path)
+    with Stage("landlock"):
+        abi = landlock.usable_abi()
+    try:
+        granted = grants(plan, _entries, degraded=degraded)
+    except TooManyGrants as exc:
+        raise SetupFailed("grants", errno.E2BIG, str(exc)) from None
+    if tty is not None:
+        granted.append((tty, TERMINAL))
+    # Scopes make a domain as well, and with it the processes outside cannot be inspected.
+    files = plan.base is not Base.UNTOUCHED or abi < SCOPE_ABI
+    with Stage("landlock"):
+        landlock.restrict(granted, abi=abi, files=files)
+
+
+def _check(path: str) -> None:
+    """A path of the plan is still where it was, unless nobody without privileges could know."""
+    try:
+        os.close(kernel.open_path(path))
+    except PermissionError as exc:
+        if exc.errno != errno.EACCES:
+            raise
+
+
+def _entries(path: str) -> list[str]:
+    """The names in a directory that are no symbolic links; none if it is not there for us."""
+    try:
+        with os.scandir(path) as entries:
+            return [entry.name for entry in entries if not entry.is_symlink()]
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []
+
+
+def _become(command: Command) -> NoReturn:
+    with Stage("exec", os.fsdecode(command.program)):
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        _exec(command)
+
+
+def _exec(command: Command) -> NoReturn:
+    denied = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+    for program in candidates(command.program, command.env.get(b"PATH", os.defpath.encode())):
+        try:
+            os.execve(program, command.argv, command.env)  # noqa: S606 - the command itself
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except PermissionError as exc:
+            denied = exc  # as a shell does: a forbidden match is worth more than no match
+    raise denied

@@ -1,0 +1,100 @@
+"""Landlock: a ruleset of the kernel's that a process puts on itself and on all its descendants.
+
+What can be granted is in `rights.py`.
+
+Standard library only: the launcher imports this.
+"""
+
+import ctypes
+import errno
+import os
+import stat
+from collections.abc import Iterable
+from ctypes import c_int, c_int32, c_size_t, c_uint, c_uint64, c_void_p
+from typing import Final
+
+from holdfast.sandbox.kernel.kernel import numbered, open_path
+from holdfast.sandbox.plan.rights import NEWEST_KNOWN_ABI, SCOPE_ABI, fitting, handled, scoped
+
+# linux/landlock.h
+_CREATE_RULESET_VERSION: Final = 1
+_RULE_PATH_BENEATH: Final = 1
+
+_LEFT_OUT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP})
+
+FAKE_ABI: Final = "HOLDFAST_FAKE_LANDLOCK_ABI"  # tests only: be an older kernel
+
+
+class _RulesetAttr(ctypes.Structure):
+    _fields_ = (("handled_access_fs", c_uint64), ("handled_access_net", c_uint64), ("scoped", c_uint64))
+
+
+class _PathBeneathAttr(ctypes.Structure):
+    _pack_ = 1
+    _fields_ = (("allowed_access", c_uint64), ("parent_fd", c_int32))
+
+
+_create_ruleset = numbered(444, c_void_p, c_size_t, c_uint)
+_add_rule = numbered(445, c_int, c_int, c_void_p, c_uint)
+_restrict_self = numbered(446, c_int, c_uint)
+
+
+def abi() -> int:
+    """The newest ABI that both the kernel and we know; 0 when Landlock is absent, off or filtered."""
+    try:
+        return usable_abi()
+    except OSError:
+        return 0
+
+
+def usable_abi() -> int:
+    """The newest ABI that both the kernel and we know.
+
+    Raises:
+        OSError: Landlock is absent, off or filtered.
+    """
+    version = _create_ruleset(None, 0, _CREATE_RULESET_VERSION)
+    version = min(version, NEWEST_KNOWN_ABI, int(os.environ.get(FAKE_ABI, NEWEST_KNOWN_ABI)))
+    if version < 1:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    return version
+
+
+def _size(abi: int) -> int:
+    """How much of the attributes this ABI knows; a larger structure would be refused."""
+    return 24 if abi >= SCOPE_ABI else 8
+
+
+def restrict(grants: Iterable[tuple[str, int]], *, abi: int, files: bool = True, unix: bool = False) -> None:
+    """Confine the calling thread and its descendants to these grants.
+
+    A path that we can not open is left out: a descendant could not open it either. So is one
+    with a symbolic link on the way: somebody put that there, and it leads elsewhere. Needs
+    no_new_privs. Without `files` only the scopes apply; `unix` withholds connecting to unix
+    sockets by path, except to those made inside.
+    """
+    handled_fs = handled(abi, unix=unix) if files else 0
+    attr = _RulesetAttr(handled_fs, 0, scoped(abi))
+    ruleset = _create_ruleset(ctypes.byref(attr), _size(abi), 0)
+    try:
+        for path, rights in grants if files else ():
+            _grant(ruleset, path, rights, handled_fs)
+        _restrict_self(ruleset, 0)
+    finally:
+        os.close(ruleset)
+
+
+def _grant(ruleset: int, path: str, rights: int, handled_fs: int) -> None:
+    try:
+        fd = open_path(path)
+    except OSError as exc:
+        if exc.errno in _LEFT_OUT:
+            return
+        raise
+    try:
+        allowed = fitting(rights, handled_fs, directory=stat.S_ISDIR(os.fstat(fd).st_mode))
+        if allowed:
+            rule = _PathBeneathAttr(allowed, fd)
+            _add_rule(ruleset, _RULE_PATH_BENEATH, ctypes.byref(rule), 0)
+    finally:
+        os.close(fd)

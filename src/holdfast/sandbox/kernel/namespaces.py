@@ -1,0 +1,166 @@
+"""Namespaces and privileges: what surrounds the view, before it is built and after.
+
+    fork        into new namespaces: the child is PID 1 inside
+    isolate     the namespaces that say nothing of files, by that child; a spare one is ready so far
+    build_view  (view.py) it turns its own mounts into what the plan describes
+    drop        and gives up everything that could undo it: privileges, calls, paths
+
+Standard library only, and little of it: this runs in a forked child of the launcher.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import struct
+from typing import Final
+
+from holdfast.sandbox.kernel import kernel, landlock, seccomp
+from holdfast.sandbox.kernel.kernel import SetupFailed, Stage
+from holdfast.sandbox.kernel.view import SHARED_MEMORY
+from holdfast.sandbox.plan import rights
+from holdfast.sandbox.plan.plan import Base, Plan, StepKind
+
+_MACHINE: Final = os.uname().machine
+
+_SIOCSIFFLAGS: Final = 0x8914  # linux/sockios.h
+_IFF_UP_RUNNING: Final = 0x1 | 0x40  # linux/if.h
+
+# What is weaker than the plan says, when the host does not allow more.
+NO_LANDLOCK: Final = "landlock"  # the second layer is missing
+NO_LOOPBACK: Final = "loopback"  # a server inside can not be reached from inside
+
+
+def fork(*, userns: bool) -> int:
+    """Fork; the child is PID 1 of a new PID namespace. Without `userns` the caller must be privileged.
+
+    Raises:
+        SetupFailed: the host does not allow it.
+    """
+    try:
+        return kernel.clone(kernel.CLONE_NEWPID | (kernel.CLONE_NEWUSER if userns else 0))
+    except OSError as exc:
+        stage = "userns" if userns and not _user_namespaces_work() else "pidns"
+        raise SetupFailed(stage, exc.errno or errno.EIO) from exc
+
+
+def _user_namespaces_work() -> bool:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            kernel.unshare(kernel.CLONE_NEWUSER)
+        except OSError:
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+def isolate(*, uid: int, gid: int, userns: bool, network_off: bool) -> tuple[str, ...]:
+    """Be this user in the new user namespace, without the host's network; what came out weaker is returned.
+
+    Raises:
+        SetupFailed: the host does not allow it.
+    """
+    if userns:
+        map_ids(uid=uid, gid=gid)
+    if not network_off:
+        return ()
+    with Stage("netns"):
+        kernel.unshare(kernel.CLONE_NEWNET)
+    try:
+        raise_loopback()
+    except OSError:
+        return (NO_LOOPBACK,)
+    return ()
+
+
+def raise_loopback() -> None:
+    """Make 127.0.0.1 usable in a new network namespace; raises OSError."""
+    fd = kernel.datagram_socket()
+    try:
+        fcntl.ioctl(fd, _SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", _IFF_UP_RUNNING))
+    finally:
+        os.close(fd)
+
+
+def own_mounts() -> None:
+    """Have mounts of our own, as the host's are now.
+
+    Raises:
+        SetupFailed: the host does not allow it.
+    """
+    with Stage("mountns"):
+        kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC)
+
+
+def map_ids(*, uid: int, gid: int) -> None:
+    """Be this user in the user namespace that we have just entered.
+
+    Raises:
+        SetupFailed: the host does not allow it.
+    """
+    with Stage("uidmap"):
+        _write("/proc/self/setgroups", "deny")
+        _write("/proc/self/uid_map", f"{uid} {uid} 1")
+        _write("/proc/self/gid_map", f"{gid} {gid} 1")
+
+
+def _write(path: str, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+def warm() -> None:
+    """Make what every confined start needs once, before anything is forked."""
+    with contextlib.suppress(KeyError):  # not one of the machines we know; the start will say so
+        for sockets in seccomp.Sockets:
+            seccomp.program(_MACHINE, sockets)
+
+
+def drop(plan: Plan) -> tuple[str, ...]:
+    """Give up privileges, paths and system calls for good; what came out weaker is returned.
+
+    Raises:
+        SetupFailed: something could not be given up.
+    """
+    with Stage("capabilities"):
+        kernel.drop_capabilities()
+    with Stage("nnp"):
+        kernel.refuse_new_privileges()
+    abi = landlock.abi()
+    weakened = () if _second_layer(plan, abi) else (NO_LANDLOCK,)
+    sockets = seccomp.Sockets.ALL
+    if plan.network_off:
+        unix_confined = not weakened and abi >= rights.UNIX_ABI
+        sockets = seccomp.Sockets.LOOPBACK_AND_UNIX if unix_confined else seccomp.Sockets.LOOPBACK
+    if _MACHINE not in seccomp.ARCHITECTURES:
+        raise SetupFailed("seccomp", errno.ENOSYS)
+    with Stage("seccomp"):
+        kernel.install_filter(seccomp.program(_MACHINE, sockets))
+    return weakened
+
+
+def _second_layer(plan: Plan, abi: int) -> bool:
+    """The plan's grants once more, by Landlock, which knows nothing of mounts."""
+    files = plan.base is not Base.UNTOUCHED
+    if abi < (rights.REFER_ABI if files else rights.SCOPE_ABI):
+        return False
+    try:
+        landlock.restrict(_grants(plan), abi=abi, files=files, unix=plan.network_off)
+    except OSError:
+        return False
+    return True
+
+
+def _grants(plan: Plan) -> list[tuple[str, int]]:
+    grants = [("/", rights.READ if plan.base is Base.HOST else rights.LIST)]
+    grants += [("/dev", rights.DEVICES), (SHARED_MEMORY, rights.WRITE), ("/proc", rights.READ)]
+    for step in plan.steps:
+        if step.kind is StepKind.WRITABLE:
+            grants.append((step.path, rights.WRITE))
+        elif step.kind in (StepKind.READABLE, StepKind.READ_ONLY):
+            grants.append((step.path, rights.READ))
+    return grants

@@ -1,0 +1,280 @@
+"""The system-call filter: what a command may ask the kernel for, as a BPF program. Pure module.
+
+Default is to allow; a refused call fails with EPERM. The program is classic BPF over the kernel's
+`struct seccomp_data {int nr; u32 arch; u64 ip; u64 args[6];}`. It first kills a process that
+speaks another architecture's numbers (a 32-bit program dies with SIGSYS, exit 159): we could not
+tell which calls those are.
+
+Arguments are compared by their lower half, because that is all the kernel reads of the ones we
+compare: a comparison of all 64 bits could be dodged with junk in the upper half. The filter can
+not look behind pointers. That is why clone3, whose flags are in memory, does not exist here
+(ENOSYS): every C library then uses clone, whose flags are in a register.
+
+Unix sockets reach services of the host by path, across network namespaces. Without the network
+they are refused altogether unless something else confines them (`Sockets.LOOPBACK_AND_UNIX`).
+A `socketpair` of streams has no address and is always possible; one of datagrams is refused with
+the rest, because either end can send to any address as well.
+"""
+
+import enum
+import errno
+import functools
+import struct
+from typing import TYPE_CHECKING, Final
+
+from holdfast.values import value
+
+if TYPE_CHECKING:
+    from holdfast.sandbox.kernel.callrules import CallRule
+
+# linux/bpf_common.h
+_LOAD: Final = 0x20  # BPF_LD | BPF_W | BPF_ABS
+_IF_EQUAL: Final = 0x15  # BPF_JMP | BPF_JEQ | BPF_K
+_IF_AT_LEAST: Final = 0x35  # BPF_JMP | BPF_JGE | BPF_K
+_IF_ANY_BIT: Final = 0x45  # BPF_JMP | BPF_JSET | BPF_K
+_RETURN: Final = 0x06  # BPF_RET | BPF_K
+_INSTRUCTION: Final = struct.Struct("<HBBI")
+# linux/seccomp.h
+ALLOW: Final = 0x7FFF0000
+KILL: Final = 0x80000000  # SECCOMP_RET_KILL_PROCESS
+_ERRNO: Final = 0x00050000
+REFUSE: Final = _ERRNO | errno.EPERM
+ABSENT: Final = _ERRNO | errno.ENOSYS
+_NR, _ARCH, _ARGS = 0, 4, 16  # offsets in struct seccomp_data
+# sched.h, asm-generic/ioctls.h, linux/socket.h, linux/netlink.h
+_CLONE_NEWUSER: Final = 0x10000000
+_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C  # type into the terminal of whoever started us
+_AF_UNIX, _AF_INET, _AF_INET6, _AF_NETLINK = 1, 2, 10, 16
+_NETLINK_ROUTE: Final = 0
+_CONNECTIONLESS: Final = 2  # the bit of SOCK_DGRAM and of SOCK_RAW, which is the same for unix sockets
+
+_X32_BIT: Final = 0x40000000  # on x86_64: the same calls by other numbers
+
+
+class Sockets(enum.Enum):
+    """Which sockets a command may make."""
+
+    ALL = "all"
+    LOOPBACK = "loopback"  # in a network namespace of its own, where nothing but loopback exists
+    LOOPBACK_AND_UNIX = "loopback-and-unix"  # the same, and something else confines unix sockets
+    NONE = "none"  # in the host's network
+
+
+@value
+class Architecture:
+    """One architecture's name for the kernel, and its numbers."""
+
+    audit: int  # linux/audit.h
+    numbers: dict[str, int]  # asm/unistd.h
+    x32: bool = False
+
+
+ARCHITECTURES: Final = {
+    "x86_64": Architecture(
+        0xC000003E,
+        {
+            "ioctl": 16,
+            "socket": 41,
+            "socketpair": 53,
+            "clone": 56,
+            "ptrace": 101,
+            "init_module": 175,
+            "delete_module": 176,
+            "kexec_load": 246,
+            "add_key": 248,
+            "request_key": 249,
+            "keyctl": 250,
+            "unshare": 272,
+            "perf_event_open": 298,
+            "process_vm_readv": 310,
+            "process_vm_writev": 311,
+            "finit_module": 313,
+            "kexec_file_load": 320,
+            "bpf": 321,
+            "userfaultfd": 323,
+            "io_uring_setup": 425,
+            "io_uring_enter": 426,
+            "io_uring_register": 427,
+            "clone3": 435,
+            "pidfd_getfd": 438,
+        },
+        x32=True,
+    ),
+    "aarch64": Architecture(
+        0xC00000B7,
+        {
+            "ioctl": 29,
+            "unshare": 97,
+            "kexec_load": 104,
+            "init_module": 105,
+            "delete_module": 106,
+            "ptrace": 117,
+            "socket": 198,
+            "socketpair": 199,
+            "add_key": 217,
+            "request_key": 218,
+            "keyctl": 219,
+            "clone": 220,
+            "perf_event_open": 241,
+            "process_vm_readv": 270,
+            "process_vm_writev": 271,
+            "finit_module": 273,
+            "bpf": 280,
+            "userfaultfd": 282,
+            "kexec_file_load": 294,
+            "io_uring_setup": 425,
+            "io_uring_enter": 426,
+            "io_uring_register": 427,
+            "clone3": 435,
+            "pidfd_getfd": 438,
+        },
+    ),
+}
+
+ALWAYS_REFUSED: Final = (
+    "ptrace",  # other processes
+    "process_vm_readv",
+    "process_vm_writev",
+    "pidfd_getfd",
+    "io_uring_setup",  # does by memory what this filter would see by number
+    "io_uring_enter",
+    "io_uring_register",
+    "bpf",  # large attack surface, needed by no build or test
+    "perf_event_open",
+    "userfaultfd",
+    "add_key",  # keyrings are not separated by namespaces
+    "request_key",
+    "keyctl",
+    "kexec_load",  # the kernel itself; privileged, refused all the same
+    "kexec_file_load",
+    "init_module",
+    "finit_module",
+    "delete_module",
+)
+
+Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, operand
+
+
+def ret(action: int) -> list[Instruction]:
+    return [(_RETURN, 0, 0, action)]
+
+
+def when(number: int, body: list[Instruction]) -> list[Instruction]:
+    """For this call only: a body that ends in a return, or with the number loaded, as it must be before."""
+    return [(_IF_EQUAL, 0, len(body), number), *body]
+
+
+def when_any_bit(bits: int, body: list[Instruction]) -> list[Instruction]:
+    """The same if the loaded word has one of these bits."""
+    return [(_IF_ANY_BIT, 0, len(body), bits), *body]
+
+
+def load_number() -> list[Instruction]:
+    return [(_LOAD, 0, 0, _NR)]
+
+
+def load_arg(index: int) -> list[Instruction]:
+    return [(_LOAD, 0, 0, _ARGS + 8 * index)]
+
+
+def native_only(architecture: Architecture) -> list[Instruction]:
+    """Every program's beginning: what speaks other numbers is stopped; then the call's number is loaded."""
+    code: list[Instruction] = [
+        (_LOAD, 0, 0, _ARCH),
+        (_IF_EQUAL, 1, 0, architecture.audit),
+        *ret(KILL),
+        (_LOAD, 0, 0, _NR),
+    ]
+    return [*code, (_IF_AT_LEAST, 0, 1, _X32_BIT), *ret(REFUSE)] if architecture.x32 else code
+
+
+def assemble(code: list[Instruction]) -> bytes:
+    """As the kernel takes it: an array of `struct sock_filter`."""
+    return b"".join(_INSTRUCTION.pack(*one) for one in code)
+
+
+def _allow_only(values: tuple[int, ...]) -> list[Instruction]:
+    """Allow when the loaded word is one of the values, refuse otherwise."""
+    tests: list[Instruction] = [
+        (_IF_EQUAL, len(values) - place, 0, value) for place, value in enumerate(values)
+    ]
+    return [*tests, *ret(REFUSE), *ret(ALLOW)]
+
+
+def _refuse_only(values: tuple[int, ...]) -> list[Instruction]:
+    tests: list[Instruction] = [
+        (_IF_EQUAL, len(values) - place, 0, value) for place, value in enumerate(values)
+    ]
+    return [*tests, *ret(ALLOW), *ret(REFUSE)]
+
+
+def _no_user_namespace() -> list[Instruction]:
+    return [*load_arg(0), (_IF_ANY_BIT, 0, 1, _CLONE_NEWUSER), *ret(REFUSE), *ret(ALLOW)]
+
+
+def _pair(sockets: Sockets) -> list[Instruction]:
+    if sockets is Sockets.LOOPBACK_AND_UNIX:
+        return [*load_arg(0), *_allow_only((_AF_UNIX,))]
+    streams = [*load_arg(1), (_IF_ANY_BIT, 0, 1, _CONNECTIONLESS), *ret(REFUSE), *ret(ALLOW)]
+    return [*load_arg(0), *when(_AF_UNIX, streams), *ret(REFUSE)]
+
+
+def _sockets(numbers: dict[str, int], sockets: Sockets) -> list[Instruction]:
+    if sockets is Sockets.ALL:
+        return []
+    pair = when(numbers["socketpair"], _pair(sockets))
+    if sockets is Sockets.NONE:
+        return [*when(numbers["socket"], ret(REFUSE)), *pair]
+    families = (_AF_INET, _AF_INET6, *((_AF_UNIX,) if sockets is Sockets.LOOPBACK_AND_UNIX else ()))
+    # Of netlink only routing: getifaddrs needs it, and what it shows is this namespace's.
+    routing = [*load_arg(2), *_allow_only((_NETLINK_ROUTE,))]
+    body = [*load_arg(0), *when(_AF_NETLINK, routing), *_allow_only(families)]
+    return [*when(numbers["socket"], body), *pair]
+
+
+def _refusal(rule: "CallRule") -> list[Instruction]:
+    """What follows when the rule's call was made; falls through, with the number loaded, if it may be."""
+    refuse = ret(_ERRNO | rule.errno)
+    code: list[Instruction] = []
+    for place, values in rule.unless:
+        tests = [(_IF_EQUAL, len(values) - nth, 0, value) for nth, value in enumerate(values)]
+        code += [*load_arg(place), *tests, *refuse]
+    if rule.bits is not None:
+        code += [*load_arg(rule.bits[0]), (_IF_ANY_BIT, 0, 1, rule.bits[1]), *refuse]
+    if rule.value is not None:
+        code += [*load_arg(rule.value[0]), (_IF_EQUAL, 0, 1, rule.value[1]), *refuse]
+    return [*code, (_LOAD, 0, 0, _NR)] if code else refuse
+
+
+def instructions(machine: str, sockets: Sockets, *, alone: bool = False) -> list[Instruction]:
+    """The filter for this architecture; `alone`, where there are no namespaces around the command.
+
+    Raises:
+        KeyError: we do not know the architecture's numbers.
+    """
+    architecture = ARCHITECTURES[machine]
+    numbers = architecture.numbers
+    code = native_only(architecture)
+    for name in ALWAYS_REFUSED:
+        code += when(numbers[name], ret(REFUSE))
+    if alone:
+        from holdfast.sandbox.kernel.callrules import ALONE
+    for rule in ALONE if alone else ():
+        if (number := rule.number(machine)) is not None:
+            code += when(number, _refusal(rule))
+    code += when(numbers["clone3"], ret(ABSENT))
+    code += when(numbers["clone"], _no_user_namespace())
+    code += when(numbers["unshare"], _no_user_namespace())
+    code += when(numbers["ioctl"], [*load_arg(1), *_refuse_only((_TIOCSTI, _TIOCLINUX))])
+    code += _sockets(numbers, sockets)
+    return [*code, *ret(ALLOW)]
+
+
+@functools.cache  # made once in the launcher, inherited by every child it forks
+def program(machine: str, sockets: Sockets, *, alone: bool = False) -> bytes:
+    """The filter as the kernel takes it: an array of `struct sock_filter`.
+
+    Raises:
+        KeyError: we do not know the architecture's numbers.
+    """
+    return assemble(instructions(machine, sockets, alone=alone))

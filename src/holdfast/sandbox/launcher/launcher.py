@@ -1,0 +1,168 @@
+"""The launcher: a small single-threaded process that starts and owns every command.
+
+It exists because forking the server is slow (its heap is large), unsafe (it has threads) and
+leaves nobody to clean up when the server is killed. The launcher is started before the heap
+grows, imports only a few standard modules and its own protocol, and owns every child:
+
+* It is a child subreaper: descendants that lose their parent become its children, so it can end
+  them all. When its socket closes, for whatever reason, it kills everything below it and exits.
+* Each command is a session leader with its own process group. Only the launcher reaps, and only
+  the launcher signals, so a process group number can not have been reused when it is signalled.
+
+Orders and reports are datagrams on one SOCK_SEQPACKET socket (`orders.py`). A start is answered
+with a pid once exec happened, or with the errno that stopped it, so a failed start can not be
+mistaken for a failed command. Nothing here assumes that the peer is the process that made the
+launcher.
+"""
+
+import contextlib
+import errno
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from holdfast.sandbox.backends import bwrapped, landlocked
+from holdfast.sandbox.backends.confined import ConfinementKind
+from holdfast.sandbox.kernel import namespaces
+from holdfast.sandbox.kernel.kernel import SetupFailed
+from holdfast.sandbox.launcher.children import Children
+from holdfast.sandbox.launcher.spare import Spare
+from holdfast.sandbox.plan import plan
+from holdfast.sandbox.protocol import loopback
+from holdfast.sandbox.protocol.orders import (
+    BE_WATCHER,
+    END_OWNER,
+    SIGNAL,
+    START,
+    STARTED,
+    Event,
+    Request,
+    pack_event,
+    receive,
+)
+from holdfast.sandbox.watcher import listener
+
+_FORKED_WITH: Final = (bwrapped, landlocked, listener, loopback)  # what a child needs it finds imported
+_QUIET_MS: Final = 5  # before a spare is made: made at once it would slow down the command just started
+
+
+class Launcher(Children):
+    """The loop: orders in, reports out, children reaped."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._spares: dict[ConfinementKind, Spare] = {}
+        self._wanted: set[ConfinementKind] = set()  # spares to make when it is quiet
+        self._poll = select.poll()
+        self._wake, writer = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(signum, signal.SIG_IGN)  # our life ends with the socket, not with a terminal
+        super().__init__()
+
+    def run(self) -> None:
+        self._poll.register(self._sock, select.POLLIN)
+        self._poll.register(self._wake, select.POLLIN)
+        try:
+            while True:
+                ready = [fd for fd, _ in self._poll.poll(_QUIET_MS if self._wanted else None)]
+                for fd in ready:
+                    if fd in self._setting_up:
+                        self._set_up(fd)
+                if self._wake in ready:
+                    os.read(self._wake, 4096)
+                    self._reap()
+                if self._sock.fileno() in ready and not self._obey():
+                    return
+                if not ready:
+                    self._make_spare()
+        except OSError:
+            return  # the socket broke: the same as closed
+        finally:
+            self._end_everything()
+
+    def _obey(self) -> bool:
+        received = receive(self._sock)
+        if received is None:
+            return False
+        request, fds = received
+        if request.op == START:
+            self._start(request, fds)
+        elif request.op == BE_WATCHER:
+            self._start_watcher(request, fds)
+        elif request.op == SIGNAL:
+            self._signal(lambda group: group.id == request.id, request.signal)
+        elif request.op == END_OWNER:
+            self._signal(lambda group: group.owner == request.owner, signal.SIGKILL)
+        return True
+
+    def _start_watcher(self, request: Request, fds: list[int]) -> None:
+        try:
+            pid = self._fork_watcher(fds[0], request)
+        except OSError as exc:
+            self._report(Event(STARTED, request.id, 0, exc.errno or errno.EAGAIN))
+            return
+        finally:
+            for fd in fds:
+                os.close(fd)
+        self._report(Event(STARTED, request.id, pid))
+
+    def _confined(
+        self,
+        kind: ConfinementKind,
+        view: plan.Plan,
+        request: Request,
+        fds: list[int],
+        report: int,
+        listeners: int,
+    ) -> int:
+        """The pid of the process around the command, a spare one if there is one."""
+        spare = self._spares.pop(kind, None)
+        if spare is not None:
+            try:
+                spare.use(request, fds, status_fd=report, listeners_fd=listeners)
+            except OSError:
+                pass  # something ended it; it is reaped like everything else
+            else:
+                return spare.pid
+        return super()._confined(kind, view, request, fds, report, listeners)
+
+    def _worked(self, kind: ConfinementKind) -> None:
+        self._wanted.add(kind)
+
+    def _await(self, status: int) -> None:
+        self._poll.register(status, select.POLLIN)
+
+    def _forget(self, status: int) -> None:
+        self._poll.unregister(status)
+
+    def _make_spare(self) -> None:
+        """Only of a kind that has just worked, so a host that refuses is not asked again and again."""
+        kind = self._wanted.pop()
+        if kind not in self._spares:
+            with contextlib.suppress(OSError, SetupFailed):  # then the next start says why
+                self._spares[kind] = Spare(kind)
+
+    def _report(self, event: Event, fds: Sequence[int] = ()) -> None:
+        if fds:
+            socket.send_fds(self._sock, [pack_event(event)], fds)
+        else:
+            self._sock.send(pack_event(event))
+
+
+def main() -> None:
+    """Be the launcher on the socket whose descriptor is the last argument."""
+    os.setsid()  # a signal to the server's group, even SIGKILL, must not end us before our children
+    sock = socket.socket(fileno=int(sys.argv[-1]))
+    sock.set_inheritable(False)  # whoever holds it could give orders, and keep us alive
+    namespaces.warm()
+    landlocked.warm()
+    gc.disable()  # nothing here makes cycles, and a collection in a forked child copies every page it touches
+    gc.freeze()
+    Launcher(sock).run()

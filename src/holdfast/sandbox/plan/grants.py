@@ -1,0 +1,182 @@
+"""From a plan to what Landlock is told. Pure module.
+
+Landlock's rights add up downwards: what a directory has, everything below it has. So a path with
+less access than the directory around it can only be spared by not granting that directory. Its
+entries are granted instead, one by one, as they are when the command starts; the directory itself
+gets what may reach everything below it. Nothing that the plan forbids becomes possible by this.
+The price is that nothing can be created, renamed or removed directly in such a directory, that
+what is added to it later has no more than the directory has, and above a hidden directory that it
+can not be listed.
+
+Names that must stay absent are not kept so: as with mounts, what appears is moved aside when the
+command has ended. Otherwise no temporary directory could be used.
+
+Degraded, writing is no longer taken away below a writable path, and directories above something
+hidden can be listed.
+
+The launcher imports this.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
+from holdfast.sandbox.plan.rights import (
+    EVERYTHING,
+    IOCTL_DEV,
+    LIST,
+    MAKE_REG,
+    READ,
+    READ_DIR,
+    READ_FILE,
+    REMOVE_FILE,
+    TRUNCATE,
+    WRITE,
+    WRITE_FILE,
+)
+
+Grant = tuple[str, int]
+
+MAX_GRANTS: Final = 4096  # each costs four system calls: more would take longer than most commands
+
+TERMINAL: Final = READ_FILE | WRITE_FILE | TRUNCATE | IOCTL_DEV
+_MEMORY: Final = READ_FILE | WRITE_FILE | TRUNCATE | MAKE_REG | REMOVE_FILE
+_DEVICES: Final = "/dev"
+_PROCESSES: Final = "/proc"
+_NEEDED: Final[tuple[Grant, ...]] = (  # by every command
+    *((f"{_DEVICES}/{name}", TERMINAL) for name in ("null", "zero", "full", "random", "urandom", "tty")),
+    (f"{_DEVICES}/shm", _MEMORY),
+    (_PROCESSES, READ_FILE | READ_DIR),
+)
+_TERMINALS: Final[tuple[Grant, ...]] = ((f"{_DEVICES}/ptmx", TERMINAL), (f"{_DEVICES}/pts", TERMINAL | LIST))
+
+
+class TooManyGrants(Exception):
+    """A directory around something protected or hidden has too many entries."""
+
+
+class _Mark(NamedTuple):
+    """What holds from a path on; a directory above it may have no more than `ceiling`."""
+
+    rights: int
+    ceiling: int
+
+
+_MARKS: Final = {
+    StepKind.READABLE: _Mark(READ, READ),
+    StepKind.READ_ONLY: _Mark(READ, READ),
+    StepKind.WRITABLE: _Mark(WRITE, EVERYTHING),
+    StepKind.MASK_DIRECTORY: _Mark(0, 0),
+    StepKind.MASK_FILE: _Mark(0, LIST),  # a file has no entries to list
+}
+_LISTABLE: Final = _Mark(0, LIST)
+_READABLE_ALREADY: Final = _Mark(0, READ)
+
+
+def grants(plan: Plan, children: Callable[[str], Sequence[str]], *, degraded: bool) -> list[Grant]:
+    """What to grant, given the names in a directory. A name that is a symbolic link needs no grant.
+
+    Raises:
+        TooManyGrants: it would be more than `MAX_GRANTS`.
+    """
+    if plan.base is Base.UNTOUCHED:
+        return [("/", EVERYTHING)]
+    marks = _marks(plan, degraded=degraded)
+    ceilings = _ceilings(marks)
+    found = [*_NEEDED, *(_TERMINALS if degraded else ())]
+    for path, mark in marks.items():
+        for grant in _spread(path, mark.rights, 0, marks, ceilings, children):
+            if len(found) >= MAX_GRANTS:
+                raise TooManyGrants(grant[0])
+            found.append(grant)
+    return found
+
+
+def closed(plan: Plan, *, degraded: bool) -> tuple[str, ...]:
+    """Writable directories in which nothing can be created, renamed or removed directly."""
+    return _short_of(WRITE & ~READ, plan, degraded=degraded)
+
+
+def unlisted(plan: Plan, *, degraded: bool) -> tuple[str, ...]:
+    """Readable directories that can not be listed."""
+    return _short_of(LIST, plan, degraded=degraded)
+
+
+def _spread(
+    path: str,
+    rights: int,
+    inherited: int,
+    marks: dict[str, _Mark],
+    ceilings: dict[str, int],
+    children: Callable[[str], Sequence[str]],
+) -> Iterator[Grant]:
+    """These rights on a path, as far as they may reach below it; the rest on what is in it."""
+    safe = rights & ceilings.get(path, EVERYTHING)
+    if safe & ~inherited:
+        yield path, safe
+    if safe == rights:
+        return
+    for name in children(path):
+        below = _join(path, name)
+        if below not in marks:
+            yield from _spread(below, rights, safe | inherited, marks, ceilings, children)
+
+
+def _marks(plan: Plan, *, degraded: bool) -> dict[str, _Mark]:
+    marks = {"/": _MARKS[StepKind.READABLE] if plan.base is Base.HOST else _LISTABLE}
+    for step in plan.steps:
+        if step.kind is not StepKind.PIN and not _own(step.path):
+            marks[step.path] = _mark(step, degraded=degraded)
+    if degraded:
+        given_up = [step.path for step in plan.steps if step.kind is StepKind.READ_ONLY]
+        marks = {path: mark for path, mark in marks.items() if path not in given_up}
+    # Of these the command gets what it needs and nothing else, whatever the steps say.
+    return {**marks, _DEVICES: _LISTABLE, _PROCESSES: _READABLE_ALREADY}
+
+
+def _mark(step: Step, *, degraded: bool) -> _Mark:
+    if degraded and step.kind is StepKind.MASK_DIRECTORY:
+        return _LISTABLE
+    return _MARKS[step.kind]
+
+
+def _ceilings(marks: dict[str, _Mark]) -> dict[str, int]:
+    """For every directory with a mark below it, what it may have without reaching too far."""
+    ceilings: dict[str, int] = {}
+    for path, mark in marks.items():
+        while path != "/":
+            path = _parent(path)
+            ceilings[path] = ceilings.get(path, EVERYTHING) & mark.ceiling
+    return ceilings
+
+
+def _short_of(wanted: int, plan: Plan, *, degraded: bool) -> tuple[str, ...]:
+    """Directories whose entries have a right that they do not have themselves."""
+    if plan.base is Base.UNTOUCHED:
+        return ()
+    marks = _marks(plan, degraded=degraded)
+    return tuple(
+        sorted(
+            path
+            for path, ceiling in _ceilings(marks).items()
+            if _nearest(marks, path).rights & wanted & ~ceiling
+        )
+    )
+
+
+def _nearest(marks: dict[str, _Mark], path: str) -> _Mark:
+    while path not in marks:
+        path = _parent(path)
+    return marks[path]
+
+
+def _own(path: str) -> bool:
+    return f"{path}/".startswith((f"{_DEVICES}/", f"{_PROCESSES}/"))
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0] or "/"
+
+
+def _join(path: str, name: str) -> str:
+    return f"{path.rstrip('/')}/{name}"

@@ -1,0 +1,93 @@
+"""What Landlock alone cannot do for a plan, in words. Pure module.
+
+Three kinds: what is not kept at all, said so that it follows on "cannot keep"; what holds less firmly
+than in namespaces; and what is hindered although the policy allows it, which is said with the latter.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from holdfast.sandbox.plan.grants import closed, unlisted
+from holdfast.sandbox.plan.plan import Base, Plan, StepKind
+from holdfast.sandbox.plan.rights import REFER_ABI, SCOPE_ABI, TRUNCATE_ABI
+from holdfast.sandbox.plan.select import Losses
+
+MAX_NAMED: Final = 4  # paths in one sentence; a repository may have hundreds of protected ones
+
+_WHOLE: Final = (
+    "let this host create user namespaces (in containers: the seccomp or AppArmor profile), or install "
+    "bubblewrap: their sandbox keeps all of this"
+)
+_MASKS: Final = (StepKind.MASK_DIRECTORY, StepKind.MASK_FILE)
+
+
+def losses(plan: Plan, *, abi: int, degraded: bool) -> Losses:
+    """What Landlock of this ABI cannot do for the plan."""
+    return Losses(
+        tuple(_missing(plan, abi=abi, degraded=degraded)),
+        (*_weaker(plan, degraded=degraded), *_hindered(plan, abi=abi, degraded=degraded)),
+        tuple(_remedies(plan, abi=abi, degraded=degraded)),
+    )
+
+
+def _missing(plan: Plan, *, abi: int, degraded: bool) -> Iterator[str]:
+    if abi < TRUNCATE_ABI and plan.base is not Base.UNTOUCHED:
+        yield "files outside the writable directories safe from truncation"
+    if abi < SCOPE_ABI:
+        yield "processes outside safe from signals"
+        if not plan.network_off:
+            yield "abstract unix sockets of processes outside out of reach"
+    if not degraded or plan.base is Base.UNTOUCHED:
+        return
+    if read_only := _of_kind(plan, StepKind.READ_ONLY):
+        yield f"{_named(read_only)} read-only"
+    yield "terminals of the host out of reach"
+
+
+def _weaker(plan: Plan, *, degraded: bool) -> Iterator[str]:
+    yield "processes of the host are visible, with their arguments"
+    if plan.base is Base.UNTOUCHED:
+        return
+    yield "mode, group and times of a file can be changed by its owner wherever it is"
+    yield "shared memory in /dev/shm is the host's, open to others of the same user"
+    if hidden := [step.path for step in plan.steps if step.kind in _MASKS]:
+        yield f"of {_named(hidden)} size, times and names that somebody guesses can be learned"
+    if degraded and (folders := _of_kind(plan, StepKind.MASK_DIRECTORY)):
+        yield f"the names in {_named(folders)} can be listed"
+
+
+def _hindered(plan: Plan, *, abi: int, degraded: bool) -> Iterator[str]:
+    if shut := closed(plan, degraded=degraded):
+        yield f"nothing can be created, renamed or removed directly in {_named(shut)}, only deeper"
+    if dark := unlisted(plan, degraded=degraded):
+        yield f"{_named(dark)} cannot be listed, and what is added there later not be opened"
+    if abi < REFER_ABI:
+        yield "files cannot be moved or linked from one directory to another"
+    if plan.network_off:
+        yield "no socket can be made, not even for a server on loopback; pairs of sockets can"
+    if plan.base is not Base.UNTOUCHED and not degraded:
+        yield "no terminal can be opened except the command's own"
+    yield "extended attributes, set-user-id bits, System V memory and message queues are refused"
+
+
+def _remedies(plan: Plan, *, abi: int, degraded: bool) -> Iterator[str]:
+    yield _WHOLE
+    if abi < SCOPE_ABI:
+        yield "a kernel of Linux 6.12 or newer has what is missing of Landlock"
+    if not degraded and closed(plan, degraded=False) != closed(plan, degraded=True):
+        shut = [path for path in closed(plan, degraded=False) if path not in closed(plan, degraded=True)]
+        yield f"to create files directly in {_named(shut)}, give up what is protected there with --degraded"
+    if not degraded and (dark := unlisted(plan, degraded=False)):
+        yield f"to list {_named(dark)}, let hidden names be seen with --degraded"
+
+
+def _of_kind(plan: Plan, kind: StepKind) -> list[str]:
+    return [step.path for step in plan.steps if step.kind is kind]
+
+
+def _named(paths: Iterable[str]) -> str:
+    """A few of them, and how many more."""
+    known = list(paths)
+    more = len(known) - MAX_NAMED
+    named = ", ".join(known[:MAX_NAMED])
+    return f"{named} and {more} more" if more > 0 else named

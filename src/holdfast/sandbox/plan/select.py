@@ -1,0 +1,224 @@
+"""What a policy needs, and who on this host enforces it. Pure module.
+
+The seam between the server and the sandbox: needs and host facts in, enforcement out. A need that
+nothing meets is refused: a command that asked for limits never runs without them.
+"""
+
+import enum
+import errno
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from holdfast.errors import SandboxUnavailable
+from holdfast.sandbox.policy.policy import Bound, Network
+from holdfast.values import replace, value
+
+if TYPE_CHECKING:
+    from holdfast.sandbox.reasons.fingerprints import Fingerprint
+
+
+class Need(enum.StrEnum):
+    """One kind of limit that a policy may ask for."""
+
+    FILE_SYSTEM = "filesystem"
+    NETWORK_OFF = "network-off"
+    LOOPBACK_PORTS = "loopback-ports"
+
+
+class Backend(enum.StrEnum):
+    NONE = "none"
+    NAMESPACES = "namespaces"
+    BWRAP = "bwrap"
+    LANDLOCK = "landlock"
+
+
+class Way(enum.StrEnum):
+    """One way to confine a command; the strongest first."""
+
+    USER_NAMESPACE = "user namespace"
+    AS_ROOT = "root's own namespaces"
+    BWRAP = "bwrap"
+    LANDLOCK = "landlock"
+
+
+BACKENDS: Final = {
+    Way.USER_NAMESPACE: Backend.NAMESPACES,
+    Way.AS_ROOT: Backend.NAMESPACES,
+    Way.BWRAP: Backend.BWRAP,
+    Way.LANDLOCK: Backend.LANDLOCK,
+}
+
+
+@value
+class Choice:
+    """What the operator leaves to us: which backend (None: the strongest), and whether less will do."""
+
+    backend: Backend | None = None
+    degraded: bool = False
+
+    def ways(self, *, root: bool) -> tuple[Way, ...]:
+        """What to try, in this order, until something works."""
+        return tuple(
+            way for way in Way if self.backend in (None, BACKENDS[way]) and (root or way is not Way.AS_ROOT)
+        )
+
+
+ANY: Final = Choice()
+
+
+@value
+class Trial:
+    """How one way to confine a command went when it was tried: with an errno, where it failed."""
+
+    stage: str = ""
+    errno: int = 0
+    weakened: tuple[str, ...] = ()
+    tool: str = ""  # the program that confines, if it is not us
+
+    @property
+    def works(self) -> bool:
+        return self.errno == 0
+
+
+@value
+class Losses:
+    """What a backend cannot do for one plan.
+
+    `missing` is not enforced at all and only accepted by who allows degraded enforcement; `weakened`
+    holds less firmly than elsewhere; `remedies` say what would make it whole.
+    """
+
+    missing: tuple[str, ...] = ()
+    weakened: tuple[str, ...] = ()
+    remedies: tuple[str, ...] = ()
+
+
+@value
+class Enforcement:
+    """The answer, always reported to the caller: what really holds."""
+
+    backend: Backend
+    missing: tuple[str, ...] = ()
+    weakened: tuple[str, ...] = ()
+    remedies: tuple[str, ...] = ()
+    fingerprint: str | None = None  # why it is not the strongest way, or not whole
+    way: Way | None = None
+    tool: str = ""
+
+
+UNCONFINED: Final = Enforcement(Backend.NONE)
+_EVERYWHERE: Final = frozenset({Need.FILE_SYSTEM, Need.NETWORK_OFF})
+_MET: Final = {  # the ports need sockets out of a network namespace that only we make ourselves
+    Backend.NAMESPACES: _EVERYWHERE | {Need.LOOPBACK_PORTS},
+    Backend.BWRAP: _EVERYWHERE,
+    Backend.LANDLOCK: _EVERYWHERE,
+}
+
+# What each word that a set-up reports as weaker means to a user.
+WEAKNESSES: Final = {
+    "landlock": "no second layer: Landlock is not in force",
+    "proc": "the host's process list is visible: a fresh /proc could not be mounted",
+    "loopback": "servers inside cannot be reached from inside: lo is down",
+}
+CAUSED: Final = ("proc", "loopback")  # those that have one cause, whatever the errno
+
+
+def needs_of(bound: Bound) -> frozenset[Need]:
+    """What running a command under this policy asks of a backend."""
+    needs = set()
+    if not bound.full_write:
+        needs.add(Need.FILE_SYSTEM)
+    if bound.network is Network.OFF:
+        needs.add(Need.NETWORK_OFF)
+    return frozenset(needs)
+
+
+def meets(way: Way, needs: frozenset[Need]) -> bool:
+    """Can this way, where it works, do all of that?"""
+    return needs <= _MET[BACKENDS[way]]
+
+
+def _known(stage: str, code: int) -> "Fingerprint | None":
+    from holdfast.sandbox.reasons import fingerprints
+
+    return fingerprints.by_errno(stage, code)
+
+
+def select(needs: frozenset[Need], trials: Mapping[Way, Trial]) -> Enforcement:
+    """The strongest way that was tried, works, and meets every need.
+
+    Raises:
+        SandboxUnavailable: none does; nothing may be run.
+    """
+    if not needs:
+        return UNCONFINED
+    refused: list[Fingerprint | None] = []
+    for way in Way:
+        trial = trials.get(way)
+        if trial is None:
+            continue
+        if trial.works and needs <= _MET[BACKENDS[way]]:
+            return _held(way, trial, refused)
+        refused.append(_known(trial.stage, trial.errno))
+    raise _refusal(needs, trials)
+
+
+def _held(way: Way, trial: Trial, refused: "list[Fingerprint | None]") -> Enforcement:
+    """What a way that works gives, and what would give more: a weaker one is never taken silently."""
+    causes = [known for known in refused if known is not None]
+    weaknesses = [
+        known for word in CAUSED if word in trial.weakened and (known := _known(word, 0)) is not None
+    ]
+    curable = weaknesses if BACKENDS[way] is Backend.NAMESPACES else [*causes, *weaknesses]
+    return Enforcement(
+        BACKENDS[way],
+        weakened=tuple(WEAKNESSES.get(word, word) for word in trial.weakened),
+        remedies=tuple(dict.fromkeys(known.remedy for known in curable)),
+        fingerprint=next((known.id for known in (*causes, *weaknesses)), None),
+        way=way,
+        tool=trial.tool,
+    )
+
+
+def _refusal(needs: frozenset[Need], trials: Mapping[Way, Trial]) -> SandboxUnavailable:
+    """Names every refusal; the remedy is for the strongest way."""
+    tried = [(way, trials[way]) for way in Way if way in trials]
+    found = [_known(trial.stage, trial.errno) for _, trial in tried]
+    told = [
+        f"{way} cannot do {', '.join(sorted(needs - _MET[BACKENDS[way]]))}"
+        if trial.works
+        else f"{way}: {_where(trial, known)}"
+        + (f"{known.cause} [{known.id}]" if known else "for no known reason")
+        for (way, trial), known in zip(tried, found, strict=True)
+    ]
+    return SandboxUnavailable(
+        f"sandbox intent cannot be enforced on this executor: {'; '.join(told)}",
+        remedy=next((known.remedy for known in found if known), None),
+        fingerprint=next((known.id for known in found if known), None),
+    )
+
+
+def _where(trial: Trial, known: "Fingerprint | None") -> str:
+    if known is not None and known.id == trial.stage.removeprefix("bwrap:"):
+        return ""  # there is no stage of ours: bubblewrap is missing, or said itself what it failed at
+    return f"{trial.stage} failed ({errno.errorcode.get(trial.errno, trial.errno)}), "
+
+
+def declare(held: Enforcement, losses: Losses, *, degraded: bool) -> Enforcement:
+    """The enforcement with the losses of one plan in it.
+
+    Raises:
+        SandboxUnavailable: something is missing and nobody allowed that.
+    """
+    if losses.missing and not degraded:
+        raise SandboxUnavailable(
+            f"sandbox intent cannot be enforced on this executor: the {held.backend} backend cannot keep "
+            + "; ".join(losses.missing),
+            remedy="; ".join((*losses.remedies, "or allow what is missing with --degraded")),
+        )
+    return replace(
+        held,
+        missing=held.missing + losses.missing,
+        weakened=held.weakened + losses.weakened,
+        remedies=held.remedies + losses.remedies,
+    )

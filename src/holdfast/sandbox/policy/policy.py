@@ -1,0 +1,386 @@
+"""What a command may touch: policies as values, bound to a place, explained. Pure module.
+
+The most specific path decides, whatever its access; on the same path deny beats write beats read;
+without a match nothing is allowed. Deny patterns stand outside that order: they always win.
+Symbolic places stay symbolic until `bind`, because they mean something else on another machine.
+
+The metadata of every writable root (`.git` and the like, at its top level only) stays read-only,
+because hooks and settings in there run outside the sandbox later. An explicit write rule lifts it.
+"""
+
+import enum
+import re
+from typing import Final, TypeAlias, assert_never
+
+from holdfast.errors import UsageError
+from holdfast.sandbox.policy.globs import Pattern, bind_pattern
+from holdfast.sandbox.policy.paths import absolute, depth, join, within
+from holdfast.values import derived, replace, value
+
+PROTECTED_NAMES: Final = (".git", ".agents", ".codex", ".aws")
+
+# What a program needs in order to start at all, where it exists.
+PLATFORM_ROOTS: Final = (
+    "/bin",
+    "/sbin",
+    "/usr",
+    "/etc",
+    "/lib",
+    "/lib64",
+    "/nix/store",
+    "/run/current-system/sw",
+)
+# Often a link out of /etc; without its target no name resolves.
+_RESOLVER: Final = "/etc/resolv.conf"
+
+
+class Access(enum.IntEnum):
+    """In the order in which they win on the same path."""
+
+    READ = 1
+    WRITE = 2
+    DENY = 3
+
+
+class Place(enum.StrEnum):
+    """A place whose path depends on the machine and the run."""
+
+    ROOT = "root"
+    MINIMAL = "minimal"
+    PROJECT_ROOTS = "project_roots"
+    TMPDIR = "tmpdir"
+    SLASH_TMP = "slash_tmp"
+    UNKNOWN = "unknown"  # of a newer version; means nothing here
+
+
+class Network(enum.StrEnum):
+    ON = "enabled"
+    OFF = "restricted"
+
+
+class PolicyKind(enum.StrEnum):
+    MANAGED = "managed"  # we build the sandbox
+    DISABLED = "disabled"  # no sandbox at all
+    EXTERNAL = "external"  # somebody else isolates the files; the network flag is ours
+
+
+@value
+class At:
+    path: str
+
+
+@value
+class Glob:
+    """A pattern, see `holdfast.sandbox.policy.globs`; it can only deny."""
+
+    pattern: str
+
+
+@value
+class Special:
+    place: Place
+    subpath: str | None = None
+
+
+Target: TypeAlias = At | Glob | Special
+
+
+@value
+class Rule:
+    target: Target
+    access: Access
+    skip_missing: bool = False
+
+
+@value
+class Policy:
+    """The wish. `rules` None means that the file system is not restricted."""
+
+    rules: tuple[Rule, ...] | None
+    network: Network
+    kind: PolicyKind = PolicyKind.MANAGED
+    glob_depth: int | None = None  # how deep a scan for deny patterns goes; None without limit
+
+    def allow_read(self, path: str) -> "Policy":
+        return self._with(Rule(At(path), Access.READ))
+
+    def allow_write(self, path: str) -> "Policy":
+        return self._with(Rule(At(path), Access.WRITE))
+
+    def deny(self, path: str) -> "Policy":
+        return self._with(Rule(At(path), Access.DENY))
+
+    def deny_glob(self, pattern: str) -> "Policy":
+        return self._with(Rule(Glob(pattern), Access.DENY))
+
+    def with_network(self, network: Network) -> "Policy":
+        return replace(self, network=network)
+
+    def _with(self, rule: Rule) -> "Policy":
+        if self.rules is not None:
+            return replace(self, rules=(*self.rules, rule))
+        if rule.access is not Access.DENY:
+            return self
+        return replace(self, rules=(Rule(Special(Place.ROOT), Access.WRITE), rule), kind=PolicyKind.MANAGED)
+
+
+@value
+class Where:
+    """What the symbolic places mean in one run."""
+
+    cwd: str
+    workspace_roots: tuple[str, ...] = ()  # none: the entry grants nothing
+    tmpdir: str | None = None
+    slash_tmp: bool = True  # is /tmp a directory?
+
+
+@value
+class BoundRule:
+    path: str
+    access: Access
+    origin: Rule
+    skip_missing: bool = False
+    protects: str | None = None  # the writable root whose metadata this is
+
+
+@value
+class BoundGlob:
+    pattern: Pattern
+    origin: Rule
+
+
+@value
+class WritableRoot:
+    path: str
+    read_only: tuple[str, ...]  # what below it is not writable, protected metadata included
+    protected: tuple[str, ...]  # the metadata alone
+
+
+@value
+class Decision:
+    """Who decides about a path, in words. `grant` is the flag that would allow exactly this."""
+
+    allowed: bool
+    rule: Rule | None
+    why: str
+    grant: str | None
+
+
+@value
+class Bound:
+    """A policy in which every path is concrete. `rules` hold the protected metadata too."""
+
+    rules: tuple[BoundRule, ...]
+    globs: tuple[BoundGlob, ...]
+    network: Network
+    kind: PolicyKind
+    restricted: bool
+    minimal: bool
+    cwd: str
+    glob_depth: int | None = None
+    _hash: int = derived()  # once: every file call needs it
+
+    def __post_init__(self) -> None:
+        key = (self.rules, self.globs, self.network, self.kind, self.restricted, self.minimal, self.cwd)
+        object.__setattr__(self, "_hash", hash((*key, self.glob_depth)))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @property
+    def full_read(self) -> bool:
+        denies = self.globs or any(rule.access is Access.DENY for rule in self.rules)
+        return not self.restricted or (not denies and self.access_at("/") is not Access.DENY)
+
+    @property
+    def full_write(self) -> bool:
+        return not self.restricted or (
+            any(r.access is Access.WRITE and r.origin.target == Special(Place.ROOT) for r in self.rules)
+            and not self.globs
+            and all(self.access_at(rule.path) is Access.WRITE for rule in self.rules)
+        )
+
+    def decide(self, path: str) -> BoundRule | None:
+        """The rule that decides about an absolute path, patterns aside."""
+        covering = [rule for rule in self.rules if within(path, rule.path)]
+        return max(covering, key=lambda rule: (depth(rule.path), rule.access), default=None)
+
+    def access_at(self, path: str) -> Access:
+        """What the rules give at an absolute path, patterns aside."""
+        rule = self.decide(path)
+        return Access.DENY if rule is None else rule.access
+
+    def denied_by_pattern(self, path: str) -> BoundGlob | None:
+        return next((glob for glob in self.globs if glob.pattern.matches(path)), None)
+
+    def writable_roots(self) -> tuple[WritableRoot, ...]:
+        """Every path with a write rule that holds, shallow first; none if everything is writable."""
+        return () if self.full_write else tuple(self._root(rule.path) for rule in self._writable_rules())
+
+    def explain(self, path: str, access: Access) -> Decision:
+        """Which rule decides whether `path` (lexical, against the working directory) may be read or written.
+
+        Raises:
+            UsageError: not a path, or not an access that can be asked for.
+        """
+        if access is Access.DENY:
+            raise UsageError("ask for reading or for writing")
+        path = absolute(path, self.cwd)
+        if not self.restricted:
+            return Decision(True, None, "the policy does not restrict the file system", None)
+        if (glob := self.denied_by_pattern(path)) is not None:
+            return Decision(False, glob.origin, f"it matches the denied pattern {glob.pattern}", None)
+        rule = self.decide(path)
+        if rule is None:
+            return Decision(False, None, "no rule allows it", self._grant(path, access))
+        allowed = access <= rule.access < Access.DENY
+        why = self._why(rule, path, access)
+        return Decision(allowed, rule.origin, why, None if allowed else self._grant(path, access))
+
+    def _why(self, rule: BoundRule, path: str, access: Access) -> str:
+        if rule.protects is not None and access is Access.WRITE:
+            return f"{rule.path} is protected metadata of {_called(rule, rule.protects)}"
+        if rule.path == "/" and rule.access is Access.READ:
+            if access is Access.READ:
+                return "everything is readable"
+            roots = ", ".join(rule.path for rule in self._writable_rules())
+            return f"outside the writable roots {roots}" if roots else "no rule allows writing anywhere"
+        who, state = _called(rule, rule.path), _STATES[rule.access]
+        return f"{who} is {state}" if path == rule.path else f"inside {who}, which is {state}"
+
+    def _grant(self, path: str, access: Access) -> str | None:
+        """The flag for exactly this path; None where a rule for the same path would still win."""
+        wish = Rule(At(path), access)
+        wider = replace(self, rules=(*self.rules, BoundRule(path, access, wish)))
+        flag = "--allow-write" if access is Access.WRITE else "--allow-read"
+        return f"{flag} {_quoted(path)}" if wider.access_at(path) is access else None
+
+    def _writable_rules(self) -> list[BoundRule]:
+        """One rule per writable root, shallow first."""
+        found = {rule.path: rule for rule in self.rules if self.decide(rule.path) == rule}
+        writable = [rule for rule in found.values() if rule.access is Access.WRITE]
+        return sorted(writable, key=lambda rule: (depth(rule.path), rule.path))
+
+    def _root(self, root: str) -> WritableRoot:
+        below = {rule.path for rule in self.rules if rule.path != root and within(rule.path, root)}
+        return WritableRoot(
+            root,
+            tuple(sorted(path for path in below if self.access_at(path) is not Access.WRITE)),
+            tuple(rule.path for rule in self.rules if rule.protects == root),
+        )
+
+
+_STATES: Final = {Access.READ: "read-only", Access.WRITE: "writable", Access.DENY: "denied"}
+
+
+def _called(rule: BoundRule, path: str) -> str:
+    """`path`, which is the rule's own or the root that it protects, with what it is."""
+    if rule.protects not in (None, path):
+        return path
+    match rule.origin.target:
+        case Special(place=Place.PROJECT_ROOTS, subpath=below) if below is None or rule.protects:
+            return f"the workspace root {path}"
+        case Special(place=Place.TMPDIR | Place.SLASH_TMP):
+            return f"the temporary directory {path}"
+        case Special(place=Place.MINIMAL):
+            return f"the platform directory {path}"
+        case _:
+            return path
+
+
+def _quoted(path: str) -> str:
+    """As one word of a shell."""
+    plain = re.fullmatch(r"[\w@%+=:,./-]+", path, re.ASCII)
+    return path if plain else "'" + path.replace("'", "'\"'\"'") + "'"
+
+
+def bind(policy: Policy, where: Where) -> Bound:
+    """The policy with concrete paths. Looks at no disk: a path may be missing, or lead through a link.
+
+    Raises:
+        UsageError: a rule makes no sense, such as a relative path or a pattern that allows.
+    """
+    cwd = absolute(where.cwd, "")
+    roots = tuple(dict.fromkeys(absolute(root, "") for root in where.workspace_roots))
+    rules: dict[tuple[str, Access], BoundRule] = {}
+    globs: dict[tuple[str, str], BoundGlob] = {}
+    for rule in policy.rules or ():
+        if isinstance(rule.target, Glob):
+            if rule.access is not Access.DENY:
+                raise UsageError(f"the pattern `{rule.target.pattern}` can only deny")
+            for pattern in bind_pattern(rule.target.pattern, cwd, roots):
+                globs.setdefault((pattern.root, pattern.tail), BoundGlob(pattern, rule))
+        else:
+            for path in _paths(rule.target, where, cwd, roots):
+                rules.setdefault((path, rule.access), BoundRule(path, rule.access, rule, rule.skip_missing))
+    bound = Bound(
+        rules=tuple(rules.values()),
+        globs=tuple(globs.values()),
+        network=Network.ON if policy.kind is PolicyKind.DISABLED else policy.network,
+        kind=policy.kind,
+        restricted=policy.kind is PolicyKind.MANAGED and policy.rules is not None,
+        minimal=False,
+        cwd=cwd,
+        glob_depth=policy.glob_depth,
+    )
+    return _with_protection(_with_platform(bound, policy))
+
+
+def _paths(target: At | Special, where: Where, cwd: str, roots: tuple[str, ...]) -> tuple[str, ...]:
+    if isinstance(target, At):
+        return (absolute(target.path, ""),)
+    match target.place:
+        case Place.ROOT:
+            return ("/",)
+        case Place.PROJECT_ROOTS:
+            below = _subpath(target.subpath)
+            return tuple(absolute(below, root) for root in roots)
+        case Place.TMPDIR:
+            return (absolute(where.tmpdir, cwd),) if where.tmpdir else ()
+        case Place.SLASH_TMP:
+            return ("/tmp",) if where.slash_tmp else ()  # noqa: S108
+        case Place.MINIMAL | Place.UNKNOWN:
+            return ()
+        case _:
+            assert_never(target.place)
+
+
+def _subpath(subpath: str | None) -> str:
+    """Raises UsageError unless it stays below its base."""
+    if subpath is not None and (subpath.startswith("/") or ".." in subpath.split("/")):
+        raise UsageError(f"`{subpath}` does not stay below the workspace root")
+    return subpath or "."
+
+
+def _with_platform(bound: Bound, policy: Policy) -> Bound:
+    asked = next((r for r in policy.rules or () if r.target == Special(Place.MINIMAL)), None)
+    if not bound.restricted or bound.full_read or asked is None or asked.access is Access.DENY:
+        return bound
+    paths = (*PLATFORM_ROOTS, *((_RESOLVER,) if bound.network is Network.ON else ()))
+    # Platform roots only add: a rule that already speaks about one of them is not narrowed or widened.
+    silent = [path for path in paths if (rule := bound.decide(path)) is None or rule.path == "/"]
+    added = [p for p in silent if bound.access_at(p) is Access.DENY]
+    roots = (BoundRule(path, Access.READ, asked, skip_missing=True) for path in added)
+    return replace(bound, rules=(*bound.rules, *roots), minimal=True)
+
+
+def _with_protection(bound: Bound) -> Bound:
+    """Add what is missing of every writable root's protection, and mark what the policy spells out."""
+    if not bound.restricted or bound.full_write:
+        return bound
+    owners = {join(root.path, name): root for root in bound._writable_rules() for name in PROTECTED_NAMES}
+    nested = {path for path, root in owners.items() if any(within(root.path, other) for other in owners)}
+    owners = {path: root for path, root in owners.items() if path not in nested}
+    marked = [
+        replace(rule, protects=owners[rule.path].path)
+        if rule.access is Access.READ and rule.path in owners
+        else rule
+        for rule in bound.rules
+    ]
+    named = {rule.path for rule in bound.rules}
+    marked += (
+        BoundRule(path, Access.READ, root.origin, skip_missing=True, protects=root.path)
+        for path, root in owners.items()
+        if path not in named
+    )
+    return replace(bound, rules=tuple(marked))

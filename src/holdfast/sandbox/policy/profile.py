@@ -1,0 +1,100 @@
+"""A policy written down in TOML, as a tree. Pure module.
+
+    network = "off"
+
+    [filesystem]
+    ":root" = "read"
+    ":workspace" = "write"
+    "~/.ssh" = "deny"
+    "**/.env" = "deny"
+
+A key is a place (`:root`), an absolute path, a path below the home directory (`~/`) or below the
+workspace (`./`), or a pattern. What the file does not allow is not allowed.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from holdfast.errors import UsageError
+from holdfast.sandbox.policy.policy import Access, At, Glob, Network, Place, Policy, Rule, Special, Target
+
+PLACES: Final = {
+    ":root": Place.ROOT,
+    ":minimal": Place.MINIMAL,
+    ":workspace": Place.PROJECT_ROOTS,
+    ":tmpdir": Place.TMPDIR,
+    ":slash_tmp": Place.SLASH_TMP,
+}
+_ACCESS: Final = {"read": Access.READ, "write": Access.WRITE, "deny": Access.DENY}
+_NETWORK: Final = {"on": Network.ON, "off": Network.OFF}
+_PATTERN: Final = re.compile(r"[*?\[{]")
+
+
+def policy_of(tree: Mapping[str, object], *, source: str, home: str) -> Policy:
+    """The policy that the tree describes. `source` is the file, for messages.
+
+    Raises:
+        UsageError: naming the file and the key.
+    """
+    for key in tree:
+        if key not in ("filesystem", "network"):
+            raise _wrong(source, key, "unknown key; there are [filesystem] and network")
+    table = tree.get("filesystem")
+    if not isinstance(table, dict):
+        raise _wrong(source, "filesystem", "must be a table of paths")
+    rules = tuple(_rule(str(key), value, source, home) for key, value in table.items())
+    return Policy(rules, _network(tree.get("network", "off"), source))
+
+
+def is_pattern(path: str) -> bool:
+    """Does it stand for several paths?"""
+    return _PATTERN.search(path) is not None
+
+
+def escaped(path: str) -> str:
+    """The pattern that matches exactly this path."""
+    return re.sub(r"([*?\[\]{}\\])", r"\\\1", path)
+
+
+def _network(value: object, source: str) -> Network:
+    if not isinstance(value, str) or value not in _NETWORK:
+        raise _wrong(source, "network", 'must be "on" or "off"')
+    return _NETWORK[value]
+
+
+def _rule(key: str, value: object, source: str, home: str) -> Rule:
+    if not isinstance(value, str) or value not in _ACCESS:
+        raise _wrong(source, f'filesystem."{key}"', 'must be "read", "write" or "deny"')
+    access = _ACCESS[value]
+    if key == ":minimal" and access is not Access.READ:
+        raise _wrong(source, f'filesystem."{key}"', "can only be read")
+    if is_pattern(key) and access is not Access.DENY:
+        raise _wrong(source, f'filesystem."{key}"', "a pattern can only be denied")
+    target = _target(key, home)
+    if target is None:
+        places = ", ".join(PLACES)
+        raise _wrong(
+            source, f'filesystem."{key}"', f"unknown key; a path begins with /, ~/ or ./, a place is {places}"
+        )
+    return Rule(target, access)
+
+
+def _target(key: str, home: str) -> Target | None:
+    """None if the key is none of those that a profile may have."""
+    if key in PLACES:
+        return Special(PLACES[key])
+    if key.startswith(":"):
+        return None
+    below_home = key == "~" or key.startswith("~/")
+    if is_pattern(key):
+        return Glob(escaped(home) + key[1:] if below_home else key.removeprefix("./"))
+    if below_home:
+        return At(home + key[1:])
+    if key.startswith("./"):
+        return Special(Place.PROJECT_ROOTS, key[2:] or None)
+    return At(key) if key.startswith("/") else None
+
+
+def _wrong(source: str, key: str, what: str) -> UsageError:
+    return UsageError(f"{source}: {key}: {what}")

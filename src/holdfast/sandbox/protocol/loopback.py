@@ -1,0 +1,68 @@
+"""Ports of the host's loopback, let through into a network namespace that has nothing but its own.
+
+For each port PID 1 inside listens where the service would be, before it gives up its privileges,
+and hands the listening sockets out. Whoever accepts on them is outside, so nothing but the command
+runs inside, and the socket itself says which command a connection comes from.
+
+Standard library only, and little of it: this runs in a forked child of the launcher.
+"""
+
+import array
+import errno
+import socket
+from typing import Final
+
+from holdfast.sandbox.kernel.kernel import SetupFailed, Stage
+from holdfast.sandbox.kernel.namespaces import NO_LOOPBACK
+from holdfast.sandbox.plan.plan import MAX_LOOPBACK_PORTS, Plan
+from holdfast.sandbox.protocol.orders import receive_with_fds
+
+MAX_LISTENERS: Final = 2 * MAX_LOOPBACK_PORTS
+BACKLOG: Final = 128  # connections that wait while the server is busy or at its limit
+_NO_IPV6: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+
+
+def hand_out(plan: Plan, weakened: tuple[str, ...], channel: int) -> None:
+    """Listen on the plan's ports and send the sockets; `weakened` is what the view lacks.
+
+    Raises:
+        SetupFailed: not every port is listened on, or nobody takes the sockets.
+    """
+    if NO_LOOPBACK in weakened:
+        raise SetupFailed("loopback", errno.ENETDOWN)
+    listeners: list[socket.socket] = []
+    with Stage("loopback"), socket.socket(fileno=channel) as sock:
+        for port in plan.loopback_ports:
+            listeners.append(_listen(socket.AF_INET, "127.0.0.1", port))
+            try:
+                listeners.append(_listen(socket.AF_INET6, "::1", port))
+            except OSError as exc:
+                if exc.errno not in _NO_IPV6:
+                    raise
+        fds = array.array("i", [listener.fileno() for listener in listeners])
+        sock.sendmsg([b"\0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
+    for listener in listeners:
+        listener.close()
+
+
+def _listen(family: socket.AddressFamily, address: str, port: int) -> socket.socket:
+    # No SO_REUSEPORT: with it the command could listen there as well and take the connections.
+    listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    try:
+        listener.bind((address, port))
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+def take(channel: socket.socket) -> list[int]:
+    """The listening sockets that were sent before, none if the sender was killed; the caller closes them."""
+    with channel:
+        try:
+            channel.setblocking(False)
+            _, fds = receive_with_fds(channel, 1, MAX_LISTENERS)
+        except OSError:
+            return []
+    return fds

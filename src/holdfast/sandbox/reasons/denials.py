@@ -1,0 +1,303 @@
+"""Exit, output, policy → was it the sandbox, what did it refuse, and which grant would allow it. Pure module.
+
+Two answers. `sandbox_denied` is the reference's guess from keywords, kept exactly for the wire.
+`classify` is ours: it reads what the output names, and asks the policy whether that is really denied.
+What the policy allows is not a denial, whatever the words say; a refusal that names nothing is believed
+only a little.
+"""
+
+import re
+import sys
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from typing import Final, Literal
+
+from holdfast.errors import UsageError
+from holdfast.sandbox.policy.paths import absolute, parent
+from holdfast.sandbox.policy.policy import Access, Decision
+from holdfast.sandbox.reasons.fingerprint_table import Layer
+from holdfast.sandbox.reasons.fingerprints import Match, by_errno, match
+
+MAX_EVIDENCE = 512  # characters of a line quoted in a denial, as the reference does
+
+KEYWORDS: Final = (
+    "operation not permitted",
+    "permission denied",
+    "read-only file system",
+    "seccomp",
+    "sandbox",
+    "landlock",
+    "failed to write file",
+)
+SIGSYS_EXIT: Final = 128 + 31
+NOT_EXECUTABLE: Final = 126
+
+UNCHECKED = 0.7  # a path is named, but there is no policy to ask
+UNNAMED = 0.4  # a keyword, and nothing to check it against
+GUESSED = 0.9  # the path stands elsewhere in the output
+AMBIGUOUS = 0.5  # the words fit a refused write as well as an ordinary lack of permission
+OWN_LOOPBACK = 0.4  # a service of the host's loopback, or one that is simply not running
+NESTED = 0.7  # a sandbox inside ours that could not be built
+
+# These show a refused write as EROFS; from them EACCES and EPERM mean a denied path or an ordinary failure.
+VIEWS: Final = frozenset({"namespaces", "bwrap"})
+_WRITES: Final = frozenset({"fs.erofs", "fs.ebusy", "fs.exdev", "tmp", "sqlite.readonly", "sqlite.cantopen"})
+_TELLING: Final = frozenset({"fs.erofs", "fs.eacces", "tmp", "sqlite.readonly", "sqlite.cantopen"})
+
+_WRITING: Final = re.compile(
+    r"\b(?:touch|mkdir|rmdir|unlink|rename|symlink|link|copyfile|chmod|chown|utimes?|f?truncate|mkstemp"
+    r"|creat\w*|remov\w*|mov(?:e|ing)|delet\w*|overwrit\w*|writ\w*|sav(?:e|ing)|lock\w*|chang\w*|temporary|output"
+    r"|berührt|entfern\w*|angelegt|erstell\w*|schreib\w*|verschieb\w*|zugriffsrechte|eigentümer"
+    r"|supprimer|créer|déplacer|écriture|modification|borrar|crear|mover|escritura|cambiando)\b",
+    re.IGNORECASE,
+)
+_READING: Final = re.compile(
+    r"^(?:cat|diff|du|file|find|grep|head|less|ls|md5sum|more|od|sha\d+sum|sort|stat|tail|wc|xxd): "
+    r"|: cd: |\b(?:scandir|opendir|readlink|readdirent|fork/exec|for reading)\b"
+    r"|\bcannot (?:open directory|access|stat)\b",
+    re.IGNORECASE,
+)
+# These change the directory, and so need it: a path that is granted alone is a mount point.
+_CREATING: Final = re.compile(
+    r"\b(?:creat\w*|mkdir|mktemp|mkstemp|touch|symlink|link|\w*lock|temporary|angelegt|erstell\w*|créer|crear)\b",
+    re.IGNORECASE,
+)
+_REMOVING: Final = re.compile(
+    r"\b(?:remov\w*|delet\w*|unlink\w*|rmdir|rename|mov(?:e|ing)|entfern\w*|verschieb\w*|supprimer|déplacer|borrar"
+    r"|mover)\b",
+    re.IGNORECASE,
+)
+_DATABASE: Final = re.compile(r"(?<![\w/.~-])((?:\.{0,2}/)?[\w./@+-]{1,400}\.(?:db3?|sqlite3?))(?![\w/.])")
+_LOOPBACK: Final = re.compile(r"localhost|127\.[\d.]{5,11}|::1|0\.0\.0\.0", re.IGNORECASE)
+
+Explain = Callable[[str, Access], Decision]
+DenialKind = Literal["filesystem", "network", "syscall", "setup"]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known about a run that ended."""
+
+    exit_code: int
+    output_tail: str
+    explain: Explain | None
+    network_off: bool
+    cwd: str
+    setup: tuple[str, int] | None = None  # stage and errno, if the command never started
+    backend: str | None = None
+    fixed: Collection[str] = ()  # mount points and pins: never renamed or removed, even if writable
+    exists: Callable[[str], bool] | None = None  # what is missing cannot be granted, only its directory
+    closed: Collection[str] = ()  # writable directories whose entries the backend cannot let change
+    unlisted: Collection[str] = ()  # readable directories that the backend cannot let be listed
+
+
+@dataclass(frozen=True, slots=True)
+class Denial:
+    """What the sandbox refused. `grant` is the smallest flag that allows it; None if no flag does."""
+
+    kind: DenialKind
+    path: str | None
+    host: str | None
+    access: Literal["read", "write"] | None
+    rule: str | None
+    grant: str | None
+    confidence: float
+    evidence: str
+
+
+def sandbox_denied(exit_code: int, output: bytes | str, *, sandboxed: bool) -> bool:
+    """`sandboxDenied` of the protocol: a keyword, or death by SIGSYS on Linux."""
+    if not sandboxed or exit_code == 0:
+        return False
+    text = output if isinstance(output, str) else output.decode("utf-8", "replace")
+    lowered = text.lower()
+    if any(keyword in lowered for keyword in KEYWORDS):
+        return True
+    return sys.platform == "linux" and exit_code == SIGSYS_EXIT
+
+
+def classify(evidence: Evidence) -> Denial | None:
+    """The most credible denial, of equals the last; None if nothing points at the sandbox."""
+    if evidence.setup is not None:
+        return _setup(*evidence.setup)
+    if evidence.exit_code == 0:
+        return None
+    found = [
+        denial for seen in match(evidence.output_tail) if (denial := _denial(seen, evidence)) is not None
+    ]
+    if found:
+        return max(reversed(found), key=lambda denial: denial.confidence)
+    if evidence.exit_code == SIGSYS_EXIT:
+        return Denial("syscall", None, None, None, "sigsys", None, 0.9, f"exit code {SIGSYS_EXIT}")
+    return None
+
+
+def _setup(stage: str, errno: int) -> Denial:
+    fingerprint = by_errno(stage, errno)
+    rule, cause = (fingerprint.id, f": {fingerprint.cause}") if fingerprint else (None, "")
+    return Denial("setup", None, None, None, rule, None, 1.0, f"{stage} failed with errno {errno}{cause}")
+
+
+def _denial(seen: Match, evidence: Evidence) -> Denial | None:
+    match seen.fingerprint.layer:
+        case Layer.FILESYSTEM:
+            return _filesystem(seen, evidence)
+        case Layer.NETWORK:
+            return _network(seen) if evidence.network_off else None
+        case Layer.SYSCALL:
+            return _plain("syscall", seen, seen.fingerprint.confidence)
+        case Layer.TOOL:
+            return None
+        case _:
+            return _plain("syscall", seen, seen.fingerprint.confidence * NESTED)
+
+
+def _plain(kind: DenialKind, seen: Match, confidence: float) -> Denial:
+    rule = None if kind == "filesystem" else seen.fingerprint.id
+    return Denial(kind, None, None, None, rule, None, round(confidence, 2), seen.line[:MAX_EVIDENCE])
+
+
+def _network(seen: Match) -> Denial:
+    confidence, host = seen.fingerprint.confidence, seen.host
+    if seen.fingerprint.id == "net.connect" and (host is None or _LOOPBACK.fullmatch(host)):
+        confidence *= OWN_LOOPBACK
+    socket = seen.paths[0] if seen.paths else None
+    plain = _plain("network", seen, confidence)
+    return replace(plain, path=socket, host=host, rule="the network is off", grant="--network on")
+
+
+def _filesystem(seen: Match, evidence: Evidence) -> Denial | None:
+    weight, written = 1.0, seen.paths
+    if seen.fingerprint.path is not None:
+        written = (seen.fingerprint.path,)
+    elif not written and seen.fingerprint.id.startswith("sqlite."):
+        weight, written = GUESSED, tuple(_DATABASE.findall(evidence.output_tail)[-1:])
+    if not written:
+        return _unnamed(seen)
+    for path in written:
+        denial = _judge(seen, path, evidence)
+        if denial is not None:
+            return replace(denial, confidence=round(denial.confidence * weight, 2))
+    if seen.fingerprint.id == "fs.erofs" and not written[0].startswith("/"):
+        return _unnamed(seen)  # said relative to a directory that the command went to
+    return None
+
+
+def _unnamed(seen: Match) -> Denial | None:
+    if seen.fingerprint.id not in _TELLING or seen.line.startswith("remote: "):
+        return None
+    return _plain("filesystem", seen, seen.fingerprint.confidence * UNNAMED)
+
+
+def _judge(seen: Match, written: str, evidence: Evidence) -> Denial | None:
+    """Ask the policy about one path; None if it allows what was tried."""
+    try:
+        path = absolute(written, evidence.cwd)
+    except UsageError:
+        return None
+    plain = replace(_plain("filesystem", seen, seen.fingerprint.confidence), path=path)
+    tried = _tried(seen)
+    if evidence.explain is None:
+        if seen.fingerprint.id not in _TELLING:
+            return None
+        return replace(plain, access=_named(tried), confidence=plain.confidence * UNCHECKED)
+    if seen.fingerprint.id == "fs.ebusy" and path in evidence.fixed:
+        return replace(plain, access="write", rule=f"{path} is held in place by the sandbox")
+    verdict = _verdict(seen, path, tried, evidence, evidence.explain)
+    if verdict is None:
+        return _short(seen, path, tried, evidence, plain)
+    access, decision, weight = verdict
+    return replace(
+        plain,
+        access=_named(access),
+        rule=decision.why,
+        grant=_grant(seen, path, access, decision, evidence, evidence.explain),
+        confidence=plain.confidence * weight,
+    )
+
+
+def _verdict(
+    seen: Match, path: str, tried: Access | None, evidence: Evidence, explain: Explain
+) -> tuple[Access, Decision, float] | None:
+    read, write = explain(path, Access.READ), explain(path, Access.WRITE)
+    above = explain(parent(path), Access.WRITE)
+    if seen.fingerprint.id == "fs.hidden":
+        return None if read.allowed else (Access.READ, read, 1.0)
+    if seen.fingerprint.id == "fs.shape":
+        # Only a name cut out of a writable directory looks like this because of us.
+        if not read.allowed and tried is Access.READ:
+            return Access.READ, read, 1.0
+        masked = not write.allowed and (above.allowed or not read.allowed)
+        return (Access.WRITE, write, 1.0) if masked else None
+    if seen.fingerprint.id.startswith("sqlite."):
+        decision = write if not write.allowed else above
+        return None if decision.allowed else (Access.WRITE, decision, 1.0)
+    if not read.allowed and tried is not Access.WRITE:
+        return Access.READ, read, 1.0
+    if write.allowed or tried is Access.READ:
+        return None
+    if seen.fingerprint.id in _WRITES or seen.fingerprint.path is not None or not read.allowed:
+        return Access.WRITE, write, 1.0
+    if tried is None and (evidence.backend in VIEWS or evidence.exit_code == NOT_EXECUTABLE):
+        return None
+    certain = tried is Access.WRITE and evidence.backend not in VIEWS
+    return Access.WRITE, write, 1.0 if certain else AMBIGUOUS
+
+
+def _short(seen: Match, path: str, tried: Access | None, evidence: Evidence, plain: Denial) -> Denial | None:
+    """What the policy allows and the backend cannot."""
+    if path in evidence.unlisted and tried is not Access.WRITE:
+        rule = f"{path} cannot be listed without the names of what is hidden below it; --degraded shows them"
+        return replace(plain, access="read", rule=rule)
+    folder = parent(path)
+    there = evidence.exists is not None and evidence.exists(path)
+    if (
+        folder not in evidence.closed
+        or tried is Access.READ
+        or (there and not _REMOVING.search(_words(seen)))
+    ):
+        return None
+    rule = f"entries of {folder} cannot change while something in it is protected; --degraded gives that up"
+    return replace(plain, access="write", rule=rule)
+
+
+def _tried(seen: Match) -> Access | None:
+    """What the words say was tried; None if they fit both."""
+    if seen.fingerprint.id in _WRITES or seen.fingerprint.path is not None:
+        return Access.WRITE
+    words = _words(seen)
+    if _READING.search(words):
+        return Access.READ
+    return Access.WRITE if _WRITING.search(words) else None
+
+
+def _words(seen: Match) -> str:
+    """The line without the names in it, which may be words as well."""
+    words = seen.line
+    for path in seen.paths:
+        words = words.replace(path, " ")
+    return words
+
+
+def _grant(
+    seen: Match, path: str, access: Access, decision: Decision, evidence: Evidence, explain: Explain
+) -> str | None:
+    """The policy's flag for the path; for its directory if something must be created there."""
+    if access is Access.READ or seen.fingerprint.path is not None:
+        return decision.grant
+    words, needed = _words(seen), path
+    changed = seen.fingerprint.id.startswith(("sqlite.", "fs.exdev")) or _REMOVING.search(words)
+    if changed or (evidence.exists is None and _CREATING.search(words)):
+        needed = parent(path)
+    while evidence.exists is not None and needed != "/" and not evidence.exists(needed):
+        needed = parent(needed)
+    if needed in (path, "/"):
+        return decision.grant
+    directory = explain(needed, Access.WRITE)
+    return decision.grant if directory.allowed else directory.grant
+
+
+def _named(access: Access | None) -> Literal["read", "write"] | None:
+    if access is None:
+        return None
+    return "read" if access is Access.READ else "write"

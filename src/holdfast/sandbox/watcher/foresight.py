@@ -1,0 +1,178 @@
+"""What will become of a call: which errno the sandbox is going to answer, if any. Pure module.
+
+A watcher sees calls before they are made and lets all of them pass, so it never learns how they
+ended. But a sandbox decides by few things: whether the mount is read-only, whether the path is hidden,
+what Landlock was told. What fails for other reasons (no such file, it exists already, its mode) is
+nobody's denial and gives None.
+
+The watcher imports this.
+"""
+
+import json
+import struct
+from typing import Final, NamedTuple
+
+from holdfast.sandbox.plan.grants import closed
+from holdfast.sandbox.plan.plan import Base, Plan, StepKind
+from holdfast.sandbox.watcher.notifyfilter import O_CREAT, O_EXCL, Aim
+
+_AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10  # linux/socket.h
+_MAPPED: Final = bytes(10) + b"\xff\xff"  # an IPv4 address in IPv6
+_MASKS: Final = (StepKind.MASK_DIRECTORY, StepKind.MASK_FILE)
+_GRANTS: Final = (StepKind.READABLE, StepKind.WRITABLE, StepKind.READ_ONLY)
+_ACCESS: Final = {
+    Aim.OPEN: "write",
+    Aim.WRITE: "write",
+    Aim.CHANGE: "write",
+    Aim.CREATE: "create",
+    Aim.REMOVE: "remove",
+    Aim.BIND: "create",
+    Aim.CONNECT: "connect",
+    Aim.LISTEN: "listen",
+}
+
+
+def access(aim: Aim, *, exists: bool) -> str:
+    """How an aim is called in a report."""
+    return "create" if aim is Aim.OPEN and not exists else _ACCESS[aim]
+
+
+class Scene(NamedTuple):
+    """What confines the command, as far as it decides about calls."""
+
+    mounts: bool = True  # a view of read-only mounts; otherwise Landlock stands alone, and decides by `rules`
+    network_off: bool = False
+    hidden: tuple[str, ...] = ()
+    fixed: tuple[str, ...] = ()  # mount points: never renamed or removed
+    rules: tuple[tuple[str, bool], ...] = ()  # from this path on, may be written
+    closed: tuple[str, ...] = ()  # writable directories whose entries cannot change
+    writable: tuple[str, ...] = ()  # roots of what is mostly not denied
+
+
+class Terrain(NamedTuple):
+    """What was found where a path leads."""
+
+    path: str  # as resolved; what is missing is attached as written
+    exists: bool = True
+    reachable: bool = True  # or at least its directory is there, and may be entered
+    special: bool = False  # a device, a pipe or a socket
+    directory: bool = False
+    read_only: bool = False  # the mount it is on, or would be
+
+
+def predict(aim: Aim, flags: int, at: Terrain, scene: Scene) -> str | None:
+    """The errno by name with which the sandbox refuses this; None if it does not."""
+    if any(_within(at.path, hidden) for hidden in scene.hidden):
+        return "EACCES"
+    if not at.reachable or not _wanted(aim, flags, at):
+        return None
+    if not scene.mounts:
+        return _by_rules(aim, at, scene)
+    if at.read_only and not (aim is Aim.OPEN and at.special):
+        return "EROFS"
+    return "EBUSY" if aim is Aim.REMOVE and at.path in scene.fixed else None
+
+
+def predict_move(source: Terrain, target: Terrain, scene: Scene) -> tuple[Terrain, Aim, str] | None:
+    """The same for a rename: which of its paths is the obstacle."""
+    if not (source.exists and source.reachable and target.reachable):
+        return None
+    for aim, at in ((Aim.CREATE, target), (Aim.REMOVE, source)):
+        # The target may exist; then it is replaced.
+        found = predict(aim, 0, at._replace(exists=aim is Aim.REMOVE), scene)
+        if found is not None:
+            between = found == "EROFS" and source.read_only != target.read_only
+            return at, aim, "EXDEV" if between else found
+    return None
+
+
+def _wanted(aim: Aim, flags: int, at: Terrain) -> bool:
+    """Would the call get as far as the question of who may?"""
+    match aim:
+        case Aim.OPEN:
+            if not at.exists:
+                return bool(flags & O_CREAT)
+            return not (at.directory or (flags & O_CREAT and flags & O_EXCL))
+        case Aim.CREATE | Aim.BIND:
+            return not at.exists
+        case _:
+            return at.exists
+
+
+def _by_rules(aim: Aim, at: Terrain, scene: Scene) -> str | None:
+    """Landlock does not guard modes, owners and times; the devices that it lets through are many."""
+    if aim is Aim.CHANGE or _within(at.path, "/dev"):
+        return None
+    entry = aim in (Aim.CREATE, Aim.REMOVE, Aim.BIND) or not at.exists
+    place = at.path.rpartition("/")[0] or "/" if entry else at.path
+    covering = [rule for rule in scene.rules if _within(place, rule[0])]
+    writable = max(covering, key=lambda rule: len(rule[0]), default=("/", False))[1]
+    return None if writable and not (entry and place in scene.closed) else "EACCES"
+
+
+def _within(path: str, root: str) -> bool:
+    return path == root or path.startswith(root if root.endswith("/") else f"{root}/")
+
+
+class Address(NamedTuple):
+    """Where a socket call leads: to a path, or to somebody by `host`, which is "ADDRESS:PORT"."""
+
+    path: bytes = b""
+    host: str = ""
+    loopback: bool = False
+
+
+def address_of(data: bytes) -> Address:
+    """What a `struct sockaddr` says; an empty one if it is of no interest or makes no sense."""
+    if len(data) < 2:
+        return Address()
+    (family,) = struct.unpack_from("=H", data)
+    if family == _AF_UNIX:
+        return Address(path=data[2:].partition(b"\0")[0])  # an abstract one begins with a zero
+    if family == _AF_INET and len(data) >= 8:
+        port, raw = struct.unpack_from(">H4s", data, 2)
+        return _host(raw, port)
+    if family == _AF_INET6 and len(data) >= 24:
+        port, raw = struct.unpack_from(">H4x16s", data, 2)
+        if raw.startswith(_MAPPED):
+            return _host(raw[12:], port)
+        import ipaddress  # slow, and hardly ever needed
+
+        own = int.from_bytes(raw, "big") in (0, 1)
+        return Address(host=f"[{ipaddress.IPv6Address(raw)}]:{port}", loopback=own)
+    return Address()
+
+
+def _host(raw: bytes, port: int) -> Address:
+    own = raw[0] == 127 or not any(raw)  # to no address in particular means to this machine
+    return Address(host=f"{'.'.join(map(str, raw))}:{port}", loopback=own)
+
+
+def predict_connect(address: Address, scene: Scene) -> str | None:
+    """The errno by name for a connection, or a datagram, to this address."""
+    return "ENETUNREACH" if address.host and not address.loopback and scene.network_off else None
+
+
+def scene_of(plan: Plan, *, alone: bool, degraded: bool) -> Scene:
+    """What decides when a plan is carried out by mounts, or by Landlock `alone`."""
+    steps = plan.steps
+    hidden = tuple(step.path for step in steps if step.kind in _MASKS)
+    writable = tuple(step.path for step in steps if step.kind is StepKind.WRITABLE)
+    if not alone:
+        return Scene(True, plan.network_off, hidden, tuple(step.path for step in steps), writable=writable)
+    kept = [step for step in steps if not (degraded and step.kind is StepKind.READ_ONLY)]
+    granted = [(step.path, step.kind is StepKind.WRITABLE) for step in kept if step.kind in _GRANTS]
+    rules = [("/", plan.base is Base.UNTOUCHED), *granted]
+    shut = closed(plan, degraded=degraded)
+    return Scene(False, plan.network_off, hidden, (), tuple(rules), shut, writable)
+
+
+def encode(scene: Scene) -> bytes:
+    """For `decode`, in the watcher."""
+    return json.dumps(scene).encode()
+
+
+def decode(data: bytes) -> Scene:
+    mounts, network_off, hidden, fixed, rules, *rest = json.loads(data)
+    decided = tuple((path, may) for path, may in rules)
+    return Scene(mounts, network_off, tuple(hidden), tuple(fixed), decided, *map(tuple, rest))

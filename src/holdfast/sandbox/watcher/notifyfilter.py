@@ -1,0 +1,155 @@
+"""Which calls a watcher is told of: the table of them, and the filter as a BPF program. Pure module.
+
+A watched call waits until the watcher has answered, so only those are watched that want to change
+something, or to reach somebody: an `openat` that only reads costs nothing. Calls are seen by their
+number, so no program escapes by linking statically or by calling the kernel itself.
+
+This filter comes on top of the one in `seccomp.py`: what that one refuses (io_uring, say) is refused,
+and nobody is told.
+
+The launcher and the watcher import this.
+"""
+
+import enum
+import functools
+from typing import Final, NamedTuple
+
+from holdfast.sandbox.kernel.seccomp import (
+    ALLOW,
+    ARCHITECTURES,
+    Instruction,
+    assemble,
+    load_arg,
+    load_number,
+    native_only,
+    ret,
+    when,
+    when_any_bit,
+)
+
+NOTIFY: Final = 0x7FC00000  # SECCOMP_RET_USER_NOTIF
+# asm-generic/fcntl.h, the same on both machines
+_O_WRONLY, _O_RDWR, O_CREAT, O_EXCL, O_TRUNC = 0o1, 0o2, 0o100, 0o200, 0o1000
+WRITE_INTENT: Final = _O_WRONLY | _O_RDWR | O_CREAT | O_TRUNC
+_NO_FOLLOW: Final = 0x100  # AT_SYMLINK_NOFOLLOW
+_SET_FILTER, _NEW_LISTENER = 1, 8  # of seccomp(2)
+
+
+class Aim(enum.StrEnum):
+    """What a call wants of a path, or of an address."""
+
+    OPEN = "open"  # write to it, or create it
+    WRITE = "write"
+    CHANGE = "change"  # its mode, owner or times
+    CREATE = "create"
+    REMOVE = "remove"
+    BIND = "bind"
+    CONNECT = "connect"
+    LISTEN = "listen"  # to system calls, as the watcher does
+
+
+class Place(NamedTuple):
+    """Which arguments name a path. Without `directory` it is relative to the current one."""
+
+    path: int
+    directory: int | None = None
+    follow: bool = False  # does a link at its end lead on?
+
+
+class Call(NamedTuple):
+    """A watched call: what it wants of each of its paths, or of the address at `places[0].path`."""
+
+    name: str
+    x86_64: int | None
+    aarch64: int | None
+    aims: tuple[Aim, ...]
+    places: tuple[Place, ...] = ()
+    flags: int | None = None  # the argument that holds them
+    unfollow: int = 0  # with this flag a link at the end does not lead on
+    bits: tuple[int, int] | None = None  # watched only if this argument has one of these bits
+    value: tuple[int, int] | None = None  # watched only if this argument is that
+
+    def number(self, machine: str) -> int | None:
+        """Its number on this machine, if it exists there."""
+        return self.x86_64 if machine == "x86_64" else self.aarch64
+
+
+_HERE, _AT = Place(0), Place(1, 0)
+_FOLLOWED, _FOLLOWED_AT = Place(0, follow=True), Place(1, 0, follow=True)
+_OPEN, _WRITE, _CHANGE = (Aim.OPEN,), (Aim.WRITE,), (Aim.CHANGE,)
+_CREATE, _REMOVE, _MOVE = (Aim.CREATE,), (Aim.REMOVE,), (Aim.REMOVE, Aim.CREATE)
+_EVERY_BIT: Final = 0xFFFFFFFF
+
+FILES: Final = (
+    Call("open", 2, None, _OPEN, (_FOLLOWED,), flags=1, bits=(1, WRITE_INTENT)),
+    Call("openat", 257, 56, _OPEN, (_FOLLOWED_AT,), flags=2, bits=(2, WRITE_INTENT)),
+    Call(
+        "openat2", 437, 437, _OPEN, (_FOLLOWED_AT,), flags=2
+    ),  # flags are in memory, where argument 2 points
+    Call("creat", 85, None, _OPEN, (_FOLLOWED,)),
+    Call("truncate", 76, 45, _WRITE, (_FOLLOWED,)),
+    Call("mkdir", 83, None, _CREATE, (_HERE,)),
+    Call("mkdirat", 258, 34, _CREATE, (_AT,)),
+    Call("mknod", 133, None, _CREATE, (_HERE,)),
+    Call("mknodat", 259, 33, _CREATE, (_AT,)),
+    Call("symlink", 88, None, _CREATE, (Place(1),)),
+    Call("symlinkat", 266, 36, _CREATE, (Place(2, 1),)),
+    # What is linked to is not changed; only where the new name goes matters.
+    Call("link", 86, None, _CREATE, (Place(1),)),
+    Call("linkat", 265, 37, _CREATE, (Place(3, 2),)),
+    Call("rename", 82, None, _MOVE, (_HERE, Place(1))),
+    Call("renameat", 264, 38, _MOVE, (_AT, Place(3, 2))),
+    Call("renameat2", 316, 276, _MOVE, (_AT, Place(3, 2))),
+    Call("unlink", 87, None, _REMOVE, (_HERE,)),
+    Call("unlinkat", 263, 35, _REMOVE, (_AT,)),
+    Call("rmdir", 84, None, _REMOVE, (_HERE,)),
+    Call("chmod", 90, None, _CHANGE, (_FOLLOWED,)),
+    Call("fchmodat", 268, 53, _CHANGE, (_FOLLOWED_AT,)),
+    Call("fchmodat2", 452, 452, _CHANGE, (_FOLLOWED_AT,), flags=3, unfollow=_NO_FOLLOW),
+    Call("chown", 92, None, _CHANGE, (_FOLLOWED,)),
+    Call("lchown", 94, None, _CHANGE, (_HERE,)),
+    Call("fchownat", 260, 54, _CHANGE, (_FOLLOWED_AT,), flags=4, unfollow=_NO_FOLLOW),
+    Call("utime", 132, None, _CHANGE, (_FOLLOWED,)),
+    Call("utimes", 235, None, _CHANGE, (_FOLLOWED,)),
+    Call("futimesat", 261, None, _CHANGE, (_FOLLOWED_AT,)),
+    Call("utimensat", 280, 88, _CHANGE, (_FOLLOWED_AT,), flags=3, unfollow=_NO_FOLLOW),
+    Call("bind", 49, 200, (Aim.BIND,), (Place(1),)),
+    # A process tree has one listener, and that is ours.
+    Call("seccomp", 317, 277, (Aim.LISTEN,), bits=(1, _NEW_LISTENER), value=(0, _SET_FILTER)),
+)
+NETWORK: Final = (
+    Call("connect", 42, 203, (Aim.CONNECT,), (Place(1),)),
+    Call("sendto", 44, 206, (Aim.CONNECT,), (Place(4),), bits=(5, _EVERY_BIT)),  # with an address only
+)
+
+
+def watched(machine: str) -> dict[int, Call]:
+    """Every call that may be told of, by its number on this machine."""
+    found = ((call.number(machine), call) for call in (*FILES, *NETWORK))
+    return {number: call for number, call in found if number is not None}
+
+
+def _told(call: Call) -> list[Instruction]:
+    """What follows when the call was made; falls through, with the number loaded, if nobody is told."""
+    notify = ret(NOTIFY)
+    if call.bits is None:
+        return notify
+    index, bits = call.bits
+    inner = [*load_arg(index), *when_any_bit(bits, notify)]
+    if call.value is not None:
+        inner = [*load_arg(call.value[0]), *when(call.value[1], inner)]
+    return [*inner, *load_number()]
+
+
+@functools.cache  # made once in the launcher, inherited by every child it forks
+def program(machine: str, *, network: bool) -> bytes:
+    """The filter as the kernel takes it; with `network` calls that reach others are told of too.
+
+    Raises:
+        KeyError: we do not know the architecture's numbers.
+    """
+    code = native_only(ARCHITECTURES[machine])
+    for call in (*FILES, *(NETWORK if network else ())):
+        if (number := call.number(machine)) is not None:
+            code += when(number, _told(call))
+    return assemble([*code, *ret(ALLOW)])

@@ -1,0 +1,123 @@
+"""The HTTP surface in front of the WebSocket: which request gets which answer. Pure module.
+
+Everything is decided from the request head alone, before authentication state or sockets are
+touched: any `Origin` is refused first (a browser must never reach an exec server), then the
+route, then the method, then the token.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.errors import PeerRefused, RemoteProtocolError
+
+MAX_HEAD_BYTES: Final = 16 * 1024  # no honest client sends more than a few hundred bytes
+
+_REASONS: Final = {
+    200: "OK",
+    400: "Bad Request",
+    401: "Unauthorized",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    500: "Internal Server Error",
+}
+_TEXT: Final = "text/plain; charset=utf-8"
+_PROBES: Final = ("/readyz", "/healthz")
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A request line and its headers, names in lower case."""
+
+    method: str
+    path: str
+    headers: tuple[tuple[str, str], ...]
+
+    def get(self, name: str) -> str | None:
+        """The first value of a header."""
+        return next((value for key, value in self.headers if key == name), None)
+
+    def wants_upgrade(self) -> bool:
+        tokens = [token.strip().lower() for token in (self.get("connection") or "").split(",")]
+        return "upgrade" in tokens
+
+
+@dataclass(frozen=True, slots=True)
+class HeadAnswer:
+    """A complete HTTP response; the connection closes after it."""
+
+    status: int
+    body: bytes = b""
+    content_type: str = _TEXT
+    allow: str | None = None
+    head_only: bool = False
+
+    def encode(self) -> bytes:
+        lines = [f"HTTP/1.1 {self.status} {_REASONS[self.status]}", "connection: close"]
+        if self.body:
+            lines.append(f"content-type: {self.content_type}")
+        if self.allow:
+            lines.append(f"allow: {self.allow}")
+        lines.append(f"content-length: {len(self.body)}")
+        head = "\r\n".join(lines) + "\r\n\r\n"
+        return head.encode() + (b"" if self.head_only else self.body)
+
+
+def parse_head(data: bytes) -> Head:
+    """Parse everything up to and including the empty line.
+
+    Raises:
+        RemoteProtocolError: not an HTTP/1.1 request head.
+    """
+    try:
+        request_line, *header_lines = data.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
+        method, target, version = request_line.split(" ")
+    except ValueError:
+        raise RemoteProtocolError("not an HTTP request") from None
+    if not version.startswith("HTTP/1.") or not method.isalpha() or not target.startswith("/"):
+        raise RemoteProtocolError("not an HTTP request")
+    headers = []
+    for line in header_lines:
+        name, colon, value = line.partition(":")
+        if not colon or not name or name != name.strip():
+            raise RemoteProtocolError("not an HTTP header")
+        headers.append((name.lower(), value.strip()))
+    return Head(method, target.partition("?")[0], tuple(headers))
+
+
+def answer(
+    head: Head, *, authenticate: Callable[[str | None], None], metrics: Callable[[], bytes | None]
+) -> HeadAnswer | None:
+    """The response to this request, or None: go on with the WebSocket handshake."""
+    if head.get("origin") is not None:
+        return HeadAnswer(403)
+    reads = head.method in ("GET", "HEAD")
+    head_only = head.method == "HEAD"
+    if head.path in _PROBES:
+        return HeadAnswer(200, head_only=head_only) if reads else HeadAnswer(405, allow="GET,HEAD")
+    if head.path != "/":
+        if head.path == "/metrics" and (page := metrics()) is not None:
+            refusal = _refusal(head, authenticate)
+            if refusal is not None:
+                return refusal
+            kind = "text/plain; version=0.0.4; charset=utf-8"
+            return (
+                HeadAnswer(200, page, kind, head_only=head_only)
+                if reads
+                else HeadAnswer(405, allow="GET,HEAD")
+            )
+        return HeadAnswer(404)
+    if head.method != "GET":
+        return HeadAnswer(405, b"Request method must be `GET`", allow="GET", head_only=head_only)
+    if not head.wants_upgrade():
+        return HeadAnswer(400, b"Connection header did not include 'upgrade'")
+    return _refusal(head, authenticate)
+
+
+def _refusal(head: Head, authenticate: Callable[[str | None], None]) -> HeadAnswer | None:
+    try:
+        authenticate(head.get("authorization"))
+    except PeerRefused as exc:
+        return HeadAnswer(401, str(exc).encode(), head_only=head.method == "HEAD")
+    return None

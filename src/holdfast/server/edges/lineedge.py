@@ -1,0 +1,107 @@
+"""The newline edge: a unix socket or a pair of pipes to messages of one `Connection` and back."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, cast
+
+from holdfast.errors import RemoteProtocolError
+from holdfast.server.connection import Connection
+from holdfast.server.edges.websocket import WRITE_HIGH_BYTES
+from holdfast.wire.lines import LineReader
+
+log = logging.getLogger(__name__)
+
+_NEWLINE: Final = b"\n"
+
+
+class LineEdge(asyncio.Protocol):
+    """One stream. With pipes the writing transport is a second one, given by `write_to` before."""
+
+    def __init__(
+        self,
+        *,
+        connect: Callable[["LineEdge"], Connection],
+        admit: Callable[[asyncio.BaseTransport], bool],
+        adopt: Callable[["asyncio.Task[None]"], None],
+        linger: Callable[[], None],
+        finish_at_eof: bool,
+    ) -> None:
+        self._linger = linger
+        self._connect = connect
+        self._admit = admit
+        self._adopt = adopt
+        self._finish_at_eof = finish_at_eof
+        self._reader = LineReader()
+        self._connection: Connection | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._input: asyncio.ReadTransport
+        self._output: asyncio.WriteTransport | None = None
+
+    def write_to(self, output: asyncio.WriteTransport) -> None:
+        """Answer on this transport instead of the one that is read."""
+        self._output = output
+        output.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._input = cast(asyncio.ReadTransport, transport)  # uvloop's has no such base class
+        if self._output is None:
+            self.write_to(cast(asyncio.WriteTransport, transport))
+        if not self._admit(transport):
+            transport.close()
+            return
+        self._connection = self._connect(self)
+        self._task = asyncio.get_running_loop().create_task(self._connection.run())
+        self._adopt(self._task)
+        self._task.add_done_callback(lambda _: self._close())
+
+    def data_received(self, data: bytes) -> None:
+        if self._connection is None:
+            return
+        try:
+            for message in self._reader.feed(data):
+                self._connection.receive(message)
+            self._linger()
+        except RemoteProtocolError:
+            log.warning("connection dropped: a line is too long")
+            self.abort()
+
+    def eof_received(self) -> bool:
+        if not self._finish_at_eof or self._connection is None:
+            return False
+        for message in self._reader.finish():
+            self._connection.receive(message)
+        self._connection.end()
+        return True  # keep the transport until what was asked is answered
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._task is not None and not (self._finish_at_eof and exc is None):
+            self._task.cancel()
+
+    def pause_writing(self) -> None:
+        if self._connection is not None:
+            self._connection.writing_paused()
+
+    def resume_writing(self) -> None:
+        if self._connection is not None:
+            self._connection.writing_resumed()
+
+    def send(self, message: bytes) -> None:
+        if self._output is not None and not self._output.is_closing():
+            self._output.write(message + _NEWLINE)
+
+    def pause_reading(self) -> None:
+        self._input.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._input.resume_reading()
+
+    def abort(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        self._close()
+
+    def _close(self) -> None:
+        self._input.close()
+        if self._output is not None:
+            self._output.close()

@@ -1,0 +1,232 @@
+"""The WebSocket edge: bytes of one TCP connection to messages of one `Connection` and back.
+
+Framing is the `websockets` library's sans-I/O core; this class moves bytes, keeps time and decides
+nothing else. Messages larger than a frame may be at the peer are sent in fragments.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from typing import Final, cast
+
+from websockets.exceptions import InvalidHandshake
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
+
+from holdfast.errors import RemoteProtocolError
+from holdfast.server.connection import Connection
+from holdfast.server.edges.httphead import MAX_HEAD_BYTES, HeadAnswer, answer, parse_head
+from holdfast.server.edges.keepalive import Keepalive
+from holdfast.wire.rpc import MAX_MESSAGE_BYTES
+
+log = logging.getLogger(__name__)
+
+MAX_FRAME_BYTES: Final = 16 * 1024 * 1024  # what the reference accepts and sends in one frame
+FRAGMENT_BYTES: Final = 8 * 1024 * 1024  # half of the reference client's frame limit
+WRITE_HIGH_BYTES: Final = 2 * 1024 * 1024  # unsent output of a connection before its children wait
+HANDSHAKE_S: Final = 10.0  # for the request head, so that silent peers do not pile up
+
+Authenticate = Callable[[str | None, asyncio.BaseTransport], None]
+
+
+class WebSocketEdge(asyncio.Protocol):
+    """One accepted TCP connection."""
+
+    def __init__(
+        self,
+        *,
+        connect: Callable[["WebSocketEdge", str], Connection],
+        authenticate: Authenticate,
+        metrics: Callable[[], bytes | None],
+        adopt: Callable[["asyncio.Task[None]"], None],
+        linger: Callable[[], None],
+    ) -> None:
+        self._connect = connect
+        self._linger = linger
+        self._authenticate = authenticate
+        self._metrics = metrics
+        self._adopt = adopt
+        self._head = bytearray()
+        self._frames: ServerProtocol | None = None
+        self._parts: list[bytes] = []
+        self._connection: Connection | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._keepalive: Keepalive | None = None
+        self._transport: asyncio.Transport
+        self._peername: tuple[str, int]
+
+    # --- asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's has no such base class
+        sock = transport.get_extra_info("socket")
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        peername = transport.get_extra_info("peername")
+        if peername is None:
+            transport.abort()  # it was reset before it was accepted; what it sent may still be readable
+            return
+        self._peername = peername
+        self._timer = asyncio.get_running_loop().call_later(HANDSHAKE_S, transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        if self._frames is None:
+            self._handshake(data)
+        else:
+            self._feed(data)
+            self._linger()
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()  # whatever it was doing is for nobody now; the session can be resumed at once
+
+    def pause_writing(self) -> None:
+        if self._connection is not None:
+            self._connection.writing_paused()
+
+    def resume_writing(self) -> None:
+        if self._connection is not None:
+            self._connection.writing_resumed()
+
+    # --- handshake
+
+    def _handshake(self, data: bytes) -> None:
+        self._head += data
+        end = self._head.find(b"\r\n\r\n")
+        if end < 0:
+            if len(self._head) > MAX_HEAD_BYTES:
+                self._finish(HeadAnswer(400))
+            return
+        raw = bytes(self._head[: end + 4])
+        rest = bytes(self._head[end + 4 :])
+        self._head.clear()
+        try:
+            reply = answer(
+                parse_head(raw),
+                authenticate=lambda header: self._authenticate(header, self._transport),
+                metrics=self._metrics,
+            )
+        except RemoteProtocolError:
+            reply = HeadAnswer(400)
+        if reply is not None:
+            self._finish(reply)
+            return
+        frames = ServerProtocol(max_size=(MAX_MESSAGE_BYTES, MAX_FRAME_BYTES))
+        frames.receive_data(raw)
+        requests = frames.events_received()
+        try:
+            if not requests or not isinstance(requests[0], Request):
+                raise InvalidHandshake("not a WebSocket handshake")
+            frames.send_response(frames.accept(requests[0]))
+        except InvalidHandshake:
+            self._finish(HeadAnswer(400))
+            return
+        self._flush(frames)
+        if frames.state is not frames.state.OPEN:
+            self._transport.close()
+            return
+        self._open(frames)
+        if rest:
+            self._feed(rest)
+
+    def _open(self, frames: ServerProtocol) -> None:
+        self._frames = frames
+        loop = asyncio.get_running_loop()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._keepalive = Keepalive(loop.time())
+        self._timer = loop.call_at(self._keepalive.next_tick, self._tick)
+        host, port, *_ = self._peername
+        peer = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._connection = self._connect(self, peer)
+        self._task = loop.create_task(self._connection.run())
+        self._adopt(self._task)
+        self._task.add_done_callback(lambda _: self._transport.close())
+
+    def _finish(self, reply: HeadAnswer) -> None:
+        self._transport.write(reply.encode())
+        self._transport.close()
+
+    # --- frames
+
+    def _feed(self, data: bytes) -> None:
+        frames = self._frames
+        if frames is None or self._connection is None:
+            raise AssertionError("frames come after the handshake")
+        frames.receive_data(data)
+        for event in frames.events_received():
+            if isinstance(event, Frame):
+                self._take(event)
+        self._flush(frames)
+        if frames.close_expected():
+            self._transport.close()
+
+    def _take(self, frame: Frame) -> None:
+        if frame.opcode is Opcode.PONG and self._keepalive is not None:
+            self._keepalive.pong()
+        if frame.opcode not in (Opcode.TEXT, Opcode.BINARY, Opcode.CONT):
+            return
+        if frame.fin and not self._parts:
+            message = bytes(frame.data)
+        else:
+            self._parts.append(bytes(frame.data))
+            if not frame.fin:
+                return
+            message = b"".join(self._parts)
+            self._parts.clear()
+        if self._connection is not None:
+            self._connection.receive(message)
+
+    def _flush(self, frames: ServerProtocol) -> None:
+        for data in frames.data_to_send():
+            if data:
+                self._transport.write(data)
+            elif self._transport.can_write_eof():
+                self._transport.write_eof()
+
+    def _tick(self) -> None:
+        frames, keepalive = self._frames, self._keepalive
+        if frames is None or keepalive is None:
+            raise AssertionError("the clock starts with the frames")
+        loop = asyncio.get_running_loop()
+        if keepalive.tick(loop.time()):
+            log.warning("connection dropped: no answer to pings")
+            self._transport.abort()
+            return
+        if frames.state is frames.state.OPEN:
+            frames.send_ping(b"")
+            self._flush(frames)
+        self._timer = loop.call_at(keepalive.next_tick, self._tick)
+
+    # --- what the connection uses
+
+    def send(self, message: bytes) -> None:
+        frames = self._frames
+        if frames is None or frames.state is not frames.state.OPEN or self._transport.is_closing():
+            return
+        if len(message) <= FRAGMENT_BYTES:
+            frames.send_text(message)
+        else:
+            view = memoryview(message)
+            frames.send_text(bytes(view[:FRAGMENT_BYTES]), fin=False)
+            for start in range(FRAGMENT_BYTES, len(message), FRAGMENT_BYTES):
+                end = start + FRAGMENT_BYTES
+                frames.send_continuation(bytes(view[start:end]), fin=end >= len(message))
+        self._flush(frames)
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._transport.resume_reading()
+
+    def abort(self) -> None:
+        self._transport.abort()

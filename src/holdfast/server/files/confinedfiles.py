@@ -1,0 +1,346 @@
+"""File methods under a policy: one confined, long-lived worker per policy, kept while it fits.
+
+The disk is looked at anew for every call, because what exists decides the plan (a `.git` that appeared,
+a new match of a deny pattern). A worker whose plan was made for something else is replaced.
+"""
+
+import asyncio
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.confine.launch import Command, Exit, Launcher
+from holdfast.confine.permissions import check_cwd, needs_of
+from holdfast.confine.quarantine import set_aside
+from holdfast.confine.sandboxes import Sandboxes, bound_of
+from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError
+from holdfast.sandbox.plan import prerequisites
+from holdfast.sandbox.plan.plan import Plan
+from holdfast.sandbox.plan.planner import plan_for
+from holdfast.sandbox.plan.resolve import Entry, glance, unchanged
+from holdfast.sandbox.plan.seen import Seen
+from holdfast.sandbox.policy.paths import absolute, within
+from holdfast.sandbox.policy.policy import PLATFORM_ROOTS, Access, At, Bound, BoundRule, Rule
+from holdfast.sandbox.protocol.orders import receive_with_fds
+from holdfast.server.files.fsworker import ERROR, FIRST_READ, FRAME, OPENED, REQUEST
+from holdfast.server.files.mounts import Mounts
+from holdfast.values import replace
+from holdfast.wire.files import OpenParams
+from holdfast.wire.paths import PathUri
+from holdfast.wire.permissions import SandboxContext
+from holdfast.wire.rpc import MAX_MESSAGE_BYTES
+
+MAX_WORKERS: Final = 8  # policies in use at once; the least recently used one's worker ends
+MAX_BOUNDS: Final = 64  # policies whose meaning is remembered
+MAX_REPLANS: Final = 8  # tries to catch the file system standing still
+_AT_ONCE_S: Final = 0.0002  # how long an answer is looked for without a pause
+_SOON_MS: Final = 1  # the loop may stand still for that long; a small file is written in a tenth of it
+CALL_S: Final = 60.0  # a file call that takes longer hangs in a dead mount
+_PASSED: Final = ("PATH", "TMPDIR", "TMP", "TEMP")  # all of the environment that a worker sees
+# The worker imports from where we did, however we were started; never from a working directory.
+_IMPORTS: Final = [place for place in sys.path if os.path.isabs(place)]
+_BOOT: Final = (
+    f"import sys; sys.path[:] = {_IMPORTS!r}; from holdfast.server.files.fsworker import main; main()"
+)
+_CLASSES: Final[dict[int, type[HoldfastError]]] = {
+    -32004: NotFound,
+    -32600: InvalidRequest,
+    -32602: UsageError,
+}
+
+
+_READ_ONLY: Final = "Read-only file system (os error 30)"
+
+
+def _to_wire(value: object) -> str:
+    if isinstance(value, PathUri):
+        return value.uri
+    raise AssertionError(f"no file method has a member of type {type(value)}")
+
+
+_encode = msgspec.json.Encoder(enc_hook=_to_wire).encode
+
+
+@dataclass(slots=True, eq=False)
+class _Worker:
+    seen: Seen
+    names: Mapping[str, Entry] | None  # all that was looked at, if it was only names
+    plan: Plan
+    launch_id: int
+    sock: socket.socket
+    turn: asyncio.Lock
+
+
+class ConfinedFiles:
+    """The workers of one executor."""
+
+    def __init__(
+        self, launcher: Launcher, sandboxes: Sandboxes, mounts: Mounts, environ: Mapping[str, str]
+    ) -> None:
+        self._launcher = launcher
+        self._mounts = mounts
+        self._sandboxes = sandboxes
+        self._env = {name: environ[name] for name in _PASSED if name in environ}
+        self._workers: OrderedDict[Bound, _Worker] = OrderedDict()
+        self._starting = asyncio.Lock()
+        self._environ = environ
+        self._bounds: dict[bytes, Bound] = {}
+
+    def bound(self, context: SandboxContext) -> Bound:
+        """The policy of a context with concrete paths; remembered, because clients send the same one again.
+
+        Raises:
+            UsageError: it depends on a working directory and names none.
+            InvalidRequest: it makes no sense on this host.
+        """
+        key = _encode(context)
+        bound = self._bounds.get(key)
+        if bound is None:
+            check_cwd(context)
+            try:
+                bound = bound_of(context, cwd="/", environ=self._environ)
+            except UsageError as exc:
+                raise InvalidRequest(str(exc)) from None
+            if len(self._bounds) >= MAX_BOUNDS:
+                self._bounds.clear()
+            self._bounds[key] = bound
+        return bound
+
+    async def call(self, bound: Bound, method: str, params: Any) -> msgspec.Raw:
+        """Carry out a file method inside the policy's view.
+
+        Raises:
+            SandboxUnavailable: the policy can not be enforced here; nothing was done.
+            HoldfastError: what the method itself answers.
+        """
+        reply, _ = await self._carry_out(bound, method, params)
+        return msgspec.Raw(reply)
+
+    async def open(self, bound: Bound, params: OpenParams) -> int:
+        """A descriptor opened inside the policy's view."""
+        _, fd = await self._carry_out(bound, "fs/open", params)
+        if fd is None:
+            raise OperationFailed("the confined file worker sent no descriptor")
+        return fd
+
+    def close(self) -> None:
+        """End every worker."""
+        for worker in self._workers.values():
+            self._end(worker)
+        self._workers.clear()
+
+    async def _carry_out(self, bound: Bound, method: str, params: Any) -> tuple[bytes, int | None]:
+        for _ in range(MAX_REPLANS):
+            worker = self._workers.get(bound) or await self._replace(bound)
+            if next(reversed(self._workers)) is not bound:
+                self._workers.move_to_end(bound)
+            async with worker.turn:
+                if await self._fits(worker, bound):
+                    try:
+                        done = await exchange(worker.sock, method, params)
+                    except HoldfastError:
+                        raise
+                    except BaseException as exc:
+                        self._forget(worker)  # nobody knows what it will say next
+                        if isinstance(exc, OSError | EOFError):
+                            raise OperationFailed("the confined file worker ended unexpectedly") from None
+                        raise
+                    if set_aside(worker.plan.absent):
+                        if done[1] is not None:
+                            os.close(done[1])
+                        raise OperationFailed(_READ_ONLY)  # a protected name was created through another one
+                    return done
+            await self._replace(bound, worker)
+        raise OperationFailed("what the policy names keeps changing")
+
+    async def _fits(self, worker: _Worker, bound: Bound) -> bool:
+        """Is there still what the worker's plan was made for? On the loop where that can not hang."""
+        if worker.names is None:
+            return (await asyncio.to_thread(glance, with_worker_readable(bound), bound.cwd))[0] == worker.seen
+        if self._mounts.all_local():
+            return unchanged(worker.names)
+        return await asyncio.to_thread(unchanged, worker.names)
+
+    async def _replace(self, bound: Bound, stale: _Worker | None = None) -> _Worker:
+        """A worker with the plan of this moment; concurrent callers share it."""
+        async with self._starting:
+            worker = self._workers.get(bound)
+            if worker is not None and worker is not stale:
+                return worker
+            if worker is not None:
+                self._forget(worker)
+            seen, names = await asyncio.to_thread(glance, with_worker_readable(bound), bound.cwd)
+            worker = self._workers[bound] = await self._start(bound, seen, names)
+            while len(self._workers) > MAX_WORKERS:
+                self._forget(next(iter(self._workers.values())))
+            return worker
+
+    async def _start(self, bound: Bound, seen: Seen, names: Mapping[str, Entry] | None) -> _Worker:
+        plan = plan_for(with_worker_readable(bound), seen)
+        _, confinement = await self._sandboxes.carried_out(needs_of(bound), plan)
+        ours, theirs = socket.socketpair()
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            started = await self._launcher.start(
+                Command((sys.executable, "-I", "-c", _BOOT), sys.executable, "/", self._env),
+                owner=0,
+                streams=(theirs.fileno(), null, null),
+                tty=False,
+                state=None,
+                on_exit=_unnoticed,
+                confinement=confinement,
+            )
+        except BaseException:
+            ours.close()
+            raise
+        finally:
+            theirs.close()
+            os.close(null)
+        ours.setblocking(False)
+        return _Worker(seen, names, plan, started.id, ours, asyncio.Lock())
+
+    def _forget(self, worker: _Worker) -> None:
+        for bound, known in list(self._workers.items()):
+            if known is worker:
+                del self._workers[bound]
+                self._end(worker)
+
+    def _end(self, worker: _Worker) -> None:
+        self._launcher.signal(worker.launch_id, signal.SIGKILL)
+        worker.sock.close()
+
+
+def _unnoticed(_exit: Exit) -> None:
+    """A worker that ends is noticed by whoever calls it next."""
+
+
+async def exchange(sock: socket.socket, method: str, params: Any) -> tuple[bytes, int | None]:
+    """One request and its answer: the result's JSON, and a descriptor if one came.
+
+    Raises:
+        HoldfastError: the method failed.
+        OSError, EOFError: the worker did.
+    """
+    request = _encode((method, msgspec.structs.replace(params, sandbox=None)))
+    request = FRAME.pack(REQUEST, len(request)) + request
+    data, fds = await _asked(sock, request)
+    if len(data) < FRAME.size or len(data) < FRAME.size + FRAME.unpack_from(data)[1]:
+        async with asyncio.timeout(CALL_S):
+            kind, reply = await _rest(sock, data)
+    else:
+        kind, reply = data[0], data[FRAME.size :]
+    if kind == ERROR:
+        code, message = msgspec.json.decode(reply, type=tuple[int, str])
+        raise _CLASSES.get(code, OperationFailed)(message)
+    return reply, fds[0] if kind == OPENED and fds else None
+
+
+async def _asked(sock: socket.socket, request: bytes) -> tuple[bytes, list[int]]:
+    """Send a request; the first part of the answer, or all of it."""
+    try:
+        sent = sock.send(request)
+    except BlockingIOError:
+        sent = 0
+    # Most answers come so soon that sleeping until then, let alone going round the loop, would cost more
+    # than looking for them.
+    until = time.perf_counter() + _AT_ONCE_S
+    while time.perf_counter() < until:
+        try:
+            return _first_part(sock)
+        except BlockingIOError:
+            pass
+    if sent < len(request) or not _readable_soon(sock):
+        async with asyncio.timeout(CALL_S):
+            await asyncio.get_running_loop().sock_sendall(sock, memoryview(request)[sent:])
+            await _readable(sock)
+    return _first_part(sock)
+
+
+def _first_part(sock: socket.socket) -> tuple[bytes, list[int]]:
+    data, fds = receive_with_fds(sock, FIRST_READ, 1)
+    if not data:
+        raise EOFError
+    return data, fds
+
+
+def _readable_soon(sock: socket.socket) -> bool:
+    answered = select.poll()
+    answered.register(sock, select.POLLIN)
+    return bool(answered.poll(_SOON_MS))
+
+
+async def _rest(sock: socket.socket, data: bytes) -> tuple[int, bytes]:
+    """Kind and content of the answer that begins with `data`."""
+    if len(data) < FRAME.size:
+        data += await _receive(sock, FRAME.size - len(data))
+    kind, length = FRAME.unpack_from(data)
+    if length > MAX_MESSAGE_BYTES * 2:
+        raise EOFError  # not our worker's words any more
+    return kind, data[FRAME.size :] + await _receive(sock, FRAME.size + length - len(data))
+
+
+async def _readable(sock: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(sock.fileno(), lambda: None if ready.done() else ready.set_result(None))
+    try:
+        await ready
+    finally:
+        loop.remove_reader(sock.fileno())
+
+
+async def _receive(sock: socket.socket, size: int) -> bytes:
+    data = bytearray(size)
+    view = memoryview(data)
+    while view:
+        got = await asyncio.get_running_loop().sock_recv_into(sock, view)
+        if not got:
+            raise EOFError
+        view = view[got:]
+    return bytes(data)
+
+
+def with_worker_readable(bound: Bound) -> Bound:
+    """The policy for the worker itself: it must be able to read its own program."""
+    places: tuple[str, ...]
+    if bound.access_at("/") is Access.DENY:
+        places = (*PLATFORM_ROOTS, sys.prefix, sys.base_prefix, *_IMPORTS)
+    else:  # below what is denied, and never that itself
+        denied = ((path, bound.decide(path)) for path in prerequisites.of_ourselves())
+        places = tuple(
+            path
+            for path, rule in denied
+            if rule is not None and rule.access is Access.DENY and not within(rule.path, path)
+        )
+    own = tuple(BoundRule(path, Access.READ, Rule(At(path), Access.READ)) for path in dict.fromkeys(places))
+    return replace(bound, rules=(*bound.rules, *own))
+
+
+def refuse_early(bound: Bound, path: PathUri, *, writes: bool) -> None:
+    """What the view alone would let through: the worker's own program, protected names that do not exist.
+
+    Raises:
+        NotFound: the path lies outside of what the policy makes visible.
+        InvalidRequest: the policy denies the path by name.
+        OperationFailed: a protected name would be created.
+    """
+    if not bound.restricted:
+        return
+    name = absolute(path.native(), bound.cwd)
+    rule = bound.decide(name)
+    matched = bound.denied_by_pattern(name) is not None
+    if rule is None and not matched:
+        raise NotFound("No such file or directory (os error 2)")
+    if matched or rule is None or rule.access is Access.DENY:
+        raise InvalidRequest("Permission denied (os error 13)")
+    if writes and rule.protects is not None:
+        raise OperationFailed(_READ_ONLY)

@@ -1,0 +1,97 @@
+"""The confined file worker: carries out file methods inside a sandbox, one after another.
+
+It runs where the policy's view is all there is, so that a link, a rename or a race can not lead
+outside: there is no outside. It gets requests on one unix socket, answers on it, and hands open
+files back as descriptors.
+"""
+
+import array
+import os
+import socket
+import struct
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.errors import HoldfastError, face
+from holdfast.server.files import copytree, files, walk
+from holdfast.server.files.handles import open_file
+from holdfast.wire.files import OpenParams
+from holdfast.wire.methods import METHODS, json_decoder
+
+FRAME: Final = struct.Struct("<BI")  # kind, length
+REQUEST, RESULT, ERROR, OPENED = 1, 2, 3, 4
+
+FIRST_READ: Final = 64 * 1024  # most messages whole
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(tuple[str, msgspec.Raw]).decode
+
+HANDLERS: Final[
+    dict[str, Callable[[Any], Any]]
+] = {  # the table pairs each with the struct its method decodes to
+    "fs/readFile": files.read_file,
+    "fs/writeFile": files.write_file,
+    "fs/createDirectory": files.create_directory,
+    "fs/getMetadata": files.get_metadata,
+    "fs/canonicalize": files.canonicalize,
+    "fs/readDirectory": files.read_directory,
+    "fs/remove": files.remove,
+    "fs/copy": copytree.copy,
+    "fs/walk": walk.walk,
+}
+
+
+_DECODERS: Final = {name: json_decoder(METHODS[name]) for name in (*HANDLERS, "fs/open")}
+
+
+def receive(sock: socket.socket) -> bytes:
+    """The next request, which the other side sends one at a time; EOFError when that is gone."""
+    data = bytearray(sock.recv(FIRST_READ))
+    size = FRAME.size
+    while len(data) < size or len(data) < (size := FRAME.size + FRAME.unpack_from(data)[1]):
+        more = sock.recv(size - len(data))
+        if not more:
+            raise EOFError
+        data += more
+    return bytes(memoryview(data)[FRAME.size :])
+
+
+def send(sock: socket.socket, kind: int, payload: bytes, fd: int | None = None) -> None:
+    """One frame, with a descriptor if there is one."""
+    head = FRAME.pack(kind, len(payload))
+    if fd is None:
+        sock.sendall(head + payload if len(payload) < 4096 else head)
+        if len(payload) >= 4096:
+            sock.sendall(payload)
+        return
+    sock.sendmsg([head + payload], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))])
+
+
+def _serve_one(sock: socket.socket) -> None:
+    name, params = _decode(receive(sock))
+    try:
+        decoded = _DECODERS[name].decode(params)
+        if isinstance(decoded, OpenParams):
+            fd = open_file(decoded)
+            try:
+                send(sock, OPENED, b"", fd)
+            finally:
+                os.close(fd)
+            return
+        result = HANDLERS[name](decoded)
+    except HoldfastError as exc:
+        send(sock, ERROR, _encode((face(exc).rpc, str(exc))))
+    else:
+        send(sock, RESULT, bytes(result) if isinstance(result, msgspec.Raw) else _encode(result))
+
+
+def main() -> None:
+    """Serve on descriptor 0 until it is closed."""
+    with socket.socket(fileno=0) as sock:
+        try:
+            while True:
+                _serve_one(sock)
+        except (EOFError, ConnectionError):
+            return

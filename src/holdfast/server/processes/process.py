@@ -1,0 +1,272 @@
+"""One process: its streams become numbered events, its input is fed, its end is reported once.
+
+*Exited* and *closed* are two events. Exit comes from the launcher; close follows when both
+output streams have ended too, which may be much later when a grandchild holds them. A process
+that was terminated closes with its exit: nobody waits for what else may hold its pipes.
+"""
+
+import asyncio
+import fcntl
+import os
+import struct
+import termios
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+import pybase64
+from msgspec import structs
+
+from holdfast.confine.launch import Exit
+from holdfast.confine.verdict import DenialVerdict, Judge, denial_report
+from holdfast.confine.watching import Watch
+from holdfast.server.processes.eventlog import EventLog
+from holdfast.server.processes.stdin import Stdin
+from holdfast.wire.processes import Denied, ProcessExited, Usage
+from holdfast.wire.rpc import notification
+
+READ_BYTES: Final = 64 * 1024  # one chunk: large enough for throughput, small against the 1 MiB window
+PIPE_BYTES: Final = 1024 * 1024  # lets a writer run ahead instead of switching contexts every 64 KiB
+_F_SETPIPE_SZ: Final = 1031  # linux/fcntl.h
+_CONTROL_D: Final = b"\x04"  # end of file on a terminal in its default mode
+
+_json = msgspec.json.Encoder()
+
+
+def widen_pipe(fd: int) -> None:
+    """Best effort: an ordinary user's pipes have a total limit."""
+    try:
+        fcntl.fcntl(fd, _F_SETPIPE_SZ, PIPE_BYTES)
+    except OSError:
+        return
+
+
+def open_pipes(ours: list[int], theirs: list[int], *, stdin: bool) -> tuple[int, int, int]:
+    """Pipes for the streams; every descriptor is in one of the lists even when a later one fails."""
+    for _ in ("stdout", "stderr"):
+        read, write = os.pipe2(os.O_CLOEXEC)
+        ours.append(read)
+        theirs.append(write)
+    widen_pipe(ours[0])
+    if stdin:
+        read, write = os.pipe2(os.O_CLOEXEC)
+        ours.append(write)
+    else:
+        read = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    theirs.append(read)
+    return read, theirs[0], theirs[1]
+
+
+def set_window_size(fd: int, rows: int, cols: int) -> None:
+    fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
+
+
+class Process:
+    """A started command. `push` receives each event as a ready message, in order."""
+
+    def __init__(
+        self,
+        process_id: str,
+        *,
+        push: Callable[[bytes], None],
+        on_closed: Callable[["Process"], None],
+        extended: bool,
+        judge: Judge | None = None,
+    ) -> None:
+        self.process_id = process_id
+        self.launch_id = 0
+        self.pid: int | None = None
+        self.log = EventLog()
+        self.stdin: Stdin | None = None
+        self.usage: Exit | None = None
+        self.terminated = False
+        self._push = push
+        self._on_closed = on_closed
+        self._extended = extended
+        self._judge = judge
+        self.verdict = DenialVerdict()
+        self.watch: Watch | None = None
+        self._streams: dict[int, str] = {}
+        self._terminal = -1
+        self._paused = False
+        self._attached = False
+        self._early_exit: Exit | None = None
+        self._denied: list[Denied] = []
+        self._changed = asyncio.Event()
+        self._id_json = _json.encode(process_id)
+
+    # --- streams
+
+    def attach_pipes(self, stdout: int, stderr: int, stdin: int | None) -> None:
+        """Take over our ends of the child's pipes."""
+        self._streams = {stdout: "stdout", stderr: "stderr"}
+        if stdin is not None:
+            self.stdin = Stdin(stdin)
+        self._attach()
+
+    def attach_terminal(self, master: int) -> None:
+        """Take over the master of the child's terminal."""
+        self._terminal = master
+        self._streams = {master: "pty"}
+        self.stdin = Stdin(os.dup(master), eof=_CONTROL_D)
+        self._attach()
+
+    def pause(self) -> None:
+        """Stop reading output, so that the child waits; nothing is dropped."""
+        if not self._paused:
+            self._paused = True
+            for fd in self._streams:
+                asyncio.get_running_loop().remove_reader(fd)
+
+    def resume(self) -> None:
+        if self._paused:
+            self._paused = False
+            self._listen()
+
+    def _attach(self) -> None:
+        self._attached = True
+        for fd in self._streams:
+            os.set_blocking(fd, False)
+        self._listen()
+        if self._denied:
+            asyncio.get_running_loop().call_soon(self._tell_denied)
+        if self._early_exit is not None:
+            asyncio.get_running_loop().call_soon(self.exited, self._early_exit)
+
+    def _listen(self) -> None:
+        loop = asyncio.get_running_loop()
+        for fd in self._streams:
+            loop.add_reader(fd, self._read, fd)
+
+    def _read(self, fd: int) -> bool:
+        """Turn what is there into one event; False when there is nothing (more) to read now."""
+        try:
+            data = os.read(fd, READ_BYTES)
+        except BlockingIOError:
+            return False
+        except OSError:
+            data = b""  # a terminal without a reader answers EIO instead of end of file
+        if not data:
+            self._end_stream(fd)
+            return False
+        stream = self._streams[fd]
+        seq = self.log.output(stream, data)
+        self._push(
+            b'{"method":"process/output","params":{"processId":%b,"seq":%d,"stream":"%b","chunk":"%b"}}'
+            % (self._id_json, seq, stream.encode(), pybase64.b64encode(data))
+        )
+        self._wake()
+        return True
+
+    def _end_stream(self, fd: int) -> None:
+        asyncio.get_running_loop().remove_reader(fd)
+        del self._streams[fd]
+        if fd == self._terminal:
+            self._terminal = -1
+        os.close(fd)
+        self._close_if_over()
+
+    def denied(self, denied: Denied) -> None:
+        """The watcher has seen something."""
+        self._denied.append(denied)
+        if self._attached:
+            self._tell_denied()  # before that, the answer to its start comes first
+
+    def _tell_denied(self) -> None:
+        waiting, self._denied = self._denied, []
+        for denied in waiting:
+            self._push(notification("process/denied", denied))
+
+    # --- the end
+
+    def ended(self, end: Exit) -> None:
+        """The launcher reaped it: what its watcher has seen is told first."""
+        if self.watch is None:
+            self.exited(end)
+        else:
+            self.watch.finish(lambda: self.exited(end))
+
+    def exited(self, end: Exit) -> None:
+        """The launcher reaped it. Output written before is numbered before the exit, unless paused."""
+        if not self._attached:
+            self._early_exit = end  # it ended before its start was answered; its output comes first
+            return
+        self._tell_denied()  # nobody hears of it after the end
+        for fd in list(self._streams):
+            if not self._paused:
+                for _ in range(PIPE_BYTES // READ_BYTES + 1):
+                    if not self._read(fd) or self._paused:
+                        break
+        self.usage = end
+        if self._judge is not None:
+            self.verdict = self._judge(end.code, self.log.retained())
+        seq = self.log.exit(end.code, denied=self.verdict.denied)
+        params = ProcessExited(self.process_id, seq, end.code, self.verdict.denied)
+        if self._extended:
+            usage = Usage(end.user_ms, end.system_ms, end.peak_rss_bytes)
+            params = structs.replace(params, usage=usage, denial=denial_report(self.verdict.denial))
+        self._push(notification("process/exited", params))
+        self._wake()
+        if self.terminated:
+            for fd in list(self._streams):
+                self._end_stream(fd)
+        self._close_if_over()
+
+    def terminate(self) -> None:
+        """It is being killed: close as soon as the exit is known."""
+        self.terminated = True
+        if self.stdin is not None:
+            self.stdin.terminate()
+
+    def discard(self) -> None:
+        """Let go of every descriptor; what happens from now on is reported to nobody."""
+        self._push = self._unheard
+        loop = asyncio.get_running_loop()
+        for fd in self._streams:
+            loop.remove_reader(fd)
+            os.close(fd)
+        self._streams = {}
+        self._terminal = -1
+        if self.stdin is not None:
+            self.stdin.close()
+        if self.watch is not None:
+            self.watch.close()
+        self._wake()
+
+    @staticmethod
+    def _unheard(_message: bytes) -> None:
+        """The session is over."""
+
+    def _close_if_over(self) -> None:
+        if self._streams or not self.log.exited or self.log.closed:
+            return
+        seq = self.log.close()
+        if self.stdin is not None:
+            self.stdin.close()
+        self._push(b'{"method":"process/closed","params":{"processId":%b,"seq":%d}}' % (self._id_json, seq))
+        self._wake()
+        self._on_closed(self)
+
+    # --- what clients ask
+
+    async def wait_for_news(self, after_seq: int, timeout_s: float) -> None:
+        """Return when a read after `after_seq` need not wait, or when the time is over."""
+        if timeout_s <= 0 or self.log.ready(after_seq):
+            return
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not self.log.ready(after_seq):
+                    await self._changed.wait()
+        except TimeoutError:
+            return
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def resize(self, rows: int, cols: int) -> bool:
+        """Change the terminal's size; False when there is no terminal."""
+        if self._terminal < 0:
+            return False
+        set_window_size(self._terminal, rows, cols)
+        return True

@@ -1,0 +1,398 @@
+"""The processes of one session: start, read, write, signal, terminate, forget.
+
+The table outlives connections. Events go to whoever is attached; when nobody is, they are only
+recorded. A closed process stays readable for a while, within a bound on what all of them keep.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from msgspec import UNSET
+
+from holdfast.confine.capture import Capture
+from holdfast.confine.childenv import final_env
+from holdfast.confine.launch import Command, Launcher, SetupFailed
+from holdfast.confine.permissions import managed_ports
+from holdfast.confine.sandboxes import Sandbox, Sandboxes
+from holdfast.confine.verdict import enforcement_report, judge_of
+from holdfast.confine.watching import begin
+from holdfast.errors import InvalidRequest, OperationFailed, UsageError
+from holdfast.sandbox.plan.select import Backend, Enforcement
+from holdfast.server.processes.process import Process, open_pipes, set_window_size
+from holdfast.server.processes.snapshot import ShellSnapshots
+from holdfast.wire.processes import (
+    DenialsParams,
+    DenialsResult,
+    ProcessParams,
+    ReadChunk,
+    ReadParams,
+    ReadResult,
+    ResizeParams,
+    SandboxType,
+    SignalParams,
+    StartParams,
+    StartResult,
+    TerminateResult,
+    Usage,
+    WatchReport,
+    WriteParams,
+    WriteResult,
+)
+from holdfast.wire.structs import Empty
+
+CLOSED_RETENTION_S: Final = 30.0  # a client that reconnects in time still finds how its process ended
+MAX_CLOSED: Final = 256  # closed processes kept per session, so that quick starts do not add up to gigabytes
+MAX_WAIT_S: Final = 24 * 3600.0  # a long poll beyond this is a day old; keeps the timer arithmetic finite
+ROWS, COLS = 24, 80
+
+
+@dataclass(frozen=True, slots=True)
+class _Started:
+    """Our ends of its streams, and whether it is watched, if that was asked for."""
+
+    ours: list[int]
+    watch: WatchReport | None
+
+
+@dataclass(slots=True)
+class _Starting:
+    """A start in progress; cancelling the task cancels the start."""
+
+    task: "asyncio.Task[_Started]"
+    cancelled: bool = False
+
+
+class Processes:
+    """What one session runs."""
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        sandboxes: Sandboxes,
+        *,
+        owner: int,
+        push: Callable[[bytes], None],
+        server_env: dict[str, str],
+        extended: bool,
+        closed_retention_s: float = CLOSED_RETENTION_S,
+    ) -> None:
+        self._launcher = launcher
+        self._sandboxes = sandboxes
+        self._owner = owner
+        self._push = push
+        self._server_env = server_env
+        self._extended = extended
+        self._retention_s = closed_retention_s
+        self._entries: dict[str, Process | _Starting] = {}
+        self._closed: dict[Process, asyncio.TimerHandle] = {}
+        self._snapshots = ShellSnapshots(Capture(launcher, owner))
+        self._paused = False
+
+    # --- start
+
+    async def start(self, params: StartParams) -> StartResult:
+        """Run a command.
+
+        Raises:
+            UsageError, SandboxUnavailable: the request is refused before anything ran.
+            InvalidRequest: the id is in use, or the start was cancelled.
+            OperationFailed: the program could not be started.
+        """
+        try:
+            return await self._start(params)
+        except SetupFailed as exc:
+            if not exc.raced:
+                raise
+            return await self._start(params)  # something the plan named went away; look again
+
+    async def _start(self, params: StartParams) -> StartResult:
+        try:
+            cwd = params.cwd.native()
+        except UsageError as exc:
+            raise UsageError(f"cwd URI `{params.cwd}` is not valid on this exec-server host: {exc}") from None
+        env = final_env(params.env, params.env_policy, self._server_env)
+        sandbox = await self._sandboxes.prepare(
+            params.sandbox, cwd=cwd, environ=env, managed_ports=managed_ports(params)
+        )
+        capture = Capture(self._launcher, self._owner, sandbox.confinement)
+        prepared = await self._snapshots.apply(params, params.argv, cwd, env, capture)
+        if not params.argv:
+            raise UsageError("argv must not be empty")
+        if params.process_id in self._entries:
+            raise InvalidRequest(f"process {params.process_id} already exists")
+        command = _command(prepared.argv, params.arg0, cwd, prepared.env)
+        process = Process(
+            params.process_id,
+            push=self._push,
+            on_closed=self._keep_closed,
+            extended=self._extended,
+            judge=judge_of(sandbox, cwd),
+        )
+        task = asyncio.ensure_future(self._launch(process, command, params, prepared.state, sandbox))
+        entry = self._entries[params.process_id] = _Starting(task)
+        try:
+            started = await task
+        except asyncio.CancelledError:
+            self._take_back(process, task)
+            if entry.cancelled:
+                raise InvalidRequest(f"process {params.process_id} start was cancelled") from None
+            raise
+        except BaseException:
+            self._entries.pop(params.process_id, None)
+            raise
+        if entry.cancelled:
+            self._take_back(process, task)
+            raise InvalidRequest(f"process {params.process_id} start was cancelled")
+        ours = started.ours
+        # From here to the return there is no await, so the response leaves before the first event.
+        self._entries[params.process_id] = process
+        if params.tty:
+            process.attach_terminal(ours[0])
+        else:
+            process.attach_pipes(ours[0], ours[1], ours[2] if params.pipe_stdin else None)
+        if self._paused:
+            process.pause()
+        return self._started(process, sandbox.enforcement, started.watch)
+
+    def _take_back(self, process: Process, task: "asyncio.Task[_Started]") -> None:
+        """Undo a start, also one that has succeeded before its cancellation could reach it."""
+        self._entries.pop(process.process_id, None)
+        task.cancel()
+        if task.done() and not task.cancelled() and task.exception() is None:
+            _close(task.result().ours)
+            process.discard()
+            self._launcher.signal(process.launch_id, signal.SIGKILL)
+
+    def _started(self, process: Process, enforcement: Enforcement, watch: WatchReport | None) -> StartResult:
+        kind: SandboxType = "none" if enforcement.backend is Backend.NONE else "linuxSeccomp"
+        if not self._extended:
+            return StartResult(process.process_id, kind)
+        return StartResult(process.process_id, kind, enforcement_report(enforcement), process.pid, watch)
+
+    async def _launch(
+        self,
+        process: Process,
+        command: Command,
+        params: StartParams,
+        state: bytes | None,
+        sandbox: Sandbox,
+    ) -> _Started:
+        """Make the streams and order the start; returns our ends once the command runs."""
+        ours: list[int] = []
+        theirs: list[int] = []
+        report: WatchReport | None = None
+        try:
+            if params.tty:
+                master, slave = os.openpty()
+                ours, theirs = [master], [slave]
+                set_window_size(slave, ROWS, COLS)
+                streams = (slave, slave, slave)
+            else:
+                streams = open_pipes(ours, theirs, stdin=params.pipe_stdin)
+            if params.watch and self._extended:
+                process.watch, report = await begin(
+                    self._launcher, self._owner, sandbox, process.process_id, process.denied
+                )
+            with process.watch.channel() if process.watch else contextlib.nullcontext() as channel:
+                started = await self._launcher.start(
+                    command,
+                    owner=self._owner,
+                    streams=streams,
+                    tty=params.tty,
+                    state=state,
+                    on_exit=process.ended,
+                    confinement=sandbox.confinement,
+                    watch=channel,
+                )
+            process.launch_id, process.pid = started.id, started.pid
+            if process.watch is not None:
+                report = await process.watch.report()
+        except BaseException as exc:
+            _close(ours)
+            process.discard()
+            if isinstance(exc, OSError):
+                raise OperationFailed(f"{exc.strerror} (os error {exc.errno})") from None
+            raise
+        finally:
+            _close(theirs)
+        return _Started(ours, report)
+
+    # --- the other methods
+
+    async def read(self, params: ReadParams) -> ReadResult:
+        """One page of events, waiting for news if asked to."""
+        process = self._find(params.process_id)
+        after = params.after_seq or 0
+        await process.wait_for_news(after, min((params.wait_ms or 0) / 1000, MAX_WAIT_S))
+        page = process.log.read(after, params.max_bytes)
+        end = process.usage if self._extended else None
+        return ReadResult(
+            chunks=[ReadChunk(*chunk) for chunk in page.chunks],
+            next_seq=page.next_seq,
+            exited=page.exited,
+            exit_code=page.exit_code,
+            closed=page.closed,
+            failure=None,
+            sandbox_denied=page.denied,
+            usage=UNSET if end is None else Usage(end.user_ms, end.system_ms, end.peak_rss_bytes),
+        )
+
+    def denials(self, params: DenialsParams) -> DenialsResult:
+        """Ours: what its watcher has seen; of a process that is not watched, nothing."""
+        watch = self._find(params.process_id).watch
+        if watch is None:
+            return DenialsResult([], 0, 0)
+        log = watch.denials
+        return DenialsResult(log.read(params.after), log.dropped, log.unread)
+
+    async def write(self, params: WriteParams) -> WriteResult:
+        """Feed standard input; the answer says why not when it can not be fed."""
+        if not params.write_id:
+            raise UsageError("writeId must not be empty")
+        process = self._entries.get(params.process_id)
+        if process is None:
+            return WriteResult("unknownProcess")
+        if isinstance(process, _Starting):
+            return WriteResult("starting")
+        stdin = process.stdin
+        if stdin is None or (stdin.ended and not stdin.seen(params.write_id)):
+            return WriteResult("stdinClosed")
+        await stdin.write(params.write_id, params.chunk)
+        return WriteResult("accepted")
+
+    def close_stdin(self, params: ProcessParams) -> WriteResult:
+        """Ours: end of file on standard input, after what was written before."""
+        process = self._entries.get(params.process_id)
+        if process is None:
+            return WriteResult("unknownProcess")
+        if isinstance(process, _Starting):
+            return WriteResult("starting")
+        if process.stdin is None:
+            return WriteResult("stdinClosed")
+        process.stdin.end()
+        return WriteResult("accepted")
+
+    def signal(self, params: SignalParams) -> Empty:
+        """Signal the whole process group, if it runs."""
+        signum = signal_number(params.signal)
+        process = self._entries.get(params.process_id)
+        if isinstance(process, Process) and not process.log.exited:
+            self._launcher.signal(process.launch_id, signum)
+        return Empty()
+
+    def terminate(self, params: ProcessParams) -> TerminateResult:
+        """Kill it, whether it runs or is about to."""
+        process = self._entries.get(params.process_id)
+        if isinstance(process, _Starting):
+            process.cancelled = True
+            process.task.cancel()
+            return TerminateResult(True)
+        if process is None or process.log.exited:
+            return TerminateResult(False)
+        process.terminate()
+        self._launcher.signal(process.launch_id, signal.SIGKILL)
+        return TerminateResult(True)
+
+    def resize(self, params: ResizeParams) -> Empty:
+        """Ours: change the size of the process's terminal."""
+        process = self._find(params.process_id)
+        if not process.resize(params.rows, params.cols):
+            raise InvalidRequest(f"process {params.process_id} has no terminal")
+        return Empty()
+
+    def _find(self, process_id: str) -> Process:
+        process = self._entries.get(process_id)
+        if process is None:
+            raise InvalidRequest(f"unknown process id {process_id}")
+        if isinstance(process, _Starting):
+            raise InvalidRequest(f"process id {process_id} is starting")
+        return process
+
+    # --- life
+
+    def live(self) -> int:
+        """How many have not exited."""
+        return sum(
+            1 for entry in self._entries.values() if isinstance(entry, _Starting) or not entry.log.exited
+        )
+
+    @property
+    def any(self) -> bool:
+        """Is there anything to come back for?"""
+        return bool(self._entries)
+
+    def held_bytes(self) -> int:
+        """How much output of all of them is kept."""
+        return sum(entry.log.held_bytes for entry in self._entries.values() if isinstance(entry, Process))
+
+    def pause(self) -> None:
+        """The reader does not keep up: let the children wait."""
+        self._paused = True
+        self._each(Process.pause)
+
+    def resume(self) -> None:
+        self._paused = False
+        self._each(Process.resume)
+
+    def end(self) -> None:
+        """Kill everything and forget it, without a word to anybody."""
+        for entry in list(self._entries.values()):
+            if isinstance(entry, _Starting):
+                entry.cancelled = True
+                entry.task.cancel()
+        self._each(Process.discard)
+        self._launcher.end_owner(self._owner)
+        for timer in self._closed.values():
+            timer.cancel()
+        self._closed.clear()
+        self._entries.clear()
+
+    def _each(self, act: Callable[[Process], None]) -> None:
+        for entry in list(self._entries.values()):
+            if isinstance(entry, Process):
+                act(entry)
+
+    def _keep_closed(self, process: Process) -> None:
+        loop = asyncio.get_running_loop()
+        self._closed[process] = loop.call_later(self._retention_s, self._forget, process)
+        while len(self._closed) > MAX_CLOSED:
+            self._forget(next(iter(self._closed)))
+
+    def _forget(self, process: Process) -> None:
+        self._closed.pop(process).cancel()
+        if self._entries.get(process.process_id) is process:
+            del self._entries[process.process_id]
+
+
+def signal_number(name: str) -> int:
+    """`interrupt`, or any signal by its name with or without SIG.
+
+    Raises:
+        UsageError: no such signal.
+    """
+    if name == "interrupt":
+        return signal.SIGINT
+    try:
+        return signal.Signals["SIG" + name.upper().removeprefix("SIG")]
+    except KeyError:
+        raise UsageError("unknown signal name; use `interrupt` or a name such as SIGTERM") from None
+
+
+def _command(argv: list[str], arg0: str | None, cwd: str, env: dict[str, str]) -> Command:
+    if not argv[0]:
+        raise OperationFailed("missing program for pipe spawn")
+    if any("\0" in text for text in (*argv, arg0 or "", cwd, *env, *env.values())):
+        raise OperationFailed("nul byte found in provided data")
+    if any(not name or "=" in name for name in env):
+        raise OperationFailed("Invalid argument (os error 22)")
+    return Command((arg0 if arg0 is not None else argv[0], *argv[1:]), argv[0], cwd, env)
+
+
+def _close(fds: list[int]) -> None:
+    for fd in fds:
+        os.close(fd)

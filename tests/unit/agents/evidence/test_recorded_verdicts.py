@@ -1,0 +1,101 @@
+"""Recordings of the real CLIs through the classifier: what a person is told of each run.
+
+A run that still went on when the recording was stopped is judged at that moment; one that ended, at its end.
+"""
+
+import json
+from pathlib import Path
+
+from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.catalog.parsers import parser_of, text_parser_of
+from holdfast.agents.evidence.evidence import Evidence, Exited, Source, Status
+from holdfast.agents.evidence.status import WorkerLimits, classify
+from tests.support.rows import every_row
+
+RECORDED = Path(__file__).parents[1] / "recorded"
+CASES = sorted(f"{path.parent.name}/{path.stem}" for path in RECORDED.glob("*/*.jsonl"))
+
+
+def judged(case: str) -> Status:
+    rows = (RECORDED / f"{case}.jsonl").read_text("utf-8").splitlines()
+    header, *lines = map(json.loads, rows)
+    agent = CATALOG[header["agent"]]
+    parsers = {"stdout": parser_of(agent), "stderr": text_parser_of(agent)}
+    seen = [item for line in lines for item in parsers[line["from"]].feed(line["line"], line["at"])]
+    if header["exit"] is not None:
+        seen.append(Evidence(Source.EXIT, header["seconds"], Exited(header["exit"])))
+    limits = WorkerLimits(start_s=agent.start_limit_s)
+    return classify(seen, header["seconds"], started_at=0.0, limits=limits, exits=agent.exits)
+
+
+def told(status: Status) -> str:
+    words = [status.state.value, status.detail, status.failure.value if status.failure else ""]
+    return " ".join(word for word in [*words, *sorted(status.flags)] if word)
+
+
+EXPECTED = {
+    "aider/401": "failed auth",
+    "aider/404": "failed model",
+    "aider/429": "running retrying rate-limit",
+    "aider/read-only-home": "completed unverified",
+    "aider/success": "completed unverified",
+    "claude/401": "running retrying auth",
+    "claude/404": "failed model",
+    "claude/429": "running retrying rate-limit",
+    "claude/500": "running retrying provider",
+    "claude/read-only-home": "completed no-tools",
+    "claude/refused": "failed permission",
+    "claude/success": "completed no-tools",
+    "claude/tool": "completed",
+    "claude/truncated": "failed provider",
+    "codex/401": "failed auth",
+    "codex/404": "failed model",
+    "codex/429": "failed rate-limit",
+    "codex/500": "running retrying provider",
+    "codex/read-only-home": "failed sandbox",
+    "codex/refused": "completed no-tools",
+    "codex/success": "completed no-tools",
+    "codex/tool": "completed",
+    "codex/truncated": "failed provider",
+    "codex/usage-limit": "failed quota",
+    "gemini/401": "failed auth",
+    "gemini/404": "failed model",
+    "gemini/429": "running retrying rate-limit",
+    "gemini/500": "running retrying provider",
+    "gemini/read-only-home": "failed sandbox",
+    "gemini/refused": "completed no-tools",
+    "gemini/success": "completed no-tools",
+    "gemini/tool": "completed",
+    "gemini/truncated": "failed provider",
+    "hermes/401": "failed auth",
+    "hermes/404": "failed model",
+    "hermes/429": "failed rate-limit",
+    "hermes/read-only-home": "failed sandbox",
+    "hermes/success": "completed unverified",
+    "hermes/tool": "completed unverified",
+    "hermes/truncated": "completed unverified",
+    "opencode/401": "failed auth",
+    "opencode/404": "failed model",
+    "opencode/429": "failed rate-limit",
+    "opencode/500": "stalled",
+    "opencode/outside": "failed permission",
+    "opencode/read-only-home": "failed sandbox",
+    "opencode/refused": "completed",
+    "opencode/success": "completed no-tools",
+    "opencode/tool": "completed",
+    "opencode/truncated": "running retrying provider",
+    "qwen/401": "failed auth",
+    "qwen/404": "failed model",
+    "qwen/429": "running thinking",
+    "qwen/500": "running thinking",
+    "qwen/read-only-home": "failed sandbox",
+    "qwen/refused": "waiting prompt",
+    "qwen/success": "completed no-tools",
+    "qwen/tool": "waiting prompt",
+    "qwen/truncated": "running retrying",
+}
+
+
+@every_row("case", CASES)
+def test_a_recorded_run_is_told_for_what_it_was(case: str) -> None:
+    assert told(judged(case)) == EXPECTED[case]

@@ -1,0 +1,742 @@
+"""What a living worker is doing, as tables of evidence: first what real CLIs do, then rule by rule."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from holdfast.agents.evidence.evidence import (
+    Answered,
+    Exited,
+    Idle,
+    Obstacle,
+    Obstructed,
+    Progress,
+    Ready,
+    Requested,
+    Result,
+    Retrying,
+    Source,
+    Status,
+    ToolFailed,
+    Trouble,
+    Unread,
+    Vanished,
+    Want,
+    Wants,
+    Work,
+    WorkerState,
+    Working,
+)
+from holdfast.agents.evidence.evidence import Failure as F
+from holdfast.agents.evidence.status import (
+    HOLD_S,
+    NAMES,
+    PROVIDER_QUIET_S,
+    QUIET_S,
+    RULES,
+    STABLE_S,
+    START_S,
+    STORM,
+    STORM_REQUESTS,
+    STORM_S,
+    WorkerLimits,
+    classify,
+)
+from holdfast.agents.evidence.verdict import ExitRules
+from tests.support.evidence import Row, refused, story
+from tests.support.rows import every_row
+
+LOCK = "/home/u/.gemini/projects.json.lock"
+DB = "/home/u/.local/share/opencode/opencode.db"
+
+READY: Row = (1, Source.PROTOCOL, Ready())
+THINKS = Working(Work.THINKING)
+IN_FLIGHT = Working(Work.NETWORK)
+
+
+class Story(NamedTuple):
+    rows: Sequence[Row]
+    now: float
+    state: WorkerState
+    detail: str
+    rule: str
+    start_s: float = START_S
+
+
+def look(rows: Sequence[Row], now: float, *, start_s: float = START_S) -> Status:
+    return classify(story(*rows), now, started_at=0.0, limits=WorkerLimits(start_s=start_s))
+
+
+REAL = {
+    # its environment fails
+    "codex waits for the end of an open stdin and says nothing more": Story(
+        [
+            (0.4, Source.TEXT, Ready(), "Reading additional input from stdin..."),
+            (1.0, Source.SYSCALL, Wants(Want.STDIN_EOF, "close stdin"), "read(0) on our pipe"),
+        ],
+        200,
+        WorkerState.WAITING,
+        "stdin-eof",
+        "wants",
+    ),
+    "opencode does the same without a word": Story(
+        [(9.0, Source.SYSCALL, Wants(Want.STDIN_EOF), "epoll_pwait on our pipe")],
+        20,
+        WorkerState.WAITING,
+        "stdin-eof",
+        "wants",
+    ),
+    "gemini retries its lock for ever: 24 refusals in 25 s": Story(
+        [(1.0 + at * 25 / 24, Source.DENIAL, refused(LOCK)) for at in range(24)],
+        26,
+        WorkerState.BLOCKED,
+        "sandbox-path",
+        "denied-again",
+    ),
+    "gemini's loop is seen at its third refusal": Story(
+        [(1.0 + at, Source.DENIAL, refused(LOCK)) for at in range(3)],
+        3,
+        WorkerState.BLOCKED,
+        "sandbox-path",
+        "denied-again",
+    ),
+    "gemini's title does not hide the loop": Story(
+        [(0.5, Source.TITLE, THINKS, "✦ Working…")]
+        + [(1.0 + at, Source.DENIAL, refused(LOCK)) for at in range(3)],
+        3.5,
+        WorkerState.BLOCKED,
+        "sandbox-path",
+        "denied-again",
+    ),
+    "claude writes nothing, and works": Story(
+        [
+            (0.2, Source.DENIAL, refused("/home/u/.claude.json")),
+            (0.6, Source.PROTOCOL, Ready()),
+            (0.7, Source.DENIAL, refused("/home/u/.claude.json")),
+            (0.9, Source.PROTOCOL, Progress(Work.STREAMING)),
+            (1.0, Source.DENIAL, refused("/home/u/.claude.json")),
+        ],
+        2,
+        WorkerState.RUNNING,
+        "streaming",
+        "progress",
+    ),
+    "codex without a route says that it reconnects": Story(
+        [
+            (1, Source.PROTOCOL, Ready()),
+            (20, Source.PROTOCOL, Retrying(1, 5, F.NETWORK), "Reconnecting... 1/5"),
+            (45, Source.PROTOCOL, Retrying(2, 5, F.NETWORK), "Reconnecting... 2/5"),
+        ],
+        60,
+        WorkerState.RUNNING,
+        "retrying",
+        "retrying",
+    ),
+    "codex without a route in a sandbox without a network": Story(
+        [
+            (1, Source.PROTOCOL, Ready()),
+            (2, Source.DENIAL, refused("api.example.com:443", access="connect")),
+            (20, Source.PROTOCOL, Retrying(1, 5, F.NETWORK), "Reconnecting... 1/5"),
+        ],
+        25,
+        WorkerState.BLOCKED,
+        "sandbox-network",
+        "cut-off",
+    ),
+    "claude in text mode is silent, its socket is not": Story(
+        [(2, Source.SOCKET, IN_FLIGHT)], 100, WorkerState.RUNNING, "network-wait", "working"
+    ),
+    "codex asks whether it may trust the directory": Story(
+        [(3, Source.SCREEN, Wants(Want.TRUST, "Do you trust this directory?"))],
+        60,
+        WorkerState.WAITING,
+        "trust",
+        "wants",
+    ),
+    "opencode needs 50 s on a cold host, as its record says": Story(
+        [(1, Source.STABILITY, Working(Work.STREAMING))], 50, WorkerState.STARTING, "", "starting", start_s=60
+    ),
+    # its provider fails
+    "claude tries a wrong key again": Story(
+        [
+            (0.6, Source.PROTOCOL, Ready()),
+            (1.0, Source.PROTOCOL, Retrying(1, 10, F.AUTH, 401, next_at=1.6)),
+            (1.6, Source.PROTOCOL, Retrying(2, 10, F.AUTH, 401, next_at=2.8)),
+        ],
+        2,
+        WorkerState.RUNNING,
+        "retrying",
+        "retrying",
+    ),
+    "qwen waits 60 s before it tries again": Story(
+        [(3, Source.PROTOCOL, Ready()), (4, Source.PROTOCOL, Retrying(1, 10, F.RATE_LIMIT, 429, next_at=64))],
+        63,
+        WorkerState.RUNNING,
+        "retrying",
+        "retrying",
+    ),
+    "qwen waits 120 s before it tries again: no stall": Story(
+        [(64, Source.PROTOCOL, Retrying(2, 10, F.RATE_LIMIT, 429, next_at=184))],
+        180,
+        WorkerState.RUNNING,
+        "retrying",
+        "retrying",
+    ),
+    "gemini tells of its retries on stderr only": Story(
+        [
+            (6, Source.PROTOCOL, Ready()),
+            (7, Source.SOCKET, IN_FLIGHT),
+            (8, Source.TEXT, Retrying(1, None, F.RATE_LIMIT, 429), "Attempt 1 failed. Retrying with backoff"),
+        ],
+        9,
+        WorkerState.RUNNING,
+        "retrying",
+        "retrying",
+    ),
+    "a provider that accepts and never answers": Story(
+        [(1, Source.PROTOCOL, Ready()), (2, Source.SOCKET, IN_FLIGHT)],
+        2 + PROVIDER_QUIET_S + 1,
+        WorkerState.STALLED,
+        "network-wait",
+        "silent-provider",
+    ),
+    "a spinner does not hide a silent provider": Story(
+        [READY, (2, Source.SOCKET, IN_FLIGHT)]
+        + [(3.0 + at, Source.STABILITY, Working(Work.STREAMING)) for at in range(125)],
+        130,
+        WorkerState.STALLED,
+        "network-wait",
+        "silent-provider",
+    ),
+    "a stream that stalls midway": Story(
+        [(1, Source.PROTOCOL, Ready()), (3, Source.PROTOCOL, Progress(Work.STREAMING))],
+        3 + QUIET_S + 1,
+        WorkerState.STALLED,
+        "streaming",
+        "quiet",
+    ),
+    "opencode's silent loop on an empty answer: 370 requests in 180 s": Story(
+        [(at * 180 / 370, Source.SOCKET, Requested()) for at in range(120)],
+        58,
+        WorkerState.RUNNING,
+        "retrying",
+        "request-storm",
+    ),
+    # it wants a decision
+    "codex's escape says that it is blocked on a permission": Story(
+        [
+            (5, Source.ESCAPE, THINKS),
+            (9, Source.ESCAPE, Wants(Want.DECISION), "kind=permission"),
+            (10, Source.TITLE, Wants(Want.DECISION), "[ ! ] Action Required"),
+        ],
+        9.1,
+        WorkerState.WAITING,
+        "decision",
+        "wants",
+    ),
+    "opencode's only sign is on its screen": Story(
+        [
+            (9, Source.STABILITY, Working(Work.STREAMING)),
+            (12, Source.SCREEN, Wants(Want.DECISION), "△ Permission required"),
+        ],
+        12,
+        WorkerState.WAITING,
+        "decision",
+        "wants",
+    ),
+    "gemini over ACP asks in its protocol": Story(
+        [
+            (6, Source.PROTOCOL, Ready()),
+            (8, Source.PROTOCOL, Progress(Work.TOOL)),
+            (8, Source.PROTOCOL, Wants(Want.DECISION, "run rm?", request="7")),
+        ],
+        600,
+        WorkerState.WAITING,
+        "decision",
+        "request",
+    ),
+    "claude's session record says what it waits for": Story(
+        [(1, Source.FILE, THINKS, "busy"), (9, Source.FILE, Wants(Want.DECISION), "permission prompt")],
+        300,
+        WorkerState.WAITING,
+        "decision",
+        "wants",
+    ),
+    "aider asks on a line": Story(
+        [
+            (4, Source.TEXT, Progress(Work.STREAMING)),
+            (5, Source.TEXT, Wants(Want.QUESTION, "(Y)es/(N)o/(D)on't ask again")),
+        ],
+        6,
+        WorkerState.WAITING,
+        "question",
+        "wants",
+    ),
+}
+
+
+@every_row("name", REAL)
+def test_what_real_ones_do(name: str) -> None:
+    told = REAL[name]
+    status = look(told.rows, told.now, start_s=told.start_s)
+    assert (status.state, status.detail, status.rule) == (told.state, told.detail, told.rule)
+
+
+RULE_BY_RULE = {
+    "an exit ends everything": Story(
+        [READY, (2, Source.EXIT, Exited(0))], 2, WorkerState.COMPLETED, "", "exit-zero"
+    ),
+    "gone without a record": Story(
+        [READY, (2, Source.CLOCK, Vanished("no server"))], 3, WorkerState.LOST, "", "vanished"
+    ),
+    "gone and found again": Story(
+        [READY, (2, Source.CLOCK, Vanished("no server")), (3, Source.PROTOCOL, Progress(Work.TOOL))],
+        4,
+        WorkerState.RUNNING,
+        "tool",
+        "progress",
+    ),
+    "stopped, whatever it said": Story(
+        [
+            (2, Source.PROTOCOL, Wants(Want.DECISION, request="1")),
+            (3, Source.CHILDREN, Obstructed(Obstacle.STOPPED)),
+        ],
+        4,
+        WorkerState.BLOCKED,
+        "stopped",
+        "stopped",
+    ),
+    "starting": Story([], 5, WorkerState.STARTING, "", "starting"),
+    "starting, and its screen is still": Story(
+        [(2, Source.STABILITY, Idle(2.0))], 12, WorkerState.STARTING, "", "starting"
+    ),
+    "not started in time": Story([], START_S + 1, WorkerState.STALLED, "", "starting"),
+    "the start goes on after a dialog": Story(
+        [
+            (20, Source.SCREEN, Wants(Want.TRUST)),
+            (28, Source.STABILITY, THINKS),
+            (29, Source.STABILITY, THINKS),
+        ],
+        START_S + 1,
+        WorkerState.STARTING,
+        "",
+        "starting",
+    ),
+    "ready, and nothing else yet": Story([READY], 10, WorkerState.RUNNING, "thinking", "progress"),
+    "its own word that it works": Story(
+        [(2, Source.ESCAPE, THINKS)], 50, WorkerState.RUNNING, "thinking", "working"
+    ),
+    "a command below it says at what": Story(
+        [(2, Source.ESCAPE, THINKS), (3, Source.CHILDREN, Working(Work.TOOL))],
+        4,
+        WorkerState.RUNNING,
+        "tool",
+        "working",
+    ),
+    "a command that takes long is work": Story(
+        [(2, Source.ESCAPE, THINKS), (3, Source.CHILDREN, Working(Work.TOOL))],
+        3600,
+        WorkerState.RUNNING,
+        "tool",
+        "working",
+    ),
+    "a command that ended long ago is not": Story(
+        [(2, Source.ESCAPE, THINKS), (3, Source.CHILDREN, Working(Work.TOOL)), (9, Source.CHILDREN, Idle())],
+        3 + QUIET_S + 1,
+        WorkerState.STALLED,
+        "tool",
+        "quiet",
+    ),
+    "a moving screen is life": Story(
+        [READY] + [(at, Source.STABILITY, Working(Work.STREAMING)) for at in (2, 60, 120)],
+        150,
+        WorkerState.RUNNING,
+        "streaming",
+        "working",
+    ),
+    "idle at its first prompt, at once": Story(
+        [(2, Source.TITLE, Idle(), "◇ Ready")], 2, WorkerState.WAITING, "prompt", "idle"
+    ),
+    "between two steps": Story(
+        [(2, Source.ESCAPE, THINKS), (5, Source.ESCAPE, Idle())],
+        5 + HOLD_S - 0.1,
+        WorkerState.RUNNING,
+        "thinking",
+        "hold",
+    ),
+    "after its work": Story(
+        [(2, Source.ESCAPE, THINKS), (5, Source.ESCAPE, Idle())],
+        5 + HOLD_S,
+        WorkerState.WAITING,
+        "prompt",
+        "idle",
+    ),
+    "a still screen, not long enough": Story(
+        [READY, (2, Source.STABILITY, Working(Work.STREAMING)), (7, Source.STABILITY, Idle(5.0))],
+        5 + STABLE_S + HOLD_S - 0.1,
+        WorkerState.RUNNING,
+        "thinking",
+        "hold",
+    ),
+    "a still screen, long enough": Story(
+        [READY, (2, Source.STABILITY, Working(Work.STREAMING)), (7, Source.STABILITY, Idle(5.0))],
+        5 + STABLE_S + HOLD_S,
+        WorkerState.WAITING,
+        "prompt",
+        "idle",
+    ),
+    "a still screen while the provider is asked": Story(
+        [READY, (2, Source.SOCKET, IN_FLIGHT), (7, Source.STABILITY, Idle(5.0))],
+        30,
+        WorkerState.RUNNING,
+        "network-wait",
+        "working",
+    ),
+    "a shell at its prompt": Story(
+        [(1, Source.SYSCALL, Wants(Want.PROMPT))], 2, WorkerState.WAITING, "prompt", "idle"
+    ),
+    "the end of a turn of a program that stays": Story(
+        [(1, Source.PROTOCOL, Progress(Work.STREAMING)), (2, Source.PROTOCOL, Result(ok=True))],
+        2 + HOLD_S,
+        WorkerState.WAITING,
+        "prompt",
+        "idle",
+    ),
+    "a retry that brought output is over": Story(
+        [(1, Source.PROTOCOL, Retrying(1, 5, F.PROVIDER)), (4, Source.PROTOCOL, Progress(Work.STREAMING))],
+        5,
+        WorkerState.RUNNING,
+        "streaming",
+        "progress",
+    ),
+    "a retry that its user gave up is over": Story(
+        [(1, Source.SCREEN, Retrying(1, 5, F.PROVIDER)), (4, Source.ESCAPE, Idle())],
+        5,
+        WorkerState.WAITING,
+        "prompt",
+        "idle",
+    ),
+    "a still screen does not end a retry": Story(
+        [(1, Source.SCREEN, Retrying(1, 5, F.PROVIDER)), (4, Source.STABILITY, Idle(2.0))],
+        20,
+        WorkerState.RUNNING,
+        "retrying",
+        "retrying",
+    ),
+    "a retry that never came": Story(
+        [(1, Source.PROTOCOL, Retrying(1, 5, F.PROVIDER, next_at=11))],
+        11 + QUIET_S + 1,
+        WorkerState.STALLED,
+        "thinking",
+        "quiet",
+    ),
+    "twenty requests are no storm": Story(
+        [READY] + [(2.0 + at, Source.SOCKET, Requested()) for at in range(STORM_REQUESTS)],
+        25,
+        WorkerState.RUNNING,
+        "thinking",
+        "progress",
+    ),
+    "many requests with output are no storm": Story(
+        [READY]
+        + [(2.0 + at, Source.SOCKET, Requested()) for at in range(15)]
+        + [(18, Source.PROTOCOL, ToolFailed("sh", 1))]
+        + [(20.0 + at, Source.SOCKET, Requested()) for at in range(15)],
+        40,
+        WorkerState.RUNNING,
+        "thinking",
+        "progress",
+    ),
+    "a storm that is over": Story(
+        [READY] + [(2.0, Source.SOCKET, Requested())] * (STORM_REQUESTS + 1),
+        2 + STORM_S + 1,
+        WorkerState.RUNNING,
+        "thinking",
+        "progress",
+    ),
+    "requests without an answer, one after the other": Story(
+        [READY] + [(2.0 + 60 * at, Source.SOCKET, Requested()) for at in range(3)],
+        2 + PROVIDER_QUIET_S + 1,
+        WorkerState.STALLED,
+        "network-wait",
+        "silent-provider",
+    ),
+    "a provider that answered": Story(
+        [READY, (2, Source.SOCKET, IN_FLIGHT), (100, Source.SOCKET, Progress(Work.STREAMING))],
+        150,
+        WorkerState.RUNNING,
+        "streaming",
+        "progress",
+    ),
+    "a tool runs, the provider has nothing to say": Story(
+        [READY, (2, Source.SOCKET, IN_FLIGHT), (3, Source.CHILDREN, Working(Work.TOOL))],
+        500,
+        WorkerState.RUNNING,
+        "tool",
+        "working",
+    ),
+    "a file that was forgotten": Story(
+        [(1, Source.FILE, THINKS)], 130, WorkerState.STALLED, "thinking", "quiet"
+    ),
+    "an error by itself changes nothing": Story(
+        [READY, (2, Source.TEXT, Trouble(F.PROVIDER, 500))], 3, WorkerState.RUNNING, "thinking", "progress"
+    ),
+    "a line program computes, and its screen is still": Story(
+        [
+            (2, Source.SYSCALL, Wants(Want.PROMPT), "sh waits for the terminal"),
+            (9, Source.SYSCALL, Unread()),
+            (9, Source.STABILITY, Progress(Work.STREAMING)),
+            (15, Source.STABILITY, Idle(since=9)),
+        ],
+        20,
+        WorkerState.RUNNING,
+        "thinking",
+        "progress",
+    ),
+    "the same for so long that nobody knows what it does": Story(
+        [
+            (2, Source.SYSCALL, Wants(Want.PROMPT)),
+            (9, Source.SYSCALL, Unread()),
+            (9, Source.STABILITY, Progress(Work.STREAMING)),
+            (15, Source.STABILITY, Idle(since=9)),
+        ],
+        9 + QUIET_S + 1,
+        WorkerState.STALLED,
+        "thinking",
+        "quiet",
+    ),
+    "the same, and then it reads its terminal": Story(
+        [
+            (9, Source.SYSCALL, Unread()),
+            (15, Source.STABILITY, Idle(since=9)),
+            (16, Source.SYSCALL, Wants(Want.PROMPT)),
+        ],
+        20,
+        WorkerState.WAITING,
+        "prompt",
+        "idle",
+    ),
+    "a still screen of one that cannot be proven not to read": Story(
+        [
+            (2, Source.SYSCALL, Wants(Want.PROMPT)),
+            (9, Source.SYSCALL, Idle()),
+            (9, Source.STABILITY, Progress(Work.STREAMING)),
+            (15, Source.STABILITY, Idle(since=9)),
+        ],
+        20,
+        WorkerState.WAITING,
+        "prompt",
+        "idle",
+    ),
+    "what looks like a question, and nobody reads the answer": Story(
+        [READY, (9, Source.SYSCALL, Unread()), (10, Source.SCREEN, Wants(Want.DECISION), "go on? [y/N]")],
+        20,
+        WorkerState.RUNNING,
+        "thinking",
+        "progress",
+    ),
+    "it says that it rests; what it shows is no question when nobody reads the answer": Story(
+        [
+            READY,
+            (8, Source.ESCAPE, Idle()),
+            (9, Source.SYSCALL, Unread()),
+            (10, Source.SCREEN, Wants(Want.DECISION), "go on? [y/N]"),
+        ],
+        20,
+        WorkerState.WAITING,
+        "prompt",
+        "idle",
+    ),
+    "its own word stands against the proof": Story(
+        [(8, Source.ESCAPE, Wants(Want.DECISION)), (9, Source.SYSCALL, Unread())],
+        20,
+        WorkerState.WAITING,
+        "decision",
+        "wants",
+    ),
+    "an answer is progress": Story(
+        [(2, Source.PROTOCOL, Wants(Want.DECISION, request="1")), (300, Source.PROTOCOL, Answered("1"))],
+        310,
+        WorkerState.RUNNING,
+        "thinking",
+        "progress",
+    ),
+}
+
+
+@every_row("name", RULE_BY_RULE)
+def test_rule_by_rule(name: str) -> None:
+    told = RULE_BY_RULE[name]
+    status = look(told.rows, told.now, start_s=told.start_s)
+    assert (status.state, status.detail, status.rule) == (told.state, told.detail, told.rule)
+
+
+def test_a_retry_shows_attempt_cause_and_next_try() -> None:
+    status = look([(1, Source.PROTOCOL, Retrying(2, 10, F.RATE_LIMIT, 429, next_at=61))], 31)
+    assert status.about == "attempt 2/10, rate-limit HTTP 429, next in 30 s"
+    assert status.failure is F.RATE_LIMIT
+    bare = look([(1, Source.SCREEN, Retrying(3, None, None))], 31)
+    assert bare.about == "attempt 3, cause not told"
+
+
+def test_attempts_are_counted_in_one_source_and_a_screen_shows_one_many_times() -> None:
+    claim = Retrying(1, 5, F.AUTH, 401)
+    screen = look([(at, Source.SCREEN, claim) for at in (1, 2, 3)], 4)
+    assert len(screen.evidence) == 1
+    events = look([(at, Source.PROTOCOL, claim) for at in (1, 2)], 4)
+    assert [item.at for item in events.evidence] == [2, 1]
+    both = look([(1, Source.PROTOCOL, claim), (1.1, Source.TEXT, claim)], 4)
+    assert len(both.evidence) == 1
+
+
+def test_attempts_that_failed_otherwise_or_before_output_do_not_count() -> None:
+    rows: list[Row] = [
+        (1, Source.PROTOCOL, Retrying(1, 5, F.AUTH, 401)),
+        (2, Source.PROTOCOL, Progress(Work.STREAMING)),
+        (3, Source.PROTOCOL, Retrying(1, 5, F.PROVIDER, 500)),
+        (4, Source.PROTOCOL, Retrying(2, 5, F.AUTH, 401)),
+    ]
+    assert [item.at for item in look(rows, 5).evidence] == [4]
+
+
+def test_a_stall_tells_how_long_ago_something_was_sent_and_received() -> None:
+    rows: list[Row] = [(10, Source.PROTOCOL, Progress(Work.STREAMING)), (20, Source.SOCKET, IN_FLIGHT)]
+    assert look(rows, 220).about == "request sent 200 s ago, no answer; last received 210 s ago"
+    assert look(rows[1:], 220).about == "request sent 200 s ago, no answer; last received never"
+
+
+def test_a_contradiction_is_reported_and_the_fresher_proof_decides() -> None:
+    rows: list[Row] = [(2, Source.ESCAPE, THINKS), (30, Source.TTY, Wants(Want.PASSWORD))]
+    status = look(rows, 31)
+    assert (status.state, status.detail, status.rule) == (WorkerState.WAITING, "password", "proof")
+    assert status.contradictions == ("escape says running (thinking), tty says waiting (password)",)
+
+
+def test_a_weaker_word_that_contradicts_is_reported_and_overruled() -> None:
+    status = look([(2, Source.ESCAPE, THINKS), (3, Source.SCREEN, Wants(Want.DECISION))], 4)
+    assert status.state is WorkerState.RUNNING
+    assert status.contradictions == ("screen says waiting (decision), escape says running (thinking)",)
+
+
+def test_two_different_questions_contradict_each_other() -> None:
+    status = look([(2, Source.ESCAPE, Wants(Want.DECISION)), (3, Source.TTY, Wants(Want.PASSWORD))], 4)
+    assert status.detail == "decision"
+    assert status.contradictions == ("tty says waiting (password), escape says waiting (decision)",)
+
+
+def test_an_obstacle_and_an_idle_title_contradict() -> None:
+    rows: list[Row] = [
+        (1, Source.TITLE, Idle()),
+        (2, Source.CHILDREN, Obstructed(Obstacle.LOCK, "held by pid 7")),
+    ]
+    status = look(rows, 4)
+    assert (status.state, status.about) == (WorkerState.BLOCKED, "held by pid 7")
+    assert status.contradictions == ("title says waiting (prompt), children says blocked (lock)",)
+    overruled = look([(1, Source.ESCAPE, Idle()), *rows[1:]], 4)
+    assert overruled.contradictions == ("children says blocked (lock), escape says waiting (prompt)",)
+
+
+def test_noise_is_no_contradiction() -> None:
+    rows: list[Row] = [
+        (1, Source.ESCAPE, Wants(Want.DECISION)),
+        (2, Source.SOCKET, IN_FLIGHT),
+        (3, Source.STABILITY, THINKS),
+    ]
+    assert look(rows, 4).contradictions == ()
+
+
+def test_a_failed_turn_is_told_while_it_waits() -> None:
+    rows: list[Row] = [READY, (2, Source.PROTOCOL, Result(ok=False, failure=F.AUTH))]
+    assert look(rows, 20).about == "its last turn failed: auth"
+
+
+def test_the_blocked_path_comes_with_rule_and_grant() -> None:
+    status = look([(at, Source.DENIAL, refused(DB)) for at in (1, 2, 3)], 4)
+    assert status.about == f"{DB}: create refused with EROFS, rule the home is read-only, grant --write {DB}"
+    assert status.since == 1
+
+
+def test_the_cli_s_record_tells_what_its_exit_code_is_worth() -> None:
+    items = story(READY, (2, Source.EXIT, Exited(0)))
+    doubtful = classify(
+        items, 3.0, started_at=0.0, limits=WorkerLimits(), exits=ExitRules(zero_means_success=False)
+    )
+    assert doubtful.flags == {"unverified"}
+    assert (doubtful.since, doubtful.progress_at) == (2, 1)
+
+
+def test_every_rule_has_a_name_of_its_own() -> None:
+    assert len(set(NAMES)) == len(NAMES)
+    assert {name for name, _ in RULES} - {"exit"} <= set(NAMES)
+
+
+HEADLESS = WorkerLimits(quiet_s=5.0, provider_quiet_s=5.0, one_turn=True)
+
+
+def of_a_run(rows: list[Row], now: float) -> Status:
+    """Of a run of one prompt, with small bounds."""
+    return classify(story((0.1, Source.PROTOCOL, Ready()), *rows), now, started_at=0.0, limits=HEADLESS)
+
+
+def test_a_result_of_a_run_of_one_prompt_is_no_wait_for_the_next() -> None:
+    rows: list[Row] = [
+        (1, Source.PROTOCOL, Progress(Work.STREAMING)),
+        (2, Source.PROTOCOL, Result(ok=True)),
+    ]
+    assert of_a_run(rows, 6.5).state is WorkerState.RUNNING
+    assert of_a_run(rows, 7.5).state is WorkerState.STALLED
+
+
+def test_how_long_a_worker_may_be_quiet_is_a_limit() -> None:
+    rows: list[Row] = [(1, Source.PROTOCOL, THINKS)]
+    assert of_a_run(rows, 5.5).state is WorkerState.RUNNING
+    assert of_a_run(rows, 6.5).state is WorkerState.STALLED
+
+
+def test_an_attempt_without_a_cause_has_the_trouble_that_was_told() -> None:
+    told: list[Row] = [(0.5, Source.DENIAL, Trouble(F.NETWORK), "no such name")]
+    tried: list[Row] = [(2, Source.PROTOCOL, Retrying(1, 10, None))]
+    assert of_a_run([*told, *tried], 3).failure is F.NETWORK
+    assert of_a_run(tried, 3).failure is None
+    assert of_a_run([*told, (1, Source.PROTOCOL, Progress(Work.STREAMING)), *tried], 3).failure is None
+    assert of_a_run([*told, (2, Source.PROTOCOL, Retrying(1, 10, None, 529))], 3).failure is None
+
+
+def test_a_quiet_worker_whose_provider_has_no_name_waits_for_the_network() -> None:
+    status = of_a_run([(0.5, Source.DENIAL, Trouble(F.NETWORK), "no such name")], 9)
+    assert (status.state, status.detail) == (WorkerState.STALLED, Work.NETWORK)
+    assert "no such name" in status.about
+
+
+def test_a_quiet_worker_whose_connection_was_refused_is_blocked() -> None:
+    rows: list[Row] = [
+        (0.5, Source.DENIAL, refused("127.0.0.1:9", access="connect")),
+        (1, Source.PROTOCOL, THINKS),
+    ]
+    assert of_a_run(rows, 3).state is WorkerState.RUNNING
+    status = of_a_run(rows, 9)
+    assert (status.state, status.detail) == (WorkerState.BLOCKED, Obstacle.SANDBOX_NETWORK)
+
+
+def test_a_turn_that_fails_and_begins_again_for_ever_is_a_loop() -> None:
+    turn: list[Row] = [
+        (1, Source.PROTOCOL, THINKS),
+        (2, Source.PROTOCOL, Progress(Work.STREAMING)),
+        (3, Source.PROTOCOL, Retrying(1, None, F.PROVIDER)),
+    ]
+    many = turn * (STORM_REQUESTS + 1)
+    assert of_a_run(many, 4).rule == STORM
+    assert of_a_run(turn * STORM_REQUESTS, 4).rule != STORM
+    assert (
+        of_a_run([*turn, (3, Source.PROTOCOL, Progress(Work.TOOL)), *turn * STORM_REQUESTS], 4).rule != STORM
+    )
+    assert of_a_run(many, 4 + STORM_S).rule != STORM
+
+
+def test_that_nobody_reads_its_terminal_is_shown_as_evidence() -> None:
+    rows: list[Row] = [
+        (2, Source.SYSCALL, Wants(Want.PROMPT)),
+        (9, Source.STABILITY, Progress(Work.STREAMING)),
+        (14, Source.SYSCALL, Unread(), "nobody reads the terminal"),
+        (15, Source.STABILITY, Idle(since=9)),
+    ]
+    assert "nobody reads the terminal" in [item.seen for item in look(rows, 20).evidence]

@@ -1,0 +1,190 @@
+"""What a program tells its terminal is read, whatever comes, and wherever the reads end."""
+
+import base64
+
+import pytest
+
+from holdfast.agents.evidence.evidence import MAX_SEEN, Claim, Idle, Want, Wants, Work, Working
+from holdfast.agents.terminal import escapes
+from holdfast.agents.terminal.escapes import (
+    Bar,
+    EscapeReader,
+    Event,
+    Notice,
+    Phase,
+    TerminalReport,
+    Titled,
+    claim,
+)
+from holdfast.agents.terminal.queries import Query
+from tests.support.rows import every_row
+
+ST = b"\x1b\\"
+
+
+def events(data: bytes) -> list[Event]:
+    return EscapeReader().feed(data).events
+
+
+def encoded(text: str) -> bytes:
+    return base64.b64encode(text.encode())
+
+
+# --- program status
+
+
+@every_row(
+    ("data", "report"),
+    [
+        (b"state=idle:app=codex", TerminalReport(Phase.IDLE, app="codex")),
+        (b"state=working:progress=40", TerminalReport(Phase.WORKING, progress=40)),
+        (b"state=blocked:kind=permission", TerminalReport(Phase.BLOCKED, kind="permission")),
+        (b"state=done:id=part-2", TerminalReport(Phase.DONE, task="part-2")),
+        (b"state=clear", TerminalReport(Phase.CLEAR)),
+        (
+            b"state=blocked:msg=" + encoded("run it? é") + b":title=" + encoded("T"),
+            TerminalReport(Phase.BLOCKED, title="T", message="run it? é"),
+        ),
+        (b"state=working:progress=101:msg=%%%", TerminalReport(Phase.WORKING)),
+    ],
+)
+@every_row("end", [ST, b"\x07"], ids=["ST", "BEL"])
+def test_a_program_status_is_read(data: bytes, report: TerminalReport, end: bytes) -> None:
+    assert events(b"\x1b]7501;" + data + end) == [report]
+
+
+@every_row("data", [b"", b"state=sleeping", b"state", b"state=Idle", b"\xff=\xff", b"idle"])
+def test_a_status_that_is_none_says_nothing(data: bytes) -> None:
+    assert events(b"\x1b]7501;" + data + ST) == []
+
+
+@pytest.mark.parametrize(
+    ("data", "phase", "kind"),
+    [
+        (b"Status=awaiting-approval", Phase.BLOCKED, "permission"),
+        (b"App=x;Status=awaiting-input", Phase.BLOCKED, "question"),
+        (b"status=finished", Phase.DONE, ""),
+        (b"Status=error:x=y", Phase.DONE, "error"),
+    ],
+)
+def test_the_rival_status_is_read_as_well(data: bytes, phase: Phase, kind: str) -> None:
+    assert events(b"\x1b]26;" + data + ST) == [TerminalReport(phase, kind)]
+    assert events(b"\x1b]26;NotStatus=error" + ST) == []
+
+
+@every_row(
+    ("report", "expected"),
+    [
+        (TerminalReport(Phase.IDLE), Idle()),
+        (TerminalReport(Phase.DONE), Idle()),
+        (TerminalReport(Phase.WORKING), Working(Work.THINKING)),
+        (
+            TerminalReport(Phase.BLOCKED, "permission", message="run x"),
+            Wants(Want.DECISION, question="run x"),
+        ),
+        (TerminalReport(Phase.BLOCKED, "question"), Wants(Want.QUESTION)),
+        (TerminalReport(Phase.BLOCKED, "of a new kind"), Wants(Want.DECISION)),
+        (TerminalReport(Phase.BLOCKED, task="part"), Wants(Want.DECISION)),
+        (TerminalReport(Phase.WORKING, task="part"), None),
+        (TerminalReport(Phase.DONE, task="part"), None),
+        (TerminalReport(Phase.CLEAR), None),
+    ],
+)
+def test_a_status_means_something_for_the_worker(report: TerminalReport, expected: Claim | None) -> None:
+    assert claim(report) == expected
+
+
+# --- titles, notices, bells, bars
+
+
+def test_a_title_is_kept_and_cleaned() -> None:
+    reader = EscapeReader()
+    assert reader.feed(b"\x1b]0;one\x07\x1b]1;icon\x07\x1b]2;t\tw\xc3\xb6\x9b" + ST).events == [
+        Titled("one"),
+        Titled("t wö\N{REPLACEMENT CHARACTER}"),
+    ]
+    assert reader.title == "t wö\N{REPLACEMENT CHARACTER}"
+    assert events(b"\x1b]2;" + b"x" * 5000 + ST) == [Titled("x" * MAX_SEEN)]
+
+
+def test_notices_want_attention_and_a_bar_is_no_notice() -> None:
+    assert events(b"\x1b]9;look\x07\x1b]777;notify;Title;text\x07\x1b]99;i=1;hello" + ST) == [
+        Notice("look"),
+        Notice("text"),
+        Notice("hello"),
+    ]
+    assert events(b"\x1b]9;4;1;40\x07\x1b]9;4;3\x07\x1b]9;4;0;\x07\x1b]9;4;9\x07") == [
+        Bar(1, 40),
+        Bar(3, None),
+        Bar(0, None),
+    ]
+
+
+def test_a_bell_is_counted_but_not_one_that_ends_a_title() -> None:
+    reader = EscapeReader()
+    reader.feed(b"a\x07b\x1b[1m\x07\x1b]0;t\x07")
+    assert reader.bells == 2
+
+
+# --- modes
+
+
+def test_modes_are_followed_until_a_reset() -> None:
+    reader = EscapeReader()
+    for data, alternate, paste in (
+        (b"\x1b[?1049h\x1b[?25;2004h", True, True),
+        (b"\x1b[?1049l", False, True),
+        (b"\x1bc", False, False),
+        (b"\x1b[2004h\x1b[?2004$h\x1b[?99999999h", False, False),
+    ):
+        reader.feed(data)
+        assert (reader.alternate, reader.bracketed_paste) == (alternate, paste)
+
+
+# --- what goes on to a person's terminal
+
+
+def test_everything_but_questions_goes_on() -> None:
+    shown = (
+        b"\x1b[1;31mred\x1b[0m\x1b]0;t\x07\x1b]8;;http://x\x1b\\link\x1bPq#0\x1b\\\x1b_Ga=T;AAAA\x1b\\\x1b7"
+    )
+    asked = b"\x1b[6n\x1b[c\x1b]11;?\x07\x1b[?2026$p\x1bP+q544e\x1b\\\x1b_Gi=31,a=q;AAAA\x1b\\\x1b]52;c;?\x07"
+    seen = EscapeReader().feed(asked + shown + asked)
+    assert seen.forward == shown
+    assert sum(isinstance(event, Query) for event in seen.events) == 14
+
+
+# --- cuts and bounds
+
+
+def test_a_sequence_that_is_cut_waits_for_its_rest() -> None:
+    whole = b"x\x1b]7501;state=idle\x1b\\\x1b[?2004h\x1b]2;t\x07\x1b[6n"
+    for cut in range(len(whole) + 1):
+        reader = EscapeReader()
+        found = reader.feed(whole[:cut]).events + reader.feed(whole[cut:]).events
+        assert found == [TerminalReport(Phase.IDLE), Titled("t"), Query("cursor")], cut
+        assert reader.bracketed_paste
+
+
+def test_a_string_that_never_ends_is_given_up_and_costs_no_memory() -> None:
+    reader = EscapeReader()
+    for _ in range(100):
+        assert reader.feed(b"\x1b]2;" + b"x" * 10_000).events == []
+    long = b"\x1b]2;" + b"y" * escapes.MAX_STRING
+    seen = reader.feed(long * 3 + b"yyy\x07text\x1b]2;after\x07")
+    assert (seen.events, seen.forward) == ([Titled("after")], b"text\x1b]2;after\x07")
+
+
+@every_row(
+    "broken",
+    [
+        b"\x1b]2;lost\x18",
+        b"\x1b]2;lost\x1b[1m",
+        b"\x1b[12\n",
+        b"\x1b[" + b"1" * 300,
+        b"\x1b\x1b",
+        b"\x1b\xff",
+    ],
+)
+def test_what_is_broken_off_does_not_swallow_what_follows(broken: bytes) -> None:
+    assert events(broken + b"\x1b]2;after\x07") == [Titled("after")]

@@ -1,0 +1,214 @@
+import pytest
+
+from holdfast.agents.evidence.evidence import (
+    Claim,
+    Evidence,
+    Failure,
+    Obstacle,
+    Source,
+    Status,
+    Want,
+    Wants,
+    Work,
+    WorkerState,
+    Working,
+)
+from holdfast.agents.evidence.signs import read_screen
+from holdfast.agents.terminal.keys import (
+    CHANGED_WITHIN_S,
+    ENTER_AFTER_S,
+    KEYS,
+    MAX_LINE,
+    MAX_TEXT,
+    SHOWN_WITHIN_S,
+    Delivery,
+    Outcome,
+    WaitFor,
+    Write,
+    pasted,
+    refuse_key,
+    refuse_text,
+)
+from holdfast.errors import InvalidRequest, UsageError
+from tests.support.rows import every_row
+from tests.unit.agents.evidence.test_signs import Record
+
+
+def waiting(want: Want, source: Source = Source.ESCAPE) -> Status:
+    return Status(WorkerState.WAITING, want, evidence=(Evidence(source, 1.0, Wants(want)),))
+
+
+def on_screen(claim: Claim) -> Evidence:
+    return Evidence(Source.SCREEN, 2.0, claim)
+
+
+OTHERS = [
+    Status(WorkerState.STARTING),
+    Status(WorkerState.RUNNING, Work.THINKING),
+    Status(WorkerState.BLOCKED, Obstacle.STOPPED),
+    Status(WorkerState.STALLED),
+    Status(WorkerState.WAITING),
+]
+ENDED = [
+    Status(WorkerState.FAILED, failure=Failure.CRASH),
+    Status(WorkerState.COMPLETED),
+    Status(WorkerState.LOST),
+]
+TEXT_WANTS = [Want.PROMPT, Want.QUESTION]
+
+
+# --- where text may be typed
+
+
+@every_row("want", TEXT_WANTS)
+@every_row("source", [Source.PROTOCOL, Source.ESCAPE, Source.SYSCALL, Source.TITLE, Source.SCREEN])
+def test_text_is_typed_where_the_worker_is_known_to_wait_for_it(want: Want, source: Source) -> None:
+    refuse_text(waiting(want, source), screen=None, password=False)
+    refuse_text(waiting(want, source), screen=on_screen(Wants(Want.PROMPT)), password=False)
+
+
+@every_row("status", [*OTHERS, *ENDED, *(waiting(w) for w in Want if w not in TEXT_WANTS)], ids=str)
+def test_text_is_typed_nowhere_else(status: Status) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        refuse_text(status, screen=None, password=False)
+    assert refused.value.remedy
+
+
+@pytest.mark.parametrize("want", TEXT_WANTS)
+def test_text_is_not_typed_where_nothing_but_silence_speaks_for_it(want: Want) -> None:
+    for status in (
+        waiting(want, Source.STABILITY),
+        waiting(want, Source.CLOCK),
+        Status(WorkerState.WAITING, want),
+    ):
+        with pytest.raises(InvalidRequest):
+            refuse_text(status, screen=None, password=False)
+
+
+@pytest.mark.parametrize(
+    "claim", [Wants(Want.DECISION), Wants(Want.TRUST), Wants(Want.LOGIN), Working(Work.THINKING)], ids=str
+)
+def test_the_screen_of_now_forbids_what_an_older_status_allows(claim: Claim) -> None:
+    with pytest.raises(InvalidRequest):
+        refuse_text(waiting(Want.PROMPT, Source.TITLE), screen=on_screen(claim), password=False)
+
+
+def test_nothing_is_typed_at_a_password_prompt_whatever_the_status_says() -> None:
+    with pytest.raises(InvalidRequest):
+        refuse_text(waiting(Want.PROMPT), screen=None, password=True)
+    for name in ("enter", "y"):
+        with pytest.raises(InvalidRequest):
+            refuse_key(name, waiting(Want.PROMPT), screen=None, password=True)
+        with pytest.raises(InvalidRequest):
+            refuse_key(name, waiting(Want.PASSWORD), screen=None, password=False)
+    refuse_key("ctrl-c", waiting(Want.PASSWORD), screen=None, password=True)
+
+
+# --- where keys may be pressed
+
+
+@every_row("want", [Want.DECISION, Want.TRUST, Want.LOGIN, Want.PAGER, Want.EDITOR, *TEXT_WANTS])
+def test_keys_answer_a_dialog_that_is_known(want: Want) -> None:
+    refuse_key("enter", waiting(want), screen=None, password=False)
+
+
+def test_keys_do_not_answer_a_dialog_that_is_not() -> None:
+    dialog = read_screen(["A new question", "● 1. Delete everything", "  2. Keep it"], Record(), 2.0)
+    for name in ("enter", "1"):
+        with pytest.raises(InvalidRequest):
+            refuse_key(name, waiting(Want.DECISION, Source.SCREEN), screen=dialog, password=False)
+    with pytest.raises(InvalidRequest):
+        refuse_text(waiting(Want.PROMPT), screen=dialog, password=False)
+    refuse_key("escape", waiting(Want.DECISION, Source.SCREEN), screen=dialog, password=False)
+
+
+@pytest.mark.parametrize("name", ["escape", "ctrl-c"])
+def test_what_works_can_be_interrupted_and_what_starts_or_ended_not(name: str) -> None:
+    refuse_key(name, Status(WorkerState.RUNNING, Work.TOOL), screen=None, password=False)
+    refuse_key(name, Status(WorkerState.STALLED), screen=None, password=False)
+    for status in (Status(WorkerState.STARTING), *ENDED):
+        with pytest.raises(InvalidRequest):
+            refuse_key(name, status, screen=None, password=False)
+
+
+def test_other_keys_do_not_reach_what_works() -> None:
+    for status in OTHERS:
+        with pytest.raises(InvalidRequest):
+            refuse_key("enter", status, screen=None, password=False)
+
+
+def test_a_key_has_a_name() -> None:
+    assert (KEYS["enter"], KEYS["ctrl-c"], KEYS["ctrl-z"], KEYS["y"], KEYS["~"]) == (
+        b"\r",
+        b"\3",
+        b"\x1a",
+        b"y",
+        b"~",
+    )
+    assert KEYS["up"] == b"\x1b[A"
+    with pytest.raises(UsageError):
+        refuse_key("hyper-x", waiting(Want.PROMPT), screen=None, password=False)
+
+
+# --- what is written
+
+
+def test_text_is_one_paste_where_the_program_knows_pastes() -> None:
+    assert pasted("do\nthis\té", bracketed=True, canonical=False) == b"\x1b[200~do\rthis\t\xc3\xa9\x1b[201~"
+    assert pasted("do this", bracketed=False, canonical=False) == b"do this"
+
+
+@every_row(
+    "text", ["a\x1b[201~rm", "a\rb", "a\x03", "a\x7f", "a\x9b", "a\x00", "a\x0bb", "a\x85b", "", " \n"]
+)
+def test_a_text_cannot_leave_its_paste_or_press_keys(text: str) -> None:
+    with pytest.raises(UsageError):
+        pasted(text, bracketed=True, canonical=False)
+
+
+def test_lines_are_not_submitted_one_by_one() -> None:
+    with pytest.raises(UsageError):
+        pasted("one\ntwo", bracketed=False, canonical=True)
+
+
+def test_no_more_is_typed_than_arrives() -> None:
+    assert pasted("x" * MAX_LINE, bracketed=False, canonical=True) == b"x" * MAX_LINE
+    assert pasted("x" * (MAX_LINE + 1), bracketed=False, canonical=False)
+    with pytest.raises(UsageError):
+        pasted("x" * (MAX_LINE + 1), bracketed=False, canonical=True)
+    with pytest.raises(UsageError):
+        pasted("x" * (MAX_TEXT + 1), bracketed=True, canonical=False)
+
+
+# --- the delivery
+
+
+def test_enter_follows_what_is_shown_and_a_change_follows_enter() -> None:
+    delivery = Delivery(b"text")
+    assert delivery.step(10.0, b"before") == Write(b"text")
+    assert delivery.step(10.01, b"before") == WaitFor(10.0 + SHOWN_WITHIN_S)
+    assert delivery.step(10.02, b"shown") == WaitFor(10.0 + ENTER_AFTER_S)
+    assert delivery.step(10.0 + ENTER_AFTER_S, b"shown") == Write(b"\r")
+    assert delivery.step(10.2, b"shown") == WaitFor(10.0 + ENTER_AFTER_S + CHANGED_WITHIN_S)
+    assert delivery.step(10.3, b"working") is Outcome.SUBMITTED
+
+
+def test_enter_is_tried_where_nothing_is_shown() -> None:
+    delivery = Delivery(b"text")
+    delivery.step(10.0, b"same")
+    assert delivery.step(10.0 + SHOWN_WITHIN_S, b"same") == Write(b"\r")
+
+
+def test_without_a_change_it_is_typed_and_not_submitted() -> None:
+    delivery = Delivery(b"text")
+    delivery.step(10.0, b"a")
+    delivery.step(11.0, b"b")
+    assert delivery.step(11.0 + CHANGED_WITHIN_S, b"b") is Outcome.TYPED
+
+
+def test_what_nobody_read_was_not_submitted_even_if_the_terminal_shows_it() -> None:
+    delivery = Delivery(b"text")
+    delivery.step(10.0, b"a")
+    delivery.step(11.0, b"b")
+    assert delivery.step(12.0, b"c", unread=5) == WaitFor(11.0 + CHANGED_WITHIN_S)
+    assert delivery.step(11.0 + CHANGED_WITHIN_S, b"c", unread=5) is Outcome.TYPED

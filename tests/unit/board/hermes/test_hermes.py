@@ -1,0 +1,168 @@
+"""What a board of Hermes becomes, task by task."""
+
+import pytest
+
+from holdfast.board.hermes import hermes
+from holdfast.board.hermes.hermesrow import ImportPlan, Known, Row, Source
+from holdfast.board.rules.transitions import ENDS, Status
+from holdfast.errors import InvalidRequest
+from tests.support.rows import every_row
+
+NOW = 1_800_000_000_000
+
+
+def task(name: str, status: str = "ready", **columns: object) -> Row:
+    return {"id": f"t_{name}", "title": name, "status": status, "created_at": 1_700_000_000, **columns}
+
+
+def event(name: str, kind: str, payload: str = "{}") -> Row:
+    return {"id": 1, "task_id": f"t_{name}", "kind": kind, "payload": payload, "created_at": 1_700_000_001}
+
+
+def link(parent: str, child: str) -> Row:
+    return {"parent_id": f"t_{parent}", "child_id": f"t_{child}"}
+
+
+def source(*tasks: Row, **tables: list[Row]) -> Source:
+    empty: dict[str, list[Row]] = {
+        name: [] for name in ("links", "comments", "runs", "events", "attachments", "subscriptions")
+    }
+    return Source(title="", directory="", tasks=list(tasks), **empty | tables)
+
+
+def planned(given: Source, known: dict[str, Known] | None = None) -> ImportPlan:
+    return hermes.plan(given, "b", known or {}, now_ms=NOW)
+
+
+def statuses(plan: ImportPlan) -> dict[str, object]:
+    return {str(row["title"]): row["status"] for row in plan.tasks}
+
+
+@every_row(
+    ("status", "events", "expected"),
+    [
+        ("triage", [], Status.TRIAGE),
+        ("todo", [], Status.READY),  # nothing holds it: the next look of Hermes would have promoted it
+        ("ready", [], Status.READY),
+        ("running", [], Status.WAITING_HUMAN),
+        ("scheduled", [], Status.WAITING_HUMAN),
+        ("review", [], Status.REVIEW),
+        ("done", [], Status.DONE),
+        ("archived", [], Status.ARCHIVED),
+        ("blocked", [], Status.WAITING_HUMAN),
+        ("blocked", [("blocked", "{}")], Status.WAITING_HUMAN),
+        ("blocked", [("blocked", "{}"), ("gave_up", "{}")], Status.FAILED),
+        ("blocked", [("gave_up", '{"protocol_violations": 3}')], Status.HANDOFF_FAILED),
+        ("blocked", [("gave_up", "{}"), ("unblocked", "{}"), ("blocked", "{}")], Status.WAITING_HUMAN),
+        ("of a later version", [], Status.WAITING_HUMAN),
+    ],
+)
+def test_a_status_means_what_it_meant_there(
+    status: str, events: list[tuple[str, str]], expected: Status
+) -> None:
+    plan = planned(source(task("a", status), events=[event("a", *words) for words in events]))
+    [row] = plan.tasks
+    assert row["status"] is expected
+    assert (row["question"] is not None) == (expected is Status.WAITING_HUMAN)
+    assert (row["ended_ms"] is not None) == (expected in ENDS)
+    assert plan.counts["tasks"] == {f"{status} → {expected}": 1}
+
+
+def test_every_status_of_hermes_is_in_the_table() -> None:
+    assert set(hermes.STATUSES) == {
+        *("triage", "todo", "scheduled", "ready", "running", "blocked", "review", "done", "archived")
+    }
+
+
+def test_what_a_person_was_asked_is_asked_again() -> None:
+    given = source(
+        task("a", "blocked"),
+        task("b", "blocked", last_failure_error="no credentials"),
+        events=[event("a", "blocked", '{"reason": "which database?"}')],
+    )
+    assert [row["question"] for row in planned(given).tasks] == ["which database?", "no credentials"]
+
+
+def test_a_child_waits_for_parents_that_are_neither_done_nor_archived() -> None:
+    given = source(
+        *(task("done", "done"), task("gone", "archived"), task("open"), task("free"), task("held", "ready")),
+        links=[link("done", "free"), link("gone", "free"), link("open", "held"), link("done", "held")],
+    )
+    plan = planned(given)
+    assert {name: status for name, status in statuses(plan).items() if name in ("free", "held")} == {
+        "free": Status.READY,
+        "held": Status.TODO,
+    }
+    assert plan.counts["links"] == {"satisfied": 3, "open": 1}
+    assert {row["title"]: row["open_parents"] for row in plan.tasks}["held"] == 1
+
+
+def test_a_link_to_nothing_or_to_itself_is_left_out_and_counted() -> None:
+    plan = planned(source(task("a"), links=[link("nobody", "a"), link("a", "a")]))
+    assert plan.links == []
+    assert plan.counts["links"] == {"left out: a task of it is gone": 2}
+
+
+def test_what_is_here_stays_as_it_is_and_a_change_since_is_told() -> None:
+    given = source(task("a"), task("b"), task("c"), links=[link("a", "b"), link("c", "b"), link("a", "c")])
+    digests = hermes.digests(given)
+    known = {
+        "t_a": Known("b", Status.DONE, frozenset(), digests["t_a"]),
+        "t_b": Known("b", Status.TODO, frozenset({"t_a"}), "of another time"),
+    }
+    plan = planned(given, known)
+    assert [row["title"] for row in plan.tasks] == ["c"]
+    assert plan.links == [{"parent": "t_a", "child": "t_c", "open": 0}]
+    assert plan.counts["tasks"] == {
+        "here before": 1,
+        "here before, and changed in Hermes since": 1,
+        "ready → ready": 1,
+    }
+    assert plan.counts["links"] == {
+        "here before": 1,
+        "left out: its child was here before": 1,
+        "satisfied": 1,
+    }
+
+
+def test_a_task_on_another_board_is_not_taken_from_it() -> None:
+    with pytest.raises(InvalidRequest):
+        planned(source(task("a")), {"t_a": Known("other", Status.DONE, frozenset(), None)})
+
+
+def test_an_id_that_could_not_be_the_name_of_a_folder_is_refused() -> None:
+    for name in ("../../etc", "", "a/b", ".hidden", "x" * 65):
+        with pytest.raises(InvalidRequest):
+            planned(source({"id": name, "title": "x", "status": "ready"}))
+
+
+def test_a_key_belongs_to_the_first_task_that_is_not_archived() -> None:
+    plan = planned(
+        source(
+            task("a", "archived", idempotency_key="k"),
+            task("b", idempotency_key="k"),
+            task("c", idempotency_key="k"),
+        )
+    )
+    assert plan.keys == {"k": "t_b"}
+    assert sum(plan.counts["idempotency keys"].values()) == 3
+
+
+def test_what_has_no_place_here_stays_with_the_task() -> None:
+    plan = planned(source(task("a", tenant="acme", branch_name="wt/x", of_a_later_version=1)))
+    kept = plan.imported["t_a"]
+    assert {"tenant": "acme", "branch_name": "wt/x", "of_a_later_version": 1}.items() <= kept.items()
+
+
+def test_a_worktree_without_a_repository_is_told() -> None:
+    plan = planned(source(task("a", workspace_kind="worktree")))
+    assert plan.tasks[0]["workspace_kind"] == "scratch"
+    assert len(plan.notes) == 1
+
+
+def test_bounds_are_kept() -> None:
+    [row] = planned(
+        source(task("a", priority=10**12, max_retries=10**6, max_runtime_seconds=10**12, assignee="x" * 999))
+    ).tasks
+    assert (row["priority"], row["max_attempts"], row["max_runtime_s"]) == (1_000_000, 100, 30 * 86_400)
+    assert len(str(row["assignee"])) == 200

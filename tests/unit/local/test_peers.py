@@ -1,0 +1,117 @@
+"""Reading what the kernel says about TCP sockets."""
+
+import struct
+import sys
+
+import pytest
+
+from holdfast.local.peers import allowed, find_uid, reported_uid
+from tests.support.rows import every_row
+
+HEADING = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+
+
+def word(hexadecimal: str) -> str:
+    """Address bytes as the table prints them: 32-bit words in the processor's order."""
+    packed = bytes.fromhex(hexadecimal)
+    words = (packed[at : at + 4] for at in range(0, len(packed), 4))
+    return "".join(f"{int.from_bytes(part, sys.byteorder):08X}" for part in words)
+
+
+def line(local: str, remote: str, *, uid: int, state: str = "01", inode: int = 77) -> str:
+    return f"   0: {local} {remote} {state} 00000000:00000000 00:00000000 00000000 {uid:5} 0 {inode} 1 0 20\n"
+
+
+V4 = word("7f000001")
+V6 = word("00" * 15 + "01")
+MAPPED = word("00" * 10 + "ffff7f000001")
+SERVER, CLIENT = ":1F90", ":C350"  # 8080 and 50000
+
+
+@pytest.mark.parametrize(
+    ("printed", "local", "peer"),
+    [
+        (V4, ("127.0.0.1", 8080), ("127.0.0.1", 50000)),
+        (V6, ("::1", 8080), ("::1", 50000)),
+        (MAPPED, ("127.0.0.1", 8080), ("127.0.0.1", 50000)),
+        (V4, ("::ffff:127.0.0.1", 8080), ("::ffff:127.0.0.1", 50000)),
+    ],
+    ids=["v4", "v6", "mapped in the table", "mapped at our end"],
+)
+def test_the_owner_of_the_peers_socket_is_found(
+    printed: str, local: tuple[str, int], peer: tuple[str, int]
+) -> None:
+    ours = line(printed + SERVER, printed + CLIENT, uid=1)
+    theirs = line(printed + CLIENT, printed + SERVER, uid=1000)
+    assert find_uid(HEADING + ours + theirs, local, peer) == 1000
+
+
+@every_row(
+    "table",
+    [
+        HEADING,
+        HEADING + line(V4 + SERVER, V4 + CLIENT, uid=1),
+        HEADING + line(V4 + CLIENT, V4 + ":1F91", uid=1),
+        HEADING + line(word("7f000002") + CLIENT, V4 + SERVER, uid=1),
+        HEADING + line(V4 + CLIENT, word("7f000002") + SERVER, uid=1),
+        HEADING + line(V4 + CLIENT, word("00000000") + ":0000", uid=1, state="0A"),
+    ],
+    ids=["empty", "our end", "other port", "other source", "other destination", "listener"],
+)
+def test_another_socket_is_not_the_peer(table: str) -> None:
+    assert find_uid(table, ("127.0.0.1", 8080), ("127.0.0.1", 50000)) is None
+
+
+@every_row(("state", "inode"), [("04", 0), ("05", 0), ("06", 0), ("01", 0), ("08", 77)])
+def test_a_socket_nobody_holds_open_says_nothing_although_root_is_printed(state: str, inode: int) -> None:
+    table = HEADING + line(V4 + CLIENT, V4 + SERVER, uid=0, state=state, inode=inode)
+    assert find_uid(table, ("127.0.0.1", 8080), ("127.0.0.1", 50000)) is None
+
+
+def answer(
+    *,
+    source: str = "7f000001",
+    from_port: int = 50000,
+    to_port: int = 8080,
+    family: int = 2,
+    kind: int = 20,
+    state: int = 1,
+    inode: int = 77,
+) -> bytes:
+    """A sock_diag answer about a socket of user 1000 that is connected to 127.0.0.1 or ::1."""
+    destination = "7f000001" if family == 2 else "00" * 15 + "01"
+    ends = bytes.fromhex(source).ljust(16, b"\0") + bytes.fromhex(destination).ljust(16, b"\0")
+    socket_id = struct.pack("!HH", from_port, to_port) + ends + bytes(12)
+    body = struct.pack("=BBBB", family, state, 0, 0) + socket_id + struct.pack("=5I", 0, 0, 0, 1000, inode)
+    return struct.pack("=IHHII", 16 + len(body), kind, 0, 0, 0) + body
+
+
+def test_the_answer_about_the_peer_is_believed() -> None:
+    assert reported_uid(answer(), ("127.0.0.1", 8080), ("127.0.0.1", 50000)) == 1000
+    over_ipv6 = answer(family=10, source="00" * 15 + "01")
+    assert reported_uid(over_ipv6, ("::1", 8080), ("::1", 50000)) == 1000
+
+
+@every_row(
+    "wrong",
+    [
+        answer(source="7f000002"),
+        answer(from_port=50001),
+        answer(to_port=8081),
+        answer(kind=2),
+        answer(state=6),
+        answer(inode=0),
+        answer()[:-1],
+        b"",
+    ],
+    ids=["source", "from port", "to port", "error", "state", "nobody's", "cut", "empty"],
+)
+def test_an_answer_about_something_else_is_not(wrong: bytes) -> None:
+    assert reported_uid(wrong, ("127.0.0.1", 8080), ("127.0.0.1", 50000)) is None
+
+
+@every_row(
+    ("uid", "own", "expected"), [(5, 5, True), (0, 5, True), (6, 5, False), (5, 0, False), (None, 0, False)]
+)
+def test_only_the_same_user_and_root_may(uid: int | None, own: int, expected: bool) -> None:
+    assert allowed(uid, own=own) is expected

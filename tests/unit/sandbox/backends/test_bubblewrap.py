@@ -1,0 +1,189 @@
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.sandbox.backends.bubblewrap import OPTIONS, Surroundings, applied, arguments
+from holdfast.sandbox.plan.plan import Base, Link, Plan, Step, StepKind
+
+AROUND = Surroundings(11, 12)
+PIN, WRITABLE, READABLE, READ_ONLY, MASK_DIRECTORY, MASK_FILE = (
+    StepKind.PIN,
+    StepKind.WRITABLE,
+    StepKind.READABLE,
+    StepKind.READ_ONLY,
+    StepKind.MASK_DIRECTORY,
+    StepKind.MASK_FILE,
+)
+TAKES = {"--bind": 2, "--ro-bind": 2, "--dev-bind": 2, "--symlink": 2, "--setenv": 2}
+TAKES |= dict.fromkeys(("--perms", "--tmpfs", "--remount-ro", "--dev", "--proc", "--dir", "--chdir"), 1)
+TAKES |= dict.fromkeys(("--seccomp", "--json-status-fd", "--cap-drop"), 1)
+
+
+def plan(*steps: tuple[StepKind, str], base: Base = Base.HOST, cwd: str = "/ws", **more: object) -> Plan:
+    told = tuple(Step(kind, path) for kind, path in steps)
+    return Plan(base, told, network_off=True, cwd=cwd, **more)  # type: ignore[arg-type]  # fields of Plan
+
+
+def said(made: Plan, env: dict[str, str] | None = None, around: Surroundings = AROUND) -> list[str]:
+    """One line per operation; the permissions of an operation are in its line."""
+    return list(_lines(iter(arguments(made, env or {}, around))))
+
+
+def _lines(words: Iterator[str]) -> Iterator[str]:
+    before = ""
+    for word in words:
+        line = " ".join((before + word, *(next(words) for _ in range(TAKES.get(word, 0)))))
+        before = f"{line} " if word == "--perms" else ""
+        if not before:
+            yield line
+
+
+def test_every_base_begins_with_what_is_visible() -> None:
+    assert said(plan())[0] == "--ro-bind / /"
+    assert said(plan(base=Base.EMPTY))[0] == "--tmpfs /"
+    assert said(plan(base=Base.UNTOUCHED))[0] == "--dev-bind / /"
+    assert said(plan((WRITABLE, "/")))[0] == "--bind / /"
+
+
+def test_file_systems_of_the_views_own_are_sealed_after_the_steps() -> None:
+    lines = said(plan((READABLE, "/usr"), base=Base.EMPTY))
+    assert (
+        lines.index("--ro-bind /usr /usr") < lines.index("--remount-ro /dev") < lines.index("--remount-ro /")
+    )
+    assert "--remount-ro /" not in said(plan())
+    assert not [line for line in said(plan(base=Base.UNTOUCHED)) if line.startswith("--remount-ro")]
+
+
+def test_what_protects_is_mounted_after_what_it_protects() -> None:
+    lines = said(plan((WRITABLE, "/ws"), (READ_ONLY, "/ws/.git"), (MASK_FILE, "/ws/key")))
+    steps = ["--bind /ws /ws", "--ro-bind /ws/.git /ws/.git", "--ro-bind /dev/null /ws/key"]
+    assert [line for line in lines if line in steps] == steps
+
+
+@pytest.mark.parametrize("base", [Base.HOST, Base.EMPTY])
+def test_pins_are_buried_where_nobody_can_look(base: Base) -> None:
+    lines = said(
+        plan((PIN, "/ws/a"), (PIN, "/ws/a/b"), (WRITABLE, "/ws"), (MASK_FILE, "/ws/a/b/key"), base=base)
+    )
+    first = lines.index("--ro-bind /ws /dev/.pins")
+    assert lines[first + 1 : first + 5] == [
+        "--ro-bind /ws/a /dev/.pins/a",
+        "--ro-bind /ws/a/b /dev/.pins/a/b",
+        "--perms 0000 --tmpfs /dev/.pins",
+        "--remount-ro /dev/.pins",
+    ]
+
+
+def test_pins_of_a_writable_root_and_of_several_roots_are_buried_too() -> None:
+    lines = said(plan((PIN, "/a"), (WRITABLE, "/"), (MASK_FILE, "/a/key")))
+    assert "--ro-bind / /dev/.pins" in lines
+    assert "--ro-bind /a /dev/.pins/a" in lines
+    lines = said(plan((PIN, "/r/a"), (PIN, "/s/b"), (WRITABLE, "/r"), (WRITABLE, "/s")))
+    assert lines.index("--ro-bind /r/a /dev/.pins/a") < lines.index("--ro-bind /s /dev/.pins")
+
+
+def test_a_denied_directory_is_empty_and_closed() -> None:
+    lines = said(plan((MASK_DIRECTORY, "/secret")))
+    at = lines.index("--perms 0000 --tmpfs /secret")
+    assert lines[at + 1] == "--remount-ro /secret"
+
+
+def test_a_denied_directory_with_a_grant_below_can_be_passed_and_is_sealed_last() -> None:
+    lines = said(plan((MASK_DIRECTORY, "/m"), (WRITABLE, "/m/a/b/open")))
+    assert [line for line in lines if " /m" in line] == [
+        "--perms 0111 --tmpfs /m",
+        "--perms 0111 --dir /m/a",
+        "--perms 0111 --dir /m/a/b",
+        "--bind /m/a/b/open /m/a/b/open",
+        "--remount-ro /m",
+    ]
+
+
+def test_a_denied_directory_to_start_in_can_be_entered() -> None:
+    lines = said(plan((MASK_DIRECTORY, "/ws"), cwd="/ws"))
+    assert lines.index("--perms 0111 --tmpfs /ws") < lines.index("--remount-ro /ws")
+
+
+def test_a_mask_is_left_out_where_nothing_is_shown_or_nobody_gets_to() -> None:
+    closed = plan((MASK_FILE, "/root/key"))
+    unreachable = frozenset({"/root/key"})
+    assert applied(closed, unreachable) == []
+    assert [step.path for step in applied(closed)] == ["/root/key"]
+    hidden = plan((MASK_FILE, "/root/key"), base=Base.EMPTY)
+    assert applied(hidden) == []
+    shown = plan((READABLE, "/root"), (MASK_FILE, "/root/key"), base=Base.EMPTY)
+    assert [step.path for step in applied(shown)] == ["/root", "/root/key"]
+
+
+def test_the_view_has_its_own_devices_and_processes_whatever_is_granted() -> None:
+    granted = plan((WRITABLE, "/dev"), (WRITABLE, "/proc"), (WRITABLE, "/proc/sys"), (READABLE, "/processes"))
+    assert [step.path for step in applied(granted)] == ["/processes"]
+    assert "--dev /dev" in said(plan())
+    assert "--dev /dev" not in said(plan(base=Base.UNTOUCHED))
+
+
+def test_a_device_that_is_granted_can_be_used() -> None:
+    assert "--dev-bind /dev/kvm /dev/kvm" in said(plan((WRITABLE, "/dev/kvm")))
+    lines = said(plan((READABLE, "/dev/dri")))
+    assert lines[lines.index("--dev-bind /dev/dri /dev/dri") + 1] == "--remount-ro /dev/dri"
+
+
+def test_kernel_switches_are_covered_after_proc_is_mounted() -> None:
+    around = Surroundings(11, 12, switches=("/proc/sys", "/proc/fs"))
+    for base in Base:
+        lines = said(plan(base=base), around=around)
+        assert lines.index("--proc /proc") < lines.index("--ro-bind /proc/sys /proc/sys")
+        assert "--ro-bind /proc/fs /proc/fs" in lines
+
+
+def test_without_a_fresh_proc_the_hosts_is_read_only() -> None:
+    around = Surroundings(11, 12, switches=("/proc/sys",), fresh_proc=False)
+    for base in (Base.HOST, Base.EMPTY):
+        assert "--ro-bind /proc /proc" in said(plan(base=base), around=around)
+    untouched = said(plan(base=Base.UNTOUCHED), around=around)
+    assert "--proc /proc" not in untouched
+    assert "--ro-bind /proc/sys /proc/sys" in untouched
+
+
+def test_links_are_made_before_the_steps_and_only_on_an_empty_base() -> None:
+    links = (Link("/bin", "usr/bin"),)
+    lines = said(plan((READABLE, "/usr"), base=Base.EMPTY, links=links))
+    assert lines.index("--symlink usr/bin /bin") < lines.index("--ro-bind /usr /usr")
+    assert "--symlink usr/bin /bin" not in said(plan(links=links))
+
+
+def test_privileges_sessions_and_namespaces_do_not_depend_on_the_plan() -> None:
+    for base in Base:
+        lines = said(plan(base=base))
+        assert {"--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-net"} < set(lines)
+        assert {"--die-with-parent", "--new-session", "--as-pid-1", "--cap-drop ALL"} < set(lines)
+        assert {"--seccomp 11", "--json-status-fd 12", "--chdir /ws"} < set(lines)
+    online = Plan(Base.HOST, (), network_off=False, cwd="/ws")
+    assert "--unshare-net" not in said(online)
+
+
+def test_the_terminal_is_the_views_console() -> None:
+    around = Surroundings(11, 12, terminal=("/dev/pts/3", "/dev/console"))
+    lines = said(plan(), around=around)
+    assert lines.index("--dev /dev") < lines.index("--dev-bind /dev/pts/3 /dev/console")
+    assert "--dev-bind /dev/pts/3 /dev/console" not in said(plan(base=Base.UNTOUCHED), around=around)
+
+
+def test_variables_are_set_as_they_are() -> None:
+    assert arguments(plan(), {"A": "", "B": "--bind x"}, AROUND)[-6:] == [
+        *("--setenv", "A", ""),
+        *("--setenv", "B", "--bind x"),
+    ]
+
+
+def test_no_option_is_used_that_the_search_for_a_usable_program_does_not_ask_for() -> None:
+    steps = (
+        *((PIN, "/ws/a"), (WRITABLE, "/ws"), (READABLE, "/usr"), (READ_ONLY, "/ws/.git")),
+        *((MASK_FILE, "/ws/a/key"), (MASK_DIRECTORY, "/ws/m"), (WRITABLE, "/ws/m/x/y"), (READABLE, "/dev/x")),
+    )
+    used = {"--args"}  # by the caller
+    for base in Base:
+        made = plan(*steps, base=base, links=(Link("/bin", "usr/bin"),))
+        around = Surroundings(11, 12, terminal=("/dev/pts/1", "/dev/console"), switches=("/proc/sys",))
+        used |= {word for word in arguments(made, {"A": "b"}, around) if word.startswith("--")}
+    assert used == set(OPTIONS)

@@ -1,0 +1,270 @@
+"""Which installed plugins and skills are reported, under which names."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import InvalidRequest
+from holdfast.server.codex import discovery
+from holdfast.server.codex.discovery import (
+    LOCATION_WARNING,
+    MAX_REMOTE_BYTES,
+    METADATA_WARNING,
+    discover,
+    discover_roots,
+)
+from holdfast.wire.discovery import (
+    CapabilityRoot,
+    DiscoverParams,
+    DiscoverResult,
+    DiscoverRootsParams,
+    DiscoveryOrigin,
+    Plugin,
+    PluginFiles,
+    PluginSkill,
+    Skill,
+    SkillDependencies,
+    SkillPolicy,
+    TextFile,
+    ToolDependency,
+)
+from holdfast.wire.paths import PathUri
+
+ROOT = PathUri.parse("file:///nonexistent")
+META = "policy: {allow_implicit_invocation: false}\ndependencies: {tools: [{type: t, value: v}]}\n"
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / ".codex/plugins/cache"
+
+
+def look(home: Path) -> DiscoverResult:
+    return discover(
+        DiscoverParams(ROOT), codex_home=str(home / ".codex"), home=str(home), system_dir=str(home / "etc")
+    )
+
+
+def put(path: Path, text: str) -> TextFile:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return TextFile(path.as_uri(), text)
+
+
+def skill(folder: Path, name: str = "s") -> str:
+    return put(folder / "SKILL.md", f"---\nname: {name}\ndescription: d\n---\n").path
+
+
+def plugin(folder: Path, manifest: object) -> TextFile:
+    return put(folder / ".codex-plugin/plugin.json", json.dumps(manifest))
+
+
+def ids(result: DiscoverResult) -> list[str]:
+    return [f"{found.id} {found.version}" for found in result.plugins]
+
+
+def test_roots_are_answered_in_their_order() -> None:
+    roots = [CapabilityRoot(name, ROOT) for name in "ba"]
+    assert [found.id for found in discover_roots(DiscoverRootsParams(roots)).roots] == ["b", "a"]
+
+
+def test_too_many_roots_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match=r"^capability root discovery accepts at most 128 roots$"):
+        discover_roots(DiscoverRootsParams([CapabilityRoot("", ROOT)] * 129))
+
+
+def test_a_home_without_anything_gives_nothing(tmp_path: Path) -> None:
+    assert look(tmp_path) == DiscoverResult([], [], [])
+
+
+def test_skills_come_by_location_and_path(tmp_path: Path) -> None:
+    system = skill(tmp_path / "etc/skills/a", "a")
+    agents = skill(tmp_path / ".agents/skills/b", "b")
+    codex = skill(tmp_path / ".codex/skills/z", "z")
+    hidden = skill(tmp_path / ".codex/skills/.system/c", "c")
+    result = look(tmp_path)
+    assert [(found.discovery_root.id, found.path) for found in result.skills] == [
+        ("codex-home-skills", hidden),
+        ("codex-home-skills", codex),
+        ("user-agent-skills", agents),
+        ("system-skills", system),
+    ]
+    assert result.warnings == []
+
+
+def test_a_skill_is_described_from_both_of_its_files(tmp_path: Path) -> None:
+    folder = tmp_path / ".codex/skills/a"
+    text = "---\nname: n\ndescription: d\nmetadata: {short-description: s}\n---\n"
+    path = put(folder / "SKILL.md", text).path
+    put(folder / "agents/openai.yaml", META)
+    assert look(tmp_path).skills == [
+        Skill(
+            name="n",
+            description="d",
+            short_description="s",
+            path=path,
+            discovery_root=DiscoveryOrigin("codex-home-skills", (tmp_path / ".codex/skills").as_uri()),
+            dependencies=SkillDependencies([ToolDependency("t", "v", None, None, None, None, None)]),
+            policy=SkillPolicy(False, []),
+        )
+    ]
+
+
+def test_unusable_skills_cost_one_warning_per_location(tmp_path: Path) -> None:
+    skill(tmp_path / ".codex/skills/good")
+    for name in "ab":
+        put(tmp_path / f".codex/skills/{name}/SKILL.md", "no front matter")
+    put(tmp_path / ".agents/skills/a/SKILL.md", "no front matter")
+    result = look(tmp_path)
+    assert len(result.skills) == 1
+    assert result.warnings == [METADATA_WARNING] * 2
+
+
+def test_a_skill_is_named_by_the_nearest_usable_manifest(tmp_path: Path) -> None:
+    skills = tmp_path / ".codex/skills"
+    plugin(skills / "outer", {"name": "outer"})
+    plugin(skills / "outer/inner", {})
+    put(skills / "outer/broken/.codex-plugin/plugin.json", "{")
+    for place in ("plain", "outer/x", "outer/inner/x", "outer/broken/x"):
+        skill(skills / place)
+    assert [found.name for found in look(tmp_path).skills] == ["outer:s", "inner:s", "outer:s", "s"]
+
+
+def test_a_skill_without_a_name_in_a_folder_that_is_not_utf8_is_reported(tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path / ".codex/skills") + b"/\xff"))
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\ndescription: d\n---\n", encoding="utf-8")
+    assert [found.name for found in look(tmp_path).skills] == ["\ufffd"]
+
+
+def test_a_cached_plugin_comes_with_files_and_skills(tmp_path: Path, cache: Path) -> None:
+    root = cache / "market/plug/1.0.0"
+    manifest = plugin(root, {"name": "shown", "interface": {"displayName": "Nice"}})
+    mcp = put(root / ".mcp.json", "{}")
+    path = skill(root / "skills/a", "a")
+    put(root.parent / ".codex-remote-plugin-install.json", '{"schema_version":1,"remote_plugin_id":" r "}')
+    assert look(tmp_path) == DiscoverResult(
+        [
+            Plugin(
+                id="plug@market",
+                display_name="Nice",
+                remote_plugin_id="r",
+                version="1.0.0",
+                root=root.as_uri(),
+                files=PluginFiles(manifest, mcp, None),
+                skills=[PluginSkill("shown:a", "d", None, path, None, None)],
+            )
+        ],
+        [],
+        [],
+    )
+
+
+def test_plugins_come_by_id(tmp_path: Path, cache: Path) -> None:
+    for place in ("b/x", "a/y", "a/x"):
+        plugin(cache / place / "1", {})
+    assert ids(look(tmp_path)) == ["x@a 1", "x@b 1", "y@a 1"]
+
+
+@pytest.mark.parametrize(
+    ("manifest", "shown"),
+    [
+        ({"name": "n"}, "n"),
+        ({"name": "n", "interface": None}, "n"),
+        ({"name": "n", "interface": {"displayName": " "}}, "n"),
+        ({"name": " "}, "1"),
+        ({}, "1"),
+    ],
+)
+def test_a_plugin_without_a_display_name_has_the_next_best(
+    tmp_path: Path, cache: Path, manifest: object, shown: str
+) -> None:
+    plugin(cache / "m/p/1", manifest)
+    assert [found.display_name for found in look(tmp_path).plugins] == [shown]
+
+
+@pytest.mark.parametrize("manifest", [[], {"name": 3}, {"interface": 3}, {"interface": {"displayName": 5}}])
+def test_a_plugin_with_an_unusable_manifest_is_left_out(
+    tmp_path: Path, cache: Path, manifest: object
+) -> None:
+    plugin(cache / "m/bad/1", manifest)
+    plugin(cache / "m/good/1", {})
+    (cache / "m/none/1").mkdir(parents=True)
+    result = look(tmp_path)
+    assert ids(result) == ["good@m 1"]
+    assert result.warnings == [METADATA_WARNING] * 2
+
+
+@pytest.mark.parametrize(
+    ("versions", "in_force"),
+    [
+        (["1.9.0", "1.10.0"], "1.10.0"),
+        (["9.9.9", "latest", "local", "main"], "local"),
+        (["1.0.0", "1.0.0-rc.1"], "1.0.0"),
+        (["1.0.0-rc.9", "1.0.0-rc.10", "1.0.0-1"], "1.0.0-rc.10"),
+        (["1.0.0-rc", "1.0.0-rc.1"], "1.0.0-rc.1"),
+        (["1.0.0+a", "1.0.0+b"], "1.0.0+b"),
+        (["1.10", "1.2"], "1.2"),
+        (["0.0.1", "abc"], "abc"),
+        (["1.0.0", "1.0.0 copy"], "1.0.0"),
+    ],
+)
+def test_the_latest_version_is_in_force(
+    tmp_path: Path, cache: Path, versions: list[str], in_force: str
+) -> None:
+    for version in versions:
+        plugin(cache / "m/p" / version, {})
+    assert ids(look(tmp_path)) == [f"p@m {in_force}"]
+
+
+def test_only_well_named_directories_of_the_cache_count(tmp_path: Path, cache: Path) -> None:
+    for place in ("M_k-1/p.q/1", "m.k/p/1", "m/.p/1", "m/p./1", "m/p+q/1", "m/a@b/1", "m/v/1 2", ".m/p/1"):
+        plugin(cache / place, {})
+    put(cache / "file", "")
+    put(cache / "m/file", "")
+    assert ids(look(tmp_path)) == ["p.q@M_k-1 1"]
+
+
+def test_a_linked_marketplace_counts_once_and_a_linked_version_not_at_all(
+    tmp_path: Path, cache: Path
+) -> None:
+    plugin(tmp_path / "elsewhere/p/1", {})
+    cache.mkdir(parents=True)
+    (cache / "a").symlink_to(tmp_path / "elsewhere")
+    (cache / "b").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere/p/2").symlink_to(tmp_path / "elsewhere/p/1")
+    assert ids(look(tmp_path)) == ["p@a 1"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        '{"schema_version":2,"remote_plugin_id":"r"}',
+        '{"schema_version":1,"remote_plugin_id":" "}',
+        '{"schema_version":1,"remote_plugin_id":"' + "r" * 1025 + '"}',
+        '{"schema_version":1,"remote_plugin_id":"r"}' + " " * MAX_REMOTE_BYTES,
+    ],
+)
+def test_an_unusable_remote_id_is_left_out_with_one_warning(tmp_path: Path, cache: Path, text: str) -> None:
+    for name in "pq":
+        plugin(cache / f"m/{name}/1", {})
+        put(cache / f"m/{name}/.codex-remote-plugin-install.json", text)
+    result = look(tmp_path)
+    assert [found.remote_plugin_id for found in result.plugins] == [None, None]
+    assert result.warnings == [LOCATION_WARNING]
+
+
+def test_a_cache_too_large_to_look_through_gives_what_was_found(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery, "MAX_DIRECTORIES", 7)
+    for name in "abc":
+        plugin(cache / f"m/{name}/1", {})
+        plugin(cache / f"m/{name}/2", {})
+    result = look(tmp_path)
+    assert ids(result) == ["a@m 2"]
+    assert result.warnings == [LOCATION_WARNING]
