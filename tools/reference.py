@@ -26,6 +26,7 @@ from holdfast.sandbox.backends.guarantees import GUARANTEES
 from holdfast.wire.methods import METHODS, Method
 from holdfast.wire.paths import PathUri
 from tools.agent_pages import faults_page
+from tools.api_page import api_page
 from tools.doctor_pages import exit_codes_page, findings_page, fingerprints_page
 from tools.markdown import page, table
 from tools.tool_pages import tools_page
@@ -327,6 +328,7 @@ def agents_page() -> str:
 
 
 PAGES: Final[dict[str, Callable[[], str]]] = {
+    "api.md": api_page,
     "cli.md": cli_page,
     "methods.md": methods_page,
     "errors.md": errors_page,

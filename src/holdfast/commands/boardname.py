@@ -82,5 +82,5 @@ board_option = click.option(
     "--board",
     metavar="NAME",
     callback=_chosen,
-    help=f"Which board [default: $HOLDFAST_BOARD, `board` in {PROJECT} here or above, or as switched to].",
+    help=f"The board [default: $HOLDFAST_BOARD, `board` in {PROJECT} here or above, or the default board].",
 )

@@ -18,11 +18,15 @@ NONE: Final = 3  # the exit code without a dispatcher, as for everything that is
 @home_option
 @json_option
 def status(home: Path, as_json: bool) -> None:
-    """Say whether the home has a dispatcher, and how it stands: what it dispatches, its runs, its last error.
+    """Show whether a dispatcher runs, and what it does.
 
     Whether there is one says its lock; the rest it wrote down itself, some seconds ago or before it died.
 
     Exit codes: 0 there is one; 2 usage; 3 there is none.
+
+    \b
+    Example:
+      holdfast dispatch status
     """
     import sys
     import time

@@ -23,10 +23,16 @@ def exec(
     as_json: bool,
     command: tuple[str, ...],
 ) -> None:
-    """Run one command, confined to this directory.
+    """Run a command in a sandbox, confined to this directory.
 
-    Its exit code is the command's own; 125 if the sandbox could not be set up, 126 if the command
-    is not executable, 127 if it is not found. What the sandbox denied is said at the end, with
-    the option that allows it.
+    Its exit code is the command's own; 125 if the sandbox could not be set up, 126 if the command is not
+    executable, 127 if it is not found. What the sandbox denied is said at the end, with the option that
+    allows it.
+
+    \b
+    Examples:
+      holdfast exec -- npm test
+      holdfast exec --allow-write ~/.npm --network on -- npm install
+      holdfast exec --explain .git/config
     """
     sys.exit(execute(limits, command, where, explain, watch=watch, print_plan=print_plan, as_json=as_json))

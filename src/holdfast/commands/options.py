@@ -39,25 +39,25 @@ class Option(NamedTuple):
 
 BACKEND: Final = Option(
     "--backend",
-    "Who confines; auto takes the strongest that works here.",
+    "Which sandbox to use; auto takes the strongest that works here.",
     choices=("auto", "namespaces", "bwrap", "landlock"),
     default="auto",
 )
 DEGRADED: Final = Option(
-    "--degraded", "Also run what can only be confined in part; what is missing is said.", "flag"
+    "--degraded", "Run also if only a part can be enforced; what is missing is said.", "flag"
 )
 LIMITS: Final = (
-    Option("--read-only", "Everything can be read, nothing written.", "flag"),
+    Option("--read-only", "Let it read everything and write nothing.", "flag"),
     Option(
         "--workspace-write",
-        "Also writable: the directory it runs in, /tmp and $TMPDIR.  [default]",
+        "The directory it runs in, /tmp and $TMPDIR are writable too.  [default]",
         "flag",
     ),
-    Option("--full-access", "No limits but those of the other options.", "flag"),
-    Option("--profile", "The limits that a TOML file describes.", metavar="FILE"),
-    Option("--allow-write", "Also writable. Can be repeated.", "many", "PATH"),
-    Option("--allow-read", "Also readable. Can be repeated.", "many", "PATH"),
-    Option("--deny", "Neither readable nor writable. Can be repeated.", "many", "PATH|GLOB"),
+    Option("--full-access", "Set no limits but those of the other options.", "flag"),
+    Option("--profile", "Take the limits from a TOML file.", metavar="FILE"),
+    Option("--allow-write", "Let it write PATH too. Can be repeated.", "many", "PATH"),
+    Option("--allow-read", "Let it read PATH too. Can be repeated.", "many", "PATH"),
+    Option("--deny", "Let it neither read nor write PATH. Can be repeated.", "many", "PATH|GLOB"),
     Option("--network", "[default: off, with --full-access on]", choices=("on", "off")),
     Option(
         "--loopback-port",
@@ -65,7 +65,7 @@ LIMITS: Final = (
         "port",
         "PORT",
     ),
-    Option("--cwd", "Run there; it is the workspace then.", metavar="DIR"),
+    Option("--cwd", "Run in this directory, which becomes the workspace.", metavar="DIR"),
     BACKEND,
     DEGRADED,
 )

@@ -27,14 +27,19 @@ POLICY: Final = ("backend", "weakened", "network", "cwd", "writable", "environme
 WORDS: Final = {"cwd": "writable", "writable": "also writable"}  # for people
 
 
-_run_option = click.option("--run", metavar="RUN", help="Of this one [default: the newest].")
+_run_option = click.option("--run", metavar="RUN", help="The run [default: the newest].")
 
 
 @click.command(cls=Verb)
 @click.argument("id")
 @with_store()
 def runs(store: "Store", id: str) -> dict[str, object]:
-    """Show the attempts at a task."""
+    """List the runs of a task.
+
+    \b
+    Example:
+      holdfast task runs 1f2e
+    """
     from holdfast.board.rules.budget import known, of_run
 
     found = store.runs(id)
@@ -62,7 +67,14 @@ def runs(store: "Store", id: str) -> dict[str, object]:
 @home_option
 @with_store()
 def log(store: "Store", id: str, run: str | None, home: Path) -> dict[str, object]:
-    """Print what a run said: what is kept of it, or while it runs here the end of its worker's log."""
+    """Print the output of a run.
+
+    Of a run that still goes on here, the end of its worker's log.
+
+    \b
+    Example:
+      holdfast task log 1f2e
+    """
     import asyncio
     import base64
 
@@ -82,7 +94,13 @@ def log(store: "Store", id: str, run: str | None, home: Path) -> dict[str, objec
 @_run_option
 @with_store()
 def diff(store: "Store", id: str, run: str | None) -> dict[str, object]:
-    """Print what a run changed in its workspace."""
+    """Print what a run changed in its workspace.
+
+    \b
+    Examples:
+      holdfast task diff 1f2e
+      holdfast task diff 1f2e | git apply
+    """
     from holdfast.dispatch import runview
 
     chosen = runview.chosen(store, id, run)
@@ -97,7 +115,12 @@ def diff(store: "Store", id: str, run: str | None) -> dict[str, object]:
 @home_option
 @with_store()
 def policy(store: "Store", id: str, run: str | None, home: Path) -> dict[str, object]:
-    """Say what the worker of a run is, or was, confined by, and what that refused."""
+    """Show the sandbox of a run, and what it denied.
+
+    \b
+    Example:
+      holdfast task policy 1f2e
+    """
     import asyncio
 
     from holdfast.dispatch import runview
@@ -119,10 +142,16 @@ def policy(store: "Store", id: str, run: str | None, home: Path) -> dict[str, ob
 @click.command("file", cls=Verb)
 @click.argument("id")
 @click.argument("name", required=False)
-@click.option("--run", metavar="RUN", help="What is kept of this run, instead of the attachments.")
+@click.option("--run", metavar="RUN", help="Print what is kept of this run instead.")
 @with_store()
 def file(store: "Store", id: str, name: str | None, run: str | None) -> dict[str, object]:
-    """Print an attachment of a task; without NAME, which there are."""
+    """Print an attachment of a task, or list them.
+
+    \b
+    Examples:
+      holdfast task file 1f2e
+      holdfast task file 1f2e design.png > design.png
+    """
     if name is not None:
         return {"name": name, "data": store.file(store.task(id).id, run, name)}
     from holdfast.dispatch import runview

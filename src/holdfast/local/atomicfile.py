@@ -7,6 +7,7 @@ owns: whatever the worker left there, links to the user's own files included, is
 import contextlib
 import os
 import secrets
+from collections.abc import Iterator
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -71,15 +72,19 @@ def write_below(top: str | os.PathLike[str], names: tuple[str, ...], data: bytes
         OSError: it cannot be written; ELOOP or ENOTDIR where a link stands in place of a directory.
     """
     with contextlib.ExitStack() as opened:
-        above = _enter(opened, os.fspath(top), None)
+        above = opened.enter_context(open_folder(os.fspath(top)))
         for name in names[:-1]:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(name, 0o700, dir_fd=above)
-            above = _enter(opened, name, above)
+            above = opened.enter_context(open_folder(name, above))
         replace_at(above, names[-1], data, durable=False)
 
 
-def _enter(opened: contextlib.ExitStack, name: str, above: int | None) -> int:
+@contextlib.contextmanager
+def open_folder(name: str, above: int | None = None) -> Iterator[int]:
+    """A directory, by its name in one that is open; a link in its place is refused with ELOOP or ENOTDIR."""
     fd = os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=above)
-    opened.callback(os.close, fd)
-    return fd
+    try:
+        yield fd
+    finally:
+        os.close(fd)
