@@ -65,7 +65,9 @@ def open_store(address: str, *, create: bool = True, clock: Clock | None = None)
         try:
             from holdfast.board.database.postgres import PostgresDatabase
         except ImportError:
-            raise Unreachable("psycopg is not installed", remedy="pip install 'holdfast[postgres]'") from None
+            raise Unreachable(
+                "psycopg is not installed", remedy="pip install 'holdfast-agents[postgres]'"
+            ) from None
         return Store(PostgresDatabase(address, create=create, clock=clock))
     from holdfast.board.database.sqlite import SqliteDatabase, wall_clock
 

@@ -12,6 +12,7 @@ import click
 
 from holdfast.commands import boardname
 from holdfast.commands.oneline import fail, printable
+from holdfast.commands.pasting import pasteable_line
 from holdfast.errors import HoldfastError, UsageError, face
 
 if TYPE_CHECKING:
@@ -25,6 +26,12 @@ Answer: TypeAlias = dict[str, object]
 
 SCHEMA: Final = 1
 INTERRUPTED: Final = 130
+_IDS: Final = frozenset({"id", "parent", "child", "parents"})  # parameters that name a task
+
+
+def _whole(store: "Store", given: Any) -> Any:
+    """Ids as they are, of what may be their beginnings."""
+    return store.task_id(given) if isinstance(given, str) else tuple(map(store.task_id, given))
 
 
 class Verb(click.Command):
@@ -60,6 +67,8 @@ def with_store(
 
             try:
                 with open_store(address, create=create) as store:
+                    for name in _IDS & kwargs.keys():
+                        kwargs[name] = _whole(store, kwargs[name])
                     answered = command(store, *args, **kwargs)
                     for answer in [answered] if isinstance(answered, dict) else answered:
                         if code := say(answer, as_json=as_json):
@@ -91,7 +100,8 @@ def say(answer: Answer, *, as_json: bool) -> int:
     if isinstance(table, tuple) and sys.stdout.isatty():
         from holdfast.commands.tables import show
 
-        show(*table)
+        columns, rows = table
+        show(columns, [[pasteable_line(cell) for cell in row] for row in rows])
         lines = []
     if isinstance(data, bytes):
         if not sys.stdout.isatty():
@@ -99,7 +109,7 @@ def say(answer: Answer, *, as_json: bool) -> int:
             return code
         lines = data.decode("utf-8", "replace").replace("\t", "    ").splitlines()
     for line in [*lines, *after]:
-        click.echo(printable(line))
+        click.echo(pasteable_line(printable(line)))
     return code
 
 
@@ -145,7 +155,7 @@ def _address(context: click.Context, _parameter: click.Parameter, value: str | N
 
 
 json_option = click.option(
-    "--json", "as_json", is_flag=True, help="JSON with a stable schema, errors as well."
+    "--json", "as_json", is_flag=True, help="Print JSON with a stable schema, errors too."
 )
 store_option = click.option(
     "--store",

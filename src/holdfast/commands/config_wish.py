@@ -33,19 +33,25 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
                 "--network",
                 metavar="none|full|HOST",
                 multiple=True,
-                help="What commands reach; a host can be repeated.  [default: none]",
+                help="What commands may reach; repeat for more hosts.  [default: none]",
             ),
             click.option(
                 "--writes",
                 type=click.Choice(["nothing", "workspace", "git", "everything"]),
                 default="workspace",
                 show_default=True,
-                help="What commands change; git is the workspace and its commits.",
+                help="What commands may change; git means the workspace and its commits.",
             ),
             click.option(
-                "--writable", metavar="PATH", type=_DIRECTORY, multiple=True, help="Also. Can be repeated."
+                "--writable",
+                metavar="PATH",
+                type=_DIRECTORY,
+                multiple=True,
+                help="Also let commands write PATH. Can be repeated.",
             ),
-            click.option("--board", metavar="DIR", type=_DIRECTORY, help="Also, for a worker of a board."),
+            click.option(
+                "--board", metavar="DIR", type=_DIRECTORY, help="Also let a worker write its board's files."
+            ),
             click.option(
                 "--boundary",
                 type=click.Choice(["none", "user", "container", "vm"]),
@@ -58,9 +64,11 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
                 metavar="REPO",
                 type=_DIRECTORY,
                 multiple=True,
-                help="You have read what it brings; that may change what is written here. Can be repeated.",
+                help="Trust a repository whose files you have read. Can be repeated.",
             ),
-            click.option("--json", "as_json", is_flag=True, help="One JSON object with a stable schema."),
+            click.option(
+                "--json", "as_json", is_flag=True, help="Print one JSON object with a stable schema."
+            ),
         )
     ):
         command = option(command)

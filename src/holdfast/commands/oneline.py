@@ -10,9 +10,11 @@ from holdfast.errors import HoldfastError, UsageError, face
 
 def fail(exc: HoldfastError) -> NoReturn:
     """Say what is wrong and exit with the error's code."""
+    from holdfast.commands.pasting import pasteable
+
     click.echo(f"holdfast: {printable(str(exc))}", err=True)
     if exc.remedy:
-        click.echo(f"  try: {printable(exc.remedy)}", err=True)
+        click.echo(f"  try: {pasteable(printable(exc.remedy))}", err=True)
     sys.exit(face(exc).exit)
 
 

@@ -105,6 +105,11 @@ def serve(
 
     Prints the address it listens on as one line on standard output. Point codex at it with
     CODEX_EXEC_SERVER_URL.
+
+    \b
+    Examples:
+      holdfast serve --listen ws://127.0.0.1:7000
+      CODEX_EXEC_SERVER_URL=ws://127.0.0.1:7000 codex
     """
     from holdfast import log, tracing
     from holdfast.server.edges import auth

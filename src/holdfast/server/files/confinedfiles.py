@@ -13,7 +13,7 @@ import sys
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -33,6 +33,7 @@ from holdfast.sandbox.policy.policy import PLATFORM_ROOTS, Access, At, Bound, Bo
 from holdfast.sandbox.protocol.orders import receive_with_fds
 from holdfast.server.files.fsworker import ERROR, FIRST_READ, FRAME, OPENED, REQUEST
 from holdfast.server.files.mounts import Mounts
+from holdfast.values import replace
 from holdfast.wire.files import OpenParams
 from holdfast.wire.paths import PathUri
 from holdfast.wire.permissions import SandboxContext
