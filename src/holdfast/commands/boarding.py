@@ -13,7 +13,7 @@ import click
 from holdfast.commands import boardname
 from holdfast.commands.oneline import fail, printable
 from holdfast.commands.pasting import pasteable_line
-from holdfast.errors import HoldfastError, UsageError, face
+from holdfast.errors import HoldfastError, UsageError, face, kind
 
 if TYPE_CHECKING:
     from holdfast.board.store import Store
@@ -120,7 +120,7 @@ def refuse(exc: HoldfastError, *, as_json: bool, **more: object) -> NoReturn:
     import msgspec
 
     code = face(exc).exit
-    error = {"kind": type(exc).__name__, "message": str(exc), "remedy": exc.remedy, "exit": code}
+    error = {"kind": kind(exc), "message": str(exc), "remedy": exc.remedy, "exit": code}
     click.echo(msgspec.json.encode({"schemaVersion": SCHEMA, "error": error, **more}))
     sys.exit(code)
 

@@ -27,6 +27,7 @@ from holdfast.errors import (
     UsageError,
     face,
     from_rpc_error,
+    kind,
 )
 from holdfast.local import peers
 
@@ -49,6 +50,7 @@ class Fault(msgspec.Struct, omit_defaults=True):
     code: int
     message: str
     remedy: str | None = None
+    kind: str = ""  # of older ones only the code is known
 
 
 class Line(msgspec.Struct, omit_defaults=True):
@@ -162,9 +164,9 @@ class ControlServer:
             params: object = msgspec.json.decode(call.params, type=method.params)
             peer.answer(Line(id=number, result=await method.handle(params, peer)))
         except msgspec.MsgspecError as exc:
-            peer.answer(Line(id=number, error=Fault(face(UsageError("")).rpc, str(exc))))
+            peer.answer(Line(id=number, error=Fault(face(UsageError("")).rpc, str(exc), kind="UsageError")))
         except HoldfastError as exc:
-            peer.answer(Line(id=number, error=Fault(face(exc).rpc, str(exc), exc.remedy)))
+            peer.answer(Line(id=number, error=Fault(face(exc).rpc, str(exc), exc.remedy, kind(exc))))
         except Exception:
             log.exception("a call failed")
             peer.answer(Line(id=number, error=Fault(-32603, "the supervisor failed; its log says how")))
@@ -228,9 +230,9 @@ class Client:
                 if answer is None or answer.done():
                     continue
                 if line.error is not None:
-                    error = from_rpc_error(line.error.code, line.error.message)
-                    error.remedy = line.error.remedy
-                    answer.set_exception(error)
+                    told = line.error
+                    named = {"kind": told.kind, "remedy": told.remedy} if told.kind else None
+                    answer.set_exception(from_rpc_error(told.code, told.message, named))
                 else:
                     answer.set_result(line.result)
         except (OSError, RemoteProtocolError, msgspec.MsgspecError):
