@@ -159,7 +159,7 @@ def heartbeat(note: str) -> dict[str, object]:
 @click.option("--assignee", default="", metavar="PROFILE", help="The profile whose workers run it.")
 @click.option("--parent", "parents", multiple=True, metavar="ID", help="Wait for this task. Can be repeated.")
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher comes first.")
-@click.option("--max-attempts", type=int, default=3, show_default=True, help="Limit how often it is run.")
+@click.option("--max-attempts", type=int, default=3, show_default=True, help="Give up after this many runs.")
 @click.option("--triage", is_flag=True, help="Wait until a person has said what to do.")
 @_verb("create")
 def create(**wishes: object) -> dict[str, object]:

@@ -7,6 +7,8 @@ environment is narrowed by it first. Names that carry the server's own credentia
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from holdfast.local import credentials
+
 if TYPE_CHECKING:
     from holdfast.wire.processes import EnvPolicy
 
@@ -15,16 +17,6 @@ CORE: Final = frozenset(  # compared in upper case
 )
 DEFAULT_EXCLUDES: Final = ("*KEY*", "*SECRET*", "*TOKEN*")
 
-_SCRUBBED: Final = frozenset(  # compared in upper case
-    {
-        "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
-        "CODEX_GUARDIAN_DECISIONS_API_KEY",
-        "NODE_REPL_AUTH_TOKEN",
-        "OPENAI_FEDERATION_RULE_ID",
-        "OPENAI_IDENTITY_TOKEN_FILE",
-        "OPENAI_WORKLOAD_IDENTITY_CONTEXT",
-    }
-)
 _SCRUBBED_EXACTLY: Final = "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"
 
 
@@ -61,7 +53,7 @@ def scrubbed(env: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in env.items()
-        if name.upper() not in _SCRUBBED and name != _SCRUBBED_EXACTLY
+        if name.upper() not in credentials.VARIABLES and name != _SCRUBBED_EXACTLY
     }
 
 
