@@ -47,6 +47,8 @@ def test_a_task_goes_through_its_life_on_the_command_line(address: str, tmp_path
         "yes"
     ]
     assert board.task("unblock", str(child["id"]))["status"] == "ready"
+    board.answer("task", "move", str(child["id"]), "unblock", "--in", "1h", code=2)
+    board.answer("task", "move", str(child["id"]), "schedule", code=2)
     assert board.task("move", str(child["id"]), "schedule", "--in", "1h")["status"] == "scheduled"
     assert board.task("complete", str(child["id"]), "--result", "by hand")["result"] == "by hand"
     shown = board.run("task", "show", str(parent["id"])).stdout

@@ -77,6 +77,19 @@ def test_every_class_has_a_face_of_its_own(cls: type[HoldfastError]) -> None:
     assert 400 <= shown.http < 600
 
 
+@every_row(
+    ("cls", "code"),
+    [
+        *((InvalidRequest, 1), (IllegalTransition, 1), (TokenRefused, 1), (UsageError, 2), (NotFound, 3)),
+        *((Conflict, 4), (StaleRun, 4), (Unreachable, 5), (ConnectionLost, 5), (StoreDamaged, 5)),
+    ],
+)
+def test_every_command_ends_with_the_code_that_the_boards_help_promises(
+    cls: type[HoldfastError], code: int
+) -> None:
+    assert face(cls("x")).exit == code
+
+
 def test_a_class_made_later_looks_like_its_parent() -> None:
     class Vanished(NotFound):
         pass

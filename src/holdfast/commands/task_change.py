@@ -199,6 +199,8 @@ def move(store: "Store", id: str, move: str, reason: str, in_s: float | None) ->
     Example:
       holdfast task move 1f2e schedule --in 2h
     """
+    if in_s is not None and move != "schedule":
+        raise UsageError(f"{move} has no time", remedy="--in goes with schedule")
     words: dict[str, object] = {"reason": reason}
     words |= {"question": reason} if move == "block" else {}
     return _moved(store, id, move, **words, **({} if in_s is None else {"in_s": in_s}))
