@@ -14,7 +14,7 @@ from holdfast.agents.supervisor import daemons
 from holdfast.agents.worker import book
 from holdfast.commands.boarding import Answer
 from holdfast.commands.up_running import NOTIFY, conflict
-from holdfast.errors import StartupError
+from holdfast.errors import OperationFailed
 from holdfast.sandbox.plan import prerequisites
 
 READY_S: Final = 60.0  # for four interpreters, on a machine that is busy with agents
@@ -24,7 +24,7 @@ _LOG_TAIL: Final = 2000
 
 
 def start(home: Path, typed: Sequence[str]) -> Answer:
-    """Raises Conflict when it runs already, StartupError when it does not start; its log says why."""
+    """Raises Conflict when it runs already, OperationFailed when it does not start; its log says why."""
     book.Book(home).prepare()
     if (running := conflict(home)) is not None:
         raise running
@@ -67,6 +67,6 @@ def _wait(process: "subprocess.Popen[bytes]", heard: socket.socket, log: Path) -
                 return
         if process.poll() is not None:
             said = book.tail(log, _LOG_TAIL).decode("utf-8", "replace").strip()
-            raise StartupError(f"`holdfast up` does not start: {said or process.returncode}")
+            raise OperationFailed(f"`holdfast up` does not start: {said or process.returncode}")
     process.terminate()
-    raise StartupError(f"`holdfast up` is not ready within {READY_S:g} s", remedy=f"see {log}")
+    raise OperationFailed(f"`holdfast up` is not ready within {READY_S:g} s", remedy=f"see {log}")
