@@ -59,9 +59,10 @@ bench: for-bench tools-for-tests  ## side by side with the real codex; writes be
 bench-board: for-bench tools-for-tests  ## the board side by side with the real Hermes; writes bench/results/
 	$(RUN)/python -m bench.board
 
-docs: for-test                    ## regenerate docs/reference and fail if that changed a file
+docs: for-test                    ## regenerate docs/reference and the drawing of rooms; fail if that changed a file
 	$(RUN)/python -m tools.reference
-	git diff --exit-code docs/reference
+	$(RUN)/python -m tools.rooms
+	git diff --exit-code docs/reference docs/architecture.md
 
 docs-site: for-docs               ## build the documentation site into build/site; a broken link fails
 	NO_MKDOCS_2_WARNING=1 $(RUN_DOCS)/mkdocs build --strict --site-dir "$(abspath $(MADE))/build/site" && echo "$(abspath $(MADE))/build/site/index.html"

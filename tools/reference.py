@@ -294,7 +294,7 @@ def sandbox_page() -> str:
     return page(
         "Sandbox",
         "What holds with which backend, at its best on a host that has what it needs. What a host lacks is\n"
-        "in the answer to every start. *seatbelt* is judged by its profile: it has not been run by us.\n"
+        "in the answer to every start.\n"
         "The attempts are those of `holdfast.doctor.escape.attempts`, made from inside the sandbox.",
         table(("guarantee", *BACKENDS), overview),
         "## Guarantees",

@@ -5,7 +5,7 @@ import contextlib
 import json
 import re
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,9 @@ from holdfast.web import feed, verbs
 from holdfast.web.app import ROUTES, STATIC
 from tests.support.boards import claimed, made
 from tests.support.patience import patient
-from tests.support.web import WHO, Dashboard, dashboard, listening
+from tests.support.web import WHO, Dashboard, board, dashboard, listening, path
+
+__all__ = ["board", "path"]
 
 WAIT_S = patient(30)
 MANY = 20_000  # events: more than all buffers hold
@@ -30,18 +32,6 @@ MANY = 20_000  # events: more than all buffers hold
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"  # what the command runs on
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    return str(tmp_path / "board.db")
-
-
-@pytest.fixture
-def board(path: str) -> Iterator[Store]:
-    with open_store(path) as store:
-        store.create_board("b", "a board")
-        yield store
 
 
 @pytest.fixture

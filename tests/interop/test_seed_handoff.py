@@ -150,7 +150,7 @@ async def dispatched(yard: Yard, *items: Item) -> tuple[Task, Run]:
     async with scripted(turns([made], *([item] for item in items))) as model:
         key = {"variables.HOLDFAST_PROVIDER_KEY": "unused"}
         base = model.url.removesuffix("/v1")
-        yard.launcher("codex", agent="codex", model="gpt-5.5", provider=base, channel="mcp", **key)
+        yard.profile("codex", agent="codex", model="gpt-5.5", provider=base, channel="mcp", **key)
         task = yard.create("Make it.", assignee="codex", max_attempts=1)
         async with yard.dispatching(once=True) as serving:
             await serving

@@ -13,7 +13,7 @@ from holdfast.board.store import Store, open_store
 from holdfast.dispatch.context import DispatchContext
 from holdfast.dispatch.dispatcher import Dispatcher, DispatchOptions
 from holdfast.dispatch.installed import Installed
-from holdfast.dispatch.rules.standing import DispatcherStatus
+from holdfast.dispatch.rules.dispatcherstatus import DispatcherStatus
 
 T = TypeVar("T")
 Report = dict[str, Any]

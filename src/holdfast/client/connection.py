@@ -137,8 +137,6 @@ class Connection:
             HoldfastError: the server refused; the class follows from its code.
             TimeoutError: no answer within `timeout_s`; the connection stays as it is.
         """
-        if timeout_s is None:
-            return await self._call(method, params, cleanup=cleanup)
         async with asyncio.timeout(timeout_s):
             return await self._call(method, params, cleanup=cleanup)
 

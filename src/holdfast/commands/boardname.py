@@ -7,6 +7,7 @@ from typing import Final
 import click
 
 from holdfast.errors import NotFound, OperationFailed, UsageError
+from holdfast.local.atomicfile import replace_file
 
 PROJECT: Final = ".holdfast.toml"
 MAX_PROJECT: Final = 64 * 1024  # bytes: whoever makes a project does not fill our memory
@@ -34,11 +35,9 @@ def found(start: Path, environ: "os._Environ[str] | dict[str, str]", home: Path)
 
 def switch(home: Path, name: str) -> None:
     """What a person means from now on. Written whole, or not at all."""
-    part = home / f".{_SWITCHED}.{os.getpid()}"
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        part.write_text(f"{name}\n", "utf-8")
-        os.replace(part, home / _SWITCHED)
+        replace_file(home / _SWITCHED, f"{name}\n".encode())
     except OSError as exc:
         raise OperationFailed(f"cannot write below {home}: {exc.strerror}") from None
 

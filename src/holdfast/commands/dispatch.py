@@ -56,11 +56,10 @@ def dispatch(
 ) -> None:
     """Run the tasks of a board with sandboxed workers.
 
-    A task's assignee is the launcher that starts its worker: codex, claude, opencode, gemini, qwen, hermes,
-    aider, script (the body is a shell script), or one of launchers.toml in the home. Ended by a signal, it
-    leaves the workers running; the next dispatcher of the home takes them over, and `holdfast down
-    --workers` ends them. launchers.toml is read again when it changes, or on SIGHUP to a dispatcher without
-    a terminal.
+    A task's assignee is a worker profile: codex, claude, opencode, gemini, qwen, hermes, aider, script (the
+    body is a shell script), or one of worker-profiles.toml in the home. Ended by a signal, it leaves the
+    workers running; the next dispatcher of the home takes them over, and `holdfast down --workers` ends them.
+    The file is read again when it changes, or on SIGHUP to a dispatcher without a terminal.
 
     Exit codes: 0 done; 1 refused; 2 usage; 3 not found; 4 another dispatcher is there; 5 the store is down.
 

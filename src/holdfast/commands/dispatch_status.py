@@ -9,7 +9,7 @@ from holdfast.commands.boarding import Verb, json_option, say
 from holdfast.commands.homeoption import home_option
 
 if TYPE_CHECKING:
-    from holdfast.dispatch.rules.standing import Told
+    from holdfast.dispatch.rules.dispatcherstatus import Told
 
 NONE: Final = 3  # the exit code without a dispatcher, as for everything that is not found
 
@@ -50,7 +50,7 @@ def _lines(told: "Told", alive: bool, now: float) -> list[str]:
     rounded = "none yet" if told.round_at is None else f"{now - told.round_at:.1f} s ago"
     text = [
         f"  {'is' if alive else 'was'} {told.host}, pid {told.pid}, since {_clock(told.since)}",
-        f"  boards {', '.join(told.boards)}; workers for {', '.join(told.launchers) or 'nobody'}",
+        f"  boards {', '.join(told.boards)}; workers for {', '.join(told.profiles) or 'nobody'}",
         f"  {len(told.runs)} runs; last round {rounded}",
         f"  {told.claims} claims, {told.leases_renewed} leases renewed, {told.reloads} reloads",
     ]
@@ -59,7 +59,7 @@ def _lines(told: "Told", alive: bool, now: float) -> list[str]:
     if told.error_at is not None:
         text.append(f"  last error {now - told.error_at:.0f} s ago: {told.error}")
     if told.reload_error:
-        text.append(f"  launchers.toml is not in force: {told.reload_error}")
+        text.append(f"  worker-profiles.toml is not in force: {told.reload_error}")
     return text
 
 

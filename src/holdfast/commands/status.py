@@ -11,7 +11,7 @@ from holdfast.commands.homeoption import home_option
 
 if TYPE_CHECKING:
     from holdfast.agents.supervisor.daemons import Daemon
-    from holdfast.dispatch.rules.standing import Told
+    from holdfast.dispatch.rules.dispatcherstatus import Told
 
 NONE: Final = 3  # the exit code when nothing runs, as for everything that is not found
 MIB: Final = 1 << 20

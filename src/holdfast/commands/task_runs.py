@@ -78,12 +78,12 @@ def log(store: "Store", id: str, run: str | None, home: Path) -> dict[str, objec
     import asyncio
     import base64
 
-    from holdfast.dispatch import runview as peek
+    from holdfast.dispatch import runview
 
-    chosen = peek.chosen(store, id, run)
-    if (kept := peek.kept(store, chosen, OUTPUT)) is not None:
+    chosen = runview.chosen(store, id, run)
+    if (kept := runview.kept(store, chosen, OUTPUT)) is not None:
         return {"run": chosen.id, "live": False, "data": kept}
-    said = asyncio.run(peek.asked(home, chosen, "logs", {"max_bytes": MAX_LIVE}))
+    said = asyncio.run(runview.asked(home, chosen, "logs", {"max_bytes": MAX_LIVE}))
     if said is None:
         raise _nothing(chosen, "output")
     return {"run": chosen.id, "live": True, "data": base64.b64decode(said["data"])}
@@ -101,10 +101,10 @@ def diff(store: "Store", id: str, run: str | None) -> dict[str, object]:
       holdfast task diff 1f2e
       holdfast task diff 1f2e | git apply
     """
-    from holdfast.dispatch import runview as peek
+    from holdfast.dispatch import runview
 
-    chosen = peek.chosen(store, id, run)
-    if (kept := peek.kept(store, chosen, DIFF)) is None:
+    chosen = runview.chosen(store, id, run)
+    if (kept := runview.kept(store, chosen, DIFF)) is None:
         raise _nothing(chosen, "diff")
     return {"run": chosen.id, "data": kept}
 
@@ -123,12 +123,12 @@ def policy(store: "Store", id: str, run: str | None, home: Path) -> dict[str, ob
     """
     import asyncio
 
-    from holdfast.dispatch import runview as peek
+    from holdfast.dispatch import runview
 
-    chosen = peek.chosen(store, id, run)
-    end = peek.kept(store, chosen, END)
+    chosen = runview.chosen(store, id, run)
+    end = runview.kept(store, chosen, END)
     live = end is None
-    report = asyncio.run(peek.asked(home, chosen, "status", {})) if end is None else _ended(end)
+    report = asyncio.run(runview.asked(home, chosen, "status", {})) if end is None else _ended(end)
     if report is None:
         raise _nothing(chosen, "record of its worker")
     told = {name: report[name] for name in POLICY if name in report}
@@ -154,9 +154,9 @@ def file(store: "Store", id: str, name: str | None, run: str | None) -> dict[str
     """
     if name is not None:
         return {"name": name, "data": store.file(store.task(id).id, run, name)}
-    from holdfast.dispatch import runview as peek
+    from holdfast.dispatch import runview
 
-    found = store.attachments(id) if run is None else store.kept(peek.chosen(store, id, run).id)
+    found = store.attachments(id) if run is None else store.kept(runview.chosen(store, id, run).id)
     return {
         "files": found,
         "text": [f"{each.name}  {each.size} bytes  by {each.author}" for each in found],

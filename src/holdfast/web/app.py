@@ -19,7 +19,7 @@ from holdfast.board.rules.rows import JsonObject
 from holdfast.board.rules.transitions import Move
 from holdfast.board.store import Store
 from holdfast.errors import MethodNotFound, NotFound, UsageError
-from holdfast.web import cards, entrance, evidence, looking, replies, verbs
+from holdfast.web import cards, entrance, evidence, queries, replies, verbs
 from holdfast.web.door import Door
 from holdfast.web.feed import Feed, Stream
 
@@ -78,12 +78,12 @@ async def _boards(here: Dashboard, _request: Request) -> ASGIApp:
 
 async def _board(here: Dashboard, request: Request) -> ASGIApp:
     name = here.board(request)
-    return await here.answer(lambda store: looking.standing(store, name))
+    return await here.answer(lambda store: queries.board_status(store, name))
 
 
 async def _column(here: Dashboard, request: Request) -> ASGIApp:
     name, asked = here.board(request), cards.wanted(request.query_params)
-    return await here.answer(lambda store: looking.page(store, name, asked, here.who))
+    return await here.answer(lambda store: queries.page(store, name, asked, here.who))
 
 
 async def _cards(here: Dashboard, request: Request) -> ASGIApp:
@@ -91,14 +91,14 @@ async def _cards(here: Dashboard, request: Request) -> ASGIApp:
     ids = request.query_params.getlist("id")
     if len(ids) > cards.MAX_CARDS:
         raise UsageError(f"at most {cards.MAX_CARDS} cards at once")
-    return await here.answer(lambda store: looking.some(store, name, ids, asked, here.who))
+    return await here.answer(lambda store: queries.some(store, name, ids, asked, here.who))
 
 
 async def _events(here: Dashboard, request: Request) -> ASGIApp:
     name, text = here.board(request), request.query_params.get("after", "")
     if text and not (text.isascii() and text.isdecimal() and len(text) < 19):
         raise UsageError("`after` is the number of an event")
-    last = (await here.store.ask(lambda store: looking.board(store, name))).last_seq
+    last = (await here.store.ask(lambda store: queries.board(store, name))).last_seq
     return Stream(here.feed, name, int(text) if text else None, last, here.cut)
 
 
@@ -112,7 +112,7 @@ async def _create(here: Dashboard, request: Request) -> ASGIApp:
 
 async def _detail(here: Dashboard, request: Request) -> ASGIApp:
     id = await here.task(request)
-    return await here.answer(lambda store: looking.detail(store, id))
+    return await here.answer(lambda store: queries.detail(store, id))
 
 
 async def _output(here: Dashboard, request: Request) -> ASGIApp:

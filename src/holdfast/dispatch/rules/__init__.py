@@ -2,6 +2,6 @@
 outcomes, liveness, load.
 
 Imports: agents.catalog, agents.evidence, board.rules, errors.
-Open to other rooms: launchers, liveness, manifest, outcome, pressure, prompts, reminders, requested,
-rounds, runsteps, sessions, standing.
+Open to other rooms: dispatcherstatus, liveness, manifest, outcome, pressure, profiles, prompts,
+reminders, requested, rounds, runsteps, sessions.
 """

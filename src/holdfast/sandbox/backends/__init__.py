@@ -1,7 +1,6 @@
-"""What carries out a plan around a command: Linux namespaces (`confined`), bubblewrap, Landlock alone, a
-Seatbelt profile as text; and what each of them guarantees.
+"""What carries out a plan around a command: Linux namespaces (`confined`), bubblewrap or Landlock alone; and
+what each of them guarantees.
 
-Imports: errors, sandbox.kernel, sandbox.plan, sandbox.policy, sandbox.protocol, sandbox.reasons,
-sandbox.watcher.
+Imports: sandbox.kernel, sandbox.plan, sandbox.protocol, sandbox.reasons, sandbox.watcher.
 Open to other rooms: bwrapped, bwraptool, confined, guarantees, landlocked.
 """

@@ -7,7 +7,7 @@ from typing import Final, cast
 
 from holdfast.errors import RemoteProtocolError
 from holdfast.server.connection import Connection
-from holdfast.server.edges.websocket import WRITE_HIGH_BYTES
+from holdfast.server.edges.edge import WRITE_HIGH_BYTES, Edge
 from holdfast.wire.lines import LineReader
 
 log = logging.getLogger(__name__)
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 _NEWLINE: Final = b"\n"
 
 
-class LineEdge(asyncio.Protocol):
+class LineEdge(Edge):
     """One stream. With pipes the writing transport is a second one, given by `write_to` before."""
 
     def __init__(
@@ -27,14 +27,13 @@ class LineEdge(asyncio.Protocol):
         linger: Callable[[], None],
         finish_at_eof: bool,
     ) -> None:
+        super().__init__()
         self._linger = linger
         self._connect = connect
         self._admit = admit
         self._adopt = adopt
         self._finish_at_eof = finish_at_eof
         self._reader = LineReader()
-        self._connection: Connection | None = None
-        self._task: asyncio.Task[None] | None = None
         self._input: asyncio.ReadTransport
         self._output: asyncio.WriteTransport | None = None
 
@@ -77,14 +76,6 @@ class LineEdge(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._task is not None and not (self._finish_at_eof and exc is None):
             self._task.cancel()
-
-    def pause_writing(self) -> None:
-        if self._connection is not None:
-            self._connection.writing_paused()
-
-    def resume_writing(self) -> None:
-        if self._connection is not None:
-            self._connection.writing_resumed()
 
     def send(self, message: bytes) -> None:
         if self._output is not None and not self._output.is_closing():

@@ -1,7 +1,7 @@
 """How the workers of a profile are started, as data. Pure module.
 
-A task is assigned to a profile, and a profile is the name of a launcher. To add one is to add a table to
-HOME/launchers.toml:
+A task is assigned to a worker profile: a record of how to start its worker. To add one is to add a table to
+HOME/worker-profiles.toml:
 
     [reviewer]
     agent = "claude"            # a CLI of the catalogue, or:  command = ["my-agent", "--prompt", "{prompt}"]
@@ -24,7 +24,7 @@ from holdfast.board.rules import budget
 from holdfast.board.rules.budget import Budget
 from holdfast.errors import UsageError
 
-DEFAULT_RUNTIME_S: Final = 4 * 3600.0  # a worker that needs longer is told so by its task or its launcher
+DEFAULT_RUNTIME_S: Final = 4 * 3600.0  # a worker that needs longer is told so by its task or its profile
 BRIEF: Final = "{brief}"
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -39,7 +39,7 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     alone may complete a task, or only a report may. In `prompt`, `{brief}` is all that a worker is told,
     `{body}` the body of its task alone. In `command`, `{prompt}` is the prompt. `session` is a pattern that
     finds the name of the CLI's session in its output, as its first group; `resume` are the arguments that go
-    on with it, `{session}` in them, instead of the record's (agents/agent.py). A launcher of an agent whose
+    on with it, `{session}` in them, instead of the record's. A profile of an agent whose
     sessions are known has both without saying so.
     """
 
@@ -70,36 +70,36 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def __post_init__(self) -> None:
         """Raises UsageError when it cannot be meant."""
         if bool(self.agent) == bool(self.command):
-            raise UsageError(f"launcher {self.name}: give either an agent or a command")
+            raise UsageError(f"worker profile {self.name}: give either an agent or a command")
         if self.agent and self.agent not in CATALOG:
             known = ", ".join(sorted(CATALOG))
             raise UsageError(
-                f"launcher {self.name}: no agent `{self.agent}` is known", remedy=f"one of: {known}"
+                f"worker profile {self.name}: no agent `{self.agent}` is known", remedy=f"one of: {known}"
             )
         for variable in (*self.env, *self.variables):
             if not _VARIABLE.fullmatch(variable):
-                raise UsageError(f"launcher {self.name}: `{variable}` is not the name of a variable")
+                raise UsageError(f"worker profile {self.name}: `{variable}` is not the name of a variable")
         try:
             groups = re.compile(self.session).groups
         except re.error as exc:
-            raise UsageError(f"launcher {self.name}: session: {exc}") from None
+            raise UsageError(f"worker profile {self.name}: session: {exc}") from None
         if bool(self.session) != bool(groups) or bool(self.session) != bool(self.resume):
             raise UsageError(
-                f"launcher {self.name}: session is a pattern with a group, and resume goes with it"
+                f"worker profile {self.name}: session is a pattern with a group, and resume goes with it"
             )
         for pattern in self.copy:
             if any(part in ("", ".", "..", ".git", ".holdfast") for part in pattern.split("/")):
                 raise UsageError(
-                    f"launcher {self.name}: `{pattern}` does not name files to copy",
+                    f"worker profile {self.name}: `{pattern}` does not name files to copy",
                     remedy="a path in the repository, with * and ?",
                 )
         for limit in (self.max_runtime_s, self.idle_s):
             if limit is not None and limit <= 0:
-                raise UsageError(f"launcher {self.name}: a limit is more than 0 seconds")
+                raise UsageError(f"worker profile {self.name}: a limit is more than 0 seconds")
         if (self.max_tokens is not None and self.max_tokens <= 0) or (
             self.max_cost is not None and not budget.millionths(self.max_cost)
         ):
-            raise UsageError(f"launcher {self.name}: a budget is more than 0 tokens or dollars")
+            raise UsageError(f"worker profile {self.name}: a budget is more than 0 tokens or dollars")
 
     @property
     def cli(self) -> str:
@@ -179,11 +179,11 @@ BUILTIN: Final[Mapping[str, WorkerProfile]] = {
 }
 
 
-def decode(text: str, *, source: str = "launchers.toml") -> dict[str, WorkerProfile]:
-    """The launchers that a user's file adds or replaces.
+def decode(text: str, *, source: str = "worker-profiles.toml") -> dict[str, WorkerProfile]:
+    """The profiles that a user's file adds or replaces.
 
     Raises:
-        UsageError: naming the launcher and what is wrong with it.
+        UsageError: naming the profile and what is wrong with it.
     """
     try:
         tables = tomllib.loads(text)
@@ -193,7 +193,8 @@ def decode(text: str, *, source: str = "launchers.toml") -> dict[str, WorkerProf
     for name, table in tables.items():
         if not _NAME.fullmatch(name) or not isinstance(table, dict):
             raise UsageError(
-                f"{source}: `{name}` is not a launcher", remedy="a table, with a name of a-z, 0-9, - and _"
+                f"{source}: `{name}` is not a worker profile",
+                remedy="a table, with a name of a-z, 0-9, - and _",
             )
         session, resume = _SESSIONS.get(str(table.get("agent")), ("", ()))
         known = {} if table.keys() & {"session", "resume"} else {"session": session, "resume": resume}
@@ -206,7 +207,7 @@ def decode(text: str, *, source: str = "launchers.toml") -> dict[str, WorkerProf
     return found
 
 
-def known(text: str | None, *, source: str = "launchers.toml") -> dict[str, WorkerProfile]:
+def known(text: str | None, *, source: str = "worker-profiles.toml") -> dict[str, WorkerProfile]:
     """Ours, and the user's instead where they have the same name."""
     return {**BUILTIN, **(decode(text, source=source) if text else {})}
 
@@ -249,7 +250,7 @@ CREDENTIALS: Final = (
 
 
 def credentials(home: str, *, granted: Iterable[str]) -> list[str]:
-    """Paths below a home that are denied, except what a launcher grants."""
+    """Paths below a home that are denied, except what a profile grants."""
     places = [place.rstrip("/") for place in granted]
     found = [f"{home.rstrip('/')}/{name}" for name in CREDENTIALS]
     return [path for path in found if not any(f"{path}/".startswith(f"{place}/") for place in places)]

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.local.nofollow import write_below
+from holdfast.local.atomicfile import write_below
 
 
 def test_a_file_is_written_whole_with_the_directories_above_it(tmp_path: Path) -> None:

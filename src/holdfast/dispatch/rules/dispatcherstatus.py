@@ -22,7 +22,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     at: float  # when this was written
     round_at: float | None  # when it last looked at the board and could do what was to be done
     runs: list[str]
-    launchers: list[str]
+    profiles: list[str]
     claims: int
     leases_renewed: int
     starts: int
@@ -30,7 +30,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     start_p95_s: float | None
     error: str  # the newest, and when; it goes on after that
     error_at: float | None
-    reloads: int  # of launchers.toml
+    reloads: int  # of worker-profiles.toml
     reload_error: str  # why the file that is there now is not what holds, if it is not
 
 
@@ -73,7 +73,7 @@ class DispatcherStatus:
         """A file that cannot be used changes nothing."""
         self._reload_error = words[:MAX_ERROR]
 
-    def told(self, now: float, *, runs: Iterable[str], launchers: Iterable[str]) -> Told:
+    def told(self, now: float, *, runs: Iterable[str], profiles: Iterable[str]) -> Told:
         return Told(
             host=self._host,
             pid=self._pid,
@@ -82,7 +82,7 @@ class DispatcherStatus:
             at=now,
             round_at=self._round_at,
             runs=sorted(runs),
-            launchers=sorted(launchers),
+            profiles=sorted(profiles),
             claims=self._claims,
             leases_renewed=self._renewed,
             starts=self._starts,

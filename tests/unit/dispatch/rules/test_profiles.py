@@ -2,19 +2,19 @@ import pytest
 
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.board.rules.budget import Budget
-from holdfast.dispatch.rules.launchers import BUILTIN, WorkerProfile, credentials, decode, known
+from holdfast.dispatch.rules.profiles import BUILTIN, WorkerProfile, credentials, decode, known
 from holdfast.errors import UsageError
 from tests.support.rows import every_row
 
 
-def test_every_agent_of_the_catalogue_has_a_launcher() -> None:
+def test_every_agent_of_the_catalogue_has_a_profile() -> None:
     assert {one.cli for one in BUILTIN.values()} == set(CATALOG)
     assert BUILTIN["script"].success == "exit"
     assert not BUILTIN["script"].network
     assert all(one.success == "report" for name, one in BUILTIN.items() if name != "script")
 
 
-def test_a_table_of_the_user_is_a_launcher() -> None:
+def test_a_table_of_the_user_is_a_profile() -> None:
     text = '[reviewer]\nagent = "claude"\nenv = ["A_KEY"]\nmodel = "m"\nmax_runtime_s = 60\n'
     made = known(text)["reviewer"]
     assert made.name == "reviewer"

@@ -21,7 +21,7 @@ def board(store: Store, name: str) -> Board:
     raise NotFound(f"there is no board {name[:80]}", remedy="holdfast board list")
 
 
-def standing(store: Store, name: str) -> JsonObject:
+def board_status(store: Store, name: str) -> JsonObject:
     """A board and how many tasks are in each of its columns."""
     return {"board": board(store, name), "counts": store.counts(name), "now_ms": store.now_ms()}
 
