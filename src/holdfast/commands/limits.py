@@ -77,7 +77,7 @@ class Limits:
         """What they ask for.
 
         Raises:
-            UsageError: they exclude each other.
+            UsageError: they cannot be used together.
         """
         from holdfast import run
 
