@@ -15,7 +15,7 @@ def main() -> None:
     """Entry point."""
     try:
         from holdfast import DISTRIBUTION  # theirs has no such name  # noqa: F401
-        from holdfast.cli import main as start
+        from holdfast.entry import main as start
     except ImportError as exc:
         version = find_other_distribution()
         if version is None and "holdfast" not in (exc.name or ""):

@@ -93,7 +93,7 @@ async def test_what_cannot_be_meant_is_said_in_one_line() -> None:
     async with place() as here:
         for words, code, text in (
             (("run", "nobody", "hi"), 2, "no agent `nobody`"),
-            (("status", "nobody-1"), 66, "no worker nobody-1"),
+            (("status", "nobody-1"), 3, "no worker nobody-1"),
             (("status", "../../etc"), 2, "not a worker's id"),
             (("run", "shell", "--cwd", "/no/such", "true"), 2, "/no/such"),
         ):

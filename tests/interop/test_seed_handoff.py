@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 from holdfast.agents.catalog.agent import launch
-from holdfast.agents.catalog.records_codex import CODEX
+from holdfast.agents.catalog.codex import CODEX
 from holdfast.board.rules.rows import Run, Task
 from holdfast.board.rules.transitions import Status
 from tests.support.arena import PLACE

@@ -16,7 +16,8 @@ from typing import Any, Final
 
 from holdfast.agents.sdk import ENDED, Workers
 from holdfast.errors import ConnectionLost, InvalidRequest
-from holdfast.streams import STDOUT, Writer, on_terminal, raw, read_input
+from holdfast.relay import STDOUT, on_terminal, raw
+from holdfast.streams import Writer, read_input
 
 LEAVE: Final = b"\x1c"  # Ctrl-\
 _CLEAR: Final = b"\x1b[2J\x1b[H"

@@ -70,8 +70,8 @@ class Connection:
         match rpc.decode(bytes(message)):
             case rpc.Response(id_, result):
                 self._answer(id_, result, None)
-            case rpc.ErrorResponse(id_, code, text):
-                self._answer(id_, None, from_rpc_error(code, text))
+            case rpc.ErrorResponse(id_, code, text, data):
+                self._answer(id_, None, from_rpc_error(code, text, data))
             case rpc.Notification(method, params):
                 pushed = convert_pushed(method, params)
                 if pushed is not None:

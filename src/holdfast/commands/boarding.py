@@ -13,7 +13,7 @@ import click
 from holdfast.commands import boardname
 from holdfast.commands.oneline import fail, printable
 from holdfast.commands.pasting import pasteable_line
-from holdfast.errors import Conflict, HoldfastError, NotFound, StoreDamaged, Unreachable, UsageError
+from holdfast.errors import HoldfastError, UsageError, face
 
 if TYPE_CHECKING:
     from holdfast.board.store import Store
@@ -26,14 +26,6 @@ Answer: TypeAlias = dict[str, object]
 
 SCHEMA: Final = 1
 INTERRUPTED: Final = 130
-REFUSED: Final = 1  # every error that is not below
-EXITS: Final[dict[type[HoldfastError], int]] = {
-    UsageError: 2,
-    NotFound: 3,
-    Conflict: 4,
-    Unreachable: 5,
-    StoreDamaged: 5,
-}
 
 
 _IDS: Final = frozenset({"id", "parent", "child", "parents"})  # parameters that name a task
@@ -124,12 +116,12 @@ def say(answer: Answer, *, as_json: bool) -> int:
 
 
 def refuse(exc: HoldfastError, *, as_json: bool, **more: object) -> NoReturn:
-    """Say what is wrong and exit with the board's own codes; `more` are members for JSON."""
-    code = next((EXITS[cls] for cls in type(exc).__mro__ if cls in EXITS), REFUSED)
+    """Say what is wrong and exit with the error's code; `more` are members for JSON."""
     if not as_json:
-        fail(exc, code=code)
+        fail(exc)
     import msgspec
 
+    code = face(exc).exit
     error = {"kind": type(exc).__name__, "message": str(exc), "remedy": exc.remedy, "exit": code}
     click.echo(msgspec.json.encode({"schemaVersion": SCHEMA, "error": error, **more}))
     sys.exit(code)

@@ -25,9 +25,9 @@ def config() -> None:
 def codex() -> None:
     """Configure the sandbox of the Codex CLI.
 
-    Exit codes of all of these: 0 done; 1 what is in force differs (check); 2 the arguments or the file make
-    no sense; 65 Codex refuses the file; 66 something named is not there; 71 it could not be written; 125 no
-    safe decision is possible here, and nothing was written.
+    Exit codes of all of these: 0 done; 1 what is in force differs (check), or Codex refuses the
+    file; 2 the arguments or the file make no sense; 3 something named is not there; 71 it could not be
+    written; 125 no safe decision is possible here, and nothing was written.
 
     \b
     Examples:

@@ -9,8 +9,8 @@ from holdfast.commands import config_wish
 from holdfast.errors import HoldfastError
 
 _EXITS = """
-Exit codes of all of these: 0 done; 1 what is in force differs (check); 2 the arguments make no sense; 65
-the file holds what is not ours, or the agent refuses it; 66 something named is not there; 71 it could not
+Exit codes of all of these: 0 done; 1 what is in force differs (check), the file holds what is not
+ours, or the agent refuses it; 2 the arguments make no sense; 3 something named is not there; 71 it could not
 be written, or the agent does not answer; 125 no safe decision is possible here, or the agent does not
 start without its sandbox.
 """

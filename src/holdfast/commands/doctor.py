@@ -14,7 +14,7 @@ from holdfast.commands.doctor_compare import compare
 from holdfast.commands.doctor_selfcheck import selfcheck
 from holdfast.commands.oneline import OneLine, fail, printable
 from holdfast.commands.pasting import pasteable
-from holdfast.errors import HoldfastError, from_os_error
+from holdfast.errors import HoldfastError, NotFound, OperationFailed
 
 if TYPE_CHECKING:
     from holdfast.doctor.facts.rules import Finding
@@ -82,8 +82,7 @@ def explain(file: str, here: bool, as_json: bool) -> None:
 
     Any size and any encoding. Secrets that can be told by their shape are not repeated.
 
-    Exit codes: 0 something was recognised; 1 nothing was; 65, 66 or 71 FILE may not be read, is not there,
-    or cannot be read.
+    Exit codes: 0 something was recognised; 1 nothing was; 3 FILE is not there; 71 it cannot be read.
 
     \b
     Examples:
@@ -122,6 +121,6 @@ def _opened(file: str) -> BinaryIO:
 
 
 def _unreadable(file: str, exc: OSError) -> HoldfastError:
-    told = from_os_error(exc)
+    cls = NotFound if isinstance(exc, FileNotFoundError) else OperationFailed
     remedy = "holdfast doctor explain FILE, or pipe the text into holdfast doctor explain -"
-    return type(told)(f"cannot read {file}: {exc.strerror}", remedy=remedy)
+    return cls(f"cannot read {file}: {exc.strerror}", remedy=remedy)

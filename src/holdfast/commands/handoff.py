@@ -159,23 +159,17 @@ def heartbeat(note: str) -> dict[str, object]:
 @click.option("--assignee", default="", metavar="PROFILE", help="The profile whose workers run it.")
 @click.option("--parent", "parents", multiple=True, metavar="ID", help="Wait for this task. Can be repeated.")
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher comes first.")
+@click.option("--max-attempts", type=int, default=3, show_default=True, help="Give up after this many runs.")
+@click.option("--triage", is_flag=True, help="Wait until a person has said what to do.")
 @_verb("create")
-def create(
-    title: str, body: str, assignee: str, parents: tuple[str, ...], priority: int
-) -> dict[str, object]:
+def create(**wishes: object) -> dict[str, object]:
     """Create a task that waits for this one.
 
     \b
     Example:
       holdfast handoff create "Write the release notes" --assignee codex
     """
-    return {
-        "title": title,
-        "body": body,
-        "assignee": assignee,
-        "parents": list(parents),
-        "priority": priority,
-    }
+    return wishes
 
 
 @handoff.command(cls=Verb)
@@ -203,7 +197,7 @@ def attach(file: str, name: str | None) -> dict[str, object]:
     Example:
       holdfast handoff attach report.html
     """
-    from holdfast.handoff.verbs import MAX_DATA
+    from holdfast.board.rules.verbs import MAX_DATA
 
     try:
         with open(file, "rb") as opened:

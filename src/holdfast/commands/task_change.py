@@ -199,7 +199,9 @@ def move(store: "Store", id: str, move: str, reason: str, in_s: float | None) ->
     Example:
       holdfast task move 1f2e schedule --in 2h
     """
-    return _moved(store, id, move, reason=reason, wake_ms=_when(store, in_s))
+    words: dict[str, object] = {"reason": reason}
+    words |= {"question": reason} if move == "block" else {}
+    return _moved(store, id, move, **words, **({} if in_s is None else {"in_s": in_s}))
 
 
 @click.command(cls=Verb)
@@ -383,9 +385,10 @@ def retry(store: "Store", id: str, report_only: bool, reason: str) -> dict[str, 
 
 
 def _moved(store: "Store", id: str, move: str, **words: object) -> dict[str, object]:
-    from holdfast.board.rules.transitions import Move
+    from holdfast.board.rules import verbs
 
-    return answer(store.move(id, Move(move), who=me(), **words))  # type: ignore[arg-type]  # named by each caller
+    verb = verbs.named(move, verbs.Caller.PERSON)
+    return answer(store.carry_out(verb, id, verbs.convert(verb, words), who=me()))
 
 
 def _when(store: "Store", in_s: float | None) -> int | None:

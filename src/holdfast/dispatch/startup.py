@@ -16,7 +16,7 @@ from holdfast.board.rules import assign, budget
 from holdfast.board.rules.assign import Assignment
 from holdfast.board.rules.rows import Run
 from holdfast.board.rules.transitions import Status
-from holdfast.board.store import Store, open_store
+from holdfast.board.store import Store
 from holdfast.board.verbs.lists import MAX_PAGE
 from holdfast.dispatch import statusfile
 from holdfast.dispatch.context import SOCKET, DispatchContext
@@ -67,8 +67,7 @@ async def serve(
             store = await opened.enter_async_context(AsyncStore.open(address))
             for board in plan.boards:
                 await store.ask(lambda store, board=board: store.stats(board))  # type: ignore[misc]  # is it there?
-            service = Service(lambda: open_store(address, create=False), secret)
-            await opened.enter_async_context(service.listening(home / SOCKET))
+            await opened.enter_async_context(Service(store, secret).listening(home / SOCKET))
             supervisor = await opened.enter_async_context(SupervisorClient.open(home))
             name = host or host_name(home)
             status = DispatcherStatus(name, os.getpid(), plan.boards, time.time())

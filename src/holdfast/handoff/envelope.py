@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from holdfast.board.rules.rows import JsonObject, Message
-from holdfast.errors import FACES, HoldfastError, OperationFailed, RemoteProtocolError, UsageError, face
+from holdfast.errors import HoldfastError, RemoteProtocolError, UsageError, face, from_kind, kind
 
 SCHEMA: Final = 1
 VERSION: Final = 1
@@ -115,14 +115,13 @@ def decode(data: bytes) -> Envelope:
 
 def refusal(id: str, exc: HoldfastError) -> HandoffAnswer:
     """The answer that says what is wrong."""
-    problem = Problem(code=face(exc).rpc, kind=type(exc).__name__, message=str(exc), remedy=exc.remedy)
+    problem = Problem(code=face(exc).rpc, kind=kind(exc), message=str(exc), remedy=exc.remedy)
     return HandoffAnswer(id=id, error=problem)
 
 
 def error_of(problem: Problem) -> HoldfastError:
     """The error that it was on the other side."""
-    kinds = {cls.__name__: cls for cls in FACES}
-    return kinds.get(problem.kind, OperationFailed)(problem.message, remedy=problem.remedy)
+    return from_kind(problem.kind, problem.message, problem.remedy)
 
 
 def _signature(envelope: Envelope, token: str) -> str:

@@ -1,7 +1,7 @@
 """The socket of the handoff: one line is an envelope, one line is its answer.
 
 An envelope that the store could neither carry out nor refuse gets no answer: the connection ends, and the
-sender has the outbox. Store and broker live in one thread of their own.
+sender has the outbox.
 """
 
 import asyncio
@@ -10,14 +10,13 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from holdfast.board.store import Store
+from holdfast.board.asyncstore import AsyncStore
 from holdfast.errors import HoldfastError, RemoteProtocolError, StartupError
 from holdfast.handoff import envelope
 from holdfast.handoff.broker import Broker
@@ -35,13 +34,9 @@ BACKLOG: Final = 128  # connections the kernel holds for us
 class Service:
     """Answers envelopes of any run of one home."""
 
-    def __init__(self, open_store: Callable[[], Store], key: bytes) -> None:
-        self._open_store = open_store
-        self._key = key
+    def __init__(self, store: AsyncStore, key: bytes) -> None:
+        self._store, self._key = store, key
         self._clients: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="handoff")
-        self._store: Store | None = None
-        self._broker: Broker | None = None
 
     @contextlib.asynccontextmanager
     async def listening(self, path: Path) -> AsyncIterator[None]:
@@ -49,32 +44,16 @@ class Service:
 
         Raises:
             StartupError: it cannot listen there.
-            HoldfastError: the store cannot be opened.
         """
-        loop = asyncio.get_running_loop()
-        try:
-            await loop.run_in_executor(self._thread, self._open)
-            with _bound(path) as sock:
-                server = await asyncio.start_unix_server(self._client, sock=sock, limit=MAX_ENVELOPE + 1)
-                try:
-                    yield
-                finally:
-                    server.close()
-                    for writer in self._clients.values():
-                        writer.transport.abort()  # its task ends by itself, after what it is carrying out
-                    await asyncio.gather(*self._clients)
-        finally:
-            await loop.run_in_executor(self._thread, self._close)
-            self._thread.shutdown(wait=False)
-
-    def _open(self) -> None:
-        self._store = self._open_store()
-        self._broker = Broker(self._store, self._key)
-
-    def _close(self) -> None:
-        self._broker = None
-        if self._store is not None:
-            self._store.close()
+        with _bound(path) as sock:
+            server = await asyncio.start_unix_server(self._client, sock=sock, limit=MAX_ENVELOPE + 1)
+            try:
+                yield
+            finally:
+                server.close()
+                for writer in self._clients.values():
+                    writer.transport.abort()  # its task ends by itself, after what it is carrying out
+                await asyncio.gather(*self._clients)
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -107,10 +86,7 @@ class Service:
             letter = envelope.decode(line.rstrip(b"\n"))
         except RemoteProtocolError as exc:
             return envelope.refusal("", exc)
-        if self._broker is None:
-            raise ConnectionAbortedError
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._broker.carry_out, letter)
+        return await self._store.ask(lambda store: Broker(store, self._key).carry_out(letter))
 
 
 async def _say(writer: asyncio.StreamWriter, answer: HandoffAnswer) -> None:

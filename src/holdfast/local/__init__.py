@@ -2,5 +2,5 @@
 whole.
 
 Imports: nothing of ours.
-Open to other rooms: atomicfile, peers.
+Open to other rooms: atomicfile, credentials, peers.
 """

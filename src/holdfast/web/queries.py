@@ -9,7 +9,7 @@ from holdfast.board.rules.rows import Board, JsonObject, Task
 from holdfast.board.rules.transitions import Actor
 from holdfast.board.store import Store
 from holdfast.errors import NotFound
-from holdfast.web import cards, verbs
+from holdfast.web import cards
 from holdfast.web.cards import Card, Wanted
 
 
@@ -64,7 +64,7 @@ def detail(store: Store, id: str) -> JsonObject:
         "kept": {run.id: store.kept(run.id) for run in shown.runs},
         "names": names,
         "why": store.why(id).reason,
-        "moves": sorted(transitions.moves(shown.task.status, Actor.PERSON) & verbs.MOVES.keys()),
+        "moves": sorted(transitions.moves(shown.task.status, Actor.PERSON)),
         "now_ms": store.now_ms(),
     }
 

@@ -2,5 +2,5 @@
 metrics, and the rows that are kept.
 
 Imports: errors.
-Open to other rooms: assign, budget, metrics, retry, rows, transitions.
+Open to other rooms: assign, budget, metrics, retry, rows, transitions, verbs.
 """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.catalog.parsers import NAMES, parser_of, text_parser_of
-from holdfast.agents.catalog.parsers_text import TextLines
+from holdfast.agents.catalog.textlines import TextLines
 from holdfast.agents.evidence.evidence import Drift, Evidence, Failure, Result, Retrying, Trouble
 from tests.support.rows import every_row
 from tests.support.wording import in_words

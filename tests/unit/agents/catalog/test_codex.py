@@ -3,7 +3,7 @@
 import json
 
 from holdfast.agents.catalog.catalog import CATALOG
-from holdfast.agents.catalog.parsers_codex import CodexEvents
+from holdfast.agents.catalog.codex import CodexEvents
 from holdfast.agents.evidence.evidence import (
     Claim,
     Drift,

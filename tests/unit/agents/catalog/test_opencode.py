@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from holdfast.agents.catalog.parsers_opencode import OpencodeEvents
+from holdfast.agents.catalog.opencode import OpencodeEvents
 from holdfast.agents.evidence.evidence import (
     Claim,
     Drift,

@@ -3,7 +3,7 @@
 import re
 
 from holdfast.agents.catalog.agent import RetrySign
-from holdfast.agents.catalog.parsers_text import MAX_CONTINUED, Attempts, TextLines
+from holdfast.agents.catalog.textlines import MAX_CONTINUED, Attempts, TextLines
 from holdfast.agents.evidence.evidence import (
     Evidence,
     Failure,

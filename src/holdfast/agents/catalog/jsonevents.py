@@ -13,7 +13,7 @@ import msgspec
 from holdfast.agents.catalog.agent import RetrySign
 from holdfast.agents.catalog.calls import MAX_WHAT, Calls
 from holdfast.agents.catalog.failures import of_message
-from holdfast.agents.catalog.parsers_text import Attempts, TextLines, dated
+from holdfast.agents.catalog.textlines import Attempts, TextLines, dated
 from holdfast.agents.evidence.evidence import (
     Claim,
     Drift,

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from holdfast.agents.catalog.parsers_gemini import GeminiEvents
+from holdfast.agents.catalog.gemini import GeminiEvents
 from holdfast.agents.evidence.evidence import (
     Claim,
     Failure,

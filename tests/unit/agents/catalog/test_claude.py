@@ -2,7 +2,7 @@
 
 import json
 
-from holdfast.agents.catalog.parsers_claude import ClaudeEvents
+from holdfast.agents.catalog.claude import ClaudeEvents
 from holdfast.agents.evidence.evidence import (
     Claim,
     Drift,

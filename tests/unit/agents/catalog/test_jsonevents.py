@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from holdfast.agents.catalog import parsers_json
-from holdfast.agents.catalog.parsers_json import (
+from holdfast.agents.catalog import jsonevents
+from holdfast.agents.catalog.jsonevents import (
     MAX_KINDS,
     OTHER,
     Handler,
@@ -63,7 +63,7 @@ def test_an_empty_line_is_nothing() -> None:
 
 
 def test_a_line_beyond_the_bound_is_not_even_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parsers_json, "MAX_LINE", 20)
+    monkeypatch.setattr(jsonevents, "MAX_LINE", 20)
     assert [item.claim for item in Stream().feed('{"type":"hello","more":1}', 0.0)] == [
         Drift("line too long")
     ]
