@@ -122,8 +122,10 @@ class Owner(Children):
             self._begin(command, None, streams, watch=watch)
             return self.sandbox
         plan, settled = plan_of(bound, command.cwd, ports)
+        if watch:
+            import holdfast.confine.localwatch
         if ports:
-            import holdfast.confine.localports  # noqa: F401 - needed once the command runs
+            import holdfast.confine.localports  # noqa: F401
         load_only_what_is_ours(settled)
         refused: dict[Way, Trial] = {}
         for way in self._choice.ways(root=os.geteuid() == 0):
