@@ -61,7 +61,8 @@ def dispatch(
     workers running; the next dispatcher of the home takes them over, and `holdfast down --workers` ends them.
     The file is read again when it changes, or on SIGHUP to a dispatcher without a terminal.
 
-    Exit codes: 0 done; 1 refused; 2 usage; 3 not found; 4 another dispatcher is there; 5 the store is down.
+    Exit codes: 0 done; 1 refused; 2 usage; 3 not found; 4 another dispatcher is there; 5 the store is down;
+    71 something that it needs does not start.
 
     \b
     Examples:
