@@ -1,10 +1,22 @@
-"""For mkdocs: a link to a file of the repository that is not part of the site becomes its name."""
+"""For mkdocs: links that mean something in the repository mean something on the site.
+
+A link to a file that is not on the site becomes its name, one to a folder of pages leads to its first page.
+"""
 
 import re
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
-_OUTSIDE = re.compile(r"\[([^]]+)\]\((?:\.\./)+((?:examples|src|tests|tools|bench)/[^)]+)\)")
+DOCS: Final = Path(__file__).resolve().parent.parent / "docs"
+_OUTSIDE: Final = re.compile(r"\[([^]]+)\]\((?:\.\./)+((?:examples|src|tests|tools|bench)/[^)]+)\)")
+_FOLDER: Final = re.compile(r"\]\(((?![a-z]+:)[^)#]*/)\)")
 
 
-def on_page_markdown(markdown: str, **_more: Any) -> str:
-    return _OUTSIDE.sub(r"\1 (`\2` in the repository)", markdown)
+def on_page_markdown(markdown: str, *, page: Any, **_more: Any) -> str:
+    here = (DOCS / page.file.src_uri).parent
+
+    def first_page(link: re.Match[str]) -> str:
+        pages = sorted((here / link[1]).glob("*.md"))
+        return f"]({link[1]}{pages[0].name})" if pages else link[0]
+
+    return _FOLDER.sub(first_page, _OUTSIDE.sub(r"\1 (`\2` in the repository)", markdown))

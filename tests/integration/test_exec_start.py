@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -127,12 +128,14 @@ do printf %s "$PLANTED" > $file; done; touch {place.outside}/x"""
 @pytest.mark.parametrize("limits", [*(["--backend", name] for name in BACKENDS), ["--full-access"]])
 def test_nothing_survives_our_death_wherever_it_went(place: Place, limits: list[str]) -> None:
     """A daemon, in a session of its own, when nobody is left who could end it."""
-    script = "setsid sh -c 'exec sleep 4711' & echo $$; wait"
-    with place.start(*limits, "--", "sh", "-c", script) as child:
-        assert child.stdout is not None
-        child.stdout.readline()
+    held = place.workspace / "held"
+    os.mkfifo(held)
+    with place.start(*limits, "--", "sh", "-c", "setsid sleep 4711 > held & wait") as child:
+        end = os.open(held, os.O_RDONLY)  # waits for the daemon, which holds the other end
         child.send_signal(signal.SIGKILL)
-        assert child.stdout.read() == b""  # the last process that held it has ended
+        assert select.select([end], [], [], WAIT_S)[0], "the daemon lives"
+        assert os.read(end, 1) == b""
+        os.close(end)
 
 
 def test_a_reader_that_does_not_read_does_not_hold_up_the_input(place: Place) -> None:

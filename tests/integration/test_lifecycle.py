@@ -212,7 +212,7 @@ async def test_detached_it_returns_when_all_is_there_and_down_ends_it(home: Path
 
 async def test_what_does_not_start_detached_is_said(home: Path) -> None:
     code, said = asked(home, "up", "--detach", "--listen", "ws://192.0.2.1:1")
-    assert code == 1
+    assert code == 71
     assert "192.0.2.1" in said["error"]["message"]
     assert of_ours(home) == []
 

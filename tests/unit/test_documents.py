@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Final
 from urllib.parse import unquote
 from xml.etree import ElementTree
@@ -75,9 +76,13 @@ def test_a_run_replaces_the_numbers_of_its_peer_only() -> None:
     assert json.dumps(record)
 
 
-def test_the_site_names_files_that_it_does_not_have() -> None:
-    said = site_hook.on_page_markdown("see [this](../../examples/a.py) and [that](../security.md)")
-    assert said == "see this (`examples/a.py` in the repository) and [that](../security.md)"
+def test_links_into_the_repository_mean_something_on_the_site() -> None:
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="howto/x.md"))
+    text = "see [this](../../examples/a.py), [that](../security.md), [all](../adr/), [none](../no/)"
+    assert site_hook.on_page_markdown(text, page=page, config=None) == (
+        "see this (`examples/a.py` in the repository), [that](../security.md), "
+        "[all](../adr/0001-a-launcher-of-our-own.md), [none](../no/)"
+    )
 
 
 def test_what_is_typed_is_told_from_what_is_shown(tmp_path: Path) -> None:

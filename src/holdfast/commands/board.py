@@ -50,7 +50,7 @@ def create(store: "Store", name: str, title: str, max_running: int | None) -> di
     made = store.create_board(name, title)
     if max_running is not None:
         store.set_cap(name, "board", "", max_running)
-    return {"board": made, "text": [f"made {made.slug} in {store.database.address}"]}
+    return {"board": made, "text": [f"created board {made.slug} in {store.database.address}"]}
 
 
 @board.command("list", cls=Verb)
@@ -198,7 +198,7 @@ def cap(
     given = {"profile": profile, "host": host, "pool": pool}
     named = [(scope, value) for scope, value in given.items() if value]
     if len(named) > 1:
-        raise UsageError("a cap is of a profile, of a host or of a pool")
+        raise UsageError("choose one of --profile, --host and --pool")
     [(scope, whose)] = named or [("board", "")]
     store.set_cap(name, scope, whose, most, who=me())
     capacity, _ = store.capacity(name)
@@ -226,7 +226,7 @@ def switch(store: "Store", name: str) -> dict[str, object]:
 
     found = store.stats(name).board
     mean(default_home(), found.slug)
-    return {"board": found, "text": [f"commands without --board now mean {found.slug}"]}
+    return {"board": found, "text": [f"the default board is now {found.slug}"]}
 
 
 @board.command(cls=Verb)
@@ -277,7 +277,7 @@ def restore(file: Path, replace: bool, address: str, as_json: bool) -> None:
 
 
 def _changed(board: "Board") -> dict[str, object]:
-    return {"board": board, "text": [f"{board.slug}{_standing(board, ' is {}') or ' goes on'}"]}
+    return {"board": board, "text": [f"{board.slug}{_standing(board, ' is {}') or ' is active'}"]}
 
 
 def _standing(board: "Board", words: str = "{}") -> str:

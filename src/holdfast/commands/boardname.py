@@ -30,7 +30,10 @@ def found(start: Path, environ: "os._Environ[str] | dict[str, str]", home: Path)
     try:
         return (home / _SWITCHED).read_text("utf-8").strip(), "switched"
     except OSError:
-        raise UsageError("which board?", remedy="--board NAME") from None
+        raise UsageError(
+            "no board is named, and no default board is set",
+            remedy="--board NAME, or once: holdfast board switch NAME (holdfast board list shows them)",
+        ) from None
 
 
 def switch(home: Path, name: str) -> None:
@@ -59,9 +62,9 @@ def _in_project(file: Path) -> str | None:
     try:
         name = tomllib.loads(text[:MAX_PROJECT].decode()).get("board")
     except ValueError:
-        raise UsageError(f"{file} is no TOML", remedy="mend it, or give --board NAME") from None
+        raise UsageError(f"{file} is not valid TOML", remedy="correct it, or give --board NAME") from None
     if name is not None and not isinstance(name, str):
-        raise UsageError(f"`board` in {file} is no text")
+        raise UsageError(f"`board` in {file} is not a string")
     return name
 
 

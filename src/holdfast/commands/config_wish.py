@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from holdfast.commands.pasting import pasteable
 from holdfast.errors import HoldfastError, UsageError, face
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def order(
     from holdfast.agentconfig.ownfile import own_home
 
     if home is not None and task_home is not None:
-        raise UsageError("--home and --task-home exclude each other", remedy="leave one of them out")
+        raise UsageError("--home and --task-home cannot be used together", remedy="leave one of them out")
     own = home or own_home(agent)
     return Order(
         home=Path(os.path.abspath(task_home or own)),
@@ -118,7 +119,7 @@ def show(planned: "EditPlan", *, as_json: bool, done: str) -> None:
     for note in decision.notes:
         click.echo(f"  mind: {note}")
     for remedy in decision.remedies:
-        click.echo(f"  try: {remedy}")
+        click.echo(f"  try: {pasteable(remedy)}")
     for layer in planned.layers:
         click.echo(f"  the repository brings {layer}")
     for conflict in planned.conflicts:
@@ -169,5 +170,5 @@ def removed(edited: "Edited", *, as_json: bool) -> None:
 def fail(exc: HoldfastError) -> NoReturn:
     click.echo(f"holdfast: {exc}", err=True)
     if exc.remedy:
-        click.echo(f"  try: {exc.remedy}", err=True)
+        click.echo(f"  try: {pasteable(exc.remedy)}", err=True)
     sys.exit(face(exc).exit)

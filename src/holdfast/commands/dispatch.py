@@ -61,7 +61,8 @@ def dispatch(
     workers running; the next dispatcher of the home takes them over, and `holdfast down --workers` ends them.
     The file is read again when it changes, or on SIGHUP to a dispatcher without a terminal.
 
-    Exit codes: 0 done; 1 refused; 2 usage; 3 not found; 4 another dispatcher is there; 5 the store is down.
+    Exit codes: 0 done; 1 refused; 2 usage; 3 not found; 4 another dispatcher is there; 5 the store is down;
+    71 something that it needs does not start.
 
     \b
     Examples:
@@ -79,7 +80,7 @@ def dispatch(
         if not boards:
             raise UsageError("say which board", remedy="--board NAME")
         if once + drain + dry_run > 1:
-            raise UsageError("--once, --drain and --dry-run exclude each other")
+            raise UsageError("--once, --drain and --dry-run cannot be used together")
         held = hostload.holding(chosen(min_free, max_load))
         if dry_run:
             _foresee(home, address, boards, host, held(0, 0), as_json=as_json)
@@ -103,7 +104,7 @@ def _check_nothing_given(context: click.Context) -> None:
     ]
     if given:
         refuse(
-            UsageError(f"options go behind `{context.invoked_subcommand}`"),
+            UsageError(f"put options after `{context.invoked_subcommand}`"),
             as_json=bool(context.params["as_json"]),
         )
 

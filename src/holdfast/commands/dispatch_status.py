@@ -38,7 +38,7 @@ def status(home: Path, as_json: bool) -> None:
     if told is not None:
         text += _lines(told, alive, time.time())
     elif alive:
-        text.append("  it has not said yet how it stands")
+        text.append("  it has not reported yet")
     code = say(
         {"home": str(home), "alive": alive, "dispatcher": told, "text": text, "exit": 0 if alive else NONE},
         as_json=as_json,
@@ -55,7 +55,7 @@ def _lines(told: "Told", alive: bool, now: float) -> list[str]:
         f"  {told.claims} claims, {told.leases_renewed} leases renewed, {told.reloads} reloads",
     ]
     if told.start_p50_s is not None and told.start_p95_s is not None:
-        text.append(f"  a start takes {told.start_p50_s:.2f} s, of 20 one more than {told.start_p95_s:.2f} s")
+        text.append(f"  a start takes {told.start_p50_s:.2f} s (p50), {told.start_p95_s:.2f} s (p95)")
     if told.error_at is not None:
         text.append(f"  last error {now - told.error_at:.0f} s ago: {told.error}")
     if told.reload_error:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.commands.oneline import OneLine, printable
+from holdfast.commands.pasting import pasteable
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def assert_(
     except HoldfastError as exc:
         click.echo(f"holdfast: {printable(str(exc))}", err=True)
         if exc.remedy:
-            click.echo(f"  try: {printable(exc.remedy)}", err=True)
+            click.echo(f"  try: {pasteable(printable(exc.remedy))}", err=True)
         sys.exit(2)
     if as_json:
         click.echo(json.dumps(found.report()))

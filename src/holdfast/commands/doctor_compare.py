@@ -8,6 +8,7 @@ import click
 
 from holdfast.commands.limits import Limits, limited
 from holdfast.commands.oneline import OneLine, printable
+from holdfast.commands.pasting import pasteable
 from holdfast.errors import HoldfastError
 
 _CANNOT_TELL = 2
@@ -50,7 +51,7 @@ def compare(limits: Limits, timeout_s: float, as_json: bool, command: tuple[str,
     except HoldfastError as exc:
         click.echo(f"holdfast: {printable(str(exc))}", err=True)
         if exc.remedy:
-            click.echo(f"  try: {printable(exc.remedy)}", err=True)
+            click.echo(f"  try: {pasteable(printable(exc.remedy))}", err=True)
         sys.exit(_CANNOT_TELL)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)

@@ -228,7 +228,7 @@ def _object(text: str | None) -> dict[str, object]:
     try:
         return msgspec.json.decode(text or "{}", type=dict[str, object])
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        raise UsageError("--metadata is no JSON object", remedy="--metadata '{\"files\": 3}'") from None
+        raise UsageError("--metadata is not a JSON object", remedy="--metadata '{\"files\": 3}'") from None
 
 
 def _text(verb: str, result: dict[str, object]) -> list[str]:

@@ -41,7 +41,7 @@ def mcp(run_file: Path | None, board: str | None, home: Path, address: str) -> N
     """
     try:
         if run_file is not None and board is not None:
-            raise UsageError("a worker reports on its own task: --run and --board exclude each other")
+            raise UsageError("a worker reports on its own task: --run and --board cannot be used together")
         sender = None if board is not None else _sender(run_file)
         asyncio.run(_serve(sender, address, board or "", home))
     except HoldfastError as exc:

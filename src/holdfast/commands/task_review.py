@@ -72,8 +72,6 @@ def inbox(store: "Store", board: str, name: str, limit: int, follow: bool) -> It
 
     Questions, reviews, missing reports and failures; what has waited longest comes first.
 
-    What waits longest comes first, with what to type next.
-
     \b
     Examples:
       holdfast task inbox

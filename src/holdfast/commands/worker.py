@@ -266,7 +266,7 @@ async def why(workers: "Workers", id: str, as_json: bool) -> int:
 async def equivalence(workers: "Workers", id: str, as_json: bool) -> int:
     """Compare a worker's surroundings with a plain terminal.
 
-    Exit code 0: yes; 1: no; 2: it cannot be told.
+    Exit code 0: nothing differs for it; 1: something does; 2: that cannot be told.
 
     \b
     Example:

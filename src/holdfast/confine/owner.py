@@ -66,16 +66,17 @@ def load_only_what_is_ours(policy: Bound) -> None:
         _HERE,
     ]
     places = [*map(os.path.realpath, sys.path), *((sys.pycache_prefix,) if sys.pycache_prefix else ())]
-    if any(policy.explain(place, Access.WRITE).allowed for place in places) or _reaches_into(policy, places):
+    if policy.full_write or any(_writes(policy, place) for place in places):
         from importlib import import_module
 
         for name in _LATE:
             import_module(name)
 
 
-def _reaches_into(policy: Bound, places: Sequence[str]) -> bool:
-    """Is something below one of these writable?"""
-    return any(within(root.path, place) for root in policy.writable_roots() for place in places)
+def _writes(policy: Bound, place: str) -> bool:
+    """Is it writable, or something below it?"""
+    below = (rule for rule in policy.rules if rule.access is Access.WRITE and within(rule.path, place))
+    return policy.access_at(place) is Access.WRITE or any(below)
 
 
 class Owner(Children):
@@ -122,8 +123,10 @@ class Owner(Children):
             self._begin(command, None, streams, watch=watch)
             return self.sandbox
         plan, settled = plan_of(bound, command.cwd, ports)
+        if watch:
+            import holdfast.confine.localwatch
         if ports:
-            import holdfast.confine.localports  # noqa: F401 - needed once the command runs
+            import holdfast.confine.localports  # noqa: F401
         load_only_what_is_ours(settled)
         refused: dict[Way, Trial] = {}
         for way in self._choice.ways(root=os.geteuid() == 0):

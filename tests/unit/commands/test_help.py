@@ -20,11 +20,9 @@ RIDDLES: Final = re.compile(
 
 
 def shown(name: str) -> str:
-    context = CONTEXTS[name]
-    made = click.Context(
-        context.command, info_name=context.info_name, parent=context.parent, terminal_width=COLUMNS
-    )
-    return made.get_help()
+    known = CONTEXTS[name]
+    settings = {**known.command.context_settings, "terminal_width": COLUMNS}
+    return click.Context(known.command, info_name=known.info_name, parent=known.parent, **settings).get_help()
 
 
 def examples(name: str) -> list[str]:
@@ -58,12 +56,11 @@ def test_every_example_can_be_typed(name: str) -> None:
         words = shlex.split(re.split(r" [|<>] | -- holdfast ", text)[0])[1:]
         if not text or re.match(r"[A-Z_]+=", example):
             continue
-        command: click.Command = cli
-        context = click.Context(cli, info_name="holdfast")
-        while isinstance(command, click.Group) and words and not words[0].startswith("-"):
-            below = command.get_command(context, words.pop(0))
-            assert below is not None, example
-            command, context = below, click.Context(below, parent=context)
+        path = "holdfast"
+        while words and f"{path} {words[0]}" in CONTEXTS:
+            path = f"{path} {words.pop(0)}"
+        # The command's own context: click keeps the first help option that it makes for a command.
+        command, context = CONTEXTS[path].command, CONTEXTS[path]
         _, rest, _ = command.make_parser(context).parse_args(words)
         assert not rest or isinstance(command, click.Group), example
 

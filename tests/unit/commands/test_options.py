@@ -30,7 +30,8 @@ WORDS = [
 
 def by_click(args: list[str]) -> tuple[dict[str, Any], tuple[str, ...]] | None:
     """What click makes of it; None if it refuses, or prints its help."""
-    context = click.Context(command, allow_interspersed_args=False)
+    # As `cli` has them: click keeps the first help option that it makes for a command.
+    context = click.Context(command, allow_interspersed_args=False, help_option_names=["-h", "--help"])
     parser = command.make_parser(context)
     try:
         values, left, order = parser.parse_args(list(args))

@@ -1,9 +1,10 @@
 """What every edge does: carry one `Connection`, and tell it when the peer does not take what is sent."""
 
 import asyncio
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from holdfast.server.connection import Connection
+if TYPE_CHECKING:  # loaded when there is one: who waits for the handshake does not wait for that
+    from holdfast.server.connection import Connection
 
 WRITE_HIGH_BYTES: Final = 2 * 1024 * 1024  # unsent output of a connection before its children wait
 

@@ -3,12 +3,14 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from holdfast.errors import RemoteProtocolError
-from holdfast.server.connection import Connection
 from holdfast.server.edges.edge import WRITE_HIGH_BYTES, Edge
 from holdfast.wire.lines import LineReader
+
+if TYPE_CHECKING:
+    from holdfast.server.connection import Connection
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +23,7 @@ class LineEdge(Edge):
     def __init__(
         self,
         *,
-        connect: Callable[["LineEdge"], Connection],
+        connect: "Callable[[LineEdge], Connection]",
         admit: Callable[[asyncio.BaseTransport], bool],
         adopt: Callable[["asyncio.Task[None]"], None],
         linger: Callable[[], None],

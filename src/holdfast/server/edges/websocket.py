@@ -8,7 +8,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from websockets.exceptions import InvalidHandshake
 from websockets.frames import Frame, Opcode
@@ -16,11 +16,13 @@ from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
 from holdfast.errors import RemoteProtocolError
-from holdfast.server.connection import Connection
 from holdfast.server.edges.edge import WRITE_HIGH_BYTES, Edge
 from holdfast.server.edges.httphead import MAX_HEAD_BYTES, HeadAnswer, answer, parse_head
 from holdfast.server.edges.keepalive import Keepalive
-from holdfast.wire.rpc import MAX_MESSAGE_BYTES
+from holdfast.wire.sizes import MAX_MESSAGE_BYTES
+
+if TYPE_CHECKING:
+    from holdfast.server.connection import Connection
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +39,7 @@ class WebSocketEdge(Edge):
     def __init__(
         self,
         *,
-        connect: Callable[["WebSocketEdge", str], Connection],
+        connect: "Callable[[WebSocketEdge, str], Connection]",
         authenticate: Authenticate,
         metrics: Callable[[], bytes | None],
         adopt: Callable[["asyncio.Task[None]"], None],
