@@ -169,6 +169,17 @@ def face(exc: BaseException) -> Face:
     return INTERNAL
 
 
+def kind(exc: BaseException) -> str:
+    """The name by which a peer of ours knows the class of `exc`."""
+    return next((cls.__name__ for cls in type(exc).__mro__ if cls in FACES), OperationFailed.__name__)
+
+
+def from_kind(name: object, message: str, remedy: str | None) -> HoldfastError:
+    """The error that it was on the other side; one of a class that we do not have is a failed operation."""
+    cls = next((cls for cls in FACES if cls.__name__ == name), OperationFailed)
+    return cls(message, remedy=remedy)
+
+
 _OS_CLASSES: Final[dict[int, type[HoldfastError]]] = {
     errno.ENOENT: NotFound,
     errno.EINVAL: InvalidRequest,
@@ -196,8 +207,11 @@ _RPC_CLASSES: Final[dict[int, type[HoldfastError]]] = {
 _SANDBOX_WORDS: Final = ("cannot enforce", "cannot be enforced", "deny pattern", "setting up a sandbox")
 
 
-def from_rpc_error(code: int, message: str) -> HoldfastError:
-    """The peer's error as the class that it was on the other side, as far as its code tells."""
+def from_rpc_error(code: int, message: str, data: object = None) -> HoldfastError:
+    """The peer's error as the class that it was there: a peer of ours names it, of others the code tells."""
+    if isinstance(data, dict) and "kind" in data:
+        remedy = data.get("remedy")
+        return from_kind(data["kind"], message, remedy if isinstance(remedy, str) else None)
     if code == -32000 and message == TRANSPORT_CLOSED:
         return ConnectionLost(message)
     cls = _RPC_CLASSES.get(code, OperationFailed)

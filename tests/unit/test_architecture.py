@@ -46,6 +46,7 @@ PURE_THIRD_PARTY = {"msgspec", "pybase64"}
 LAYERS = [  # lower may not import higher; names on one line may not import each other
     {"errors", "home", "local", "log", "tracing"},
     {"wire", "sandbox"},
+    {"unixrpc"},
     {"confine", "outcome", "streams", "agentconfig", "board"},
     {"server"},
     {"client"},

@@ -15,6 +15,7 @@ from holdfast.commands.task_lines import run_line, run_said, used_words
 from holdfast.errors import NotFound
 
 if TYPE_CHECKING:
+    from holdfast.agents.supervisor.messages import WorkerReport
     from holdfast.board.rules.rows import Run
     from holdfast.board.store import Store
 
@@ -64,17 +65,16 @@ def runs(store: "Store", id: str) -> dict[str, object]:
 def log(store: "Store", id: str, run: str | None, home: Path) -> dict[str, object]:
     """Print what a run said: what is kept of it, or while it runs here the end of its worker's log."""
     import asyncio
-    import base64
 
     from holdfast.dispatch import runview as peek
 
     chosen = peek.chosen(store, id, run)
     if (kept := peek.kept(store, chosen, OUTPUT)) is not None:
         return {"run": chosen.id, "live": False, "data": kept}
-    said = asyncio.run(peek.asked(home, chosen, "logs", {"max_bytes": MAX_LIVE}))
+    said = asyncio.run(peek.live_output(home, chosen, MAX_LIVE))
     if said is None:
         raise _nothing(chosen, "output")
-    return {"run": chosen.id, "live": True, "data": base64.b64decode(said["data"])}
+    return {"run": chosen.id, "live": True, "data": said}
 
 
 @click.command(cls=Verb)
@@ -105,7 +105,7 @@ def policy(store: "Store", id: str, run: str | None, home: Path) -> dict[str, ob
     chosen = peek.chosen(store, id, run)
     end = peek.kept(store, chosen, END)
     live = end is None
-    report = asyncio.run(peek.asked(home, chosen, "status", {})) if end is None else _ended(end)
+    report = _live(asyncio.run(peek.live_report(home, chosen))) if end is None else _ended(end)
     if report is None:
         raise _nothing(chosen, "record of its worker")
     told = {name: report[name] for name in POLICY if name in report}
@@ -140,6 +140,13 @@ def _nothing(run: "Run", what: str) -> NotFound:
         return NotFound(f"no {what} is kept of {run.id}, which is {run.outcome}")
     where = f" in {run.workspace}" if run.workspace else ""
     return NotFound(f"no {what} is kept of {run.id} yet: it runs on {run.host or 'an unnamed host'}{where}")
+
+
+def _live(report: "WorkerReport | None") -> dict[str, Any] | None:
+    import msgspec
+
+    found: dict[str, Any] | None = msgspec.to_builtins(report)
+    return found
 
 
 def _ended(data: bytes) -> dict[str, Any] | None:

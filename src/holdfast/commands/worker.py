@@ -5,7 +5,7 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
 
@@ -16,7 +16,10 @@ from holdfast.commands.oneline import OneLine, fail, printable
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
+    import msgspec
+
     from holdfast.agents.sdk import Workers
+    from holdfast.agents.supervisor.messages import WorkerReport
 
 P = ParamSpec("P")
 
@@ -146,7 +149,7 @@ async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...],
         click.echo(f"holdfast: ending {started.id}", err=True)
         await asyncio.shield(started.stop())
         raise
-    return _EXITS.get(started.report["state"], 1)
+    return _EXITS.get(started.report.state, 1)
 
 
 @worker.command("list", cls=OneLine)
@@ -158,7 +161,7 @@ async def list_command(workers: "Workers", ended: bool, as_json: bool) -> int:
     """Show the workers and what each is doing."""
     reports = await workers.list(ended=ended)
     if as_json:
-        click.echo(json.dumps(reports))
+        click.echo(_json(reports))
     for report in reports if not as_json else ():
         _print(report, as_json=False)
     return 0
@@ -172,10 +175,10 @@ async def list_command(workers: "Workers", ended: bool, as_json: bool) -> int:
 async def watch(workers: "Workers", until_ended: bool, as_json: bool) -> int:
     """Show all workers as they change, those that want a person first. With --json a line for each change."""
     if as_json:
-        for report in await workers.call("changes"):
-            click.echo(json.dumps(report))
-        async for report in workers.notes():
-            click.echo(json.dumps(report))
+        for report in await workers.subscribe():
+            click.echo(_json(report))
+        async for report in workers.changes():
+            click.echo(_json(report))
         return 0
     from holdfast.commands.worker_watch import watch as show
 
@@ -195,10 +198,10 @@ async def status(workers: "Workers", id: str, as_json: bool) -> int:
 @_about_one
 async def why(workers: "Workers", id: str, as_json: bool) -> int:
     """Say why a worker is taken to be in its state: rule, evidence, what would change it."""
-    answer = await workers.call("why", {"worker": id})
+    answer = await (await workers.find(id)).why()
     if as_json:
-        click.echo(json.dumps(answer))
-    for line in answer["why"] if not as_json else ():
+        click.echo(_json(answer))
+    for line in answer.why if not as_json else ():
         click.echo(printable(line))
     return 0
 
@@ -210,12 +213,12 @@ async def equivalence(workers: "Workers", id: str, as_json: bool) -> int:
 
     Exit code 0: yes; 1: no; 2: it cannot be told.
     """
-    from holdfast.agents.worker.equivalence import EXITS, lines, report_of
+    from holdfast.agents.worker.equivalence import EXITS, lines
 
     answer = await (await workers.find(id)).equivalence()
-    for line in [json.dumps(answer)] if as_json else map(printable, lines(report_of(answer))):
+    for line in [_json(answer)] if as_json else map(printable, lines(answer)):
         click.echo(line)
-    return EXITS[answer["hostEquivalent"]]
+    return EXITS[answer.host_equivalent]
 
 
 @worker.command(cls=OneLine)
@@ -224,7 +227,7 @@ async def wait(workers: "Workers", id: str, as_json: bool) -> int:
     """Wait until a worker has ended."""
     report = await (await workers.find(id)).wait()
     _print(report, as_json=as_json)
-    return _EXITS.get(report["state"], 1)
+    return _EXITS.get(report.state, 1)
 
 
 @worker.command(cls=OneLine)
@@ -234,10 +237,7 @@ async def wait(workers: "Workers", id: str, as_json: bool) -> int:
 @_connected
 async def logs(workers: "Workers", id: str, max_bytes: int) -> int:
     """Print the end of what a worker said, as it said it."""
-    import base64
-
-    answer = await workers.call("logs", {"worker": id, "max_bytes": max_bytes})
-    click.echo(base64.b64decode(answer["data"]), nl=False)
+    click.echo(await (await workers.find(id)).logs(max_bytes), nl=False)
     return 0
 
 
@@ -271,8 +271,8 @@ async def approve(
     """Allow, or deny, what a worker asks; `worker status --json` shows the question and its options."""
     found = await workers.find(id)
     given = await (found.deny if deny else found.approve)(option, request=request)
-    words = f"{'denied' if given['denied'] else 'allowed'}: {printable(given['question'])}"
-    click.echo(json.dumps(given) if as_json else words)
+    words = f"{'denied' if given.denied else 'allowed'}: {printable(given.question)}"
+    click.echo(_json(given) if as_json else words)
     return 0
 
 
@@ -317,18 +317,23 @@ def supervise(home: Path, idle_s: float) -> None:
     sys.exit(0 if mine else ALREADY)
 
 
-def _print(report: dict[str, Any], *, as_json: bool) -> None:
+def _print(report: "WorkerReport", *, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(report))
+        click.echo(_json(report))
         return
     click.echo(line_of(report), color=False if os.environ.get("NO_COLOR") else None)
 
 
-def line_of(report: dict[str, Any]) -> str:
+def _json(said: "msgspec.Struct | Sequence[msgspec.Struct]") -> str:
+    import msgspec
+
+    return msgspec.json.encode(said).decode()
+
+
+def line_of(report: "WorkerReport") -> str:
     """A worker in one line: id, state, what about it."""
-    state = report["state"] + (f"({report['detail']})" if report["detail"] else "")
-    if report["failure"]:
-        state = f"{report['state']}({report['failure']})"
-    words = [click.style(f"{state:<24}", fg=COLOURS[report["state"]]), printable(report["about"])]
-    flags = f"[{', '.join(report['flags'])}]" if report["flags"] else ""
-    return f"{report['id']:<16} {' '.join(words)} {flags}".rstrip()
+    what = report.failure or report.detail
+    state = f"{report.state}({what})" if what else str(report.state)
+    words = [click.style(f"{state:<24}", fg=COLOURS[report.state]), printable(report.about)]
+    flags = f"[{', '.join(report.flags)}]" if report.flags else ""
+    return f"{report.id:<16} {' '.join(words)} {flags}".rstrip()

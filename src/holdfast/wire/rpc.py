@@ -237,6 +237,9 @@ def response(id_: RequestId, result: object) -> bytes:
     return _encoder.encode({"id": id_, "result": result})
 
 
-def error(id_: RequestId, code: int, message: str) -> bytes:
+def error(id_: RequestId, code: int, message: str, data: object = None) -> bytes:
     text = message.encode(errors="replace").decode()  # what failed may be a name that is not text
-    return _encoder.encode({"error": {"code": code, "message": text}, "id": id_})
+    told: dict[str, object] = {"code": code, "message": text}
+    if data is not None:
+        told["data"] = data
+    return _encoder.encode({"error": told, "id": id_})
