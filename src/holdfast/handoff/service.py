@@ -1,35 +1,29 @@
-"""The socket of the handoff: one line is an envelope, one line is its answer.
+"""The socket of the handoff: a call carries an envelope, its result is the answer.
 
-An envelope that the store could neither carry out nor refuse gets no answer: the connection ends, and the
-sender has the outbox. Store and broker live in one thread of their own.
+An envelope that the store could neither carry out nor refuse gets an error, which is no answer: the sender
+has the outbox. Store and broker live in one thread of their own.
 """
 
 import asyncio
 import contextlib
 import logging
-import os
-import secrets
-import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from holdfast.board.store import Store
-from holdfast.errors import HoldfastError, RemoteProtocolError, StartupError
+from holdfast.errors import ConnectionLost, HoldfastError
 from holdfast.handoff import envelope
 from holdfast.handoff.broker import Broker
-from holdfast.handoff.envelope import MAX_ENVELOPE, HandoffAnswer
-from holdfast.local import peers
+from holdfast.handoff.envelope import HAND_IN, MAX_LINE, Envelope, HandoffAnswer
+from holdfast.unixrpc.server import Limits, Peer, RpcServer
 
 log = logging.getLogger(__name__)
 
 MAX_CLIENTS: Final = 64  # at once, of all workers of a home; one more is sent away, and has its outbox
+MAX_UNSENT: Final = 1024 * 1024  # bytes that a client may leave unread and still be answered
 IDLE_S: Final = 60.0  # a client that says nothing for that long makes room for others
-MAX_PATH: Final = 107  # bytes, as the kernel allows; nobody could connect to a longer one
-BACKLOG: Final = 128  # connections the kernel holds for us
 
 
 class Service:
@@ -38,7 +32,6 @@ class Service:
     def __init__(self, open_store: Callable[[], Store], key: bytes) -> None:
         self._open_store = open_store
         self._key = key
-        self._clients: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="handoff")
         self._store: Store | None = None
         self._broker: Broker | None = None
@@ -52,19 +45,14 @@ class Service:
             HoldfastError: the store cannot be opened.
         """
         loop = asyncio.get_running_loop()
+        server = RpcServer(Limits(MAX_LINE, MAX_UNSENT, MAX_CLIENTS, calls=1, idle_s=IDLE_S))
+        server.answer(HAND_IN, self._answer)
         try:
             await loop.run_in_executor(self._thread, self._open)
-            with _bound(path) as sock:
-                server = await asyncio.start_unix_server(self._client, sock=sock, limit=MAX_ENVELOPE + 1)
-                try:
-                    yield
-                finally:
-                    server.close()
-                    for writer in self._clients.values():
-                        writer.transport.abort()  # its task ends by itself, after what it is carrying out
-                    await asyncio.gather(*self._clients)
+            async with server.listening(path):
+                yield
         finally:
-            await loop.run_in_executor(self._thread, self._close)
+            await loop.run_in_executor(self._thread, self._close)  # after what is being carried out
             self._thread.shutdown(wait=False)
 
     def _open(self) -> None:
@@ -76,79 +64,13 @@ class Service:
         if self._store is not None:
             self._store.close()
 
-    async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        if task is None:
-            raise AssertionError("a stream's callback runs in a task of its own")
-        self._clients[task] = writer
+    async def _answer(self, letter: Envelope, _peer: Peer) -> HandoffAnswer:
+        envelope.check_shape(letter)
+        if self._broker is None:
+            raise ConnectionLost("the handoff has ended")
+        loop = asyncio.get_running_loop()
         try:
-            if len(self._clients) <= MAX_CLIENTS and _is_ours(writer):
-                await self._converse(reader, writer)
-        except (OSError, TimeoutError, asyncio.IncompleteReadError) as exc:
-            log.debug("a client is gone", extra={"reason": type(exc).__name__})
+            return await loop.run_in_executor(self._thread, self._broker.carry_out, letter)
         except HoldfastError as exc:
             log.warning("the store does not answer", extra={"reason": type(exc).__name__})
-        finally:
-            del self._clients[task]
-            writer.close()
-
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while True:
-            try:
-                async with asyncio.timeout(IDLE_S):
-                    line = await reader.readuntil(b"\n")
-            except asyncio.LimitOverrunError:
-                await _say(writer, envelope.refusal("", RemoteProtocolError("the line is too long")))
-                return
-            await _say(writer, await self._answer(line))
-
-    async def _answer(self, line: bytes) -> HandoffAnswer:
-        try:
-            letter = envelope.decode(line.rstrip(b"\n"))
-        except RemoteProtocolError as exc:
-            return envelope.refusal("", exc)
-        if self._broker is None:
-            raise ConnectionAbortedError
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._broker.carry_out, letter)
-
-
-async def _say(writer: asyncio.StreamWriter, answer: HandoffAnswer) -> None:
-    """Raises OSError or TimeoutError when nobody takes it."""
-    if writer.is_closing():  # meanwhile, by them or by us; not every loop says so with an OSError
-        raise ConnectionAbortedError
-    writer.write(msgspec.json.encode(answer) + b"\n")
-    async with asyncio.timeout(IDLE_S):
-        await writer.drain()
-
-
-def _is_ours(writer: asyncio.StreamWriter) -> bool:
-    uid = peers.uid_of_unix_peer(writer.get_extra_info("socket"))
-    return peers.allowed(uid, own=os.getuid())
-
-
-@contextlib.contextmanager
-def _bound(path: Path) -> Iterator[socket.socket]:
-    """A socket for our user alone, ready under its name from the first moment there is one."""
-    if len(os.fsencode(path)) > MAX_PATH:
-        raise StartupError(f"{path} is too long for a socket", remedy="set HOLDFAST_HOME to a shorter path")
-    hidden = path.with_name(f".{secrets.token_hex(4)}")
-    sock = socket.socket(socket.AF_UNIX)
-    try:
-        sock.bind(str(hidden))
-        hidden.chmod(0o600)
-        sock.listen(BACKLOG)
-        here = hidden.stat().st_ino
-        hidden.rename(path)
-    except OSError as exc:
-        sock.close()
-        with contextlib.suppress(OSError):
-            hidden.unlink()
-        raise StartupError(f"cannot listen on {path}: {exc.strerror or exc}") from None
-    try:
-        yield sock
-    finally:
-        sock.close()
-        with contextlib.suppress(OSError):
-            if path.stat().st_ino == here:  # somebody else may have come after us
-                path.unlink()
+            raise
