@@ -24,7 +24,7 @@ export PYTHONPYCACHEPREFIX            ?= $(MADE)/pycache
 export RUFF_CACHE_DIR                 ?= $(MADE)/ruff
 endif
 
-.PHONY: help run test check lint types unit deep agents chaos bench bench-board docs pins clean
+.PHONY: help run test check lint types unit deep agents chaos bench bench-board docs docs-site pins clean
 help:                             ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 13
 
@@ -59,15 +59,19 @@ bench: for-bench tools-for-tests  ## side by side with the real codex; writes be
 bench-board: for-bench tools-for-tests  ## the board side by side with the real Hermes; writes bench/results/
 	$(RUN)/python -m bench.board
 
-docs: for-test                    ## regenerate docs/reference and fail if that changed a file
+docs: for-test                    ## regenerate docs/reference and the drawing of rooms; fail if that changed a file
 	$(RUN)/python -m tools.reference
-	git diff --exit-code docs/reference
+	$(RUN)/python -m tools.rooms
+	git diff --exit-code docs/reference docs/architecture.md
+
+docs-site: for-docs               ## build the documentation site into build/site; a broken link fails
+	NO_MKDOCS_2_WARNING=1 $(RUN_DOCS)/mkdocs build --strict --site-dir "$(abspath $(MADE))/build/site" && echo "$(abspath $(MADE))/build/site/index.html"
 
 pins: for-test                    ## pin the newest versions that pyproject.toml and requirements/*.in allow
 	$(RUN)/python -m tools.pins
 
 clean:
-	rm -rf "$(VENV)" .agents-cli .codex .venv-swerex .mypy_cache .ruff_cache .hypothesis build src/*.egg-info
+	rm -rf "$(VENV)" "$(VENV)-docs" .agents-cli .codex .venv-swerex .mypy_cache .ruff_cache .hypothesis build src/*.egg-info
 
 .PHONY: tools-for-tests
 tools-for-tests: for-test
@@ -78,6 +82,13 @@ tools-for-tests: for-test
 # Quick when everything is there; a changed pin installs again. A Python that is named is the one that is used.
 INSTALL = @"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Holdfast needs Python 3.11 or newer: make PYTHON=python3.11")' \
 	&& "$(PYTHON)" tools/environment.py "$(VENV)" $(1) $(if $(filter file,$(origin PYTHON)),,--exactly)
+
+# An environment of its own: nothing of the site is needed for anything else.
+DOCS     := $(VENV)-docs
+RUN_DOCS := "$(DOCS)"/bin
+.PHONY: for-docs
+for-docs:
+	@"$(PYTHON)" tools/environment.py "$(DOCS)" docs
 
 .PHONY: for-run for-test for-bench .venv/run .venv/test .venv/bench
 for-run:

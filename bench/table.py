@@ -20,6 +20,7 @@ from bench.measures import (
 from bench.overhead import launch_overhead
 from bench.sdk import client_run, client_stream
 from bench.servers import Side
+from bench.starts import bwrap_ratio, exec_true, import_ratio, list_ratio, version_ratio
 from bench.supervised import decision_latency, denial_latency, exit_latency, idle_workers
 from bench.watched import watch_ratio, watch_run
 
@@ -59,7 +60,12 @@ def higher(limit: float, rival: Side | None = Side.REFERENCE) -> Bar:
 
 
 MEASURES: Final = (
-    Measure("ready", "ready to accept", "ms", ready, (lower(400, None),)),
+    Measure("ready", "ready to accept", "ms", ready, (lower(5),)),
+    Measure("exec", "exec -- true", "ms", exec_true, (lower(1),)),
+    Measure("exec-bwrap", "exec over bare bwrap", "x", bwrap_ratio, (), ours_only=True),
+    Measure("version", "--version over python", "x", version_ratio, (lower(4, None),), ours_only=True),
+    Measure("import", "import holdfast over python", "x", import_ratio, (lower(5, None),), ours_only=True),
+    Measure("list", "task list over python", "x", list_ratio, (lower(8, None),), ours_only=True),
     Measure("start", "start → closed", "ms", start_true, (lower(0.1), lower(1, Side.SWEREX))),
     Measure("echo", "stdin echo", "ms", echo, (lower(0.05),)),
     Measure("stream", "stdout throughput", "MB/s", stream, (higher(1.5),)),

@@ -1,6 +1,6 @@
 """Make the virtual environment that a target of the Makefile needs, wherever the sources lie.
 
-PYTHON tools/environment.py VENV SET [--exactly]      SET is run, test or bench; quick when all is there
+PYTHON tools/environment.py VENV SET [--exactly]      SET is run, test, bench or docs; quick if all is there
 
 What is installed is what requirements/*.txt pins; a changed pin installs again. The package is linked to its
 sources where those can be written. From a read-only tree it is built in a temporary copy and installed as a
@@ -20,6 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SETS = ("run", "test", "bench")  # each has what those before it have
+ALONE = ("docs",)  # needs nothing else, the package neither
 STAMP = "holdfast.json"
 BUILT_FROM = ("pyproject.toml", "README.md", "LICENSE", "src")
 
@@ -70,6 +71,9 @@ class Environment:
         digest = _digest(linked=linked)
         if self.stamp.get("package") == digest:
             return
+        # Before 0.2.0 it was called `holdfast`; two names for one package would remove each other's files.
+        if any(self.folder.glob("lib/python*/site-packages/holdfast-*.dist-info")):
+            self._pip("-y", "holdfast", verb="uninstall")
         if linked:
             self._pip("--no-deps", "--no-build-isolation", "-e", str(ROOT))
         else:
@@ -78,8 +82,8 @@ class Environment:
         self.stamp["package"] = digest
         self._note()
 
-    def _pip(self, *words: str) -> None:
-        command = [str(self.python), "-m", "pip", "install", "-q", "--disable-pip-version-check", *words]
+    def _pip(self, *words: str, verb: str = "install") -> None:
+        command = [str(self.python), "-m", "pip", verb, "-q", "--disable-pip-version-check", *words]
         # Running as root is not our choice to comment on.
         done = subprocess.run(command, env={**os.environ, "PIP_ROOT_USER_ACTION": "ignore"}, check=False)
         if done.returncode != 0:
@@ -122,12 +126,12 @@ def _copied(folder: Path) -> Path:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     options.add_argument("venv", type=Path)
-    options.add_argument("set", choices=SETS)
+    options.add_argument("set", choices=(*SETS, *ALONE))
     options.add_argument("--exactly", action="store_true", help="with this very version of Python")
     chosen = options.parse_args()
     environment = Environment(chosen.venv)
     environment.make(exactly=chosen.exactly)
-    for name in SETS[: SETS.index(chosen.set) + 1]:
+    for name in ALONE if chosen.set in ALONE else SETS[: SETS.index(chosen.set) + 1]:
         environment.install(name)
         if name == "run":
             environment.install_package()

@@ -10,6 +10,7 @@ SETS: Final[dict[str, list[str] | None]] = {
     "run": ["fast", "mcp", "metrics", "web"],
     "test": ["fast", "mcp", "metrics", "otel", "postgres", "web"],
     "bench": ["fast"],
+    "docs": None,  # the site alone
     "hermes": None,  # an environment of its own, without ours
 }
 HEADER: Final = "# Made by `make pins` from {name}; do not edit.\n"

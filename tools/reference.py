@@ -26,6 +26,7 @@ from holdfast.sandbox.backends.guarantees import GUARANTEES
 from holdfast.wire.methods import METHODS, Method
 from holdfast.wire.paths import PathUri
 from tools.agent_pages import faults_page
+from tools.api_page import api_page
 from tools.doctor_pages import exit_codes_page, findings_page, fingerprints_page
 from tools.markdown import page, table
 from tools.tool_pages import tools_page
@@ -293,7 +294,7 @@ def sandbox_page() -> str:
     return page(
         "Sandbox",
         "What holds with which backend, at its best on a host that has what it needs. What a host lacks is\n"
-        "in the answer to every start. *seatbelt* is judged by its profile: it has not been run by us.\n"
+        "in the answer to every start.\n"
         "The attempts are those of `holdfast.doctor.escape.attempts`, made from inside the sandbox.",
         table(("guarantee", *BACKENDS), overview),
         "## Guarantees",
@@ -327,6 +328,7 @@ def agents_page() -> str:
 
 
 PAGES: Final[dict[str, Callable[[], str]]] = {
+    "api.md": api_page,
     "cli.md": cli_page,
     "methods.md": methods_page,
     "errors.md": errors_page,

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from holdfast.errors import UsageError as UsageError
 
 __version__ = "0.1.0"
+DISTRIBUTION = "holdfast-agents"  # on the package index; `holdfast` there is somebody else's
 
 _EXPORTS = {
     "Closed": "client.ordering",
@@ -58,6 +59,8 @@ _EXPORTS = {
     "Workers": "agents.sdk",
     "connect": "client.environment",
 }
+
+__all__ = ["DISTRIBUTION", "__version__", *_EXPORTS]  # docs/reference/api.md lists them
 
 
 def __getattr__(name: str) -> object:

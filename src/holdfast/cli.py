@@ -6,6 +6,7 @@ import click
 
 from holdfast import __version__
 from holdfast.commands.deferred import Deferred
+from holdfast.commands.sections import SECTIONS
 
 # Loaded when used: the start of one command does not pay for the others.
 _DEFERRED: Final = {
@@ -28,10 +29,22 @@ _DEFERRED: Final = {
 }
 
 
-@click.group(cls=Deferred, deferred=_DEFERRED, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Deferred,
+    deferred=_DEFERRED,
+    sections=SECTIONS[""],
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="holdfast", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Run coding agents and their commands, here or elsewhere, and lose nothing they did."""
+    """Run coding agents and their commands in a sandbox that says what it enforced.
+
+    \b
+    Examples:
+      holdfast exec -- npm test
+      holdfast serve --listen ws://127.0.0.1:7000
+      holdfast up
+    """
 
 
 def main() -> None:

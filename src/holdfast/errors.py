@@ -128,7 +128,7 @@ class StoreDamaged(HoldfastError):
 
 
 class Face(NamedTuple):
-    """How an error looks from outside."""
+    """How an error looks from outside. The exit code is the same whichever command ends with it."""
 
     rpc: int
     exit: int
@@ -138,24 +138,24 @@ class Face(NamedTuple):
 FACES: Final[dict[type[HoldfastError], Face]] = {
     UsageError: Face(-32602, 2, 400),
     MethodNotFound: Face(-32601, 2, 404),
-    InvalidRequest: Face(-32600, 65, 400),
-    PeerRefused: Face(-32600, 77, 401),
-    IllegalTransition: Face(-32030, 65, 409),
-    NotFound: Face(-32004, 66, 404),
+    InvalidRequest: Face(-32600, 1, 400),
+    PeerRefused: Face(-32600, 1, 401),
+    IllegalTransition: Face(-32030, 1, 409),
+    NotFound: Face(-32004, 3, 404),
     SessionAttached: Face(-32010, 75, 409),
     OperationFailed: Face(-32603, 71, 500),
     RemoteProtocolError: Face(-32600, 76, 400),
     ProtocolMismatch: Face(-32600, 76, 502),
-    ConnectionLost: Face(-32000, 69, 503),
-    Unreachable: Face(-32000, 69, 503),
-    TokenRefused: Face(-32600, 77, 401),
-    SessionLost: Face(-32000, 69, 410),
+    ConnectionLost: Face(-32000, 5, 503),
+    Unreachable: Face(-32000, 5, 503),
+    TokenRefused: Face(-32600, 1, 401),
+    SessionLost: Face(-32000, 5, 410),
     OutputLost: Face(-32603, 74, 500),
     SandboxUnavailable: Face(-32602, 125, 503),
     StartupError: Face(-32603, 1, 500),
-    Conflict: Face(-32031, 73, 409),
-    StaleRun: Face(-32032, 73, 409),
-    StoreDamaged: Face(-32603, 74, 503),
+    Conflict: Face(-32031, 4, 409),
+    StaleRun: Face(-32032, 4, 409),
+    StoreDamaged: Face(-32603, 5, 503),
 }
 
 INTERNAL: Final = Face(-32603, 70, 500)
@@ -194,17 +194,16 @@ def from_os_error(exc: OSError) -> HoldfastError:
     return cls(f"{exc.strerror} (os error {exc.errno})")
 
 
-TRANSPORT_CLOSED: Final = "JSON-RPC transport closed"  # how the reference words a dead link as an answer
+# The reference's client takes this answer, whole as it is, for a link that is dead.
+TRANSPORT_CLOSED: Final = (-32000, "JSON-RPC transport closed")
 
 _RPC_CLASSES: Final[dict[int, type[HoldfastError]]] = {
     -32600: InvalidRequest,
     -32601: MethodNotFound,
-    -32602: UsageError,
+    -32602: UsageError,  # also of a policy that the host cannot enforce: only a peer of ours tells them apart
     -32004: NotFound,
     -32010: SessionAttached,
 }
-# -32602 is also the code of a policy that the host cannot enforce; only the text tells.
-_SANDBOX_WORDS: Final = ("cannot enforce", "cannot be enforced", "deny pattern", "setting up a sandbox")
 
 
 def from_rpc_error(code: int, message: str, data: object = None) -> HoldfastError:
@@ -212,9 +211,6 @@ def from_rpc_error(code: int, message: str, data: object = None) -> HoldfastErro
     if isinstance(data, dict) and "kind" in data:
         remedy = data.get("remedy")
         return from_kind(data["kind"], message, remedy if isinstance(remedy, str) else None)
-    if code == -32000 and message == TRANSPORT_CLOSED:
+    if (code, message) == TRANSPORT_CLOSED:
         return ConnectionLost(message)
-    cls = _RPC_CLASSES.get(code, OperationFailed)
-    if cls is UsageError and any(word in message for word in _SANDBOX_WORDS):
-        cls = SandboxUnavailable
-    return cls(message)
+    return _RPC_CLASSES.get(code, OperationFailed)(message)

@@ -1,42 +1,57 @@
 """What `holdfast exec` has to say, as lines for people and as a tree for machines. Pure module."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Final
-
-import msgspec
+from typing import TYPE_CHECKING, Final, Protocol
 
 from holdfast.errors import HoldfastError, SandboxUnavailable, UsageError
 from holdfast.sandbox.policy.policy import Decision
-from holdfast.wire.processes import DenialReport, Denied, EnforcementReport, Usage, WatchReport
+from holdfast.values import value
+
+if TYPE_CHECKING:  # of a command here, or as another machine tells it
+    from holdfast.sandbox.plan.select import Enforcement
+    from holdfast.sandbox.reasons.denials import Denial
+    from holdfast.wire.processes import DenialReport, Denied, EnforcementReport, WatchReport
 
 SCHEMA_VERSION: Final = 1
 CERTAIN: Final = 0.6  # below this confidence a denial is worded as a guess
 NOT_SET_UP, NOT_EXECUTABLE, NOT_FOUND = 125, 126, 127  # as env(1) and shells have them
 BAD_USAGE: Final = 2
 
+_DENIAL: Final = ("kind", "path", "host", "access", "rule", "grant", "confidence", "evidence")
+_FAILURE: Final = ("message", "remedy", "fingerprint")
 _ACCESS: Final = {"read": "reading", "write": "writing", None: "access to"}
 
 
-@dataclass(frozen=True, slots=True)
+class Used(Protocol):
+    """What a command and the descendants that it waited for consumed."""
+
+    @property
+    def user_ms(self) -> int: ...
+    @property
+    def system_ms(self) -> int: ...
+    @property
+    def peak_rss_bytes(self) -> int: ...
+
+
+@value
 class Failure:
     message: str
     remedy: str | None = None
     fingerprint: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Ending:
     """How a command ended; without `usage` it was not run."""
 
     code: int
-    enforcement: EnforcementReport | None = None
-    denial: DenialReport | None = None
-    usage: Usage | None = None
+    enforcement: "Enforcement | EnforcementReport | None" = None
+    denial: "Denial | DenialReport | None" = None
+    usage: Used | None = None
     failure: Failure | None = None
     unexplained: bool = False  # another server says that its sandbox denied something, and not what
-    watch: WatchReport | None = None
-    denials: Sequence[Denied] = ()
+    watch: "WatchReport | None" = None
+    denials: "Sequence[Denied]" = ()
 
     def lines(self) -> list[str]:
         """What a person should know besides the command's own output."""
@@ -59,24 +74,26 @@ class Ending:
         return {
             "schemaVersion": SCHEMA_VERSION,
             "exitCode": self.code,
-            "enforcement": msgspec.to_builtins(self.enforcement),
-            "denial": msgspec.to_builtins(self.denial),
-            "usage": msgspec.to_builtins(self.usage),
-            "error": None if failure is None else asdict(failure),
+            "enforcement": None if self.enforcement is None else _held(self.enforcement),
+            "denial": None if self.denial is None else _named(self.denial, _DENIAL),
+            "usage": None if self.usage is None else _used(self.usage),
+            "error": None if failure is None else _named(failure, _FAILURE),
             **({} if self.watch is None else self._watched()),
         }
 
     def _watched(self) -> dict[str, object]:
+        import msgspec  # slow, and for this only
+
         return {"watch": msgspec.to_builtins(self.watch), "denials": msgspec.to_builtins(list(self.denials))}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Planned:
     """What would be done, in order, and who would do it."""
 
     operations: list[str]
-    enforcement: EnforcementReport
-    code: int = field(default=0, init=False)
+    enforcement: "Enforcement | EnforcementReport"
+    code = 0
 
     def lines(self) -> list[str]:
         held = self.enforcement
@@ -89,11 +106,11 @@ class Planned:
         return {
             "schemaVersion": SCHEMA_VERSION,
             "plan": self.operations,
-            "enforcement": msgspec.to_builtins(self.enforcement),
+            "enforcement": _held(self.enforcement),
         }
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PathAnswer:
     """Who decides about one path; `real` is where its links lead."""
 
@@ -117,10 +134,10 @@ class PathAnswer:
         return answer
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Explained:
     answers: list[PathAnswer]
-    code: int = field(default=0, init=False)
+    code = 0
 
     def lines(self) -> list[str]:
         return _printable([line for answer in self.answers for line in answer.lines()])
@@ -136,7 +153,24 @@ def failed(exc: HoldfastError) -> Ending:
     return Ending(code, failure=Failure(str(exc), exc.remedy, fingerprint))
 
 
-def _told(denial: DenialReport) -> list[str]:
+def _named(told: object, names: tuple[str, ...]) -> dict[str, object]:
+    return {name: getattr(told, name) for name in names}
+
+
+def _held(held: "Enforcement | EnforcementReport") -> dict[str, object]:
+    lists = {name: list(getattr(held, name)) for name in ("missing", "weakened", "remedies")}
+    return {"backend": str(held.backend), **lists, "fingerprint": held.fingerprint}
+
+
+def _used(usage: Used) -> dict[str, object]:
+    return {
+        "userMs": usage.user_ms,
+        "systemMs": usage.system_ms,
+        "peakRssBytes": usage.peak_rss_bytes,
+    }
+
+
+def _told(denial: "Denial | DenialReport") -> list[str]:
     verb = "denied" if denial.confidence >= CERTAIN else "may have denied"
     lines = [f"holdfast: the sandbox {verb} {_wanted(denial)}"]
     if denial.rule:
@@ -147,7 +181,7 @@ def _told(denial: DenialReport) -> list[str]:
     return lines
 
 
-def _wanted(denial: DenialReport) -> str:
+def _wanted(denial: "Denial | DenialReport") -> str:
     if denial.kind == "filesystem":
         return f"{_ACCESS[denial.access]} {denial.path or 'a file'}"
     if denial.kind == "network":

@@ -25,25 +25,14 @@ from holdfast.client.recovery import LinkState
 from holdfast.client.remotepath import to_native, to_uri
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError
 from holdfast.outcome import NOT_EXECUTABLE, NOT_FOUND, Ending, Failure, failed
-from holdfast.run import GRACE_S, Preset, Wish
+from holdfast.relay import ENDING, STDERR, STDOUT, Course, occupy_standard_descriptors, on_terminal, raw
+from holdfast.run import Preset, Wish
 from holdfast.sandbox.policy import profile
-from holdfast.streams import (
-    STDERR,
-    STDOUT,
-    Writer,
-    occupy_standard_descriptors,
-    on_terminal,
-    peek,
-    raw,
-    read_input,
-    write_all,
-)
+from holdfast.streams import Writer, peek, read_input
 from holdfast.wire.paths import PathUri
 
 _LOOK_S: Final = 10.0  # a shell that looks for a name, on a machine with much to do
 LATE_S: Final = 0.5  # output may follow the exit; whoever is silent so long then only holds a pipe open
-_PASSED_ON: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-_ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
 _ERRNO: Final = re.compile(r"\(os error ([0-9]+)\)")
 _ENDLESS: Final = "holdfast: this server cannot tell the command that its input has ended\n"
 
@@ -70,7 +59,7 @@ def execute(where: str, wish: Wish, argv: Sequence[str]) -> Ending:
 
 
 async def _execute(where: str, wish: Wish, argv: Sequence[str]) -> Ending:
-    run = _Run()
+    run = _Remote()
     try:
         async with reached(where) as environment:
             cwd = _directory(environment, wish.cwd)
@@ -78,9 +67,9 @@ async def _execute(where: str, wish: Wish, argv: Sequence[str]) -> Ending:
                 raise UsageError(f"{cwd} is not a directory over there")
             return await run.run(environment, argv, cwd, _policy(wish, environment, cwd))
     except asyncio.CancelledError:
-        if run.ended_by is None:
+        if run.course.stopped_by is None:
             raise
-        return Ending(128 + run.ended_by)
+        return Ending(128 + run.course.stopped_by)
 
 
 # --- the policy, in terms of the other machine
@@ -132,19 +121,22 @@ def _profile(path: str, environment: Environment, cwd: str) -> Policy:
 # --- the run
 
 
-class _Run:
-    """A command from its start to the last byte of its output. Signals to us are for it."""
+class _Remote:
+    """The command over there, for the signals that come to us here."""
 
     def __init__(self) -> None:
-        self.ended_by: int | None = None
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
         self._environment: Environment | None = None
         self._process: Process | None = None
         self._exited: Exited | None = None
         self._work: set[asyncio.Task[None]] = set()
-        for signum in (*_PASSED_ON, *_ENDING):
-            self._loop.add_signal_handler(signum, self._signal, signum)
+        self.course = _Course(self._loop, self)
+
+    def give_up(self) -> None:
+        """Nobody is there to pass anything on to: whatever we wait for, we wait no longer."""
+        if self._task is not None:
+            self._task.cancel()
 
     async def run(self, environment: Environment, argv: Sequence[str], cwd: str, policy: Policy) -> Ending:
         tty = on_terminal()
@@ -158,6 +150,7 @@ class _Run:
                 absent = await _is_absent(environment, argv[0], cwd, policy, exc)
                 return _not_started(exc, argv[0], absent=absent)
             self._environment, self._process = environment, process
+            self.course.begin()
             try:
                 return await self._attend(process, first, tty=tty)
             finally:
@@ -176,6 +169,7 @@ class _Run:
                     await writer.write(STDERR if event.stream == "stderr" else STDOUT, event.data)
                 elif isinstance(event, Exited):
                     self._exited = event
+                    self.course.end()
         except OSError:  # nobody looks any more; closing the environment ends the command
             return Ending(128 + (signal.SIGHUP if tty else signal.SIGPIPE), process.enforcement)
         finally:
@@ -204,7 +198,7 @@ class _Run:
             await process.close_stdin()
         except InvalidRequest:
             if not self._can_close():
-                write_all(STDERR, _ENDLESS.encode())
+                os.write(STDERR, _ENDLESS.encode())
 
     def _can_close(self) -> bool:
         environment = self._environment
@@ -216,24 +210,24 @@ class _Run:
                 rows, cols = termios.tcgetwinsize(STDOUT)
                 self._do(self._process.resize(rows, cols))
 
-    def _signal(self, signum: int) -> None:
+    def pass_on(self, signum: int) -> None:
         connected = self._environment is not None and self._environment.state is LinkState.CONNECTED
-        if self._process is None or self._exited is not None or not connected:
-            self.ended_by = signum  # nothing to pass it on to: it is for us
-            if self._task is not None:
-                self._task.cancel()
+        if self._process is None or not connected:
+            self.course.stopped_by = signum
+            self.give_up()
         else:
-            self._do(self._pass_on(self._process, signum))
+            self._do(self._signal(self._process, signum))
 
-    async def _pass_on(self, process: Process, signum: int) -> None:
+    async def _signal(self, process: Process, signum: int) -> None:
         try:
             await process.signal(signal.Signals(signum).name)
         except InvalidRequest:  # a server that knows only SIGINT
-            if signum in _ENDING:
+            if signum in ENDING:
                 await process.terminate()
-        if signum in _ENDING:
-            await asyncio.sleep(GRACE_S)
-            await process.terminate()
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._do(self._process.terminate())
 
     def _do(self, work: Coroutine[None, None, None]) -> None:
         async def quietly() -> None:
@@ -243,6 +237,18 @@ class _Run:
         task = self._loop.create_task(quietly())
         self._work.add(task)
         task.add_done_callback(self._work.discard)
+
+
+class _Course(Course):
+    """What waits here is a coroutine."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, remote: _Remote) -> None:
+        self._remote = remote
+        super().__init__(loop, remote)
+
+    def stop(self) -> None:
+        super().stop()
+        self._remote.give_up()
 
 
 def _terminal_name(tty: bool) -> dict[str, str]:

@@ -1,24 +1,16 @@
 """One command in a sandbox, for the person at the keyboard: what `holdfast exec` does."""
 
-import asyncio
-import contextlib
 import enum
 import errno
 import os
-import shutil
 import signal
-import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
 
 from holdfast.confine.childenv import scrubbed
-from holdfast.confine.launch import LOST_CODE, Command, Exit, StartFailed
-from holdfast.confine.permissions import loopback_ports
-from holdfast.confine.sandboxes import Sandbox, plan_of
-from holdfast.confine.verdict import MAX_TAIL, denial_report, enforcement_report, judge_of, proven
-from holdfast.confine.watching import Watch, begin
-from holdfast.errors import HoldfastError, OperationFailed, UsageError, from_os_error
+from holdfast.confine.owner import Owner
+from holdfast.confine.starts import Command, Exit, Sandbox, StartFailed, plan_of
+from holdfast.errors import HoldfastError, UsageError, from_os_error
+from holdfast.loop import Loop
 from holdfast.outcome import (
     NOT_EXECUTABLE,
     NOT_FOUND,
@@ -29,20 +21,16 @@ from holdfast.outcome import (
     Planned,
     failed,
 )
-from holdfast.sandbox.plan.planner import settle
-from holdfast.sandbox.plan.resolve import locate, look, trace
+from holdfast.relay import Course, Tail, occupy_standard_descriptors, opened
+from holdfast.sandbox.plan.resolve import locate, trace
 from holdfast.sandbox.plan.select import ANY, Choice
-from holdfast.sandbox.policy import presets, profile
+from holdfast.sandbox.policy import presets
 from holdfast.sandbox.policy.paths import absolute, join, parent
 from holdfast.sandbox.policy.policy import Access, Bound, Network, Policy, bind
-from holdfast.server.executor import Executor
-from holdfast.streams import Streams, Tail, occupy_standard_descriptors, opened
-from holdfast.wire.processes import DenialReport, Usage, WatchReport
+from holdfast.values import replace, value
 
-GRACE_S: Final = 5.0  # from SIGTERM to SIGKILL: a build tool removes its temporary files in less
-_OWNER: Final = 1
-_PASSED_ON: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-_ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
+_MAX_TAIL = 64 * 1024  # bytes at the end of the output that are read for a reason
+_SIGSYS = 128 + signal.SIGSYS
 
 
 class Preset(enum.StrEnum):
@@ -51,7 +39,7 @@ class Preset(enum.StrEnum):
     FULL_ACCESS = "full-access"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Wish:
     """What the flags ask for. Paths are as typed, against the current directory."""
 
@@ -67,7 +55,7 @@ class Wish:
     watch: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Scene:
     """The wish, on this machine."""
 
@@ -99,7 +87,7 @@ def execute(wish: Wish, argv: Sequence[str]) -> Ending:
     try:
         if not argv or not argv[0]:
             raise UsageError("no command given: holdfast exec [OPTIONS] -- COMMAND")
-        return asyncio.run(_execute(scene_of(wish, os.environ), argv, watch=wish.watch))
+        return _execute(scene_of(wish, os.environ), argv, watch=wish.watch)
     except HoldfastError as exc:
         return failed(exc)
     except OSError as exc:
@@ -114,6 +102,8 @@ def plan(wish: Wish) -> Planned:
     Raises:
         HoldfastError: nothing can be run like that.
     """
+    import asyncio
+
     return asyncio.run(_plan(scene_of(wish, os.environ)))
 
 
@@ -123,6 +113,9 @@ def explain(wish: Wish, paths: Sequence[str]) -> Explained:
     Raises:
         HoldfastError: the policy makes no sense.
     """
+    from holdfast.sandbox.plan.planner import settle
+    from holdfast.sandbox.plan.resolve import look
+
     scene = scene_of(wish, os.environ)
     bound = settle(scene.bound, look(scene.bound, scene.cwd))
     return Explained([_answer(absolute(path, _here()), bound) for path in paths])
@@ -161,7 +154,15 @@ def scene_of(wish: Wish, environ: Mapping[str, str]) -> Scene:
                 f"--allow-write {path}: there is no such file or directory; create it or allow its directory"
             )
         policy = policy.allow_write(path)
-    return Scene(cwd, env, bind(policy, where), wish.choice, loopback_ports(wish.loopback_ports))
+    return Scene(cwd, env, bind(policy, where), wish.choice, _ports(wish.loopback_ports))
+
+
+def _ports(asked: Sequence[int]) -> tuple[int, ...]:
+    if not asked:
+        return ()
+    from holdfast.confine.permissions import loopback_ports
+
+    return loopback_ports(asked)
 
 
 def _policy(wish: Wish, here: str) -> Policy:
@@ -173,6 +174,8 @@ def _policy(wish: Wish, here: str) -> Policy:
         policy = policy.with_network(Network.ON if wish.network else Network.OFF)
     for path in wish.allow_read:
         policy = policy.allow_read(absolute(path, here))
+    if wish.deny:
+        from holdfast.sandbox.policy import profile
     for path in wish.deny:
         if profile.is_pattern(path) and not os.path.lexists(join(here, path)):
             policy = policy.deny_glob(path if path.startswith("/") else join(profile.escaped(here), path))
@@ -192,6 +195,10 @@ def _preset(preset: Preset) -> Policy:
 
 
 def _load(path: str) -> Policy:
+    import tomllib
+
+    from holdfast.sandbox.policy import profile
+
     try:
         with open(path, "rb") as file:
             tree = tomllib.load(file)
@@ -216,6 +223,8 @@ def _answer(path: str, bound: Bound) -> PathAnswer:
 
 
 async def _plan(scene: Scene) -> Planned:
+    from holdfast.server.executor import Executor
+
     executor = Executor(scene.environ, choice=scene.choice)
     executor.open()
     try:
@@ -225,112 +234,65 @@ async def _plan(scene: Scene) -> Planned:
     finally:
         await executor.aclose()
     made, _ = plan_of(scene.bound, scene.cwd, scene.loopback_ports)
-    return Planned(made.describe(), enforcement_report(sandbox.enforcement))
+    return Planned(made.describe(), sandbox.enforcement)
 
 
-async def _execute(scene: Scene, argv: Sequence[str], *, watch: bool) -> Ending:
-    executor = Executor(scene.environ, choice=scene.choice)
-    executor.open()
+def _execute(scene: Scene, argv: Sequence[str], *, watch: bool) -> Ending:
+    command = Command(tuple(argv), argv[0], scene.cwd, scene.environ)
+    loop = Loop()
+    owner = Owner(loop, scene.choice)
+    course = Course(loop, owner)
+    tail = Tail(_MAX_TAIL)
     try:
-        sandbox = await executor.sandboxes.confine(
-            scene.bound, cwd=scene.cwd, loopback_ports=scene.loopback_ports
-        )
-        command = Command(tuple(argv), argv[0], scene.cwd, scene.environ)
-        tail = Tail(MAX_TAIL)
-        running = _Run(executor, sandbox)
-        try:
-            end = await running.run(command, tail, watch=watch)
-        except StartFailed as exc:
-            return _not_started(exc, command, sandbox)
-    finally:
-        await executor.aclose()
-    if end.code == LOST_CODE:
-        raise OperationFailed("the launcher died, and the command with it")
-    judge = judge_of(sandbox, scene.cwd)
-    denial = denial_report(None if judge is None else judge(end.code, tail.read()).denial)
-    seen = running.watch.denials.read(0) if running.watch else []
-    if end.code != 0:
-        denial = proven(denial, seen)
-    usage = Usage(end.user_ms, end.system_ms, end.peak_rss_bytes)
-    held = enforcement_report(sandbox.enforcement)
-    return Ending(end.code, held, denial, usage, watch=running.watched, denials=seen)
-
-
-class _Run:
-    """A command from its start to the last byte of its output. Signals to us are for it."""
-
-    def __init__(self, executor: Executor, sandbox: Sandbox) -> None:
-        self._launcher = executor.launcher
-        self._sandbox = sandbox
-        self._loop = asyncio.get_running_loop()
-        self._exited: asyncio.Future[Exit] = self._loop.create_future()
-        self._over: asyncio.Future[None] = self._loop.create_future()
-        self._id: int | None = None
-        self._early: list[int] = []
-        self.watch: Watch | None = None
-        self.watched: WatchReport | None = None
-
-    async def run(self, command: Command, tail: Tail, *, watch: bool) -> Exit:
-        for signum in (*_PASSED_ON, *_ENDING):
-            self._loop.add_signal_handler(signum, self.signal, signum)
-        with opened() as streams:
-            self._loop.add_signal_handler(signal.SIGWINCH, streams.resize)
-            if watch:
-                self.watch, self.watched = await begin(
-                    self._launcher, _OWNER, self._sandbox, command.program, lambda _: None
+        with opened(loop) as streams:
+            try:
+                sandbox = owner.run(
+                    command,
+                    scene.bound,
+                    scene.loopback_ports,
+                    streams,
+                    watch=watch,
+                    given_up=lambda: course.over,
                 )
-            await self._start(command, streams)
-            outputs = streams.join(tail, lambda: self.signal(signal.SIGHUP))
-            end = await self._exited
+            except StartFailed as exc:
+                return _not_started(exc, command, owner.sandbox)
+            except KeyboardInterrupt:
+                return Ending(128 + (course.stopped_by or signal.SIGINT))
+            streams.join(tail, lambda: course.signal(signal.SIGHUP), course.stop)
+            course.begin()
+            loop.run_until(lambda: owner.end is not None)
+            streams.stop_input()
+            course.end()
             # Whoever outlived the command still holds its outputs, which would then never end.
-            await self._launcher.aclose()
-            written = asyncio.gather(*outputs)
-            written.add_done_callback(lambda _: self._stop_waiting())
-            await self._over
-        return end
+            owner.end_everything()
+            loop.run_until(lambda: course.over)
+    finally:
+        owner.end_everything()
+    if owner.end is None:
+        raise AssertionError("waited for it")
+    return _judged(owner, owner.end, sandbox, tail.read(), scene.cwd)
 
-    async def _start(self, command: Command, streams: Streams) -> None:
-        with self.watch.channel() if self.watch else contextlib.nullcontext() as channel:
-            started = await self._launcher.start(
-                command,
-                owner=_OWNER,
-                streams=streams.theirs,
-                tty=streams.tty,
-                state=None,
-                on_exit=self._ended,
-                confinement=self._sandbox.confinement,
-                watch=channel,
-            )
-        self._id = started.id
-        if self.watch is not None:
-            self.watched = await self.watch.report()
-        for signum in self._early:
-            self.signal(signum)
 
-    def _ended(self, end: Exit) -> None:
-        if self.watch is None:
-            self._exited.set_result(end)
-        else:
-            self.watch.finish(lambda: self._exited.set_result(end))
+def _judged(owner: Owner, end: Exit, sandbox: Sandbox, output: bytes, cwd: str) -> Ending:
+    """What to say at the end. Reading an output for a reason takes longer than most commands run."""
+    created = any(os.access(path, os.F_OK, follow_symlinks=False) for path in sandbox.absent)
+    if owner.watched is None and not created and (end.code == 0 or not (output or end.code == _SIGSYS)):
+        return Ending(end.code, sandbox.enforcement, usage=end)
+    from holdfast.confine.verdict import judge_of, proven
 
-    def signal(self, signum: int) -> None:
-        """Pass a signal on to the command; after its end, stop waiting for whoever reads its output."""
-        if self._id is None:
-            self._early.append(signum)
-        elif not self._exited.done():
-            self._launcher.signal(self._id, signum)
-            if signum in _ENDING:
-                self._loop.call_later(GRACE_S, self._launcher.signal, self._id, signal.SIGKILL)
-        else:
-            self._stop_waiting()
-
-    def _stop_waiting(self) -> None:
-        if not self._over.done():
-            self._over.set_result(None)
+    judge = judge_of(sandbox, cwd)
+    denial = None if judge is None else judge(end.code, output).denial
+    seen = owner.seen()
+    told = proven(denial, seen) if end.code != 0 else denial
+    return Ending(end.code, sandbox.enforcement, told, end, watch=owner.watched, denials=seen)
 
 
 def _not_started(exc: StartFailed, command: Command, sandbox: Sandbox) -> Ending:
     """As a shell and env(1) say it; if the policy hides the program, that as well."""
+    import shutil
+
+    from holdfast.sandbox.reasons.denials import Denial
+
     missing = exc.errno == errno.ENOENT
     code = NOT_FOUND if missing else NOT_EXECUTABLE
     failure = Failure(f"{command.program}: {'command not found' if missing else os.strerror(exc.errno)}")
@@ -341,5 +303,5 @@ def _not_started(exc: StartFailed, command: Command, sandbox: Sandbox) -> Ending
         decision = sandbox.bound.explain(real, Access.READ)
         if not decision.allowed:
             grant, evidence = decision.grant, os.strerror(exc.errno)
-            denial = DenialReport("filesystem", real, None, "read", decision.why, grant, 1.0, evidence)
-    return Ending(code, enforcement_report(sandbox.enforcement), denial, failure=failure)
+            denial = Denial("filesystem", real, None, "read", decision.why, grant, 1.0, evidence)
+    return Ending(code, sandbox.enforcement, denial, failure=failure)

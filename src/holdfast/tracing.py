@@ -1,6 +1,6 @@
 """Spans, when somebody wants them: a no-op unless OpenTelemetry's SDK is installed and configured.
 
-Set OTEL_EXPORTER_OTLP_ENDPOINT (or OTEL_TRACES_EXPORTER=otlp) and install `holdfast[otel]`.
+Set OTEL_EXPORTER_OTLP_ENDPOINT (or OTEL_TRACES_EXPORTER=otlp) and install `holdfast-agents[otel]`.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ def set_up(environ: Mapping[str, str] = os.environ) -> bool:
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
     except ImportError:
-        log.warning("tracing is asked for but not installed; install holdfast[otel]")
+        log.warning("tracing is asked for but not installed; install holdfast-agents[otel]")
         return False
     provider = TracerProvider(resource=Resource.create({"service.name": "holdfast"}))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))

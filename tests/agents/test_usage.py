@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(180)
 
 def hire(yard: Yard, cli: str, model: Model, scenario: str) -> None:
     (yard.bin / cli).symlink_to(requires_cli(cli))
-    yard.launcher(
+    yard.profile(
         "agent",
         agent=cli,
         model=MODEL,

@@ -14,7 +14,7 @@ def anyio_backend() -> str:
 
 
 async def test_a_setup_goes_on_without_its_dispatcher_and_is_not_run_again(yard: Yard) -> None:
-    yard.launcher(
+    yard.profile(
         "agent",
         agent="shell",
         prompt="{body}",

@@ -79,6 +79,19 @@ def test_exit_codes_and_errors_are_the_same_for_people_and_programs(board: Board
     assert board.answer("task", "list", code=2)["error"]
 
 
+def test_a_short_id_means_the_one_task_that_begins_so(address: str, tmp_path: Path) -> None:
+    board = Board(address, tmp_path / "home")
+    board.answer("board", "create", "b")
+    ids = [str(board.task("create", f"task {n}", "--board", "b")["id"]) for n in range(2)]
+    for given in (ids[0], ids[0][:-1], ids[0][2:], ids[0][2:-2]):
+        assert board.answer("task", "why", given)["why"]["task"] == ids[0]  # type: ignore[index]
+    board.answer("task", "link", ids[0][2:], ids[1][2:])
+    assert board.task("create", "third", "--board", "b", "--parent", ids[1][2:])["status"] == "todo"
+    assert "several" in str(board.answer("task", "why", "t_", code=2)["error"])
+    board.answer("task", "why", "", code=3)
+    board.answer("task", "why", "zz", code=3)
+
+
 def test_a_link_is_made_and_removed_and_a_cycle_refused(board: Board) -> None:
     board.answer("board", "create", "b")
     first, second = (str(board.task("create", name, "--board", "b")["id"]) for name in ("one", "two"))

@@ -580,5 +580,5 @@ def test_a_task_that_failed_says_how_its_last_run_did(store: Store) -> None:
     task, run = claimed(store, store.create("b", NewTask(title="t", max_attempts=1)).id)
     store.fail(run.ref, FailureKind.TASK, error="exit code 2; denied: /usr/x")
     assert store.task(task.id).status is Status.FAILED
-    assert "attempts are spent" in store.why(task.id).reason
+    assert "failed: its work did not succeed (1 of 1 attempts)" in store.why(task.id).reason
     assert "denied: /usr/x" in store.why(task.id).reason

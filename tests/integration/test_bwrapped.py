@@ -11,7 +11,6 @@ import sys
 import tempfile
 import uuid
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +21,7 @@ from holdfast.errors import OperationFailed
 from holdfast.sandbox.plan import plan as plans
 from holdfast.sandbox.plan.plan import Base, Link, Plan, Step, StepKind
 from holdfast.sandbox.plan.select import Way
+from holdfast.values import replace
 from tests.support import confinement, identity
 from tests.support.confinement import Outcome
 from tests.support.patience import patient

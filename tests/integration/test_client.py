@@ -15,6 +15,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 import holdfast
 from holdfast import Closed, Exited, Output
+from holdfast.client import ordering
 from holdfast.client.session import Session
 from holdfast.errors import (
     InvalidRequest,
@@ -229,7 +230,8 @@ async def test_what_still_runs_when_the_block_ends_is_ended() -> None:
 # --- what travels
 
 
-async def test_a_whole_stream_costs_no_read() -> None:
+async def test_a_whole_stream_costs_no_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ordering, "FIRST_LOOK_S", 3600.0)  # else a slow machine is a quiet one
     async with serving() as (url, _), recording(lambda: url) as proxy, holdfast.connect(proxy.url) as env:
         result = await env.run(sh("head -c 3000000 /dev/zero; echo err >&2; exit 5"))
         assert (result.code, len(result.stdout), result.stderr) == (5, 3_000_000, b"err\n")
@@ -237,7 +239,9 @@ async def test_a_whole_stream_costs_no_read() -> None:
         assert len(proxy.sent("process/start", kind="request")) == 1
 
 
-async def test_a_server_that_does_not_mention_denials_is_asked_once() -> None:
+async def test_a_server_that_does_not_mention_denials_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ordering, "FIRST_LOOK_S", 3600.0)  # else a slow machine is a quiet one
+
     def fault(entry: Entry) -> Message | None:
         if entry.method == "process/exited":
             entry.params.pop("sandboxDenied")

@@ -12,11 +12,12 @@ from websockets.asyncio.server import serve as serve_websocket
 
 import holdfast
 from holdfast import ConnectionLost, Exited, Output, OutputLost, SessionLost
+from holdfast.client import ordering, recovery, transport
 from holdfast.client import process as process_module
-from holdfast.client import recovery, transport
 from holdfast.client.pushed import Pushed
 from holdfast.client.recovery import LinkState
 from holdfast.server.connection import Connection
+from holdfast.server.executor import Clocks
 from holdfast.server.processes.stdin import MAX_PENDING
 from tests.support.peer import WAIT_S, descendants_named, fresh_mark, seen_running, serving
 from tests.support.recorder import Entry, Message, Recorder, recording
@@ -25,6 +26,12 @@ from tests.support.tiers import asyncio_first
 __all__ = ["asyncio_first"]
 
 GATE = "while [ ! -e gate ]; do sleep 0.02; done"
+
+
+@pytest.fixture(autouse=True)
+def nobody_looks_by_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads are counted here: on a slow machine a process is quiet for longer than it is elsewhere."""
+    monkeypatch.setattr(ordering, "FIRST_LOOK_S", 3600.0)
 
 
 def sh(script: str) -> list[str]:
@@ -277,6 +284,64 @@ async def test_a_lost_notification_is_made_up_for_by_the_next_read(method: str, 
         [read] = proxy.sent("process/read", kind="request")
         assert read.params["afterSeq"] == seq - 1
         assert proxy.connections == 1
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        {"process/closed"},
+        {"process/exited", "process/closed"},
+        {"process/output", "process/exited", "process/closed"},
+    ],
+    ids=len,
+)
+async def test_lost_events_that_none_follows_are_read_when_the_process_is_quiet(
+    monkeypatch: pytest.MonkeyPatch, lost: set[str]
+) -> None:
+    monkeypatch.setattr(ordering, "FIRST_LOOK_S", 0.05)
+    async with proxied(lambda entry: None if entry.method in lost else entry.message) as (env, proxy):
+        process = await env.start(sh("echo one; exit 5"))
+        result = await asyncio.wait_for(process.wait(), WAIT_S)
+        assert (result.code, result.stdout) == (5, b"one\n")
+        assert proxy.connections == 1
+
+
+async def test_a_process_is_read_only_when_nothing_came_since_the_last_look() -> None:
+    async with proxied() as (env, proxy):
+        process = await env.start(sh("read line; echo one; read line; exit 3"), stdin=True)
+        await process.write(b"\n")
+        assert await anext(aiter(process)) == Output(1, "stdout", b"one\n")
+        process._look_whether_quiet()
+        await env.status()  # answered after whatever was asked before
+        assert proxy.sent("process/read") == []
+        process._look_whether_quiet()
+        await proxy.until(lambda: len(proxy.sent("process/read", by="server")) == 1)
+        await process.write(b"\n")
+        assert (await asyncio.wait_for(process.wait(), WAIT_S)).code == 3
+        assert len(proxy.sent("process/read", kind="request")) == 1
+
+
+async def test_a_lost_end_that_the_server_has_forgotten_fails_that_command() -> None:
+    closed = asyncio.Event()
+
+    def fault(entry: Entry) -> Message | None:
+        if entry.method != "process/closed":
+            return entry.message
+        closed.set()
+        return None
+
+    async with (
+        serving(clocks=Clocks(closed_s=0.0)) as (url, _),
+        recording(lambda: url, fault) as proxy,
+        holdfast.connect(proxy.url) as env,
+    ):
+        process = await env.start(["/bin/true"])
+        await asyncio.wait_for(closed.wait(), WAIT_S)
+        assert isinstance(await anext(aiter(process)), Exited)
+        process._look_whether_quiet()
+        process._look_whether_quiet()
+        with pytest.raises(OutputLost):
+            await asyncio.wait_for(process.wait(), WAIT_S)
 
 
 async def test_events_that_overtake_each_other_are_put_in_order_without_a_read(

@@ -46,7 +46,7 @@ def test_without_the_agent_the_decision_is_written_and_nothing_is_checked(base: 
     file = base / "home" / f"holdfast-{agent}.json"
     assert json.loads(file.read_text())
     assert file.stat().st_mode & 0o777 == 0o600
-    assert config(base, agent, "check").returncode == 66
+    assert config(base, agent, "check").returncode == 3
 
 
 @pytest.mark.parametrize("agent", AGENTS)
@@ -65,13 +65,13 @@ def test_a_file_that_cannot_be_ours_is_refused_and_left_alone(base: Path, agent:
     file = base / "home" / f"holdfast-{agent}.json"
     file.write_text(text)
     for command in ("apply", "remove"):
-        assert config(base, agent, command).returncode == 65
+        assert config(base, agent, command).returncode == 1
     assert file.read_text() == text
 
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_a_path_that_would_be_a_pattern_is_refused(base: Path, agent: str) -> None:
-    assert config(base, agent, "apply", "--writable", base / "a*").returncode == 65
+    assert config(base, agent, "apply", "--writable", base / "a*").returncode == 1
     assert list((base / "home").iterdir()) == []
 
 
@@ -96,4 +96,4 @@ def test_a_file_of_ours_is_removed_and_one_in_a_linked_task_home_is_not(base: Pa
         timeout=TIMEOUT_S,
         check=False,
     )
-    assert done.returncode == 65
+    assert done.returncode == 1

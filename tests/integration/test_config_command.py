@@ -54,7 +54,7 @@ def test_a_plan_says_why_and_shows_the_change_and_writes_nothing(home: Path, tmp
 
 def test_check_needs_a_codex_to_ask(home: Path, tmp_path: Path) -> None:
     done = config("check", "--home", home, "--cwd", tmp_path)
-    assert done.returncode == 66
+    assert done.returncode == 3
     assert "try:" in done.stderr
 
 
@@ -71,8 +71,8 @@ def test_what_makes_no_sense_is_told_apart(home: Path, tmp_path: Path) -> None:
     assert config("plan", "--home", home, "--task-home", home).returncode == 2
     assert config("plan", *where, "--network", "https://a.example").returncode == 2
     assert config("plan", *where, "--network", "full", "--network", "a.example").returncode == 2
-    assert config("plan", *where, "--writable", tmp_path / "nowhere").returncode == 66
-    assert config("plan", "--home", home / "nowhere", "--cwd", tmp_path).returncode == 66
+    assert config("plan", *where, "--writable", tmp_path / "nowhere").returncode == 3
+    assert config("plan", "--home", home / "nowhere", "--cwd", tmp_path).returncode == 3
     (home / "config.toml").write_text("a = [\n")
     assert config("plan", *where).returncode == 2
 

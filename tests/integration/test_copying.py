@@ -368,10 +368,10 @@ async def test_the_command_says_what_it_did(both: Both) -> None:
         assert contents(both.there / "tree") == contents(both.here / "tree")
         _, done = await cp("--env", url, f":{both.there}/none", ".", home=both.here)
         ended = await done()
-        assert (ended.code, ended.out) == (66, "")
+        assert (ended.code, ended.out) == (3, "")
         assert ended.err.startswith("holdfast: ")
         _, done = await cp("--json", "--env", url, f":{both.there}/none", ".", home=both.here)
-        assert json.loads((await done()).out)["exitCode"] == 66
+        assert json.loads((await done()).out)["exitCode"] == 3
         _, done = await cp("a", "b", home=both.here)
         assert (await done()).code == 2
         _, done = await cp("a", home=both.here)

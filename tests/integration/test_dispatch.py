@@ -52,7 +52,7 @@ def saying(verb: str, channel: str, **args: object) -> str:
 
 @pytest.mark.parametrize(("channel", "network"), [("socket", True), ("outbox", False), ("auto", False)])
 async def test_a_worker_reports_for_itself(yard: Yard, channel: str, network: bool) -> None:
-    yard.launcher("agent", agent="shell", prompt="{body}", network=network)
+    yard.profile("agent", agent="shell", prompt="{body}", network=network)
     body = f"echo work > done.txt; {saying('complete', channel, summary='I did it', metadata={'n': 1})}"
     task = yard.create(body, assignee="agent")
     async with yard.dispatching(once=True) as serving:
@@ -65,7 +65,7 @@ async def test_a_worker_reports_for_itself(yard: Yard, channel: str, network: bo
 
 
 async def test_work_without_a_report_is_a_failed_handoff_with_diff_and_reason(yard: Yard) -> None:
-    yard.launcher("agent", agent="shell", prompt="{body}", network=False)
+    yard.profile("agent", agent="shell", prompt="{body}", network=False)
     task = yard.create("echo work > done.txt", assignee="agent", max_attempts=1)
     async with yard.dispatching(once=True) as serving:
         await yard.over(serving)
@@ -78,7 +78,7 @@ async def test_work_without_a_report_is_a_failed_handoff_with_diff_and_reason(ya
 
 
 async def test_a_report_that_cannot_be_taken_is_the_reason_of_the_failed_handoff(yard: Yard) -> None:
-    yard.launcher("agent", agent="shell", prompt="{body}", network=False)
+    yard.profile("agent", agent="shell", prompt="{body}", network=False)
     forged = '{"v":1,"id":"x","run":"r_0","generation":1,"verb":"complete","args":{"summary":""},"mac":"0"}'
     body = f"echo work > done.txt; echo {shlex.quote(forged)} > .holdfast/outbox/x.json; exit 1"
     task = yard.create(body, assignee="agent")
@@ -96,7 +96,7 @@ async def test_only_the_report_is_asked_for_in_the_same_workspace(yard: Yard) ->
         "my-agent",
         f'case "$1" in *"Do not do the work again"*) {report};; *) echo work >> done.txt;; esac',
     )
-    yard.launcher("agent", command=["my-agent", "{prompt}"], network=False)
+    yard.profile("agent", command=["my-agent", "{prompt}"], network=False)
     task = yard.create("write done.txt", assignee="agent")
     async with yard.dispatching():
         await yard.until(task, Status.HANDOFF_FAILED)
@@ -108,7 +108,7 @@ async def test_only_the_report_is_asked_for_in_the_same_workspace(yard: Yard) ->
 
 
 async def test_a_script_is_not_run_again_for_its_report(yard: Yard) -> None:
-    yard.launcher("agent", agent="shell", prompt="{body}", network=False)
+    yard.profile("agent", agent="shell", prompt="{body}", network=False)
     task = yard.create("echo work >> done.txt", assignee="agent")
     for _ in range(2):
         async with yard.dispatching(once=True) as serving:
@@ -137,7 +137,7 @@ async def test_the_report_is_asked_for_in_the_session_in_which_the_work_was_done
 
 
 async def test_a_question_to_a_person_ends_the_run_and_its_whole_tree(yard: Yard) -> None:
-    yard.launcher("agent", agent="shell", prompt="{body}", network=False)
+    yard.profile("agent", agent="shell", prompt="{body}", network=False)
     body = f"{saying('block', 'outbox', question='which one?')}; {TREE}"
     task = yard.create(body, assignee="agent")
     async with yard.dispatching(once=True) as serving:

@@ -74,8 +74,8 @@ async def test_what_is_wrong_is_said_by_the_exit_code(yard: Yard, words: tuple[s
 
 
 async def test_a_wrong_file_of_launchers_is_named(yard: Yard) -> None:
-    yard.launcher("x", agent="no-such-agent")
+    yard.profile("x", agent="no-such-agent")
     done = dispatch(yard, "--board", "b", "--once")
     assert done.returncode == 2
-    assert "launchers.toml" in done.stderr
+    assert "worker-profiles.toml" in done.stderr
     assert "no-such-agent" in done.stderr

@@ -57,7 +57,7 @@ async def test_a_failed_check_is_told_to_the_next_run_in_the_same_workspace(yard
     yard.program(
         "my-agent", f'echo "$1" >> prompts; echo line >> work; {saying("complete", summary="I did it")}'
     )
-    yard.launcher("agent", command=["my-agent", "{prompt}"], network=False)
+    yard.profile("agent", command=["my-agent", "{prompt}"], network=False)
     check = "cat work; test $(wc -l < work) -ge 2"
     task = yard.create("write work", assignee="agent", checks=(check,))
     async with yard.dispatching():
@@ -115,7 +115,7 @@ async def test_requested_changes_reach_the_worker_with_the_line_they_are_about(y
         "my-agent",
         f'echo "$1" > prompt; printf "first\\nsecnod\\n" > work; {saying("request_review", summary="?")}',
     )
-    yard.launcher("agent", command=["my-agent", "{prompt}"], network=False)
+    yard.profile("agent", command=["my-agent", "{prompt}"], network=False)
     task = yard.create("write work", assignee="agent", reviewer="anna")
     async with yard.dispatching():
         await yard.until(task, Status.REVIEW)

@@ -1,4 +1,4 @@
-"""How a dispatcher stands, seen from outside; and launchers that are read again while it goes on."""
+"""How a dispatcher stands, seen from outside; and profiles that are read again while it goes on."""
 
 import asyncio
 import os
@@ -10,7 +10,7 @@ import pytest
 from holdfast.board.rules.transitions import Status
 from holdfast.dispatch import dispatcher, lock, statusfile
 from holdfast.dispatch.installed import Installed
-from holdfast.dispatch.rules.standing import DispatcherStatus, Told
+from holdfast.dispatch.rules.dispatcherstatus import DispatcherStatus, Told
 from holdfast.errors import Conflict, UsageError
 from tests.support.board_command import Board
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
@@ -47,7 +47,7 @@ async def test_the_lock_says_whether_there_is_a_dispatcher_and_asking_does_not_k
 
 def test_what_a_dead_dispatcher_said_does_not_make_it_alive(tmp_path: Path) -> None:
     assert statusfile.read(tmp_path) == (False, None)
-    said = DispatcherStatus("h", os.getpid(), ["b"], 1.0).told(2.0, runs=[], launchers=[])
+    said = DispatcherStatus("h", os.getpid(), ["b"], 1.0).told(2.0, runs=[], profiles=[])
     statusfile.write(tmp_path, said)
     assert statusfile.read(tmp_path) == (False, said)
     (tmp_path / statusfile.NAME).write_text("{")
@@ -66,7 +66,7 @@ async def test_a_dispatcher_says_what_it_does(yard: Yard, monkeypatch: pytest.Mo
         assert statusfile.read(yard.home)[0]
         [run] = yard.store.runs(task.id)
         assert (found.boards, found.runs, found.claims) == (["b"], [run.id], 1)
-        assert "script" in found.launchers
+        assert "script" in found.profiles
         assert found.start_p95_s is not None
         assert found.round_at is not None
         assert (await told(yard, "leases_renewed")).error_at is None
@@ -100,15 +100,15 @@ def test_a_file_is_read_again_when_it_is_another_one_and_a_wrong_one_changes_not
     found = Installed(tmp_path, environ)
     before = dict(found)
     assert not found.look()
-    (tmp_path / "launchers.toml").write_text('[mine]\nagent = "shell"\n', "utf-8")
+    (tmp_path / "worker-profiles.toml").write_text('[mine]\nagent = "shell"\n', "utf-8")
     assert found.look()
     assert found["mine"].cli == "shell"
-    (tmp_path / "launchers.toml").write_text('[mine]\nagent = "nobody at all"\n', "utf-8")
+    (tmp_path / "worker-profiles.toml").write_text('[mine]\nagent = "nobody at all"\n', "utf-8")
     with pytest.raises(UsageError):
         found.look()
     assert not found.look(), "once for each change"
     assert found["mine"].cli == "shell"
-    (tmp_path / "launchers.toml").unlink()
+    (tmp_path / "worker-profiles.toml").unlink()
     assert found.look(anyway=True)
     assert (dict(found), len(found)) == (before, len(before))
 
@@ -120,14 +120,14 @@ async def test_a_launcher_that_is_added_starts_workers_and_a_wrong_file_is_told_
     task = yard.create("echo hello", assignee="mine")
     async with yard.dispatching():
         await told(yard, "round_at")
-        (yard.home / "launchers.toml").write_text("[mine", "utf-8")
-        assert "launchers.toml" in (await told(yard, "reload_error")).reload_error
-        (yard.home / "launchers.toml").write_text(
+        (yard.home / "worker-profiles.toml").write_text("[mine", "utf-8")
+        assert "worker-profiles.toml" in (await told(yard, "reload_error")).reload_error
+        (yard.home / "worker-profiles.toml").write_text(
             '[mine]\nagent = "shell"\nprompt = "{body}"\nsuccess = "exit"\n', "utf-8"
         )
         await yard.until(task, Status.DONE)
         found = await told(yard, "reloads")
-    assert "mine" in found.launchers
+    assert "mine" in found.profiles
 
 
 async def test_a_signal_has_the_launchers_read_again(yard: Yard) -> None:

@@ -1,4 +1,4 @@
-"""What is around a run: setup and teardown of its launcher, files copied by rule, what it claims checked."""
+"""What is around a run: setup and teardown of its profile, files copied by rule, what it claims checked."""
 
 import json
 import os
@@ -79,7 +79,7 @@ def test_what_is_copied_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 async def test_copied_files_are_there_and_never_in_the_diff(yard: Yard) -> None:
     repository = yard.repository({"a.txt": "one\n", ".gitignore": "*.log\n"})
     laid_out(repository, {".env": "KEY=1\n", "conf/[x] local.env": "2\n"})
-    yard.launcher("agent", agent="shell", prompt="{body}", network=False, copy=[".env*", "conf/*"])
+    yard.profile("agent", agent="shell", prompt="{body}", network=False, copy=[".env*", "conf/*"])
     body = "cat .env conf/*; echo KEY=2 >> .env; echo two > a.txt; echo new > b.txt"
     task = yard.create(body, assignee="agent", workspace_kind="worktree", workspace=str(repository))
     idle = yard.create("cat .env", assignee="agent", workspace_kind="worktree", workspace=str(repository))
@@ -97,7 +97,7 @@ async def test_copied_files_are_there_and_never_in_the_diff(yard: Yard) -> None:
 async def test_a_worktree_with_nothing_but_copies_is_removed(yard: Yard) -> None:
     repository = yard.repository({"a.txt": "one\n"})
     laid_out(repository, {".env": "KEY=1\n"})
-    yard.launcher("copier", agent="shell", prompt="{body}", success="exit", network=False, copy=[".env"])
+    yard.profile("copier", agent="shell", prompt="{body}", success="exit", network=False, copy=[".env"])
     task = yard.create("cat .env", assignee="copier", workspace_kind="worktree", workspace=str(repository))
     async with yard.dispatching(once=True) as serving:
         await yard.over(serving)
@@ -113,7 +113,7 @@ async def test_a_worktree_with_nothing_but_copies_is_removed(yard: Yard) -> None
 
 async def test_setup_comes_before_the_worker_and_teardown_after_it_in_the_same_sandbox(yard: Yard) -> None:
     yard.environ["SECRET"] = "s"
-    yard.launcher(
+    yard.profile(
         "agent",
         agent="shell",
         prompt="{body}",
@@ -137,7 +137,7 @@ async def test_setup_comes_before_the_worker_and_teardown_after_it_in_the_same_s
 
 
 async def test_a_setup_that_fails_is_a_fault_of_the_surroundings_and_no_worker_starts(yard: Yard) -> None:
-    yard.launcher(
+    yard.profile(
         "agent",
         agent="shell",
         prompt="{body}",
@@ -160,7 +160,7 @@ async def test_a_setup_that_fails_is_a_fault_of_the_surroundings_and_no_worker_s
 
 @pytest.mark.parametrize("kind", ["scratch", "dir"])
 async def test_what_a_setup_leaves_is_no_work_of_the_run(yard: Yard, kind: str) -> None:
-    yard.launcher("agent", agent="shell", prompt="{body}", network=False, setup="echo built > built.txt")
+    yard.profile("agent", agent="shell", prompt="{body}", network=False, setup="echo built > built.txt")
     place = {"workspace_kind": kind, "workspace": str(yard.user)} if kind == "dir" else {}
     idle = yard.create("true", assignee="agent", max_attempts=1, **place)
     async with yard.dispatching(once=True) as serving:
@@ -173,7 +173,7 @@ async def test_what_a_setup_leaves_is_no_work_of_the_run(yard: Yard, kind: str) 
 
 
 async def test_a_run_that_is_cancelled_during_its_setup_ends_with_it(yard: Yard) -> None:
-    yard.launcher("agent", agent="shell", prompt="{body}", network=False, setup="touch begun; sleep 1000")
+    yard.profile("agent", agent="shell", prompt="{body}", network=False, setup="touch begun; sleep 1000")
     task = yard.create("touch started", assignee="agent")
     async with yard.dispatching():
         place = yard.home / "board" / task.id
@@ -191,7 +191,7 @@ async def test_files_and_tasks_that_a_worker_claims_are_looked_for(yard: Yard, t
     (tmp_path / "outside").touch()
     names = ["made.txt", "sub", "link", "gone.txt", "../x", str(tmp_path / "outside"), "away", "/etc/passwd"]
     metadata = json.dumps({"artifacts": names, "created_cards": ["t_nowhere"]})
-    yard.launcher("agent", agent="shell", prompt="{body}", network=False)
+    yard.profile("agent", agent="shell", prompt="{body}", network=False)
     report = shlex.join(
         [sys.executable, "-m", "holdfast", "handoff", "complete", "ok", "--metadata", metadata]
     )

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.board.rules.transitions import Move, Status
-from holdfast.dispatch import supervisorclient as supervisor
+from holdfast.dispatch import supervisorclient
 from holdfast.dispatch.run.transcript import MAX_ENTRIES, MAX_TAIL, tokens
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.tiers import asyncio_first
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(120)
 
 @pytest.fixture(autouse=True)
 def _quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "LOOK_S", 0.5)
+    monkeypatch.setattr(supervisorclient, "LOOK_S", 0.5)
 
 
 def step(amount: int, *, cost: float = 0.0, reason: str = "tool-calls") -> str:
@@ -35,7 +35,7 @@ def step(amount: int, *, cost: float = 0.0, reason: str = "tool-calls") -> str:
 
 def hire(yard: Yard, script: str, **members: object) -> None:
     yard.program("opencode", script)
-    yard.launcher("agent", agent="opencode", **members)
+    yard.profile("agent", agent="opencode", **members)
 
 
 async def test_a_run_that_spends_its_budget_is_ended_with_all_it_started_and_its_work_is_kept(

@@ -110,7 +110,7 @@ def test_explain_says_when_it_knows_nothing() -> None:
     assert json.loads(doctor("explain", "--json", text="nothing special").stdout)["next"]
 
 
-@pytest.mark.parametrize(("name", "status"), [("missing", 66), ("folder", 71)])
+@pytest.mark.parametrize(("name", "status"), [("missing", 3), ("folder", 71)])
 def test_explain_says_why_it_cannot_read_a_file(tmp_path: Path, name: str, status: int) -> None:
     (tmp_path / "folder").mkdir()
     done = doctor("explain", str(tmp_path / name))

@@ -199,7 +199,7 @@ def stand_in(bench: Bench, script: str) -> Bench:
 IMPATIENT = """
 from holdfast.agentconfig import codex
 from holdfast.cli import main
-from holdfast.doctor import witness
+from holdfast.doctor.assertion import witness
 codex.ANSWER_S = witness.START_S = 1
 main()
 """

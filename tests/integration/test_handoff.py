@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from holdfast.board.asyncstore import AsyncStore
 from holdfast.board.rules.rows import JsonObject
 from holdfast.board.rules.transitions import Status
 from holdfast.board.store import Store, open_store
@@ -401,7 +402,7 @@ async def test_a_service_takes_the_place_of_one_that_was_killed_and_names_a_plac
         assert (await asked(lambda: Sender(grant).send("show", {}, channel="socket"))).error is None
     for place in (tmp_path / "none" / "s", tmp_path / ("x" * 200)):
         with pytest.raises(StartupError):
-            async with Service(lambda: open_store(address), KEY).listening(place):
+            async with AsyncStore.open(address) as board, Service(board, KEY).listening(place):
                 pass
 
 
@@ -416,7 +417,7 @@ async def test_a_store_that_cannot_be_used_is_no_answer_and_nothing_is_lost(
 
     with monkeypatch.context() as broken:
         broken.setattr(Store, "complete", down)
-        async with asyncio.timeout(WAIT_S), Service(lambda: open_store(address), KEY).listening(sock):
+        async with asyncio.timeout(WAIT_S), serving(address, sock):
             answer = await asked(lambda: Sender(grant).send("complete", SAID, id="e", wait_s=0.2))
         assert answer.result == {"accepted": "outbox"}
         with pytest.raises(Unreachable):

@@ -7,9 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
-import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,10 +19,11 @@ from holdfast.agents.supervisor.processes import ProcessInfo
 from holdfast.board.rules.rows import NewTask
 from holdfast.board.rules.transitions import Status
 from holdfast.board.store import open_store
+from tests.support.home import WAIT_S, command, environment, home, started, until
 from tests.support.patience import patient
 
-WAIT_S: Final = patient(60)
-WHATEVER: Final = ("--max-load", "0", "--min-free-memory", "0")  # neighbours need
+__all__ = ["home"]
+
 HASTE_S: Final = patient(20)  # much less than `up` leaves to a teardown
 SLEEPS: Final = "echo up\nexec sleep 1000"
 
@@ -34,24 +33,6 @@ pytestmark = pytest.mark.timeout(120)
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"  # the commands bring their own loops
-
-
-@pytest.fixture
-async def home() -> AsyncIterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="life-", dir="/var/tmp"))
-    try:
-        yield folder
-    finally:
-        await ending.end(folder, daemons.find(folder), signal.SIGKILL)
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def environment(home: Path) -> dict[str, str]:
-    return {"PATH": os.environ["PATH"], "HOME": str(home), "HOLDFAST_HOME": str(home)}
-
-
-def command(*words: str) -> list[str]:
-    return [sys.executable, "-m", "holdfast", *words]
 
 
 def asked(home: Path, *words: str) -> tuple[int, dict[str, Any]]:
@@ -68,39 +49,6 @@ def ran(argv: list[str], env: dict[str, str]) -> str:
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=WAIT_S, check=False)
     assert done.returncode == 0, done.stderr
     return done.stderr
-
-
-def _as_of_a_shell() -> None:
-    """Whoever runs the tests may have been started by `nohup`, which `up` respects."""
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
-
-
-@contextlib.contextmanager
-def started(home: Path, *words: str) -> Iterator["subprocess.Popen[str]"]:
-    """In the foreground of a process group of its own, as a shell starts it."""
-    argv = command(*words, "--json", *WHATEVER)
-    with subprocess.Popen(
-        argv,
-        env=environment(home),
-        stdout=subprocess.PIPE,
-        text=True,
-        process_group=0,
-        preexec_fn=_as_of_a_shell,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-async def until(process: "subprocess.Popen[str]", kind: str) -> dict[str, Any]:
-    assert process.stdout is not None
-    async with asyncio.timeout(WAIT_S):
-        while line := await asyncio.to_thread(process.stdout.readline):
-            said: dict[str, Any] = json.loads(line)
-            if said.get("kind") == kind:
-                return said
-    raise AssertionError("it ended")
 
 
 async def ended(process: "subprocess.Popen[str]") -> int:
@@ -177,7 +125,7 @@ async def test_a_task_that_was_cut_short_is_taken_on_again_by_the_next(home: Pat
 
 async def test_a_second_ctrl_c_hastens(home: Path) -> None:
     teardown = 'teardown = "touch torn; sleep 1000"'
-    (home / "launchers.toml").write_text(
+    (home / "worker-profiles.toml").write_text(
         f'[slow]\ncommand = ["sh", "-c", "{{prompt}}"]\nprompt = "{{body}}"\n{teardown}\n', "utf-8"
     )
     with started(home, "up", "--no-web") as process:

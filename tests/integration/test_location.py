@@ -161,7 +161,7 @@ async def test_a_program_of_a_worker_may_lie_below_what_is_hidden_from_it(
     yard: Yard, below_tmp: Path
 ) -> None:
     (below_tmp / "key").write_text("k", "utf-8")
-    yard.launcher("agent", agent="shell", prompt="{body}", success="exit", network=False, setup="echo set up")
+    yard.profile("agent", agent="shell", prompt="{body}", success="exit", network=False, setup="echo set up")
     with a_shell(below_tmp) as folder:
         yard.environ["PATH"] = f"{folder}:{os.environ['PATH']}"
         task = yard.create(f"cat {shlex.quote(str(below_tmp / 'key'))} && exit 3; exit 0", assignee="agent")
@@ -182,7 +182,7 @@ async def test_nothing_among_credentials_is_shown_whatever_a_program_names(yard:
     (secret / "python3").chmod(0o755)
     yard.program("tool", "true")
     (yard.bin / "tool").write_text(f"#!{secret}/python3\n", "utf-8")
-    yard.launcher("agent", command=["tool"], prompt="{body}", success="exit", network=False)
+    yard.profile("agent", command=["tool"], prompt="{body}", success="exit", network=False)
     task = yard.create("true", assignee="agent", max_attempts=1)
     async with yard.dispatching(once=True) as serving:
         await yard.over(serving)
@@ -193,7 +193,7 @@ async def test_nothing_among_credentials_is_shown_whatever_a_program_names(yard:
 async def test_what_cannot_be_shown_is_named_with_its_rule_before_anything_starts(
     yard: Yard, below_tmp: Path
 ) -> None:
-    yard.launcher("agent", command=["tool"], prompt="{body}", success="exit", network=False)
+    yard.profile("agent", command=["tool"], prompt="{body}", success="exit", network=False)
     with a_shell(below_tmp) as folder:
         (folder / "tool").symlink_to(below_tmp / "real" / "shell")
         yard.environ["PATH"] = f"{folder}:{os.environ['PATH']}"

@@ -244,4 +244,4 @@ def test_a_run_that_is_not_there_is_said_before_anything_is_served(tmp_path: Pat
         timeout=WAIT_S,
         check=False,
     )
-    assert (done.returncode, done.stdout) == (66, b"")
+    assert (done.returncode, done.stdout) == (3, b"")

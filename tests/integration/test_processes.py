@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.errors import SandboxUnavailable, from_rpc_error
 from holdfast.sandbox.plan.select import Trial, Way
 from holdfast.server.executor import Clocks
 from tests.support.patience import patient
@@ -149,8 +150,19 @@ async def test_a_sandbox_that_cannot_be_enforced_is_an_error_and_runs_nothing(tm
         executor.sandboxes._trials = dict.fromkeys(Way, Trial("userns", errno.EPERM))
         with pytest.raises(Refused) as refused:
             await peer.start("p", f"touch {tmp_path}/ran", sandbox=RESTRICTED)
-        assert refused.value.code == -32602
+        assert (refused.value.code, refused.value.data) == (-32602, None)
         assert not list(tmp_path.iterdir())
+
+
+async def test_a_client_of_ours_is_told_the_class_of_an_error_and_what_to_do() -> None:
+    async with serving() as (url, executor), connected(url) as peer:
+        await peer.initialize(holdfast=True)
+        executor.sandboxes._trials = dict.fromkeys(Way, Trial("userns", errno.EPERM))
+        with pytest.raises(Refused) as refused:
+            await peer.start("p", "true", sandbox=RESTRICTED)
+        told = from_rpc_error(refused.value.code, refused.value.message, refused.value.data)
+        assert isinstance(told, SandboxUnavailable)
+        assert told.remedy
 
 
 async def test_an_id_in_use_is_refused_until_the_closed_process_is_forgotten() -> None:

@@ -247,7 +247,7 @@ sender.send("complete", {"summary": heard[0].body})
 
 @pytest.mark.parametrize("network", [True, False], ids=["socket", "outbox"])
 async def test_a_worker_in_its_sandbox_hears_what_a_person_says(yard: Yard, network: bool) -> None:
-    yard.launcher("agent", agent="shell", prompt="{body}", network=network)
+    yard.profile("agent", agent="shell", prompt="{body}", network=network)
     task = yard.create(shlex.join([sys.executable, "-c", LISTENER]), assignee="agent")
     async with yard.dispatching():
         await yard.when(lambda: any(run.note == "listening" for run in yard.store.runs(task.id)))
@@ -261,7 +261,7 @@ async def test_a_message_that_the_run_did_not_see_is_in_the_prompt_of_the_next(y
     code = "from holdfast.handoff.sender import Sender; Sender.find().send('complete', {'summary': 'heard'})"
     report = shlex.join([sys.executable, "-c", code])
     yard.program("my-agent", f'case "$1" in *"use tabs"*) {report};; *) touch began; sleep 300;; esac')
-    yard.launcher("agent", command=["my-agent", "{prompt}"], network=False)
+    yard.profile("agent", command=["my-agent", "{prompt}"], network=False)
     task = yard.create("indent it", assignee="agent")
     async with yard.dispatching():
         await yard.when(lambda: (yard.home / "board" / task.id / "began").exists())

@@ -2,32 +2,26 @@
 
 import asyncio
 import configparser
-import contextlib
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast.agents.supervisor import background
 from holdfast.board.rules.transitions import Move, Status
 from holdfast.board.store import open_store
 from holdfast.client.environment import connect
 from holdfast.dispatch import demo
 from holdfast.dispatch.demo import FORBIDDEN
 from tests.support import proc
-from tests.support.arena import end_exec_server, end_listener
-from tests.support.patience import patient
+from tests.support.home import WAIT_S, home, started, until
 from tests.support.web import Dashboard, listening
 
-WAIT_S = patient(60)
+__all__ = ["home"]
 
 
 @pytest.fixture
@@ -35,41 +29,8 @@ def anyio_backend() -> str:
     return "asyncio"  # the command brings its own loop
 
 
-@pytest.fixture
-async def home() -> AsyncIterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="up-", dir="/var/tmp"))
-    try:
-        yield folder
-    finally:
-        await end_listener(background.supervisor_socket(folder), signal.SIGTERM)
-        await end_exec_server(folder)
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def running(home: Path, *words: str, **more: str) -> Iterator["subprocess.Popen[str]"]:
-    neighbours = ("--max-load", "0", "--min-free-memory", "0")  # have no say here
-    argv = [sys.executable, "-m", "holdfast", "up", "--json", *neighbours, *words]
-    environment = {"PATH": os.environ["PATH"], "HOME": str(home), "HOLDFAST_HOME": str(home)} | more
-    with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-async def until(process: "subprocess.Popen[str]", kind: str) -> dict[str, Any]:
-    assert process.stdout is not None
-    async with asyncio.timeout(WAIT_S):
-        while line := await asyncio.to_thread(process.stdout.readline):
-            said: dict[str, Any] = json.loads(line)
-            if said["kind"] == kind:
-                return said
-    raise AssertionError("it ended")
-
-
 async def test_the_example_is_done_denied_and_asked_about(home: Path) -> None:
-    with running(home, "--demo") as process:
+    with started(home, "up", "--demo") as process:
         ids = (await until(process, "demo"))["tasks"]
         with open_store(str(home / "board.db"), create=False) as store:
             done, denied, asked = (store.task(id) for id in ids)
@@ -84,7 +45,7 @@ async def test_the_example_is_done_denied_and_asked_about(home: Path) -> None:
 
 
 async def test_its_dashboard_shows_what_a_worker_says_while_it_runs(home: Path) -> None:
-    with running(home) as process:
+    with started(home, "up") as process:
         here = Dashboard((await until(process, "web"))["address"])
         async with here.client() as client:
             script = {"title": "talk", "assignee": "script", "body": "echo hello from inside\nsleep 600"}
@@ -108,10 +69,10 @@ async def test_it_goes_on_without_a_dashboard(home: Path) -> None:
     hidden = home / "hidden" / "uvicorn"
     hidden.mkdir(parents=True)
     (hidden / "__init__.py").write_text("raise ModuleNotFoundError('no', name='uvicorn')", "utf-8")
-    with running(home, PYTHONPATH=str(hidden.parent)) as process:
+    with started(home, "up", PYTHONPATH=str(hidden.parent)) as process:
         assert (await until(process, "web"))["address"] is None
         await until(process, "ready")
-    with running(home, "--no-web") as process:
+    with started(home, "up", "--no-web") as process:
         await until(process, "ready")
         process.send_signal(signal.SIGTERM)
         rest, _ = await asyncio.to_thread(process.communicate, timeout=WAIT_S)
@@ -121,7 +82,7 @@ async def test_it_goes_on_without_a_dashboard(home: Path) -> None:
 async def test_a_second_demo_shows_the_first_ones_tasks(home: Path) -> None:
     shown = []
     for _ in range(2):
-        with running(home, "--demo", "--no-web") as process:
+        with started(home, "up", "--demo", "--no-web") as process:
             shown.append((await until(process, "demo"))["tasks"])
             process.send_signal(signal.SIGINT)
             assert await asyncio.to_thread(process.wait, WAIT_S) == 0
@@ -167,7 +128,7 @@ def test_a_unit_is_written_with_what_was_typed_and_no_secret(tmp_path: Path) -> 
 
 async def test_nothing_listens_on_the_network_unless_it_is_asked_for(home: Path) -> None:
     """Whoever may connect to an exec server may run commands as this user, confined workers included."""
-    with running(home, "--no-web") as process:
+    with started(home, "up", "--no-web") as process:
         await until(process, "ready")
         assert proc.listening_ports(process.pid) == []
         process.send_signal(signal.SIGTERM)
@@ -176,12 +137,12 @@ async def test_nothing_listens_on_the_network_unless_it_is_asked_for(home: Path)
 
 
 async def test_its_exec_server_runs_commands_and_a_second_one_is_sent_away(home: Path) -> None:
-    with running(home, "--listen", "ws://127.0.0.1:0") as process:
+    with started(home, "up", "--listen", "ws://127.0.0.1:0") as process:
         address = (await until(process, "serving"))["address"]
         assert int(address.rpartition(":")[2]) in proc.listening_ports(process.pid)
         async with connect(address) as environment:
             assert (await environment.run(["echo", "hello"], cwd="/")).stdout == b"hello\n"
-        with running(home) as second:
+        with started(home, "up") as second:
             code = await asyncio.to_thread(second.wait, WAIT_S)
         assert code == 4
         process.send_signal(signal.SIGINT)

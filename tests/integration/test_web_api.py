@@ -5,7 +5,7 @@ import contextlib
 import json
 import re
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,13 @@ from holdfast.board.rules.retry import FailureKind
 from holdfast.board.rules.rows import NewTask
 from holdfast.board.store import Store, open_store
 from holdfast.errors import NotFound, StartupError
-from holdfast.web import feed, verbs
+from holdfast.web import app, feed
 from holdfast.web.app import ROUTES, STATIC
 from tests.support.boards import claimed, made
 from tests.support.patience import patient
-from tests.support.web import WHO, Dashboard, dashboard, listening
+from tests.support.web import WHO, Dashboard, board, dashboard, listening, path
+
+__all__ = ["board", "path"]
 
 WAIT_S = patient(30)
 MANY = 20_000  # events: more than all buffers hold
@@ -30,18 +32,6 @@ MANY = 20_000  # events: more than all buffers hold
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"  # what the command runs on
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    return str(tmp_path / "board.db")
-
-
-@pytest.fixture
-def board(path: str) -> Iterator[Store]:
-    with open_store(path) as store:
-        store.create_board("b", "a board")
-        yield store
 
 
 @pytest.fixture
@@ -227,6 +217,18 @@ async def test_a_task_is_made_once_for_its_key(client: httpx2.AsyncClient, board
     assert error(await client.post("/api/boards/b/tasks", json=asked), 409) == "Conflict"
 
 
+async def test_a_person_asks_for_all_that_a_task_can_have_and_changes_it(
+    client: httpx2.AsyncClient, board: Store
+) -> None:
+    wishes = {"reviewer": "ann", "checks": ["make"], "pool": "gpu", "max_tokens": 5, "max_cost": 7}
+    new = answered(await client.post("/api/boards/b/tasks", json={"title": "t", **wishes}), 201)["task"]
+    assert {name: new[name] for name in wishes} == wishes
+    change: dict[str, object] = {"pool": "", "checks": [], "max_cost": None}
+    changed = answered(await client.post(f"/api/tasks/{new['id']}/edit", json=change))["task"]
+    assert {name: changed[name] for name in wishes} == wishes | change
+    assert error(await client.post(f"/api/tasks/{new['id']}/link", json={}), 404) == "MethodNotFound"
+
+
 async def test_a_person_moves_a_task_by_the_same_rules_as_with_the_commands(
     client: httpx2.AsyncClient, board: Store
 ) -> None:
@@ -279,9 +281,7 @@ async def test_comments_messages_and_assignments_are_a_persons(
     assert error(refused, 400) == "InvalidRequest"
 
 
-@pytest.mark.parametrize(
-    "body", ["{", "[]", '{"reason": 1}', '{"unknown": "x"}', " " * verbs.MAX_BODY + "{}"]
-)
+@pytest.mark.parametrize("body", ["{", "[]", '{"reason": 1}', '{"unknown": "x"}', " " * app.MAX_BODY + "{}"])
 async def test_a_body_that_is_wrong_changes_nothing(
     client: httpx2.AsyncClient, board: Store, body: str
 ) -> None:

@@ -5,19 +5,20 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import httpx2
 import pytest
 
-from holdfast.board.store import Store, open_store
+from holdfast.board.store import Store
 from holdfast.local import peers
 from holdfast.web import door, passes, server
 from holdfast.web.entrance import PORT
 from tests.support.patience import patient
-from tests.support.web import Dashboard, dashboard
+from tests.support.web import Dashboard, board, dashboard, path
+
+__all__ = ["board", "path"]
 
 WAIT_S: Final = patient(30)
 PAGE: Final = {"x-holdfast": "page"}
@@ -26,18 +27,6 @@ PAGE: Final = {"x-holdfast": "page"}
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"  # what the command runs on
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> str:
-    return str(tmp_path / "board.db")
-
-
-@pytest.fixture
-def board(path: str) -> Iterator[Store]:
-    with open_store(path) as store:
-        store.create_board("b", "a board")
-        yield store
 
 
 @pytest.fixture

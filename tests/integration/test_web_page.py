@@ -288,6 +288,30 @@ def test_a_worker_is_told_something_and_a_run_that_looks_stuck_says_so(
     expect(page.locator(f"{column('running')} .card")).to_contain_text("looks stuck: the same call")
 
 
+def test_a_new_task_has_all_that_its_form_asks_for(page: Page, board: Store, served: Dashboard) -> None:
+    opened(page, served)
+    page.locator("#new").click()
+    page.get_by_role("textbox", name="Title").fill("bounded")
+    page.get_by_text("More", exact=True).click()
+    page.get_by_role("textbox", name="Who is asked to review it").fill("ann")
+    page.get_by_role("textbox", name="Commands that must succeed").fill("make\nmake test\n")
+    page.get_by_role("textbox", name="Pool").fill("gpu")
+    page.get_by_role("spinbutton", name="Minutes of one run").fill("1.5")
+    page.get_by_role("spinbutton", name="Tokens").fill("1000")
+    page.get_by_role("spinbutton", name="Dollars").fill("2.5")
+    page.get_by_role("button", name="Create", exact=True).click()
+    expect(page.locator("#drawer")).to_contain_text("$2.50")
+    [task] = board.page("b").tasks
+    assert (task.title, task.reviewer, task.checks, task.pool) == (
+        "bounded",
+        "ann",
+        ["make", "make test"],
+        "gpu",
+    )
+    assert (task.max_runtime_s, task.max_tokens, task.max_cost) == (90, 1000, 2_500_000)
+    assert (task.status, task.max_attempts) == ("ready", 3)
+
+
 def test_what_was_missed_while_the_stream_was_down_is_made_up_for(
     page: Page, board: Store, served: Dashboard
 ) -> None:

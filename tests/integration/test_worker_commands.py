@@ -89,11 +89,23 @@ async def test_a_worker_is_followed_to_its_end_and_explained() -> None:
         assert (await asyncio.to_thread(here.command, "logs", "one")).stdout == "said\n"
 
 
+async def test_a_short_id_means_the_one_worker_that_begins_so() -> None:
+    async with place() as here:
+        for name in ("shell-1f2e3d", "shell-2a3b4c"):
+            await asyncio.to_thread(here.command, "run", "shell", "--id", name, "exit 0")
+        for given in ("shell-1f2e3d", "shell-1", "1f2e"):
+            said = await asyncio.to_thread(here.command, "status", given)
+            assert said.stdout.startswith("shell-1f2e3d "), said.stderr
+        several = await asyncio.to_thread(here.command, "status", "shell-")
+        assert several.returncode == 2
+        assert "shell-1f2e3d, shell-2a3b4c" in several.stderr
+
+
 async def test_what_cannot_be_meant_is_said_in_one_line() -> None:
     async with place() as here:
         for words, code, text in (
             (("run", "nobody", "hi"), 2, "no agent `nobody`"),
-            (("status", "nobody-1"), 66, "no worker nobody-1"),
+            (("status", "nobody-1"), 3, "no worker nobody-1"),
             (("status", "../../etc"), 2, "not a worker's id"),
             (("run", "shell", "--cwd", "/no/such", "true"), 2, "/no/such"),
         ):

@@ -88,7 +88,7 @@ async def test_a_background_command_goes_on_beside_another_one(stage: Stage) -> 
 
 
 async def test_calls_of_one_turn_run_at_the_same_time(stage: Stage) -> None:
-    meet = "touch {0}; for i in {{1..99}}; do test -e {1} && echo {0}-met && exit; sleep 0.05; done"
+    meet = "touch {0}; for i in $(seq 99); do test -e {1} && echo {0}-met && exit; sleep 0.05; done"
     calls = [
         command("c1", meet.format("one", "two"), yield_time_ms=8000),
         command("c2", meet.format("two", "one"), yield_time_ms=8000),

@@ -34,7 +34,7 @@ def report(summary: str) -> Item:
 
 def hire(yard: Yard, model: Provider) -> None:
     (yard.bin / "codex").symlink_to(requires_codex())
-    yard.launcher(
+    yard.profile(
         "codex",
         agent="codex",
         model="gpt-5.5",

@@ -27,8 +27,12 @@ DEAD: Final = (
     "request_max_retries = 0\nstream_max_retries = 1\n"
     "[features]\nunbounded_connection_retries = false\n"
 )
+# The user keeps their number: as root of a namespace they would meet the folder that Codex made in /tmp for
+# the real root, which is not theirs. Bubblewrap refuses to run with the capabilities that the limit needs.
 NO_NAMESPACES: Final = (
-    *("unshare", "-Ur", "sh", "-c", 'echo 0 > /proc/sys/user/max_user_namespaces; exec "$@"', "sh"),
+    *("unshare", "--map-current-user", "--keep-caps", "sh", "-c"),
+    'echo 0 > /proc/sys/user/max_user_namespaces; exec setpriv --inh-caps=-all --ambient-caps=-all "$@"',
+    "sh",
 )
 LIST: Final = ("features", "list")
 EXEC: Final = ("exec", "--skip-git-repo-check", "hello")

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 
 from holdfast.agents.catalog.agent import launch
-from holdfast.agents.catalog.records_codex import CODEX
+from holdfast.agents.catalog.codex import CODEX
 from holdfast.board.rules.rows import Run, Task
 from holdfast.board.rules.transitions import Status
 from tests.support.arena import PLACE
@@ -150,7 +150,7 @@ async def dispatched(yard: Yard, *items: Item) -> tuple[Task, Run]:
     async with scripted(turns([made], *([item] for item in items))) as model:
         key = {"variables.HOLDFAST_PROVIDER_KEY": "unused"}
         base = model.url.removesuffix("/v1")
-        yard.launcher("codex", agent="codex", model="gpt-5.5", provider=base, channel="mcp", **key)
+        yard.profile("codex", agent="codex", model="gpt-5.5", provider=base, channel="mcp", **key)
         task = yard.create("Make it.", assignee="codex", max_attempts=1)
         async with yard.dispatching(once=True) as serving:
             await serving

@@ -3,7 +3,6 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.sandbox.policy.overlay import canonical, common_policy
 from holdfast.sandbox.policy.policy import Access, At, Bound, Network, Policy, Rule, Where, bind
 
 STRENGTH = {Access.DENY: 0, Access.READ: 1, Access.WRITE: 2}
@@ -73,7 +72,6 @@ def test_the_nearest_and_strictest_rule_decides(rules: list[Rule], path: str) ->
 def test_the_order_of_rules_means_nothing(orders: tuple[list[Rule], list[Rule]], path: str) -> None:
     one, other = (Policy(tuple(some), Network.OFF) for some in orders)
     assert accesses(bind(one, WHERE), path) == accesses(bind(other, WHERE), path)
-    assert canonical(one) == canonical(other)
 
 
 @given(POLICIES, PATHS)
@@ -83,12 +81,3 @@ def test_a_grant_that_is_offered_is_enough(policy: Policy, path: str) -> None:
         if decision.grant is not None:
             assert not decision.allowed
             assert bind(allow(path), WHERE).explain(path, access).allowed
-
-
-@given(POLICIES, POLICIES, PATHS)
-def test_two_policies_have_in_common_what_both_allow(one: Policy, other: Policy, path: str) -> None:
-    common = bind(common_policy(one, other, WHERE), WHERE)
-    both = min(
-        (bind(policy, WHERE).access_at(path) for policy in (one, other)), key=lambda access: STRENGTH[access]
-    )
-    assert STRENGTH[common.access_at(path)] <= STRENGTH[both]

@@ -114,4 +114,6 @@ def test_any_bytes_are_a_value_or_a_refusal_that_can_be_sent(data: bytes) -> Non
     try:
         rpc.parse(data)
     except RemoteProtocolError as exc:
-        rpc.decode(rpc.error(rpc.UNATTRIBUTED, -32600, str(exc)))
+        sent = rpc.decode(rpc.error(rpc.UNATTRIBUTED, -32600, str(exc)))
+        assert isinstance(sent, rpc.ErrorResponse)
+        assert sent.code == -32600

@@ -312,7 +312,7 @@ def children(pid: int) -> Iterator[int]:
 
 
 def grandchildren(pid: int) -> list[int]:
-    """Of a server: what its launcher runs."""
+    """Of a server: what its profile runs."""
     return [each for child in children(pid) for each in children(child)]
 
 

@@ -64,7 +64,7 @@ def _report(channel: str, more: str = "") -> str:
     return _SAYS_WHO + _REPORT.format(h=_HOLDFAST, channel=channel, more=more)
 
 
-# Kind of task -> launcher and script.
+# Kind of task -> profile and script.
 WORK: Final = {
     "exit": ("script", _EXIT),
     "exit-tree": ("script", _SAYS_WHO + _TREE + "sleep 0.2; echo done"),
@@ -141,7 +141,7 @@ class Rampage:
         self._made = 0
         self._nudge_at = 0.0
         for name, network in (("online", True), ("offline", False)):
-            yard.launcher(name, agent="shell", prompt="{body}", network=network)
+            yard.profile(name, agent="shell", prompt="{body}", network=network)
 
     async def rage(self, kills: int) -> None:
         """Kill this often, let all work come to its end, and look what is wrong."""
@@ -171,8 +171,8 @@ class Rampage:
 
     def _create(self) -> int:
         kind = list(WORK)[self._made % len(WORK)]
-        launcher, script = WORK[kind]
-        self.yard.create(script, title=kind, assignee=launcher, max_attempts=100)
+        profile, script = WORK[kind]
+        self.yard.create(script, title=kind, assignee=profile, max_attempts=100)
         self._made += 1
         return 1
 

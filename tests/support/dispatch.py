@@ -140,9 +140,9 @@ class Yard:
         wish = {"title": "do it", "body": body, "assignee": "script", **wishes}
         return self.store.create("b", NewTask(**wish))  # type: ignore[arg-type]  # a test that errs here fails here
 
-    def launcher(self, name: str, **members: object) -> None:
-        """Another launcher of the user."""
-        with open(self.home / "launchers.toml", "a", encoding="utf-8") as file:
+    def profile(self, name: str, **members: object) -> None:
+        """Another profile of the user."""
+        with open(self.home / "worker-profiles.toml", "a", encoding="utf-8") as file:
             lines = [f"{key} = {json.dumps(value)}" for key, value in members.items()]
             file.write("\n".join([f"[{name}]", *lines, ""]))
 

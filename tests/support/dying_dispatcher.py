@@ -47,7 +47,7 @@ def _dying(
 
 def _of_a_run(question: Callable[[Store], object]) -> bool:
     name = question.__qualname__
-    return name.startswith(("Attendance._", "Attendance.attend", "Dispatcher._claim"))
+    return name.startswith(("RunDriver._", "RunDriver.drive", "Dispatcher._claim"))
 
 
 def main() -> None:

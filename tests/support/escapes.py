@@ -4,12 +4,13 @@ Attempts run below FOLDER. As an ordinary user that means the whole server side 
 """
 
 import asyncio
+import dataclasses
 import json
 import os
 import shutil
 import subprocess
 import sys
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,7 @@ from holdfast.sandbox.backends import bwraptool
 from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.kernel.landlock import FAKE_ABI
 from holdfast.sandbox.plan.select import Way
+from holdfast.values import replace
 from tests.support import confinement, identity
 from tests.support.patience import patient
 
@@ -178,7 +180,7 @@ def _deeper(backend: selfcheck.RunConfined) -> selfcheck.RunConfined:
     async def run(job: selfcheck.AttemptJob) -> selfcheck.Outcome:
         inner = Path(job.plan.cwd) / "sub"
         (inner / "sub").mkdir(exist_ok=True)
-        return await backend(replace(job, plan=replace(job.plan, cwd=str(inner))))
+        return await backend(dataclasses.replace(job, plan=replace(job.plan, cwd=str(inner))))
 
     return run
 

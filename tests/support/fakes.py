@@ -14,7 +14,7 @@ from holdfast.board.store import Store, open_store
 from holdfast.dispatch.context import DispatchContext
 from holdfast.dispatch.dispatcher import Dispatcher, DispatchOptions
 from holdfast.dispatch.installed import Installed
-from holdfast.dispatch.rules.standing import DispatcherStatus
+from holdfast.dispatch.rules.dispatcherstatus import DispatcherStatus
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ class FakeWorker:
 
 
 class FakeSupervisor:
-    """As `SupervisorClient`. `cast` says what workers will do; `started`, `stopped` are names in order."""
+    """As `SupervisorClient`. `cast` says what each worker will do; `started` and `stopped` name them."""
 
     def __init__(self, cast: Callable[[WorkerSpec], Act]) -> None:
         self.cast = cast

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from holdfast.board.asyncstore import AsyncStore
 from holdfast.board.rules.rows import Run, Task
 from holdfast.board.store import Store, open_store
 from holdfast.handoff import envelope, outbox
@@ -69,7 +70,7 @@ async def serving(
     address: str, socket: Path, workspaces: Sequence[Path] = (), *, key: bytes = KEY
 ) -> AsyncIterator[None]:
     """All channels inside the block."""
-    async with Service(lambda: open_store(address), key).listening(socket):
+    async with AsyncStore.open(address) as store, Service(store, key).listening(socket):
         with ingesting(address, workspaces, key=key):
             yield
 

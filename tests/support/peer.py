@@ -31,6 +31,7 @@ class Refused(Exception):
         super().__init__(f"{error['code']}: {error['message']}")
         self.code: int = error["code"]
         self.message: str = error["message"]
+        self.data: object = error.get("data")
 
 
 class Peer:

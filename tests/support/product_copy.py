@@ -157,7 +157,7 @@ def _environment(venv: Path, interpreter: Path) -> Path:
 
 def _copy_dependencies(site: Path) -> None:
     """Every distribution that the product needs as `make run` has it, as it is installed for us."""
-    for distribution in _needed("holdfast", frozenset({"fast", "web"}), {}).values():
+    for distribution in _needed("holdfast-agents", frozenset({"fast", "web"}), {}).values():
         for file in distribution.files or ():
             source, target = Path(str(file.locate())), site / file
             if ".." not in file.parts and source.is_file():

@@ -13,12 +13,28 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx2
+import pytest
 
+from holdfast.board.store import Store, open_store
 from holdfast.web.server import Options, serve
 from tests.support.patience import patient
 
 WAIT_S: Final = patient(30)
 WHO: Final = "anna"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    """Where the store of a dashboard is."""
+    return str(tmp_path / "board.db")
+
+
+@pytest.fixture
+def board(path: str) -> Iterator[Store]:
+    """That store, with one board."""
+    with open_store(path) as store:
+        store.create_board("b", "a board")
+        yield store
 
 
 @dataclass(frozen=True)

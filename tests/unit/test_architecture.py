@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,8 +45,8 @@ PURE_STDLIB = {
 }
 PURE_THIRD_PARTY = {"msgspec", "pybase64"}
 LAYERS = [  # lower may not import higher; names on one line may not import each other
-    {"errors", "home", "local", "log", "tracing"},
-    {"wire", "sandbox"},
+    {"errors", "home", "local", "log", "loop", "tracing", "values"},
+    {"wire", "sandbox", "relay"},
     {"unixrpc"},
     {"confine", "outcome", "streams", "agentconfig", "board"},
     {"server"},
@@ -59,10 +60,16 @@ LAYERS = [  # lower may not import higher; names on one line may not import each
     {"mcp", "web"},
     {"commands"},
     {"cli"},
+    {"entry"},
     {"__main__"},
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 MAX_LINES = 600
+MAX_MODULES = 20  # in a folder
+FLAT = {Path("commands"), Path("client"), Path("agentconfig")}  # one command, one face, one step each
+INNER = {m.parent for m in MODULES if m.name == "__init__.py" and len(m.parts) > 2}
+# Those with a docstring that says what they import and what they open to others.
+ROOMS = sorted(".".join(folder.parts) for folder in INNER | {Path("confine"), Path("local")})
 SHAPELESS_NAMES = {"utils", "util", "common", "helpers", "helper", "base", "manager", "misc"}
 
 
@@ -129,6 +136,67 @@ def test_imports_point_downwards(module: Path) -> None:
         assert there == here or RANK[there] < RANK[here], f"{here} must not import {name}"
 
 
+@functools.cache
+def of_ours(module: Path) -> frozenset[str]:
+    """Every module of ours that it imports, by its name below `holdfast`."""
+    return frozenset(name.removeprefix("holdfast.") for name in imports(module) if is_ours(name))
+
+
+def name_of(module: Path) -> str:
+    return ".".join(module.with_suffix("").parts)
+
+
+def room_of(name: str) -> str:
+    """The folder of a module; a module of the top level is a room by itself."""
+    return name.rpartition(".")[0] or name
+
+
+def said_of(room: str, heading: str) -> set[str]:
+    """What the docstring of a room lists behind a heading."""
+    about = ast.get_docstring(tree(Path(*room.split("."), "__init__.py"))) or ""
+    listed = re.search(rf"^{heading}: ((?:.|\n)+?)\.(?:\n|$)", about, re.MULTILINE)
+    assert listed, f"the docstring of {room} has no line '{heading}: ...'"
+    return set(re.split(r",\s+", listed[1])) - {"nothing of ours"}
+
+
+@every_row("room", ROOMS, ids=str)
+def test_a_room_imports_what_it_says(room: str) -> None:
+    inside = [module for module in MODULES if room_of(name_of(module)) == room]
+    found = {room_of(name) for module in inside for name in of_ours(module)} - {room}
+    assert found == said_of(room, "Imports")
+
+
+@every_row("room", ROOMS, ids=str)
+def test_others_import_only_what_a_room_opens_to_them(room: str) -> None:
+    outside = [module for module in MODULES if room_of(name_of(module)) != room]
+    used = {name for module in outside for name in of_ours(module) if room_of(name) == room}
+    assert {name.rpartition(".")[2] for name in used} == said_of(room, "Open to other rooms")
+
+
+@every_row("room", sorted({room.split(".")[0] for room in ROOMS}), ids=str)
+def test_the_parts_of_a_room_import_each_other_in_one_direction(room: str) -> None:
+    """A part is a folder in it, or a module that is in none."""
+
+    def part(name: str) -> str:
+        return ".".join(name.split(".")[:2])
+
+    uses: dict[str, set[str]] = {}
+    for module in MODULES:
+        if module.parts[0] == room and module.name != "__init__.py":
+            here = part(name_of(module))
+            there = {part(name) for name in of_ours(module) if name.split(".")[0] == room}
+            uses.setdefault(here, set()).update(there - {here})
+    while free := [one for one, others in uses.items() if not others & set(uses)]:
+        for one in free:
+            del uses[one]
+    assert not uses, f"these import each other in a circle: {sorted(uses)}"
+
+
+@every_row("folder", sorted({m.parent for m in MODULES} - FLAT), ids=str)
+def test_a_folder_can_be_taken_in_at_a_glance(folder: Path) -> None:
+    assert len([module for module in MODULES if module.parent == folder]) <= MAX_MODULES
+
+
 @every_row("module", [m for m in MODULES if m.parts[0] == "client"], ids=str)
 def test_the_client_meets_the_server_only_in_the_messages(module: Path) -> None:
     assert not [name for name in imports(module) if name.startswith("holdfast.server")]
@@ -171,7 +239,7 @@ def test_the_launcher_needs_nothing_but_the_standard_library_and_its_own_kind(pr
         seen.add(module.name)
         for name in imports(module):
             if is_ours(name):
-                assert module_of(name).parts[0] == "sandbox", f"{module} imports {name}"
+                assert module_of(name).parts[0] in ("sandbox", "values.py"), f"{module} imports {name}"
                 waiting += [found for found in [module_of(name)] if found.name not in seen]
             else:
                 assert name.split(".")[0] in sys.stdlib_module_names, f"{module} imports {name}"

@@ -96,6 +96,14 @@ def test_sources_that_cannot_be_written_are_built_elsewhere(
     assert not Path(made[1][-1]).is_relative_to(environment.ROOT)
 
 
+def test_the_package_under_its_former_name_is_removed_first(tmp_path: Path, made: list[list[str]]) -> None:
+    found = an_environment(tmp_path / "v")
+    (tmp_path / "v/lib/python3.11/site-packages/holdfast-0.1.0.dist-info").mkdir(parents=True)
+    found.install_package()
+    assert [command[3] for command in made] == ["uninstall", "install"]
+    assert made[0][-2:] == ["-y", "holdfast"]
+
+
 def test_what_is_missing_is_told_with_what_it_is_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(get_packages, "_is_there", lambda program: program != "tmux")
     found = get_packages.missing()

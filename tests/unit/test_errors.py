@@ -34,6 +34,7 @@ from holdfast.errors import (
     face,
     from_os_error,
     from_rpc_error,
+    kind,
 )
 from tests.support.rows import every_row
 
@@ -133,8 +134,7 @@ def test_an_os_error_without_a_number_is_a_failed_operation() -> None:
         (-32601, "no such method", MethodNotFound),
         (-32602, "argv must not be empty", UsageError),
         (-32602, "Object missing required field `permissions` - at `$.sandbox`", UsageError),
-        (-32602, "sandbox intent cannot be enforced on this executor: no backend", SandboxUnavailable),
-        (-32602, "cannot enforce sandbox read-only path /x", SandboxUnavailable),
+        (-32602, "sandbox intent cannot be enforced on this executor: no backend", UsageError),
         (-32603, "No such file or directory (os error 2)", OperationFailed),
         (-32004, "No such file or directory (os error 2)", NotFound),
         (-32010, "session s is already attached", SessionAttached),
@@ -149,6 +149,26 @@ def test_an_answer_is_the_error_that_it_was_over_there(
     error = from_rpc_error(code, text)
     assert type(error) is cls
     assert str(error) == text
+
+
+@every_row("cls", FACES)
+def test_a_peer_of_ours_names_the_class(cls: type[HoldfastError]) -> None:
+    error = from_rpc_error(-32000, "no", {"kind": kind(cls("no")), "remedy": "do that"})
+    assert (type(error), str(error), error.remedy) == (cls, "no", "do that")
+
+
+@every_row("data", [{"kind": "Unheard"}, {"kind": 3, "remedy": 4}, {"kind": "HoldfastError"}])
+def test_a_class_that_nobody_knows_is_a_failed_operation(data: object) -> None:
+    error = from_rpc_error(-32602, "no", data)
+    assert (type(error), error.remedy) == (OperationFailed, None)
+
+
+def test_a_class_made_later_goes_by_the_name_of_its_parent() -> None:
+    class Vanished(NotFound):
+        pass
+
+    assert kind(Vanished("x")) == "NotFound"
+    assert kind(ValueError("x")) == "OperationFailed"
 
 
 def test_a_copy_of_an_error_says_the_same() -> None:

@@ -10,7 +10,6 @@ import fcntl
 import hashlib
 import os
 import re
-import secrets
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from typing import Final
 
 from holdfast.agentconfig import block
 from holdfast.errors import InvalidRequest, NotFound, OperationFailed
+from holdfast.local.atomicfile import write_new
 
 NAME: Final = "config.toml"
 LOCK: Final = ".holdfast.lock"
@@ -255,23 +255,10 @@ def _put(folder: int, where: Path, data: bytes, seen: bytes | None) -> bool:
 
 def _written(folder: int, where: Path, data: bytes) -> str:
     """The name of a new file with this content, which is on the disk."""
-    name = f".{where.name}.{secrets.token_hex(8)}.tmp"
     try:
-        file = os.open(
-            name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _MODE, dir_fd=folder
-        )
-        try:
-            with open(file, "wb") as opened:
-                os.fchmod(file, _MODE)
-                opened.write(data)
-                opened.flush()
-                os.fsync(file)
-        except OSError:
-            os.unlink(name, dir_fd=folder)
-            raise
+        return write_new(folder, data)
     except OSError as exc:
         raise _refused(where, exc) from None
-    return name
 
 
 def _refused(where: Path, exc: OSError) -> OperationFailed:

@@ -17,7 +17,10 @@ AGAIN_S: Final = 1.0  # before it asks a store again that does not answer
 
 
 class AsyncStore:
-    """Use `open`. `news` is set when the board may have changed."""
+    """`open` one to hear of changes, too: `news` is set when the board may have changed.
+
+    One that is made is opened by the first question; end it with `aclose`.
+    """
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -25,6 +28,7 @@ class AsyncStore:
         self._store: Store | None = None
         self.news = asyncio.Event()
         self._closing = threading.Event()
+        self._hearer: threading.Thread | None = None
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -32,17 +36,21 @@ class AsyncStore:
         """Raises as `open_store` does."""
         store = cls(address)
         loop = asyncio.get_running_loop()
-        hearer = threading.Thread(target=store._hear, args=[loop], name="board-news")
         try:
             await store.ask(lambda store: store.boards())
-            hearer.start()
+            store._hearer = threading.Thread(target=store._hear, args=[loop], name="board-news")
+            store._hearer.start()
             yield store
         finally:
-            store._closing.set()
-            if hearer.ident is not None:
-                await asyncio.to_thread(hearer.join)
-            await asyncio.wrap_future(store._thread.submit(store._close))
-            store._thread.shutdown()
+            await store.aclose()
+
+    async def aclose(self) -> None:
+        """Close the store, in its own thread."""
+        self._closing.set()
+        if self._hearer is not None:
+            await asyncio.to_thread(self._hearer.join)
+        await asyncio.wrap_future(self._thread.submit(self._close))
+        self._thread.shutdown()
 
     async def ask(self, question: Callable[[Store], T]) -> T:
         """What it says of the store; one question at a time."""

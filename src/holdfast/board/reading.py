@@ -55,6 +55,9 @@ class BoardReader:
     def task(self, task: str) -> Task:
         return self.database.read(lambda tx: lists.task(tx, task))
 
+    def task_id(self, text: str) -> str:
+        return self.database.read(lambda tx: lists.task_id(tx, text))
+
     def show(self, task: str) -> Detail:
         return self.database.read(lambda tx: lists.detail(tx, task))
 

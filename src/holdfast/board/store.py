@@ -6,10 +6,13 @@ answer that was refused is written down. A store belongs to one thread.
 
 import os
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from holdfast.board.database.database import Clock
 from holdfast.board.reading import BoardReader
+from holdfast.board.rules import verbs
 from holdfast.board.rules.budget import Used
 from holdfast.board.rules.retry import FailureKind
 from holdfast.board.rules.rows import (
@@ -25,6 +28,7 @@ from holdfast.board.rules.rows import (
     Task,
 )
 from holdfast.board.rules.transitions import Move
+from holdfast.board.rules.verbs import Verb
 from holdfast.board.verbs import (
     boards,
     claims,
@@ -61,7 +65,9 @@ def open_store(address: str, *, create: bool = True, clock: Clock | None = None)
         try:
             from holdfast.board.database.postgres import PostgresDatabase
         except ImportError:
-            raise Unreachable("psycopg is not installed", remedy="pip install 'holdfast[postgres]'") from None
+            raise Unreachable(
+                "psycopg is not installed", remedy="pip install 'holdfast-agents[postgres]'"
+            ) from None
         return Store(PostgresDatabase(address, create=create, clock=clock))
     from holdfast.board.database.sqlite import SqliteDatabase, wall_clock
 
@@ -72,6 +78,17 @@ class Store(BoardReader):
     """Boards, tasks and runs in a database: everything that changes them."""
 
     # --- people and programs with authority over a board
+
+    def carry_out(self, verb: Verb, on: str, given: msgspec.Struct, *, who: str) -> Any:
+        """A verb of the table for somebody who is no worker: its form, done to this task or board.
+
+        Raises as the store's method does, and UsageError when a value is out of its bounds.
+        """
+        later = getattr(given, "in_s", None) is not None
+        args = verbs.settle(verb, given, self.now_ms() if later else 0)
+        target = (on,) if verb.target else ()
+        more = {"key": getattr(given, "key", None)} if verb.keyed else {}
+        return getattr(self, verb.method)(*target, **verb.words(args), **more, who=who)
 
     def create_board(self, slug: str, title: str = "") -> Board:
         return self.database.write(lambda tx: boards.create(tx, slug, title))

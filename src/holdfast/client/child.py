@@ -14,6 +14,7 @@ from typing import Final, cast
 from holdfast.client.link import Receiver
 from holdfast.client.target import CommandTarget
 from holdfast.errors import ConnectionLost, HoldfastError, RemoteProtocolError, Unreachable
+from holdfast.local import credentials
 from holdfast.wire.lines import LineReader
 
 log = logging.getLogger(__name__)
@@ -21,17 +22,6 @@ log = logging.getLogger(__name__)
 GRACE_S: Final = 2.0  # between SIGTERM and SIGKILL
 MAX_LOGGED_BYTES: Final = 2048  # of one piece of the child's stderr
 
-# Credentials of whoever embeds us; the reference keeps them from its children too.
-_WITHHELD: Final = frozenset(
-    {
-        "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
-        "CODEX_GUARDIAN_DECISIONS_API_KEY",
-        "NODE_REPL_AUTH_TOKEN",
-        "OPENAI_FEDERATION_RULE_ID",
-        "OPENAI_IDENTITY_TOKEN_FILE",
-        "OPENAI_WORKLOAD_IDENTITY_CONTEXT",
-    }
-)
 STDIN, STDOUT, STDERR = 0, 1, 2
 
 
@@ -41,7 +31,7 @@ async def start_child(target: CommandTarget, receiver: Receiver) -> "ChildLink":
     Raises:
         Unreachable: it cannot be started.
     """
-    environ = {name: value for name, value in os.environ.items() if name.upper() not in _WITHHELD}
+    environ = {name: value for name, value in os.environ.items() if name.upper() not in credentials.VARIABLES}
     environ.update(target.environ)
     loop = asyncio.get_running_loop()
     try:

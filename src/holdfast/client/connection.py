@@ -70,8 +70,8 @@ class Connection:
         match rpc.decode(bytes(message)):
             case rpc.Response(id_, result):
                 self._answer(id_, result, None)
-            case rpc.ErrorResponse(id_, code, text):
-                self._answer(id_, None, from_rpc_error(code, text))
+            case rpc.ErrorResponse(id_, code, text, data):
+                self._answer(id_, None, from_rpc_error(code, text, data))
             case rpc.Notification(method, params):
                 pushed = convert_pushed(method, params)
                 if pushed is not None:
@@ -137,8 +137,6 @@ class Connection:
             HoldfastError: the server refused; the class follows from its code.
             TimeoutError: no answer within `timeout_s`; the connection stays as it is.
         """
-        if timeout_s is None:
-            return await self._call(method, params, cleanup=cleanup)
         async with asyncio.timeout(timeout_s):
             return await self._call(method, params, cleanup=cleanup)
 

@@ -7,7 +7,8 @@ in it, only that they happened: the close is its last number, and the exit is th
 else explains.
 
 There is no timer: a hole is filled by a notification or by a page, or the page proves it is lost. Whoever
-feeds this asks for a page: after a link was lost, and when `missing` stays the same for too long.
+feeds this asks for a page: after a link was lost, when `missing` stays the same for too long, and when
+nothing has come for `next_look_s`, since nothing shows that the last event is missing.
 """
 
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ from holdfast.wire.processes import DenialReport, Usage
 
 MAX_WAITING_EVENTS: Final = 256  # early events of one process; more means the missing one never comes
 MAX_WAITING_BYTES: Final = 1024 * 1024  # of early output: what a server keeps, so a page would do as well
+FIRST_LOOK_S: Final = 4.0  # until a process that says nothing is read: longer than a busy server takes
+LAST_LOOK_S: Final = 16.0  # with one first look below the 30 s for which a server keeps what has closed
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +180,11 @@ class Ordering:
         self._lost = True
         self._waiting.clear()
         return Lost(reason)
+
+
+def next_look_s(quiet_s: float | None = None) -> float:
+    """How long to wait before the next look, after one that found nothing for `quiet_s`."""
+    return FIRST_LOOK_S if quiet_s is None else min(2 * quiet_s, LAST_LOOK_S)
 
 
 def last_before(page: ReadPage) -> int:

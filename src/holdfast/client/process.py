@@ -1,7 +1,8 @@
 """A process on the other machine: its events, its input, its end.
 
 Handles stay valid while the session recovers: iterators and waits go on where they were, a write is
-repeated under the same id. An event that a living link does not bring is read from what the server keeps.
+repeated under the same id. An event that a living link does not bring is read from what the server keeps:
+at once when a later one shows the gap, else when the process has said nothing for a while.
 Events wait here, within a bound, until somebody reads them; when the bound
 is reached the link is not read until there is room, so a process whose output nobody reads holds up
 everything else on its session. Read what you start, `wait()` for it, or terminate it.
@@ -12,17 +13,25 @@ import contextlib
 import copy
 import itertools
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
 from typing import Final
-
-import msgspec
 
 from holdfast.client.answer import typed
 from holdfast.client.backlog import Backlog, Reader
 from holdfast.client.denials import Denials
-from holdfast.client.ordering import Closed, Event, Exited, Lost, Ordering, Output, ReadPage, last_before
-from holdfast.client.pushed import Pushed, decode_page
+from holdfast.client.ordering import (
+    Closed,
+    Event,
+    Exited,
+    Lost,
+    Ordering,
+    Output,
+    ReadPage,
+    last_before,
+    next_look_s,
+)
+from holdfast.client.pushed import Pushed, Started, check_written, decode_page
 from holdfast.client.result import MAX_OUTPUT_BYTES, Collector, Result
 from holdfast.client.session import Session
 from holdfast.errors import (
@@ -50,18 +59,6 @@ _CONTROL_D: Final = b"\x04"
 _INTERRUPT: Final = "interrupt"
 
 
-class _Started(msgspec.Struct, rename="camel"):
-    process_id: str
-    sandbox_type: str | None = None
-    enforcement: EnforcementReport | None = None
-    pid: int | None = None
-    watch: WatchReport | None = None
-
-
-class _Written(msgspec.Struct):
-    status: str
-
-
 class Process:
     """Made by `Environment.start`. Iterate over it for events, over `stdout` and `stderr` for bytes."""
 
@@ -79,6 +76,9 @@ class Process:
         self._backlog = Backlog()
         self._full = False
         self._filling = False
+        self._look: asyncio.TimerHandle | None = None
+        self._look_s = 0.0
+        self._seen_at_look = 0
         self._closed = False
         self._failure: HoldfastError | None = None
         self._withheld: list[Event] | None = None
@@ -173,7 +173,7 @@ class Process:
             for at in range(0, len(data), WRITE_BYTES):
                 name = next(self._write_ids) if write_id is None else f"{write_id}+{at}"
                 params = WriteParams(self.process_id, data[at : at + WRITE_BYTES], name)
-                self._check_written(await self._session.call_again("process/write", params))
+                check_written(await self._session.call_again("process/write", params))
 
     async def close_stdin(self) -> None:
         """End of file for its standard input, after everything written before.
@@ -191,7 +191,7 @@ class Process:
             )
         async with self._writing:
             call = self._session.call if self._tty else self._session.call_again
-            self._check_written(await call("process/closeStdin", ProcessParams(self.process_id)))
+            check_written(await call("process/closeStdin", ProcessParams(self.process_id)))
 
     async def signal(self, name: str) -> None:
         """Signal its process group, by a name such as "SIGINT"; not repeated when the link dies meanwhile."""
@@ -221,16 +221,6 @@ class Process:
             self._session.abandon(self.process_id)
             self.fail(OutputLost("the process was abandoned here"))
 
-    @staticmethod
-    def _check_written(answer: JsonValue) -> None:
-        status = typed(answer, _Written).status
-        if status == "stdinClosed":
-            raise InvalidRequest(
-                "the process has no standard input, or not any more", remedy="start it with stdin=True"
-            )
-        if status != "accepted":
-            raise InvalidRequest(f"the server does not take input for this process: {status}")
-
     # --- the session's side
 
     @property
@@ -239,11 +229,12 @@ class Process:
 
     def started(self, answer: JsonValue) -> None:
         """The answer to its start."""
-        start = typed(answer, _Started)
+        start = typed(answer, Started)
         self.sandbox_type, self.enforcement, self.pid = start.sandbox_type, start.enforcement, start.pid
         self.watch = start.watch or self.watch
         self.recoverable = not self._closed
         self._see_to_gap()
+        self._look_later(next_look_s())
 
     def adopted(self, page: ReadPage) -> None:
         """The first page of a process that somebody else started; older events may be gone."""
@@ -259,6 +250,7 @@ class Process:
         if ready:
             self._publish(ready)
         self._see_to_gap()
+        self._look_later(next_look_s())
 
     def take(self, pushed: Pushed) -> None:
         try:
@@ -284,35 +276,70 @@ class Process:
     def _see_to_gap(self) -> None:
         if self._ordering.missing is not None and self.recoverable and not self._filling:
             self._filling = True
-            self._session.spawn(self._fill())
+            self._session.spawn(self._reading(self._fill))
 
-    async def _fill(self) -> None:
-        """Read what did not come although its successors did: once for each event that stays missing."""
+    async def _reading(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
         try:
-            while (missing := self._ordering.missing) is not None:
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(OVERTAKING_S):
-                        await self._news()
-                if self._failure is not None:
-                    return
-                if self._ordering.missing != missing:
-                    continue
-                params = ReadParams(self.process_id, missing - 1, None, 0)
-                self.catch_up(decode_page(await self._session.call("process/read", params)))
-                if self._ordering.missing == missing:
-                    raise OutputLost(f"the server sent what follows event {missing} and does not have that")
+            await work()
         except ConnectionLost:
-            pass  # whoever resumes the session reads it
+            return  # whoever resumes the session reads it
         except HoldfastError as exc:
             if self._failure is None:
                 self._session.abandon(self.process_id)
                 self.fail(OutputLost(f"the process cannot be continued: {exc}"))
         finally:
             self._filling = False
+        if self._failure is None:
+            self._see_to_gap()  # one that showed meanwhile
+
+    async def _fill(self) -> None:
+        """Read what did not come although its successors did: once for each event that stays missing."""
+        while (missing := self._ordering.missing) is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(OVERTAKING_S):
+                    await self._news()
+            if self._failure is not None:
+                return
+            if self._ordering.missing != missing:
+                continue
+            params = ReadParams(self.process_id, missing - 1, None, 0)
+            self.catch_up(decode_page(await self._session.call("process/read", params)))
+            if self._ordering.missing == missing:
+                raise OutputLost(f"the server sent what follows event {missing} and does not have that")
+
+    def _look_later(self, after_s: float) -> None:
+        self._stop_looking()
+        if self.recoverable and self._failure is None:
+            self._look_s, self._seen_at_look = after_s, self.last_published
+            self._look = asyncio.get_running_loop().call_later(after_s, self._look_whether_quiet)
+
+    def _look_whether_quiet(self) -> None:
+        """Nothing follows the last event, so no gap shows that it was lost. A look costs events nothing."""
+        quiet = self.last_published == self._seen_at_look
+        if quiet and not self._filling and not self._session.holding:
+            self._filling = True
+            self._session.spawn(self._reading(self._read_if_quiet))
+        self._look_later(next_look_s(self._look_s if quiet else None))
+
+    async def _read_if_quiet(self) -> None:
+        params = ReadParams(self.process_id, self.last_published, None, 0)
+        page = decode_page(await self._session.call("process/read", params))
+        with contextlib.suppress(TimeoutError):  # an event says more than the page: let it come first
+            async with asyncio.timeout(OVERTAKING_S):
+                while self.last_published < page.next_seq - 1:
+                    await self._news()
+        if self.last_published < page.next_seq - 1:
+            self.catch_up(page)
+
+    def _stop_looking(self) -> None:
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
 
     def fail(self, error: HoldfastError) -> None:
         if not self._closed and self._failure is None:
             self._failure = error
+            self._stop_looking()
             self._end_denials()
             self._wake()
 
@@ -338,6 +365,7 @@ class Process:
         if isinstance(event, Closed):
             self._closed = True
             self.recoverable = False
+            self._stop_looking()
             self._end_denials()
             self._session.remove_route(self.process_id)
 

@@ -1,4 +1,4 @@
-"""What a server says about processes: bytes to events and pages. Pure module.
+"""What a server says about processes: bytes to events, answers and pages. Pure module.
 
 Servers differ: unknown members are ignored and the younger ones may be absent. Output is the bulk of
 all traffic, so the spelling that every known server uses is cut out of the bytes directly; the
@@ -13,8 +13,8 @@ import pybase64
 
 from holdfast.client.answer import typed
 from holdfast.client.ordering import Closed, Event, Exited, Output, ReadPage
-from holdfast.errors import RemoteProtocolError
-from holdfast.wire.processes import DenialReport, Usage
+from holdfast.errors import InvalidRequest, RemoteProtocolError
+from holdfast.wire.processes import DenialReport, EnforcementReport, Usage, WatchReport
 from holdfast.wire.rpc import JsonValue
 
 _SHORTCUT: Final = re.compile(
@@ -33,6 +33,20 @@ class Pushed(NamedTuple):
 
     process_id: str
     event: Event
+
+
+class Started(msgspec.Struct, rename="camel"):
+    """The answer to process/start."""
+
+    process_id: str
+    sandbox_type: str | None = None
+    enforcement: EnforcementReport | None = None
+    pid: int | None = None
+    watch: WatchReport | None = None
+
+
+class _Written(msgspec.Struct):
+    status: str
 
 
 class _Output(msgspec.Struct, rename="camel"):
@@ -157,3 +171,18 @@ def decode_page(result: JsonValue) -> ReadPage:
         read.sandbox_denied,
         read.usage,
     )
+
+
+def check_written(answer: JsonValue) -> None:
+    """The answer to what feeds or closes standard input.
+
+    Raises:
+        InvalidRequest: it was not taken.
+    """
+    status = typed(answer, _Written).status
+    if status == "stdinClosed":
+        raise InvalidRequest(
+            "the process has no standard input, or not any more", remedy="start it with stdin=True"
+        )
+    if status != "accepted":
+        raise InvalidRequest(f"the server does not take input for this process: {status}")

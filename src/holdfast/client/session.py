@@ -179,12 +179,10 @@ class Session:
     async def call(
         self, method: str, params: object, *, timeout_s: float | None = None, cleanup: bool = False
     ) -> JsonValue:
-        if timeout_s is None:
-            return await self._call(method, params, cleanup=cleanup)
         async with asyncio.timeout(timeout_s):
-            return await self._call(method, params, cleanup=cleanup)
+            return await self._call_when_connected(method, params, cleanup=cleanup)
 
-    async def _call(self, method: str, params: object, *, cleanup: bool) -> JsonValue:
+    async def _call_when_connected(self, method: str, params: object, *, cleanup: bool) -> JsonValue:
         if cleanup:
             self._cleanups += 1
             self._throttle()

@@ -33,6 +33,7 @@ from holdfast.wire.lines import LineReader
 FRAGMENT_BYTES: Final = 8 * 1024 * 1024  # half of the frame that the reference accepts
 WRITE_HIGH_BYTES: Final = 1024 * 1024  # unsent requests before further ones wait
 MAX_HEAD_BYTES: Final = 64 * 1024  # of the answer to the upgrade
+CLOSE_S: Final = 1.0  # to send what is queued; then the rest is dropped
 PING_S: Final = 15.0  # silence after which we ask; the same again and the peer is gone
 
 _STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})\b")
@@ -80,23 +81,55 @@ async def _dial_websocket(target: WebSocketTarget, receiver: Receiver) -> "WebSo
     return link
 
 
-class WebSocketLink(asyncio.BufferedProtocol):
+class _Stream:
+    """What both framings do with their transport. `_error` is why it ended, if we ended it."""
+
+    _transport: asyncio.Transport
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+        self._error: HoldfastError | None = None
+        self._gone = asyncio.Event()
+
+    def pause_writing(self) -> None:
+        self._receiver.writable(False)
+
+    def resume_writing(self) -> None:
+        self._receiver.writable(True)
+
+    def abort(self, error: HoldfastError) -> None:
+        self._error = self._error or error
+        self._transport.abort()
+
+    async def aclose(self) -> None:
+        self._error = self._error or ConnectionLost("the connection was closed here")
+        self._say_goodbye()
+        self._transport.close()
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await self._gone.wait()
+        except TimeoutError:
+            self._transport.abort()
+            await self._gone.wait()
+
+    def _say_goodbye(self) -> None:
+        """Where the framing has a last word."""
+
+
+class WebSocketLink(_Stream, asyncio.BufferedProtocol):
     """A WebSocket, from its first byte. `upgraded` is done once messages may flow."""
 
     def __init__(self, target: WebSocketTarget, receiver: Receiver) -> None:
         self.upgraded: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._target = target
-        self._receiver = receiver
+        super().__init__(receiver)
         self._handshake = ClientProtocol(parse_uri(target.url))
         self._head = bytearray()
         self._frames = FrameReader()
         self._open = False
-        self._error: HoldfastError | None = None
-        self._gone = asyncio.Event()
         self._paused = False
         self._silent = False
         self._timer: asyncio.TimerHandle | None = None
-        self._transport: asyncio.Transport
 
     # --- asyncio's side
 
@@ -136,12 +169,6 @@ class WebSocketLink(asyncio.BufferedProtocol):
             self.upgraded.set_exception(error)
         if self._open:
             self._receiver.ended(error)
-
-    def pause_writing(self) -> None:
-        self._receiver.writable(False)
-
-    def resume_writing(self) -> None:
-        self._receiver.writable(True)
 
     # --- upgrade
 
@@ -231,26 +258,16 @@ class WebSocketLink(asyncio.BufferedProtocol):
         if not self._transport.is_closing():
             self._transport.resume_reading()
 
-    def abort(self, error: HoldfastError) -> None:
-        self._error = self._error or error
-        self._transport.abort()
-
-    async def aclose(self) -> None:
-        self._error = self._error or ConnectionLost("the connection was closed here")
+    def _say_goodbye(self) -> None:
         self._write(Opcode.CLOSE, b"\x03\xe8")
-        self._transport.close()
-        await _bounded(self._gone, self._transport)
 
 
-class LineLink(asyncio.Protocol):
+class LineLink(_Stream, asyncio.Protocol):
     """Newline framing on one stream."""
 
     def __init__(self, receiver: Receiver) -> None:
-        self._receiver = receiver
+        super().__init__(receiver)
         self._reader = LineReader()
-        self._error: HoldfastError | None = None
-        self._gone = asyncio.Event()
-        self._transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's has no such base class
@@ -268,12 +285,6 @@ class LineLink(asyncio.Protocol):
         self._gone.set()
         self._receiver.ended(self._error or ConnectionLost("the server closed the connection"))
 
-    def pause_writing(self) -> None:
-        self._receiver.writable(False)
-
-    def resume_writing(self) -> None:
-        self._receiver.writable(True)
-
     def send(self, message: bytes) -> None:
         if not self._transport.is_closing():
             self._transport.write(message + b"\n")
@@ -285,24 +296,3 @@ class LineLink(asyncio.Protocol):
     def resume_reading(self) -> None:
         if not self._transport.is_closing():
             self._transport.resume_reading()
-
-    def abort(self, error: HoldfastError) -> None:
-        self._error = self._error or error
-        self._transport.abort()
-
-    async def aclose(self) -> None:
-        self._error = self._error or ConnectionLost("the connection was closed here")
-        self._transport.close()
-        await _bounded(self._gone, self._transport)
-
-
-CLOSE_S: Final = 1.0  # to send what is queued; then the rest is dropped
-
-
-async def _bounded(gone: asyncio.Event, transport: asyncio.Transport) -> None:
-    try:
-        async with asyncio.timeout(CLOSE_S):
-            await gone.wait()
-    except TimeoutError:
-        transport.abort()
-        await gone.wait()

@@ -14,15 +14,21 @@ if TYPE_CHECKING:
 
 @click.command("import-hermes", cls=Verb)
 @click.argument("path", type=click.Path(path_type=Path))
-@click.option("--board", metavar="NAME", help="On which board [default: the name it has in Hermes].")
-@click.option("--dry-run", is_flag=True, help="Only say what would become of everything.")
+@click.option("--board", metavar="NAME", help="The board to import into [default: its name in Hermes].")
+@click.option("--dry-run", is_flag=True, help="Show what would be imported; change nothing.")
 @json_option
 @store_option
 def import_hermes(path: Path, board: str | None, dry_run: bool, as_json: bool, address: str) -> None:
-    """Bring in a board of Hermes Agent: tasks, links, comments, runs and events.
+    """Import a board of Hermes Agent.
+
+    Tasks, links, comments, runs and events are imported.
 
     PATH is its kanban.db or the folder that holds it; it is only read. Ids stay the same. Tasks that are
     here already stay as they are, so a second import brings only what is new.
+
+    \b
+    Example:
+      holdfast board import-hermes ~/.hermes/kanban.db --board crew
     """
     try:
         report = _brought(path, board, address, dry_run)

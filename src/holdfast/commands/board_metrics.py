@@ -15,10 +15,14 @@ if TYPE_CHECKING:
 @click.argument("name")
 @with_store()
 def metrics(store: "Store", name: str) -> dict[str, object]:
-    """Print numbers about a board in the text format of Prometheus.
+    """Print metrics of a board for Prometheus.
 
-    Tasks are counted as they are. What is called recent (outcomes, usage, how long tasks waited) is read off
-    the newest 10,000 events.
+    Tasks are counted as they are. What is called recent (outcomes, usage, how long tasks waited) is read
+    off the newest 10,000 events.
+
+    \b
+    Example:
+      holdfast board metrics crew
     """
     from holdfast.board.rules.metrics import exposition, profiles
 

@@ -12,7 +12,8 @@ import click
 
 from holdfast.commands import boardname
 from holdfast.commands.oneline import fail, printable
-from holdfast.errors import Conflict, HoldfastError, NotFound, StoreDamaged, Unreachable, UsageError
+from holdfast.commands.pasting import pasteable_line
+from holdfast.errors import HoldfastError, UsageError, face
 
 if TYPE_CHECKING:
     from holdfast.board.store import Store
@@ -25,14 +26,14 @@ Answer: TypeAlias = dict[str, object]
 
 SCHEMA: Final = 1
 INTERRUPTED: Final = 130
-REFUSED: Final = 1  # every error that is not below
-EXITS: Final[dict[type[HoldfastError], int]] = {
-    UsageError: 2,
-    NotFound: 3,
-    Conflict: 4,
-    Unreachable: 5,
-    StoreDamaged: 5,
-}
+
+
+_IDS: Final = frozenset({"id", "parent", "child", "parents"})  # parameters that name a task
+
+
+def _whole(store: "Store", given: Any) -> Any:
+    """Ids as they are, of what may be their beginnings."""
+    return store.task_id(given) if isinstance(given, str) else tuple(map(store.task_id, given))
 
 
 class Verb(click.Command):
@@ -68,6 +69,8 @@ def with_store(
 
             try:
                 with open_store(address, create=create) as store:
+                    for name in _IDS & kwargs.keys():
+                        kwargs[name] = _whole(store, kwargs[name])
                     answered = command(store, *args, **kwargs)
                     for answer in [answered] if isinstance(answered, dict) else answered:
                         if code := say(answer, as_json=as_json):
@@ -99,7 +102,8 @@ def say(answer: Answer, *, as_json: bool) -> int:
     if isinstance(table, tuple) and sys.stdout.isatty():
         from holdfast.commands.tables import show
 
-        show(*table)
+        columns, rows = table
+        show(columns, [[pasteable_line(cell) for cell in row] for row in rows])
         lines = []
     if isinstance(data, bytes):
         if not sys.stdout.isatty():
@@ -107,17 +111,17 @@ def say(answer: Answer, *, as_json: bool) -> int:
             return code
         lines = data.decode("utf-8", "replace").replace("\t", "    ").splitlines()
     for line in [*lines, *after]:
-        click.echo(printable(line))
+        click.echo(pasteable_line(printable(line)))
     return code
 
 
 def refuse(exc: HoldfastError, *, as_json: bool, **more: object) -> NoReturn:
-    """Say what is wrong and exit with the board's own codes; `more` are members for JSON."""
-    code = next((EXITS[cls] for cls in type(exc).__mro__ if cls in EXITS), REFUSED)
+    """Say what is wrong and exit with the error's code; `more` are members for JSON."""
     if not as_json:
-        fail(exc, code=code)
+        fail(exc)
     import msgspec
 
+    code = face(exc).exit
     error = {"kind": type(exc).__name__, "message": str(exc), "remedy": exc.remedy, "exit": code}
     click.echo(msgspec.json.encode({"schemaVersion": SCHEMA, "error": error, **more}))
     sys.exit(code)
@@ -153,7 +157,7 @@ def _address(context: click.Context, _parameter: click.Parameter, value: str | N
 
 
 json_option = click.option(
-    "--json", "as_json", is_flag=True, help="JSON with a stable schema, errors as well."
+    "--json", "as_json", is_flag=True, help="Print JSON with a stable schema, errors too."
 )
 store_option = click.option(
     "--store",

@@ -7,6 +7,7 @@ from typing import Final
 import click
 
 from holdfast.errors import NotFound, OperationFailed, UsageError
+from holdfast.local.atomicfile import replace_file
 
 PROJECT: Final = ".holdfast.toml"
 MAX_PROJECT: Final = 64 * 1024  # bytes: whoever makes a project does not fill our memory
@@ -29,16 +30,17 @@ def found(start: Path, environ: "os._Environ[str] | dict[str, str]", home: Path)
     try:
         return (home / _SWITCHED).read_text("utf-8").strip(), "switched"
     except OSError:
-        raise UsageError("which board?", remedy="--board NAME") from None
+        raise UsageError(
+            "no board is named, and no default board is set",
+            remedy="--board NAME, or once: holdfast board switch NAME (holdfast board list shows them)",
+        ) from None
 
 
 def switch(home: Path, name: str) -> None:
     """What a person means from now on. Written whole, or not at all."""
-    part = home / f".{_SWITCHED}.{os.getpid()}"
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        part.write_text(f"{name}\n", "utf-8")
-        os.replace(part, home / _SWITCHED)
+        replace_file(home / _SWITCHED, f"{name}\n".encode())
     except OSError as exc:
         raise OperationFailed(f"cannot write below {home}: {exc.strerror}") from None
 
@@ -60,9 +62,9 @@ def _in_project(file: Path) -> str | None:
     try:
         name = tomllib.loads(text[:MAX_PROJECT].decode()).get("board")
     except ValueError:
-        raise UsageError(f"{file} is no TOML", remedy="mend it, or give --board NAME") from None
+        raise UsageError(f"{file} is not valid TOML", remedy="correct it, or give --board NAME") from None
     if name is not None and not isinstance(name, str):
-        raise UsageError(f"`board` in {file} is no text")
+        raise UsageError(f"`board` in {file} is not a string")
     return name
 
 
@@ -83,5 +85,5 @@ board_option = click.option(
     "--board",
     metavar="NAME",
     callback=_chosen,
-    help=f"Which board [default: $HOLDFAST_BOARD, `board` in {PROJECT} here or above, or as switched to].",
+    help=f"The board [default: $HOLDFAST_BOARD, `board` in {PROJECT} here or above, or the default board].",
 )

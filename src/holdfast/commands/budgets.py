@@ -39,10 +39,16 @@ def _dollars(text: str) -> Bound:
 
 
 tokens_option = click.option(
-    "--max-tokens", type=_tokens, metavar="N", help="Of all its runs together, or `none`; then you are asked."
+    "--max-tokens",
+    type=_tokens,
+    metavar="N",
+    help="Limit the tokens of all its runs, or `none`; at the limit you are asked.",
 )
 cost_option = click.option(
-    "--max-cost", type=_dollars, metavar="USD", help="Likewise in dollars, as far as its CLI says them."
+    "--max-cost",
+    type=_dollars,
+    metavar="USD",
+    help="Limit the cost of all its runs in dollars, as its CLI reports it.",
 )
 
 

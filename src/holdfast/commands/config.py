@@ -12,16 +12,27 @@ from holdfast.errors import HoldfastError
 
 @click.group()
 def config() -> None:
-    """Write a configuration for an agent that is really in force."""
+    """Write a safe configuration for an agent CLI, and check it.
+
+    \b
+    Examples:
+      holdfast config codex plan --network none
+      holdfast config claude apply
+    """
 
 
 @config.group()
 def codex() -> None:
-    """The Codex CLI: decide about its sandbox for this machine, and write that.
+    """Configure the sandbox of the Codex CLI.
 
-    Exit codes of all of these: 0 done; 1 what is in force differs (check); 2 the arguments or the file
-    make no sense; 65 Codex refuses the file; 66 something named is not there; 71 it could not be
+    Exit codes of all of these: 0 done; 1 what is in force differs (check), or Codex refuses the
+    file; 2 the arguments or the file make no sense; 3 something named is not there; 71 it could not be
     written; 125 no safe decision is possible here, and nothing was written.
+
+    \b
+    Examples:
+      holdfast config codex plan --network none
+      holdfast config codex check
     """
 
 
@@ -32,7 +43,12 @@ config.add_command(opencode)
 @codex.command()
 @config_wish.options
 def plan(as_json: bool, **wished: Any) -> None:
-    """Print the decision, its reason and the change; write nothing."""
+    """Print the decision, its reason and the change; write nothing.
+
+    \b
+    Example:
+      holdfast config codex plan --network none
+    """
     from holdfast.agentconfig import order
     from holdfast.agentconfig.decision import AgentName, Severity
 
@@ -47,7 +63,14 @@ def plan(as_json: bool, **wished: Any) -> None:
 @codex.command()
 @config_wish.options
 def apply(as_json: bool, **wished: Any) -> None:
-    """Decide, and write it into config.toml; what was there is kept beside it."""
+    """Write the configuration into config.toml.
+
+    A copy of what was there is kept beside it.
+
+    \b
+    Example:
+      holdfast config codex apply --network none
+    """
     from holdfast.agentconfig import order
     from holdfast.agentconfig.decision import AgentName
 
@@ -61,16 +84,21 @@ def apply(as_json: bool, **wished: Any) -> None:
 @codex.command()
 @config_wish.options
 @click.option(
-    "-c", "overrides", metavar="KEY=VALUE", multiple=True, help="As it will be given to codex at launch."
+    "-c", "overrides", metavar="KEY=VALUE", multiple=True, help="A setting that codex will be started with."
 )
 @click.option(
     "-s",
     "sandbox",
     type=click.Choice(["read-only", "workspace-write", "danger-full-access"]),
-    help="Likewise; it is above every file and every -c.",
+    help="The sandbox mode for codex; overrides every file and every -c.",
 )
 def check(as_json: bool, overrides: tuple[str, ...], sandbox: str | None, **wished: Any) -> None:
-    """Ask the real Codex for the values in force, and compare them with the decision."""
+    """Ask the real Codex which values are in force, and compare.
+
+    \b
+    Example:
+      holdfast config codex check
+    """
     from holdfast.agentconfig import order
     from holdfast.agentconfig.decision import AgentName
 
@@ -84,7 +112,12 @@ def check(as_json: bool, overrides: tuple[str, ...], sandbox: str | None, **wish
 @codex.command()
 @config_wish.options
 def remove(as_json: bool, **wished: Any) -> None:
-    """Take out what apply wrote, and give back what that had displaced."""
+    """Remove what apply wrote, and restore what it replaced.
+
+    \b
+    Example:
+      holdfast config codex remove
+    """
     from holdfast.agentconfig import order
     from holdfast.agentconfig.decision import AgentName
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from holdfast.commands.pasting import pasteable
 from holdfast.errors import HoldfastError, UsageError, face
 
 if TYPE_CHECKING:
@@ -33,19 +34,25 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
                 "--network",
                 metavar="none|full|HOST",
                 multiple=True,
-                help="What commands reach; a host can be repeated.  [default: none]",
+                help="What commands may reach; repeat for more hosts.  [default: none]",
             ),
             click.option(
                 "--writes",
                 type=click.Choice(["nothing", "workspace", "git", "everything"]),
                 default="workspace",
                 show_default=True,
-                help="What commands change; git is the workspace and its commits.",
+                help="What commands may change; git means the workspace and its commits.",
             ),
             click.option(
-                "--writable", metavar="PATH", type=_DIRECTORY, multiple=True, help="Also. Can be repeated."
+                "--writable",
+                metavar="PATH",
+                type=_DIRECTORY,
+                multiple=True,
+                help="Also let commands write PATH. Can be repeated.",
             ),
-            click.option("--board", metavar="DIR", type=_DIRECTORY, help="Also, for a worker of a board."),
+            click.option(
+                "--board", metavar="DIR", type=_DIRECTORY, help="Also let a worker write its board's files."
+            ),
             click.option(
                 "--boundary",
                 type=click.Choice(["none", "user", "container", "vm"]),
@@ -58,9 +65,11 @@ def options(command: Callable[..., None]) -> Callable[..., None]:
                 metavar="REPO",
                 type=_DIRECTORY,
                 multiple=True,
-                help="You have read what it brings; that may change what is written here. Can be repeated.",
+                help="Trust a repository whose files you have read. Can be repeated.",
             ),
-            click.option("--json", "as_json", is_flag=True, help="One JSON object with a stable schema."),
+            click.option(
+                "--json", "as_json", is_flag=True, help="Print one JSON object with a stable schema."
+            ),
         )
     ):
         command = option(command)
@@ -85,7 +94,7 @@ def order(
     from holdfast.agentconfig.ownfile import own_home
 
     if home is not None and task_home is not None:
-        raise UsageError("--home and --task-home exclude each other", remedy="leave one of them out")
+        raise UsageError("--home and --task-home cannot be used together", remedy="leave one of them out")
     own = home or own_home(agent)
     return Order(
         home=Path(os.path.abspath(task_home or own)),
@@ -110,7 +119,7 @@ def show(planned: "EditPlan", *, as_json: bool, done: str) -> None:
     for note in decision.notes:
         click.echo(f"  mind: {note}")
     for remedy in decision.remedies:
-        click.echo(f"  try: {remedy}")
+        click.echo(f"  try: {pasteable(remedy)}")
     for layer in planned.layers:
         click.echo(f"  the repository brings {layer}")
     for conflict in planned.conflicts:
@@ -161,5 +170,5 @@ def removed(edited: "Edited", *, as_json: bool) -> None:
 def fail(exc: HoldfastError) -> NoReturn:
     click.echo(f"holdfast: {exc}", err=True)
     if exc.remedy:
-        click.echo(f"  try: {exc.remedy}", err=True)
+        click.echo(f"  try: {pasteable(exc.remedy)}", err=True)
     sys.exit(face(exc).exit)

@@ -30,12 +30,17 @@ _CLEAR: Final = "\r\x1b[K"
 @click.argument("source", metavar="SRC")
 @click.argument("destination", metavar="DST")
 def cp(recursive: bool, where: str | None, as_json: bool, source: str, destination: str) -> None:
-    """Copy files between here and another machine.
+    """Copy files between this machine and another.
 
     Either the source or the destination is ENV:PATH, where ENV is an environment of environments.toml; a
     relative PATH counts from the directory of its server. A file appears at its place when it is whole.
     Links in a tree are not copied, and named. Of the modes it is kept who may execute, and whether a file
     is private.
+
+    \b
+    Examples:
+      holdfast cp -r dist buildbox:/srv/app
+      holdfast cp buildbox:/var/log/build.log .
     """
     from holdfast.client.copying import job
 

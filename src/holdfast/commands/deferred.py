@@ -6,8 +6,10 @@ from typing import Any
 
 import click
 
+from holdfast.commands.sections import SectionedGroup
 
-class Deferred(click.Group):
+
+class Deferred(SectionedGroup):
     """`deferred` says in which module of ours each command is, by the command's name."""
 
     def __init__(self, *args: Any, deferred: Mapping[str, str], **kwargs: Any) -> None:

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 @click.group(cls=VerbGroup, invoke_without_command=True, subcommand_metavar="[status]")
-@click.option("--board", "boards", multiple=True, metavar="NAME", help="Which. Can be repeated.")
 @click.option(
-    "--once", is_flag=True, help="Start what there is room for now, follow it to its end, and leave."
+    "--board", "boards", multiple=True, metavar="NAME", help="The board to dispatch. Can be repeated."
 )
-@click.option("--drain", is_flag=True, help="Start nothing; follow what runs to its end, and leave.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be started now, and why the rest waits.")
+@click.option("--once", is_flag=True, help="Start what there is room for now, wait for it, and exit.")
+@click.option("--drain", is_flag=True, help="Start nothing; wait for what runs, and exit.")
+@click.option("--dry-run", is_flag=True, help="Show what would be started now, and why the rest waits.")
 @host_options
 @click.option(
-    "--host", metavar="NAME", help="What this dispatcher is called [default: the machine and its home]."
+    "--host", metavar="NAME", help="The name of this dispatcher [default: the machine and its home]."
 )
 @click.option(
     "--notify",
@@ -54,14 +54,19 @@ def dispatch(
     address: str,
     as_json: bool,
 ) -> None:
-    """Start sandboxed workers for the tasks of a board, and see each run to its end.
+    """Run the tasks of a board with sandboxed workers.
 
-    A task's assignee is the launcher that starts its worker: codex, claude, opencode, gemini, qwen, hermes,
-    aider, script (the body is a shell script), or one of launchers.toml in the home. Ended by a signal, it
-    leaves the workers running; the next dispatcher of the home takes them over, and `holdfast down --workers`
-    ends them. launchers.toml is read again when it changes, or on SIGHUP to a dispatcher without a terminal.
+    A task's assignee is a worker profile: codex, claude, opencode, gemini, qwen, hermes, aider, script (the
+    body is a shell script), or one of worker-profiles.toml in the home. Ended by a signal, it leaves the
+    workers running; the next dispatcher of the home takes them over, and `holdfast down --workers` ends them.
+    The file is read again when it changes, or on SIGHUP to a dispatcher without a terminal.
 
     Exit codes: 0 done; 1 refused; 2 usage; 3 not found; 4 another dispatcher is there; 5 the store is down.
+
+    \b
+    Examples:
+      holdfast dispatch --board crew
+      holdfast dispatch --board crew --dry-run
     """
     if context.invoked_subcommand is not None:
         _check_nothing_given(context)
@@ -74,7 +79,7 @@ def dispatch(
         if not boards:
             raise UsageError("say which board", remedy="--board NAME")
         if once + drain + dry_run > 1:
-            raise UsageError("--once, --drain and --dry-run exclude each other")
+            raise UsageError("--once, --drain and --dry-run cannot be used together")
         held = hostload.holding(chosen(min_free, max_load))
         if dry_run:
             _foresee(home, address, boards, host, held(0, 0), as_json=as_json)
@@ -98,7 +103,7 @@ def _check_nothing_given(context: click.Context) -> None:
     ]
     if given:
         refuse(
-            UsageError(f"options go behind `{context.invoked_subcommand}`"),
+            UsageError(f"put options after `{context.invoked_subcommand}`"),
             as_json=bool(context.params["as_json"]),
         )
 

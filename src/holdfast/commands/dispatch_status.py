@@ -9,7 +9,7 @@ from holdfast.commands.boarding import Verb, json_option, say
 from holdfast.commands.homeoption import home_option
 
 if TYPE_CHECKING:
-    from holdfast.dispatch.rules.standing import Told
+    from holdfast.dispatch.rules.dispatcherstatus import Told
 
 NONE: Final = 3  # the exit code without a dispatcher, as for everything that is not found
 
@@ -18,11 +18,15 @@ NONE: Final = 3  # the exit code without a dispatcher, as for everything that is
 @home_option
 @json_option
 def status(home: Path, as_json: bool) -> None:
-    """Say whether the home has a dispatcher, and how it stands: what it dispatches, its runs, its last error.
+    """Show whether a dispatcher runs, and what it does.
 
     Whether there is one says its lock; the rest it wrote down itself, some seconds ago or before it died.
 
     Exit codes: 0 there is one; 2 usage; 3 there is none.
+
+    \b
+    Example:
+      holdfast dispatch status
     """
     import sys
     import time
@@ -34,7 +38,7 @@ def status(home: Path, as_json: bool) -> None:
     if told is not None:
         text += _lines(told, alive, time.time())
     elif alive:
-        text.append("  it has not said yet how it stands")
+        text.append("  it has not reported yet")
     code = say(
         {"home": str(home), "alive": alive, "dispatcher": told, "text": text, "exit": 0 if alive else NONE},
         as_json=as_json,
@@ -46,16 +50,16 @@ def _lines(told: "Told", alive: bool, now: float) -> list[str]:
     rounded = "none yet" if told.round_at is None else f"{now - told.round_at:.1f} s ago"
     text = [
         f"  {'is' if alive else 'was'} {told.host}, pid {told.pid}, since {_clock(told.since)}",
-        f"  boards {', '.join(told.boards)}; workers for {', '.join(told.launchers) or 'nobody'}",
+        f"  boards {', '.join(told.boards)}; workers for {', '.join(told.profiles) or 'nobody'}",
         f"  {len(told.runs)} runs; last round {rounded}",
         f"  {told.claims} claims, {told.leases_renewed} leases renewed, {told.reloads} reloads",
     ]
     if told.start_p50_s is not None and told.start_p95_s is not None:
-        text.append(f"  a start takes {told.start_p50_s:.2f} s, of 20 one more than {told.start_p95_s:.2f} s")
+        text.append(f"  a start takes {told.start_p50_s:.2f} s (p50), {told.start_p95_s:.2f} s (p95)")
     if told.error_at is not None:
         text.append(f"  last error {now - told.error_at:.0f} s ago: {told.error}")
     if told.reload_error:
-        text.append(f"  launchers.toml is not in force: {told.reload_error}")
+        text.append(f"  worker-profiles.toml is not in force: {told.reload_error}")
     return text
 
 

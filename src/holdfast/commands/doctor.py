@@ -13,7 +13,8 @@ from holdfast.commands.doctor_assert import assert_
 from holdfast.commands.doctor_compare import compare
 from holdfast.commands.doctor_selfcheck import selfcheck
 from holdfast.commands.oneline import OneLine, fail, printable
-from holdfast.errors import HoldfastError, from_os_error
+from holdfast.commands.pasting import pasteable
+from holdfast.errors import HoldfastError, NotFound, OperationFailed
 
 if TYPE_CHECKING:
     from holdfast.doctor.facts.rules import Finding
@@ -28,12 +29,17 @@ _SIGNS: Final = {
 
 
 @click.group(invoke_without_command=True)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object with a stable schema.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with a stable schema.")
 @click.pass_context
 def doctor(context: click.Context, as_json: bool) -> None:
-    """Say what works on this machine, what does not, and what to type.
+    """Check what works on this machine, and say what to type.
 
     Exit code 0: all good; 1: something is weaker than it could be; 2: something does not work.
+
+    \b
+    Examples:
+      holdfast doctor
+      holdfast doctor explain < agent.log
     """
     if context.invoked_subcommand is not None:
         return
@@ -62,20 +68,26 @@ def _show(found: "Iterable[Finding]") -> None:
         if finding.severity and finding.evidence:
             click.echo(f"      seen: {finding.evidence}")
         if finding.remedy:
-            click.echo(f"      try: {finding.remedy}")
+            click.echo(f"      try: {pasteable(finding.remedy)}")
 
 
 @doctor.command(cls=OneLine)
 @click.argument("file", default="-")
-@click.option("--here", is_flag=True, help="The text is of this machine: try what it is about.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object with a stable schema.")
+@click.option("--here", is_flag=True, help="The text comes from this machine: also check the causes here.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with a stable schema.")
 def explain(file: str, here: bool, as_json: bool) -> None:
-    """Name the causes that a log or an error text shows, from FILE or standard input.
+    """Explain the causes of errors in a log.
+
+    The text comes from FILE or from standard input.
 
     Any size and any encoding. Secrets that can be told by their shape are not repeated.
 
-    Exit codes: 0 something was recognised; 1 nothing was; 65, 66 or 71 FILE may not be read, is not there,
-    or cannot be read.
+    Exit codes: 0 something was recognised; 1 nothing was; 3 FILE is not there; 71 it cannot be read.
+
+    \b
+    Examples:
+      holdfast doctor explain agent.log
+      npm test 2>&1 | holdfast doctor explain
     """
     from holdfast.doctor.explain import explanation
 
@@ -109,6 +121,6 @@ def _opened(file: str) -> BinaryIO:
 
 
 def _unreadable(file: str, exc: OSError) -> HoldfastError:
-    told = from_os_error(exc)
+    cls = NotFound if isinstance(exc, FileNotFoundError) else OperationFailed
     remedy = "holdfast doctor explain FILE, or pipe the text into holdfast doctor explain -"
-    return type(told)(f"cannot read {file}: {exc.strerror}", remedy=remedy)
+    return cls(f"cannot read {file}: {exc.strerror}", remedy=remedy)

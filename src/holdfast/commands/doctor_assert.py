@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.commands.oneline import OneLine, printable
+from holdfast.commands.pasting import pasteable
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
@@ -20,9 +21,11 @@ _DIRECTORY = click.Path(path_type=Path, file_okay=False)
 
 @click.command("assert", cls=OneLine)
 @click.option(
-    "--agent", type=click.Choice(["codex", "holdfast"]), help="[default: codex if found, else holdfast]"
+    "--agent",
+    type=click.Choice(["codex", "holdfast"]),
+    help="The agent to try [default: codex if found, else holdfast].",
 )
-@click.option("--codex", "binary", metavar="PATH", type=click.Path(path_type=Path), help="Its program.")
+@click.option("--codex", "binary", metavar="PATH", type=click.Path(path_type=Path), help="The codex program.")
 @click.option("--home", type=_DIRECTORY, help="Its CODEX_HOME, which is only read.  [default: as Codex]")
 @click.option("--cwd", type=_DIRECTORY, help="Where the agent works.  [default: here]")
 @click.option(
@@ -33,26 +36,41 @@ _DIRECTORY = click.Path(path_type=Path, file_okay=False)
     help="What holds besides the claims below: confined is no write outside or to its configuration; "
     "network is workspace-write with the network on.",
 )
-@click.option("--write", metavar="PATH", multiple=True, help="Commands write this. Can be repeated.")
-@click.option("--deny-write", metavar="PATH", multiple=True, help="Commands do not. Can be repeated.")
 @click.option(
-    "--network", metavar="URL", multiple=True, help="Commands reach this: http, https or tcp://HOST:PORT."
+    "--write", metavar="PATH", multiple=True, help="Claim that commands can write PATH. Can be repeated."
 )
-@click.option("--deny-network", metavar="URL", multiple=True, help="Commands do not. Can be repeated.")
-@click.option("-c", "overrides", metavar="KEY=VALUE", multiple=True, help="As given to codex at launch.")
-@click.option("--profile", metavar="FILE", help="The limits of holdfast exec, instead of those claimed.")
 @click.option(
-    "--again", is_flag=True, help="Go the long way (codex exec) also if that was proven on this boot."
+    "--deny-write",
+    metavar="PATH",
+    multiple=True,
+    help="Claim that commands cannot write PATH. Can be repeated.",
 )
+@click.option(
+    "--network",
+    metavar="URL",
+    multiple=True,
+    help="Claim that commands can reach URL: http, https or tcp://HOST:PORT.",
+)
+@click.option(
+    "--deny-network",
+    metavar="URL",
+    multiple=True,
+    help="Claim that commands cannot reach URL. Can be repeated.",
+)
+@click.option(
+    "-c", "overrides", metavar="KEY=VALUE", multiple=True, help="A setting that codex is started with."
+)
+@click.option("--profile", metavar="FILE", help="Use the limits in FILE, as `holdfast exec --profile` does.")
+@click.option("--again", is_flag=True, help="Run `codex exec` again, even if it passed since the last boot.")
 @click.option(
     "--wait",
     "seconds",
     metavar="SECONDS",
     type=click.FloatRange(0, 86400),
     default=0,
-    help="Try again, ever more slowly, until it passes or this time is over.",
+    help="Try again until it passes or this time is over.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object with a stable schema.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with a stable schema.")
 def assert_(
     agent: str | None,
     binary: Path | None,
@@ -69,12 +87,17 @@ def assert_(
     seconds: float,
     as_json: bool,
 ) -> None:
-    """Prove that an agent runs commands here, and that what must be denied is denied.
+    """Prove that an agent runs commands and that denials hold.
 
     A command runs the way the agent would run it, without a model and without the network, and says what it
     could touch; the same is tried outside, since what fails there as well shows nothing.
 
     Exit code 0: everything holds; 1: something does not; 2: it could not be judged.
+
+    \b
+    Examples:
+      holdfast doctor assert
+      holdfast doctor assert --agent codex
     """
     from holdfast.doctor.assertion import assertion, claims
 
@@ -102,7 +125,7 @@ def assert_(
     except HoldfastError as exc:
         click.echo(f"holdfast: {printable(str(exc))}", err=True)
         if exc.remedy:
-            click.echo(f"  try: {printable(exc.remedy)}", err=True)
+            click.echo(f"  try: {pasteable(printable(exc.remedy))}", err=True)
         sys.exit(2)
     if as_json:
         click.echo(json.dumps(found.report()))

@@ -8,6 +8,7 @@ import click
 
 from holdfast.commands.limits import Limits, limited
 from holdfast.commands.oneline import OneLine, printable
+from holdfast.commands.pasting import pasteable
 from holdfast.errors import HoldfastError
 
 _CANNOT_TELL = 2
@@ -22,20 +23,23 @@ _CANNOT_TELL = 2
     type=click.FloatRange(min=0, min_open=True),
     default=60.0,
     show_default=True,
-    help="How long it may run, each time.",
+    help="End each run after this time.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object with a stable schema.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with a stable schema.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def compare(limits: Limits, timeout_s: float, as_json: bool, command: tuple[str, ...]) -> None:
-    """Run a command plain and confined, and say what differs.
+    """Run a command plain and confined, and show what differs.
 
-    THE COMMAND RUNS TWICE, with nothing to read: first without any sandbox, then with the limits
-    that the options ask for, which are those of `holdfast exec`. The second run finds what the
-    first one left. What surrounds it is looked at before: files, network, environment, identity,
-    terminal, limits.
+    THE COMMAND RUNS TWICE, with nothing to read: first without any sandbox, then with the limits that the
+    options ask for, which are those of `holdfast exec`. The second run finds what the first one left. What
+    surrounds it is looked at before: files, network, environment, identity, terminal, limits.
 
-    Exit code 0: it was where it is without a sandbox, and behaved the same; 1: something differs;
-    2: that cannot be told, or nothing was run.
+    Exit code 0: it was where it is without a sandbox, and behaved the same; 1: something differs; 2: that
+    cannot be told, or nothing was run.
+
+    \b
+    Example:
+      holdfast doctor compare -- npm test
     """
     from holdfast.doctor.compare import compare as edge
     from holdfast.doctor.compare import equivalence
@@ -47,7 +51,7 @@ def compare(limits: Limits, timeout_s: float, as_json: bool, command: tuple[str,
     except HoldfastError as exc:
         click.echo(f"holdfast: {printable(str(exc))}", err=True)
         if exc.remedy:
-            click.echo(f"  try: {printable(exc.remedy)}", err=True)
+            click.echo(f"  try: {pasteable(printable(exc.remedy))}", err=True)
         sys.exit(_CANNOT_TELL)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)

@@ -45,24 +45,29 @@ class _Live(_Lines):
 @click.option(
     "--backend",
     type=click.Choice(["namespaces", "bwrap", "landlock"]),
-    help="Only this one.  [default: every one that works here]",
+    help="Try only this backend.  [default: every one that works here]",
 )
-@click.option("--user", metavar="NAME", help="As this user as well; needs root.")
+@click.option("--user", metavar="NAME", help="Also try as this user; needs root.")
 @click.option(
     "--only",
     metavar="PATTERN",
     multiple=True,
-    help="Only attempts or guarantees with such a name, as write-outside or use-*. Can be repeated.",
+    help="Try only attempts or guarantees of this name, such as use-*. Can be repeated.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object with a stable schema.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with a stable schema.")
 def selfcheck(backend: str | None, user: str | None, only: tuple[str, ...], as_json: bool) -> None:
-    """Try to get out of the sandbox, in every way we know.
+    """Try every known way out of the sandbox.
 
     Makes a few hundred attempts from inside, by each backend, on bait of its own, and prints which
     guarantees hold. Takes about a minute for each backend, and leaves nothing behind.
 
-    Exit code 0: everything holds as declared; 1: something got out, or does not work inside; 2:
-    nothing could be tried, or not what --backend and --user name.
+    Exit code 0: everything holds as declared; 1: something got out, or does not work inside; 2: nothing
+    could be tried, or not what --backend and --user name.
+
+    \b
+    Examples:
+      holdfast doctor selfcheck
+      sudo holdfast doctor selfcheck --user me
     """
     from holdfast.doctor.escape import checkup, scorecard
     from holdfast.sandbox.plan.select import Backend

@@ -16,16 +16,23 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Verb)
-@click.option("--workers", "with_workers", is_flag=True, help="Also while workers run, which are ended.")
+@click.option("--workers", "with_workers", is_flag=True, help="Also end workers that run.")
 @home_option
 @json_option
 def down(with_workers: bool, home: Path, as_json: bool) -> None:
-    """End everything that runs for a home: `up` or a dispatcher, dashboards, supervisor and exec server.
+    """Stop everything that runs for a home.
+
+    That is `up` or a dispatcher, dashboards, supervisor and exec server.
 
     While workers run it refuses and names them. With --workers they are ended; the tasks that a dispatcher
     holds go back to their board, and the next one takes them on again. Where nothing runs, it says so.
 
     Exit codes: 0 nothing runs any more; 1 something could not be ended; 2 usage; 4 workers run.
+
+    \b
+    Examples:
+      holdfast down
+      holdfast down --workers
     """
     try:
         say(asyncio.run(_down(home, with_workers=with_workers)), as_json=as_json)

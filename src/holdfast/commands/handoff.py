@@ -17,13 +17,18 @@ CHANNELS: Final = ("auto", "socket", "outbox")
 
 @click.group()
 def handoff() -> None:
-    """Say what became of the task in whose workspace this runs.
+    """Report on the task that this workspace belongs to.
 
     Needs no access to the board: the report goes through a socket, or where the sandbox refuses that,
     through files in the workspace.
 
     Exit codes: 0 done, or accepted and on disk; 1 refused; 2 usage; 3 no run here; 4 conflict: the run is
     over or somebody else has the task; 5 nobody took it.
+
+    \b
+    Examples:
+      holdfast handoff complete "fixed the parser"
+      holdfast handoff block "Which colour?"
     """
 
 
@@ -38,9 +43,9 @@ def _verb(
             type=click.Choice(CHANNELS),
             default="auto",
             show_default=True,
-            help="How it is carried; auto takes the socket and else the outbox.",
+            help="How to send it; auto takes the socket, else the outbox.",
         )
-        @click.option("--id", "id", metavar="ID", help="Said again under the same id, it happens once.")
+        @click.option("--id", "id", metavar="ID", help="An id for retries: the same id is carried out once.")
         @json_option
         @functools.wraps(arguments)
         def called(
@@ -74,7 +79,7 @@ def _verb(
     return decorated
 
 
-metadata_option = click.option("--metadata", metavar="JSON", help="An object, for whoever reads the result.")
+metadata_option = click.option("--metadata", metavar="JSON", help="A JSON object to keep with the result.")
 
 
 @handoff.command(cls=Verb)
@@ -82,7 +87,12 @@ metadata_option = click.option("--metadata", metavar="JSON", help="An object, fo
 @metadata_option
 @_verb("complete")
 def complete(summary: str, metadata: str | None) -> dict[str, object]:
-    """Say that the task is done, and what came out of it."""
+    """Report that the task is done, with a summary.
+
+    \b
+    Example:
+      holdfast handoff complete "fixed the parser"
+    """
     return {"summary": summary, "metadata": _object(metadata)}
 
 
@@ -91,7 +101,12 @@ def complete(summary: str, metadata: str | None) -> dict[str, object]:
 @metadata_option
 @_verb("request_review")
 def review(summary: str, metadata: str | None) -> dict[str, object]:
-    """Say that the work is there for a person to look at."""
+    """Report that the work is ready for review.
+
+    \b
+    Example:
+      holdfast handoff review "the parser is rewritten"
+    """
     return {"summary": summary, "metadata": _object(metadata)}
 
 
@@ -100,10 +115,15 @@ def review(summary: str, metadata: str | None) -> dict[str, object]:
 @click.option(
     "--option", "options", multiple=True, metavar="TEXT", help="A possible answer. Can be repeated."
 )
-@click.option("--for", "waiting_for", default="", metavar="NAME", help="Who is asked.")
+@click.option("--for", "waiting_for", default="", metavar="NAME", help="The person to ask.")
 @_verb("block")
 def block(question: str, options: tuple[str, ...], waiting_for: str) -> dict[str, object]:
-    """Stop, because a person has to answer first."""
+    """Stop and ask a person.
+
+    \b
+    Example:
+      holdfast handoff block "Which colour?"
+    """
     return {"question": question, "options": list(options), "waiting_for": waiting_for}
 
 
@@ -111,36 +131,45 @@ def block(question: str, options: tuple[str, ...], waiting_for: str) -> dict[str
 @click.argument("text")
 @_verb("comment")
 def comment(text: str) -> dict[str, object]:
-    """Write something beside the task."""
+    """Add a comment to the task.
+
+    \b
+    Example:
+      holdfast handoff comment "half of the tests pass"
+    """
     return {"body": text}
 
 
 @handoff.command(cls=Verb)
-@click.option("--note", default="", help="What is being done.")
+@click.option("--note", default="", help="What the worker is doing.")
 @_verb("heartbeat")
 def heartbeat(note: str) -> dict[str, object]:
-    """Say that the work goes on."""
+    """Report that the work goes on.
+
+    \b
+    Example:
+      holdfast handoff heartbeat
+    """
     return {"note": note}
 
 
 @handoff.command(cls=Verb)
 @click.argument("title")
-@click.option("--body", default="", help="What is to be done.")
-@click.option("--assignee", default="", metavar="PROFILE", help="Whose workers run it.")
-@click.option("--parent", "parents", multiple=True, metavar="ID", help="A task to wait for. Can be repeated.")
+@click.option("--body", default="", help="What to do.")
+@click.option("--assignee", default="", metavar="PROFILE", help="The profile whose workers run it.")
+@click.option("--parent", "parents", multiple=True, metavar="ID", help="Wait for this task. Can be repeated.")
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher comes first.")
+@click.option("--max-attempts", type=int, default=3, show_default=True, help="Give up after this many runs.")
+@click.option("--triage", is_flag=True, help="Wait until a person has said what to do.")
 @_verb("create")
-def create(
-    title: str, body: str, assignee: str, parents: tuple[str, ...], priority: int
-) -> dict[str, object]:
-    """Make a task that waits for this one."""
-    return {
-        "title": title,
-        "body": body,
-        "assignee": assignee,
-        "parents": list(parents),
-        "priority": priority,
-    }
+def create(**wishes: object) -> dict[str, object]:
+    """Create a task that waits for this one.
+
+    \b
+    Example:
+      holdfast handoff create "Write the release notes" --assignee codex
+    """
+    return wishes
 
 
 @handoff.command(cls=Verb)
@@ -148,17 +177,27 @@ def create(
 @click.argument("child")
 @_verb("link")
 def link(parent: str, child: str) -> dict[str, object]:
-    """Let CHILD, which this run has made, wait for PARENT."""
+    """Make CHILD wait for PARENT; this run must have created CHILD.
+
+    \b
+    Example:
+      holdfast handoff link t_1f2e3d4c5b6a t_2a3b4c5d6e7f
+    """
     return {"parent": parent, "child": child}
 
 
 @handoff.command(cls=Verb)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
-@click.option("--name", help="Call it otherwise than the file.")
+@click.option("--name", help="Use another name than the file's.")
 @_verb("attach")
 def attach(file: str, name: str | None) -> dict[str, object]:
-    """Attach a file to the task, of up to 360 KiB."""
-    from holdfast.handoff.verbs import MAX_DATA
+    """Attach a file of up to 360 KiB to the task.
+
+    \b
+    Example:
+      holdfast handoff attach report.html
+    """
+    from holdfast.board.rules.verbs import MAX_DATA
 
     try:
         with open(file, "rb") as opened:
@@ -172,9 +211,13 @@ def attach(file: str, name: str | None) -> dict[str, object]:
 @click.argument("task", required=False)
 @_verb("show", needs_answer=True)
 def show(task: str | None) -> dict[str, object]:
-    """Show the task, what it waited for, and what was said about it.
+    """Show the task, the tasks before it, and its comments.
 
     TASK is one that it waited for, or that this run has made.
+
+    \b
+    Example:
+      holdfast handoff show
     """
     return {"task": task}
 
@@ -185,7 +228,7 @@ def _object(text: str | None) -> dict[str, object]:
     try:
         return msgspec.json.decode(text or "{}", type=dict[str, object])
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        raise UsageError("--metadata is no JSON object", remedy="--metadata '{\"files\": 3}'") from None
+        raise UsageError("--metadata is not a JSON object", remedy="--metadata '{\"files\": 3}'") from None
 
 
 def _text(verb: str, result: dict[str, object]) -> list[str]:

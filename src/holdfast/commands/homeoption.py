@@ -16,5 +16,5 @@ home_option = click.option(
     type=click.Path(path_type=Path),
     callback=_given,
     is_eager=True,  # the default of --store is in it
-    help="Where workers and workspaces are kept [default: $HOLDFAST_HOME, or below $XDG_STATE_HOME].",
+    help="The directory for workers and workspaces [default: $HOLDFAST_HOME, or below $XDG_STATE_HOME].",
 )

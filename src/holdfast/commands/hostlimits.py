@@ -33,19 +33,19 @@ def host_options(command: F) -> F:
             *("--max-load", "max_load"),
             type=click.FloatRange(min=0),
             metavar="N",
-            help="Start nothing while more than N processes want each CPU; 0: never mind [default: 4].",
+            help="Start nothing while the load per CPU is above N; 0 turns the check off [default: 4].",
         ),
         click.option(
             *("--min-free-memory", "min_free"),
             type=size,
             metavar="SIZE",
-            help="Start nothing that would leave less: 512M, 2G; 0: never mind [default: 1G, or a tenth].",
+            help="Keep this much memory free: 512M, 2G; 0 turns the check off [default: 1G, or a tenth].",
         ),
         click.option(
             *("--max", "most"),
             type=click.IntRange(1, 200),
             metavar="N",
-            help="Runs at once here [default: by CPUs and memory].",
+            help="Limit how many runs happen at once here [default: by CPUs and memory].",
         ),
     ):
         command = option(command)

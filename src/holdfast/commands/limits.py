@@ -1,124 +1,57 @@
 """The options that say what a command may do, for every command that runs one."""
 
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import click
 
-if TYPE_CHECKING:
-    from holdfast.run import Wish
-    from holdfast.sandbox.plan.select import Choice
+from holdfast.commands.options import BACKEND, DEGRADED, LIMITS, MAX_PORT, Option, gather
+from holdfast.commands.options import Limits as Limits
+from holdfast.commands.options import choice_of as choice_of
 
-backend_option = click.option(
-    "--backend",
-    type=click.Choice(["auto", "namespaces", "bwrap", "landlock"]),
-    default="auto",
-    show_default=True,
-    help="Who confines; auto takes the strongest that works here.",
-)
-degraded_option = click.option(
-    "--degraded", is_flag=True, help="Also run what can only be confined in part; what is missing is said."
-)
-_OPTIONS = (
-    click.option("--read-only", is_flag=True, help="Everything can be read, nothing written."),
-    click.option(
-        "--workspace-write",
-        is_flag=True,
-        help="Also writable: the directory it runs in, /tmp and $TMPDIR.  [default]",
-    ),
-    click.option("--full-access", is_flag=True, help="No limits but those of the other options."),
-    click.option("--profile", metavar="FILE", help="The limits that a TOML file describes."),
-    click.option("--allow-write", metavar="PATH", multiple=True, help="Also writable. Can be repeated."),
-    click.option("--allow-read", metavar="PATH", multiple=True, help="Also readable. Can be repeated."),
-    click.option(
-        "--deny",
-        metavar="PATH|GLOB",
-        multiple=True,
-        help="Neither readable nor writable. Can be repeated.",
-    ),
-    click.option("--network", type=click.Choice(["on", "off"]), help="[default: off, with --full-access on]"),
-    click.option(
-        "--loopback-port",
-        metavar="PORT",
-        type=click.IntRange(1, 65535),
-        multiple=True,
-        help="Network off but for this TCP port of the machine's own loopback. Can be repeated.",
-    ),
-    click.option("--cwd", metavar="DIR", help="Run there; it is the workspace then."),
-    backend_option,
-    degraded_option,
-)
+Command = Callable[..., None]
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The options as they were given."""
-
-    read_only: bool
-    workspace_write: bool
-    full_access: bool
-    profile: str | None
-    allow_write: tuple[str, ...]
-    allow_read: tuple[str, ...]
-    deny: tuple[str, ...]
-    network: str | None
-    loopback_port: tuple[int, ...]
-    cwd: str | None
-    backend: str
-    degraded: bool
-
-    def wish(self) -> "Wish":
-        """What they ask for.
-
-        Raises:
-            UsageError: they exclude each other.
-        """
-        from holdfast import run
-
-        presets = {
-            "--read-only": self.read_only,
-            "--workspace-write": self.workspace_write,
-            "--full-access": self.full_access,
-            "--profile": self.profile is not None,
-        }
-        return run.Wish(
-            run.preset([flag for flag, given in presets.items() if given]),
-            self.profile,
-            self.allow_write,
-            self.allow_read,
-            self.deny,
-            network=None if self.network is None else self.network == "on",
-            cwd=self.cwd,
-            choice=choice_of(self.backend, degraded=self.degraded),
-            loopback_ports=self.loopback_port,
-        )
-
-    def local(self) -> dict[str, bool]:
-        """Which of those were given that mean nothing on another machine."""
-        return {
-            "--backend": self.backend != "auto",
-            "--degraded": self.degraded,
-            "--loopback-port": bool(self.loopback_port),
-        }
+def option_of(option: Option) -> Callable[[Command], Command]:
+    """The option as click has it."""
+    kind: Any = click.Choice(option.choices) if option.choices else None
+    if option.kind == "port":
+        kind = click.IntRange(1, MAX_PORT)
+    return click.option(
+        option.name,
+        option.target,
+        metavar=option.metavar,
+        type=kind,
+        is_flag=option.kind == "flag",
+        multiple=option.kind in ("many", "port"),
+        default=option.absent if option.kind == "flag" else option.default,
+        show_default=option.default is not None,
+        help=option.help,
+    )
 
 
-def limited(command: Callable[..., None]) -> Callable[..., None]:
+def options_of(options: Iterable[Option]) -> Callable[[Command], Command]:
+    """Several of them, in this order."""
+
+    def add(command: Command) -> Command:
+        for option in reversed(tuple(options)):
+            command = option_of(option)(command)
+        return command
+
+    return add
+
+
+backend_option = option_of(BACKEND)
+degraded_option = option_of(DEGRADED)
+
+
+def limited(command: Command) -> Command:
     """Add the options to a command, which gets them as one argument, `limits`."""
 
     @functools.wraps(command)
     def gathered(**given: Any) -> None:
-        own = {name: given.pop(name) for name in Limits.__dataclass_fields__}
-        command(limits=Limits(**own), **given)
+        limits = gather(given)
+        command(limits=limits, **given)
 
-    for option in reversed(_OPTIONS):
-        gathered = option(gathered)
-    return gathered
-
-
-def choice_of(backend: str, *, degraded: bool) -> "Choice":
-    """What these two options leave to us."""
-    from holdfast.sandbox.plan.select import Backend, Choice
-
-    return Choice(None if backend == "auto" else Backend(backend), degraded)
+    return options_of(LIMITS)(gathered)

@@ -24,19 +24,24 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="The run.json of a worker: its tools report on that task.",
 )
-@click.option("--board", metavar="NAME", help="Supervise: the board that is meant when a call names none.")
+@click.option("--board", metavar="NAME", help="Serve tools for supervising; the default board of calls.")
 @home_option
 @store_option
 def mcp(run_file: Path | None, board: str | None, home: Path, address: str) -> None:
-    """Serve tools to an agent over MCP, on standard input and output.
+    """Serve tools to an agent over MCP (stdio).
 
     In the workspace of a run, or with --run, they are a worker's: to look at its task and to report on it.
-    Otherwise, or with --board, they are a supervising agent's: over a board with all its tasks, and over the
-    workers of this machine.
+    Otherwise, or with --board, they are a supervising agent's: over a board with all its tasks, and over
+    the workers of this machine.
+
+    \b
+    Examples:
+      holdfast mcp
+      claude mcp add holdfast -- holdfast mcp --board crew
     """
     try:
         if run_file is not None and board is not None:
-            raise UsageError("a worker reports on its own task: --run and --board exclude each other")
+            raise UsageError("a worker reports on its own task: --run and --board cannot be used together")
         sender = None if board is not None else _sender(run_file)
         asyncio.run(_serve(sender, address, board or "", home))
     except HoldfastError as exc:
@@ -51,7 +56,9 @@ async def _serve(sender: "Sender | None", address: str, board: str, home: Path) 
     except ModuleNotFoundError as exc:
         if (exc.name or "").split(".")[0] not in ("mcp", "mcp_types"):
             raise
-        raise StartupError("the MCP SDK is not installed", remedy="pip install 'holdfast[mcp]'") from None
+        raise StartupError(
+            "the MCP SDK is not installed", remedy="pip install 'holdfast-agents[mcp]'"
+        ) from None
     if sender is not None:
         from holdfast.mcp.reporting import Reporting
 

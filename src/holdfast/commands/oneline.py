@@ -8,12 +8,14 @@ import click
 from holdfast.errors import HoldfastError, UsageError, face
 
 
-def fail(exc: HoldfastError, *, code: int | None = None) -> NoReturn:
-    """Say what is wrong and exit with the error's code, unless the command has its own."""
+def fail(exc: HoldfastError) -> NoReturn:
+    """Say what is wrong and exit with the error's code."""
+    from holdfast.commands.pasting import pasteable
+
     click.echo(f"holdfast: {printable(str(exc))}", err=True)
     if exc.remedy:
-        click.echo(f"  try: {printable(exc.remedy)}", err=True)
-    sys.exit(face(exc).exit if code is None else code)
+        click.echo(f"  try: {pasteable(printable(exc.remedy))}", err=True)
+    sys.exit(face(exc).exit)
 
 
 def printable(text: str) -> str:

@@ -20,14 +20,19 @@ OPENERS: Final = ("xdg-open", "sensible-browser", "open")  # of desktops; the la
 @home_option
 @json_option
 def open(printed: bool, home: Path, as_json: bool) -> None:
-    """Open the dashboard that runs for a home in a browser.
+    """Open the dashboard in a browser.
 
-    The link works once and for a minute, for processes of this user. It leaves a cookie that lets the browser
-    in from then on, also after a restart of the dashboard, so that a bookmark of it works. The cookie is
-    good for this home only, and for 90 days. To make all cookies worthless, remove web.key in the home and
-    start the dashboard again.
+    The link works once and for a minute, for processes of this user. It leaves a cookie that lets the
+    browser in from then on, also after a restart of the dashboard, so that a bookmark of it works. The
+    cookie is good for this home only, and for 90 days. To make all cookies worthless, remove web.key in the
+    home and start the dashboard again.
 
     Exit codes: 0 opened or printed; 1 refused; 2 usage; 3 no dashboard runs.
+
+    \b
+    Examples:
+      holdfast open
+      holdfast open --print
     """
     try:
         say(_open(home, printed=printed), as_json=as_json)
@@ -46,7 +51,9 @@ def _open(home: Path, *, printed: bool) -> Answer:
     except ModuleNotFoundError as exc:
         if (exc.name or "").split(".")[0] != "starlette":
             raise
-        raise StartupError("the dashboard is not installed", remedy="pip install 'holdfast[web]'") from None
+        raise StartupError(
+            "the dashboard is not installed", remedy="pip install 'holdfast-agents[web]'"
+        ) from None
     address = link(home, found[0])
     opener = None if printed else _opener()
     if opener is None:

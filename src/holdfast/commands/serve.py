@@ -15,6 +15,7 @@ from holdfast.errors import HoldfastError, StartupError
 from holdfast.server.edges.address import DEFAULT
 
 T = TypeVar("T")
+_SKEW_S = 30  # as `auth.DEFAULT_SKEW_S`
 
 
 @click.command()
@@ -57,7 +58,7 @@ T = TypeVar("T")
     "--ws-max-clock-skew-seconds",
     "skew_s",
     type=click.IntRange(min=0),
-    default=30,
+    default=_SKEW_S,
     show_default=True,
     help="Tolerance for the times in signed tokens.",
 )
@@ -105,9 +106,13 @@ def serve(
 
     Prints the address it listens on as one line on standard output. Point codex at it with
     CODEX_EXEC_SERVER_URL.
+
+    \b
+    Examples:
+      holdfast serve --listen ws://127.0.0.1:7000
+      CODEX_EXEC_SERVER_URL=ws://127.0.0.1:7000 codex
     """
     from holdfast import log, tracing
-    from holdfast.server.edges import auth
     from holdfast.server.edges.address import parse
     from holdfast.server.edges.listen import Options
     from holdfast.server.edges.listen import serve as run
@@ -115,15 +120,20 @@ def serve(
     log.set_up(style=log_format, level=log_level)
     tracing.set_up()
     try:
-        authenticator = auth.load(
-            ws_auth,
-            token_file_text=_read("--ws-token-file", ws_token_file, bytes.decode),
-            token_sha256=ws_token_sha256,
-            secret_bytes=_read("--ws-shared-secret-file", ws_shared_secret_file, bytes),
-            issuer=ws_issuer,
-            audience=ws_audience,
-            skew_s=skew_s,
-        )
+        asked = (ws_auth, ws_token_file, ws_token_sha256, ws_shared_secret_file, ws_issuer, ws_audience)
+        authenticator = None
+        if any(one is not None for one in asked) or skew_s != _SKEW_S:
+            from holdfast.server.edges import auth  # nobody else waits for it
+
+            authenticator = auth.load(
+                ws_auth,
+                token_file_text=_read("--ws-token-file", ws_token_file, bytes.decode),
+                token_sha256=ws_token_sha256,
+                secret_bytes=_read("--ws-shared-secret-file", ws_shared_secret_file, bytes),
+                issuer=ws_issuer,
+                audience=ws_audience,
+                skew_s=skew_s,
+            )
         choice = choice_of(backend, degraded=degraded)
         options = Options(parse(listen), slots, authenticator, metrics, choice, keep_s)
         _run(run(options, announce=functools.partial(_announce, hint=hint)))

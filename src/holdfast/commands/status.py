@@ -11,7 +11,7 @@ from holdfast.commands.homeoption import home_option
 
 if TYPE_CHECKING:
     from holdfast.agents.supervisor.daemons import Daemon
-    from holdfast.dispatch.rules.standing import Told
+    from holdfast.dispatch.rules.dispatcherstatus import Told
 
 NONE: Final = 3  # the exit code when nothing runs, as for everything that is not found
 MIB: Final = 1 << 20
@@ -21,12 +21,19 @@ MIB: Final = 1 << 20
 @home_option
 @json_option
 def status(home: Path, as_json: bool) -> None:
-    """Say what runs for a home: which processes, where, since when, of which version, and its workers.
+    """Show what runs for a home.
+
+    Which processes, where, since when and of which version, and the workers.
 
     What runs says the kernel, by the locks that are held and the sockets that are listened on; nothing is
     started to find out. A process that runs other code than this command is marked as such.
 
     Exit codes: 0 something runs; 2 usage; 3 nothing does.
+
+    \b
+    Examples:
+      holdfast status
+      holdfast status --json
     """
     import time
 

@@ -3,13 +3,22 @@
 import click
 
 from holdfast.commands import task_change, task_look, task_review, task_runs
+from holdfast.commands.sections import SECTIONS, SectionedGroup
 
 
-@click.group()
+@click.group(cls=SectionedGroup, sections=SECTIONS["task"])
 def task() -> None:
-    """Tasks on a board: make, find, move and explain them.
+    """Create, find, change and explain tasks.
+
+    An ID may be shortened, as long as one task alone begins so: t_1f2e or 1f2e.
 
     Exit codes: 0 done; 1 refused; 2 usage; 3 not found; 4 conflict; 5 the store is down or damaged.
+
+    \b
+    Examples:
+      holdfast task create "Fix the flaky test" --board crew --assignee codex
+      holdfast task list --board crew
+      holdfast task why 1f2e
     """
 
 

@@ -40,48 +40,50 @@ def _place(text: str) -> Place:
 
 
 in_option = click.option(
-    "--in", "in_s", type=duration, metavar="DURATION", help="Not before then: 90s, 30m, 7d."
+    "--in", "in_s", type=duration, metavar="DURATION", help="Wait this long first: 90s, 30m, 7d."
 )
-reason_option = click.option("--reason", default="", help="Why, for whoever reads the task later.")
+reason_option = click.option("--reason", default="", help="The reason, kept with the task.")
 pool_option = click.option(
-    "--pool", metavar="NAME", help="What its runs use up besides; `board cap --pool` bounds it."
+    "--pool", metavar="NAME", help="The pool its runs belong to; `board cap --pool` limits a pool."
 )
 _workspace_option = click.option(
     "--workspace",
     "place",
     type=_place,
     metavar="WHERE",
-    help="Where it is worked on: scratch, dir:PATH, or worktree:PATH of a git repository.",
+    help="The workspace: scratch, dir:PATH, or worktree:PATH of a git repository.",
 )
 
 
 @click.command(cls=Verb)
 @click.argument("title")
 @board_option
-@click.option("--body", default="", help="What is to be done.")
-@click.option("--assignee", default="", metavar="PROFILE", help="Whose workers run it.")
-@click.option("--parent", "parents", multiple=True, metavar="ID", help="A task to wait for. Can be repeated.")
+@click.option("--body", default="", help="What to do.")
+@click.option("--assignee", default="", metavar="PROFILE", help="The profile whose workers run it.")
+@click.option("--parent", "parents", multiple=True, metavar="ID", help="Wait for this task. Can be repeated.")
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher comes first.")
-@click.option("--max-attempts", type=int, default=3, show_default=True, help="Runs of any kind, at most.")
+@click.option("--max-attempts", type=int, default=3, show_default=True, help="Limit how often it is run.")
 @click.option(
-    "--max-runtime", "runtime_s", type=duration, metavar="DURATION", help="Of one run: 90s, 30m, 7d."
+    "--max-runtime",
+    "runtime_s",
+    type=duration,
+    metavar="DURATION",
+    help="Limit the time of one run: 90s, 30m, 7d.",
 )
 @tokens_option
 @cost_option
 @_workspace_option
 @pool_option
-@click.option("--reviewer", default="", metavar="NAME", help="Who is asked to look at it.")
+@click.option("--reviewer", default="", metavar="NAME", help="The person who reviews it.")
 @click.option(
     "--check",
     "checks",
     multiple=True,
     metavar="COMMAND",
-    help="Must succeed in its workspace before it is done. Can be repeated.",
+    help="A command that must succeed in the workspace before the task is done. Can be repeated.",
 )
-@click.option("--triage", is_flag=True, help="Somebody must say first what is to be done.")
-@click.option(
-    "--key", metavar="KEY", help="Made once for this key; asked again, the first answer is repeated."
-)
+@click.option("--triage", is_flag=True, help="Wait until a person has said what to do.")
+@click.option("--key", metavar="KEY", help="A key for retries: the same key creates one task.")
 @in_option
 @with_store()
 def create(
@@ -104,7 +106,13 @@ def create(
     key: str | None,
     in_s: float | None,
 ) -> dict[str, object]:
-    """Make a task."""
+    """Create a task.
+
+    \b
+    Examples:
+      holdfast task create "Fix the test" --board crew --assignee codex --body "…"
+      holdfast task create "Build it" --board crew --assignee script --body "make"
+    """
     from holdfast.board.rules.rows import NewTask, WorkspaceKind
 
     where = place or Place("scratch", "")
@@ -131,10 +139,15 @@ def create(
 @click.command(cls=Verb)
 @click.argument("parent")
 @click.argument("child")
-@click.option("--remove", is_flag=True, help="No longer.")
+@click.option("--remove", is_flag=True, help="Remove the link.")
 @with_store()
 def link(store: "Store", parent: str, child: str, remove: bool) -> dict[str, object]:
-    """Let CHILD wait for PARENT."""
+    """Make CHILD wait for PARENT.
+
+    \b
+    Example:
+      holdfast task link 1f2e 2a3b
+    """
     return answer((store.unlink if remove else store.link)(parent, child, who=me()))
 
 
@@ -143,7 +156,12 @@ def link(store: "Store", parent: str, child: str, remove: bool) -> dict[str, obj
 @click.argument("text")
 @with_store()
 def comment(store: "Store", id: str, text: str) -> dict[str, object]:
-    """Add a comment."""
+    """Add a comment to a task.
+
+    \b
+    Example:
+      holdfast task comment 1f2e "see also issue 12"
+    """
     made = store.comment(id, text, who=me())
     return {"comment": made, "text": [f"comment {made.number} on {id}"]}
 
@@ -153,7 +171,14 @@ def comment(store: "Store", id: str, text: str) -> dict[str, object]:
 @click.argument("text")
 @with_store()
 def tell(store: "Store", id: str, text: str) -> dict[str, object]:
-    """Say something to the worker that runs a task; `task show` says whether it has seen it."""
+    """Send a message to the worker that runs a task.
+
+    `task show` says whether it was read.
+
+    \b
+    Example:
+      holdfast task tell 1f2e "use the new parser"
+    """
     made = store.tell(id, text, who=me())
     return {"message": made, "text": [f"message {made.number} to {made.run_id}"]}
 
@@ -165,12 +190,18 @@ def tell(store: "Store", id: str, text: str) -> dict[str, object]:
 @in_option
 @with_store()
 def move(store: "Store", id: str, move: str, reason: str, in_s: float | None) -> dict[str, object]:
-    """Move a task.
+    """Move a task to another status.
 
-    MOVE is archive, block, cancel, complete, request_changes, rethink (back to triage), retry, schedule (with
-    --in), specify (out of triage) or unblock.
+    MOVE is archive, block, cancel, complete, request_changes, rethink (back to triage), retry, schedule
+    (with --in), specify (out of triage) or unblock.
+
+    \b
+    Example:
+      holdfast task move 1f2e schedule --in 2h
     """
-    return _moved(store, id, move, reason=reason, wake_ms=_when(store, in_s))
+    words: dict[str, object] = {"reason": reason}
+    words |= {"question": reason} if move == "block" else {}
+    return _moved(store, id, move, **words, **({} if in_s is None else {"in_s": in_s}))
 
 
 @click.command(cls=Verb)
@@ -179,12 +210,19 @@ def move(store: "Store", id: str, move: str, reason: str, in_s: float | None) ->
 @click.option(
     "--option", "options", multiple=True, metavar="TEXT", help="A possible answer. Can be repeated."
 )
-@click.option("--for", "waiting_for", default="", metavar="NAME", help="Who is asked.")
+@click.option("--for", "waiting_for", default="", metavar="NAME", help="The person to ask.")
 @with_store()
 def block(
     store: "Store", id: str, question: str, options: tuple[str, ...], waiting_for: str
 ) -> dict[str, object]:
-    """Stop a task until a person acts; a run that holds it is over."""
+    """Stop a task until a person answers.
+
+    A run that holds the task is ended.
+
+    \b
+    Example:
+      holdfast task block 1f2e "Which colour?"
+    """
     return _moved(store, id, "block", question=question, options=options, waiting_for=waiting_for)
 
 
@@ -193,16 +231,28 @@ def block(
 @reason_option
 @with_store()
 def unblock(store: "Store", id: str, reason: str) -> dict[str, object]:
-    """Let a task go on that waits for a person or for the clock."""
+    """Continue a task that waits for a person or a time.
+
+    \b
+    Example:
+      holdfast task unblock 1f2e --reason red
+    """
     return _moved(store, id, "unblock", reason=reason)
 
 
 @click.command(cls=Verb)
 @click.argument("id")
-@click.option("--result", help="What came out of it.")
+@click.option("--result", help="The result, kept with the task.")
 @with_store()
 def complete(store: "Store", id: str, result: str | None) -> dict[str, object]:
-    """Say that a task is done; also accepts a review, or work whose report is missing."""
+    """Mark a task as done.
+
+    This also accepts a review, and work whose report is missing.
+
+    \b
+    Example:
+      holdfast task complete 1f2e
+    """
     return _moved(store, id, "complete", result=result)
 
 
@@ -211,22 +261,29 @@ def complete(store: "Store", id: str, result: str | None) -> dict[str, object]:
 @reason_option
 @with_store()
 def cancel(store: "Store", id: str, reason: str) -> dict[str, object]:
-    """Give a task up for good."""
+    """Cancel a task for good.
+
+    \b
+    Example:
+      holdfast task cancel 1f2e
+    """
     return _moved(store, id, "cancel", reason=reason)
 
 
 @click.command(cls=Verb)
 @click.argument("id")
 @click.option("--title")
-@click.option("--body", help="What is to be done.")
+@click.option("--body", help="What to do.")
 @click.option("--priority", type=int, help="Higher comes first.")
-@click.option("--max-attempts", type=int, help="Runs of any kind, at most.")
-@click.option("--max-runtime", "runtime", metavar="DURATION", help="Of one run, or `none`.")
+@click.option("--max-attempts", type=int, help="Limit how often it is run.")
+@click.option(
+    "--max-runtime", "runtime", metavar="DURATION", help="Limit the time of one run: 90s, 30m, 7d, or `none`."
+)
 @tokens_option
 @cost_option
-@click.option("--reviewer", metavar="NAME", help="Who is asked to look at it.")
+@click.option("--reviewer", metavar="NAME", help="The person who reviews it.")
 @click.option(
-    "--check", "checks", multiple=True, metavar="COMMAND", help="These instead of its checks; '' is none."
+    "--check", "checks", multiple=True, metavar="COMMAND", help="Replace its checks; '' removes them."
 )
 @_workspace_option
 @pool_option
@@ -246,7 +303,14 @@ def edit(
     place: Place | None,
     pool: str | None,
 ) -> dict[str, object]:
-    """Change what a task says; where it stands stays."""
+    """Change the text or the settings of a task.
+
+    Its status stays.
+
+    \b
+    Example:
+      holdfast task edit 1f2e --title "Fix both flaky tests"
+    """
     given: dict[str, object] = {
         "title": title,
         "body": body,
@@ -267,17 +331,29 @@ def edit(
 @click.argument("profile")
 @with_store()
 def assign(store: "Store", id: str, profile: str) -> dict[str, object]:
-    """Let the workers of PROFILE run a task that is not running."""
+    """Assign a task that is not running to a profile.
+
+    \b
+    Example:
+      holdfast task assign 1f2e claude
+    """
     return answer(store.assign(id, profile, who=me()))
 
 
 @click.command(cls=Verb)
 @click.argument("id")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--name", help="What it is called on the board [default: as the file].")
+@click.option("--name", help="The name on the board [default: the file's].")
 @with_store()
 def attach(store: "Store", id: str, file: Path, name: str | None) -> dict[str, object]:
-    """Attach FILE to a task, for whoever works on it. `task file` prints it again."""
+    """Attach FILE to a task.
+
+    Its worker can read it, and `task file` prints it.
+
+    \b
+    Example:
+      holdfast task attach 1f2e design.png
+    """
     from holdfast.board.rules.rows import MAX_FILE
 
     try:
@@ -293,20 +369,26 @@ def attach(store: "Store", id: str, file: Path, name: str | None) -> dict[str, o
 
 @click.command(cls=Verb)
 @click.argument("id")
-@click.option(
-    "--report-only", is_flag=True, help="The work is there: only ask for its report, where that is missing."
-)
+@click.option("--report-only", is_flag=True, help="Ask only for the missing report; keep the work.")
 @reason_option
 @with_store()
 def retry(store: "Store", id: str, report_only: bool, reason: str) -> dict[str, object]:
-    """Let a task run again that failed, or whose report is missing, with a new budget of attempts."""
+    """Run a failed task again.
+
+    Also one whose report is missing. Its attempts are counted anew.
+
+    \b
+    Example:
+      holdfast task retry 1f2e
+    """
     return _moved(store, id, "retry", reason=reason, report_only=report_only)
 
 
 def _moved(store: "Store", id: str, move: str, **words: object) -> dict[str, object]:
-    from holdfast.board.rules.transitions import Move
+    from holdfast.board.rules import verbs
 
-    return answer(store.move(id, Move(move), who=me(), **words))  # type: ignore[arg-type]  # named by each caller
+    verb = verbs.named(move, verbs.Caller.PERSON)
+    return answer(store.carry_out(verb, id, verbs.convert(verb, words), who=me()))
 
 
 def _when(store: "Store", in_s: float | None) -> int | None:

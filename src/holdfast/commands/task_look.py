@@ -25,12 +25,12 @@ LOOK_S: Final = 1.0  # also without a hint that something changed
 
 @click.command("list", cls=Verb)
 @board_option
-@click.option("--status", type=click.Choice(STATUSES), help="Only those.")
-@click.option("--assignee", metavar="PROFILE", help="Only theirs.")
-@click.option("--search", metavar="TEXT", help="Only with this in the title or body.")
+@click.option("--status", type=click.Choice(STATUSES), help="Show only tasks with this status.")
+@click.option("--assignee", metavar="PROFILE", help="Show only tasks of this profile.")
+@click.option("--search", metavar="TEXT", help="Show only tasks with this in title or body.")
 @click.option("--limit", type=int, default=50, show_default=True)
-@click.option("--cursor", help="As the page before ends with.")
-@click.option("--follow", is_flag=True, help="Then every event of the board, until interrupted.")
+@click.option("--cursor", help="Start at the cursor that the previous page printed.")
+@click.option("--follow", is_flag=True, help="Keep printing the board's events, until interrupted.")
 @with_store()
 def list_(
     store: "Store",
@@ -42,7 +42,14 @@ def list_(
     cursor: str | None,
     follow: bool,
 ) -> Iterator[dict[str, object]]:
-    """Show tasks, the newest first, a page at a time, why those wait that wait, and what looks stuck."""
+    """List tasks, the newest first, with the reason why they wait.
+
+    \b
+    Examples:
+      holdfast task list --board crew
+      holdfast task list --status failed
+      holdfast task list --follow
+    """
     from holdfast.board.rules.transitions import Status
 
     after = store.stats(board).board.last_seq if follow else 0
@@ -86,15 +93,23 @@ def list_(
 
 @click.command(cls=Verb)
 @click.argument("id")
-@click.option("--follow", is_flag=True, help="Then its events, until it has ended.")
+@click.option("--follow", is_flag=True, help="Keep printing its events, until it has ended.")
 @click.option(
     "--wait",
     is_flag=True,
-    help="First wait until it has ended or needs a person; exit code 0 only if it is done.",
+    help="Wait until it has ended or needs a person; exit code 0 only if it is done.",
 )
 @with_store()
 def show(store: "Store", id: str, follow: bool, wait: bool) -> Iterator[dict[str, object]]:
-    """Show a task with its links, comments, messages, files, runs and events."""
+    """Show everything about a task.
+
+    Links, comments, messages, files, runs and events.
+
+    \b
+    Examples:
+      holdfast task show 1f2e
+      holdfast task show 1f2e --wait
+    """
     from holdfast.board.rules.transitions import ENDS, Status
 
     board = store.task(id).board
@@ -118,7 +133,12 @@ def show(store: "Store", id: str, follow: bool, wait: bool) -> Iterator[dict[str
 @click.argument("id")
 @with_store()
 def why(store: "Store", id: str) -> dict[str, object]:
-    """Say why a task is not running, or why one that runs looks stuck."""
+    """Explain why a task is not running, or looks stuck.
+
+    \b
+    Example:
+      holdfast task why 1f2e
+    """
     reason = store.why(id)
     return {"why": reason, "text": [f"{reason.task} {reason.status}: {reason.reason}"]}
 

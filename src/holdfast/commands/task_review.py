@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 @click.command(cls=Verb)
 @click.argument("id")
-@click.option("--approve", is_flag=True, help="It is done.")
-@click.option("--changes", default="", metavar="TEXT", help="What is to be changed; its next run is told.")
+@click.option("--approve", is_flag=True, help="Accept the work: the task is done.")
+@click.option("--changes", default="", metavar="TEXT", help="Ask for this change in the next run.")
 @click.option(
     "--at",
     "remarks",
     multiple=True,
     type=(str, str),
     metavar="PATH:LINE TEXT",
-    help="What is to be changed there, as seen from the workspace. Can be repeated.",
+    help="Ask for a change at this line of the workspace. Can be repeated.",
 )
-@click.option("--as", "name", metavar="NAME", help="Who you are [default: your user name].")
+@click.option("--as", "name", metavar="NAME", help="Your name [default: your user name].")
 @click.option(
-    "--anyway", is_flag=True, help="Although somebody else is asked, or its checks have not been run."
+    "--anyway", is_flag=True, help="Decide even if another person is asked, or checks have not run."
 )
 @with_store()
 def review(
@@ -43,7 +43,15 @@ def review(
     name: str | None,
     anyway: bool,
 ) -> dict[str, object]:
-    """Approve the work of a task that is in review, or ask for changes: it goes on in the same workspace."""
+    """Approve the work of a task, or ask for changes.
+
+    Changes are made in the same workspace.
+
+    \b
+    Examples:
+      holdfast task review 1f2e --approve
+      holdfast task review 1f2e --changes "handle empty input"
+    """
     from holdfast.board.verbs.reviews import Review
 
     said = tuple(_remark(place, text) for place, text in remarks)
@@ -53,14 +61,21 @@ def review(
 
 @click.command(cls=Verb)
 @board_option
-@click.option("--for", "name", default="", metavar="NAME", help="Only what NAME or anybody is asked.")
-@click.option("--limit", type=int, default=100, show_default=True, help="Tasks of each status, the newest.")
-@click.option("--follow", is_flag=True, help="Then whatever begins to wait, until interrupted.")
+@click.option("--for", "name", default="", metavar="NAME", help="Show only what NAME, or anybody, is asked.")
+@click.option(
+    "--limit", type=int, default=100, show_default=True, help="How many tasks of each status to show."
+)
+@click.option("--follow", is_flag=True, help="Keep printing what begins to wait, until interrupted.")
 @with_store()
 def inbox(store: "Store", board: str, name: str, limit: int, follow: bool) -> Iterator[dict[str, object]]:
-    """Show what waits for a person: questions, reviews, missing reports, failures, and what is to be said.
+    """Show what waits for a person, and what to type.
 
-    What waits longest comes first, with what to type next.
+    Questions, reviews, missing reports and failures; what has waited longest comes first.
+
+    \b
+    Examples:
+      holdfast task inbox
+      holdfast task inbox --board crew
     """
     from holdfast.board.verbs import inbox as waiting
 
@@ -97,7 +112,14 @@ def inbox(store: "Store", board: str, name: str, limit: int, follow: bool) -> It
 @click.argument("id")
 @with_store()
 def ack(store: "Store", id: str) -> dict[str, object]:
-    """Say that you know that a task waits for a person: nobody is reminded of it any more until it moves."""
+    """Stop reminders about a task that waits for a person.
+
+    They begin again when the task moves.
+
+    \b
+    Example:
+      holdfast task ack 1f2e
+    """
     return answer(store.acknowledge(id, who=me()))
 
 

@@ -28,14 +28,19 @@ POLICY: Final = ("backend", "weakened", "network", "cwd", "writable", "environme
 WORDS: Final = {"cwd": "writable", "writable": "also writable"}  # for people
 
 
-_run_option = click.option("--run", metavar="RUN", help="Of this one [default: the newest].")
+_run_option = click.option("--run", metavar="RUN", help="The run [default: the newest].")
 
 
 @click.command(cls=Verb)
 @click.argument("id")
 @with_store()
 def runs(store: "Store", id: str) -> dict[str, object]:
-    """Show the attempts at a task."""
+    """List the runs of a task.
+
+    \b
+    Example:
+      holdfast task runs 1f2e
+    """
     from holdfast.board.rules.budget import known, of_run
 
     found = store.runs(id)
@@ -63,15 +68,22 @@ def runs(store: "Store", id: str) -> dict[str, object]:
 @home_option
 @with_store()
 def log(store: "Store", id: str, run: str | None, home: Path) -> dict[str, object]:
-    """Print what a run said: what is kept of it, or while it runs here the end of its worker's log."""
+    """Print the output of a run.
+
+    Of a run that still goes on here, the end of its worker's log.
+
+    \b
+    Example:
+      holdfast task log 1f2e
+    """
     import asyncio
 
-    from holdfast.dispatch import runview as peek
+    from holdfast.dispatch import runview
 
-    chosen = peek.chosen(store, id, run)
-    if (kept := peek.kept(store, chosen, OUTPUT)) is not None:
+    chosen = runview.chosen(store, id, run)
+    if (kept := runview.kept(store, chosen, OUTPUT)) is not None:
         return {"run": chosen.id, "live": False, "data": kept}
-    said = asyncio.run(peek.live_output(home, chosen, MAX_LIVE))
+    said = asyncio.run(runview.live_output(home, chosen, MAX_LIVE))
     if said is None:
         raise _nothing(chosen, "output")
     return {"run": chosen.id, "live": True, "data": said}
@@ -82,11 +94,17 @@ def log(store: "Store", id: str, run: str | None, home: Path) -> dict[str, objec
 @_run_option
 @with_store()
 def diff(store: "Store", id: str, run: str | None) -> dict[str, object]:
-    """Print what a run changed in its workspace."""
-    from holdfast.dispatch import runview as peek
+    """Print what a run changed in its workspace.
 
-    chosen = peek.chosen(store, id, run)
-    if (kept := peek.kept(store, chosen, DIFF)) is None:
+    \b
+    Examples:
+      holdfast task diff 1f2e
+      holdfast task diff 1f2e | git apply
+    """
+    from holdfast.dispatch import runview
+
+    chosen = runview.chosen(store, id, run)
+    if (kept := runview.kept(store, chosen, DIFF)) is None:
         raise _nothing(chosen, "diff")
     return {"run": chosen.id, "data": kept}
 
@@ -97,15 +115,20 @@ def diff(store: "Store", id: str, run: str | None) -> dict[str, object]:
 @home_option
 @with_store()
 def policy(store: "Store", id: str, run: str | None, home: Path) -> dict[str, object]:
-    """Say what the worker of a run is, or was, confined by, and what that refused."""
+    """Show the sandbox of a run, and what it denied.
+
+    \b
+    Example:
+      holdfast task policy 1f2e
+    """
     import asyncio
 
-    from holdfast.dispatch import runview as peek
+    from holdfast.dispatch import runview
 
-    chosen = peek.chosen(store, id, run)
-    end = peek.kept(store, chosen, END)
+    chosen = runview.chosen(store, id, run)
+    end = runview.kept(store, chosen, END)
     live = end is None
-    report = _live(asyncio.run(peek.live_report(home, chosen))) if end is None else _ended(end)
+    report = _live(asyncio.run(runview.live_report(home, chosen))) if end is None else _ended(end)
     if report is None:
         raise _nothing(chosen, "record of its worker")
     told = {name: report[name] for name in POLICY if name in report}
@@ -119,15 +142,21 @@ def policy(store: "Store", id: str, run: str | None, home: Path) -> dict[str, ob
 @click.command("file", cls=Verb)
 @click.argument("id")
 @click.argument("name", required=False)
-@click.option("--run", metavar="RUN", help="What is kept of this run, instead of the attachments.")
+@click.option("--run", metavar="RUN", help="Print what is kept of this run instead.")
 @with_store()
 def file(store: "Store", id: str, name: str | None, run: str | None) -> dict[str, object]:
-    """Print an attachment of a task; without NAME, which there are."""
+    """Print an attachment of a task, or list them.
+
+    \b
+    Examples:
+      holdfast task file 1f2e
+      holdfast task file 1f2e design.png > design.png
+    """
     if name is not None:
         return {"name": name, "data": store.file(store.task(id).id, run, name)}
-    from holdfast.dispatch import runview as peek
+    from holdfast.dispatch import runview
 
-    found = store.attachments(id) if run is None else store.kept(peek.chosen(store, id, run).id)
+    found = store.attachments(id) if run is None else store.kept(runview.chosen(store, id, run).id)
     return {
         "files": found,
         "text": [f"{each.name}  {each.size} bytes  by {each.author}" for each in found],

@@ -18,28 +18,32 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Verb)
-@click.option("--board", default="main", show_default=True, metavar="NAME", help="Made if there is none.")
+@click.option(
+    "--board",
+    default="main",
+    show_default=True,
+    metavar="NAME",
+    help="The board; created if it does not exist.",
+)
 @click.option(
     "--listen",
     metavar="URL",
-    help="Also an exec server for clients such as codex, at this address; ws://127.0.0.1:0 is a free port.",
+    help="Also serve clients such as codex at this address; ws://127.0.0.1:0 is a free port.",
 )
 @host_options
-@click.option(
-    "--web/--no-web", "with_web", default=True, help="A board in the browser as well [default: yes]."
-)
+@click.option("--web/--no-web", "with_web", default=True, help="Serve the dashboard [default: yes].")
 @click.option(
     "--web-port",
     type=click.IntRange(0, 65535),
     metavar="PORT",
-    help="Its port; 0 is a free one [default: 4653; if that is taken a free one, which is said].",
+    help="The port of the dashboard; 0 picks a free one [default: 4653, or a free one if that is taken].",
 )
 @click.option(
     "--demo",
     is_flag=True,
-    help="Also three tasks on a board `demo`, and what becomes of them; those of an earlier time are kept.",
+    help="Create three tasks on a board `demo`, and show how they end.",
 )
-@click.option("--detach", is_flag=True, help="In the background: return once all of it is there.")
+@click.option("--detach", is_flag=True, help="Run in the background; return once everything is ready.")
 @click.option(
     "--install-service",
     is_flag=True,
@@ -65,12 +69,18 @@ def up(
     address: str,
     as_json: bool,
 ) -> None:
-    """Start all of it here: a board, a dispatcher of sandboxed workers, and a dashboard.
+    """Start a board, a dispatcher and a dashboard.
 
-    Ctrl-C, SIGTERM or the end of its terminal end everything that it started, the workers too; their tasks go
-    back to the board, and the next `up` takes them on again. A second Ctrl-C hastens that. With --detach it
-    runs in the background until `holdfast down`. A second `up` of a home changes nothing and says where the
-    first one is. Exit codes are those of `holdfast dispatch`.
+    Ctrl-C, SIGTERM or the end of its terminal end everything that it started, the workers too; their tasks
+    go back to the board, and the next `up` takes them on again. A second Ctrl-C hastens that. With --detach
+    it runs in the background until `holdfast down`. A second `up` of a home changes nothing and says where
+    the first one is. Exit codes are those of `holdfast dispatch`.
+
+    \b
+    Examples:
+      holdfast up
+      holdfast up --demo
+      holdfast up --detach
     """
     try:
         if install_service:

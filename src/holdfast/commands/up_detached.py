@@ -38,7 +38,7 @@ def start(home: Path, typed: Sequence[str]) -> Answer:
         process = _spawned(argv, home / LOG, f"{folder}/ready")
         _wait(process, heard, home / LOG)
     shown = [one.card.address for one in daemons.of_role(home, daemons.DASHBOARD) if one.card is not None]
-    text = [f"holdfast runs in the background, pid {process.pid}; what it says is in {home / LOG}"]
+    text = [f"holdfast runs in the background, pid {process.pid}; its log is {home / LOG}"]
     text += [f"dashboard    {address}   (holdfast open)" for address in shown]
     text.append("to end it: holdfast down, with --workers while workers run")
     return {"kind": "detached", "pid": process.pid, "dashboard": shown, "log": str(home / LOG), "text": text}

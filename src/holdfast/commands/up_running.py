@@ -15,8 +15,7 @@ from holdfast.agents.worker.book import Book
 from holdfast.board.store import open_store
 from holdfast.commands.web import dashboard
 from holdfast.dispatch import demo as example
-from holdfast.dispatch import hostload, lock
-from holdfast.dispatch import startup as opening
+from holdfast.dispatch import hostload, lock, startup
 from holdfast.dispatch.context import worker_of
 from holdfast.dispatch.dispatcher import DispatchOptions
 from holdfast.dispatch.installed import installed
@@ -110,7 +109,7 @@ class _Running:
         server = None if wanted.listen is None else Server(ServerOptions(parse(wanted.listen)), Executor())
         with self._signals():
             self._introduce()
-            dispatching = opening.serve(wanted.home, wanted.address, plan, told=self._told)
+            dispatching = startup.serve(wanted.home, wanted.address, plan, told=self._told)
             jobs: list[Job] = [asyncio.ensure_future(dispatching)]
             aside: list[Job] = [
                 asyncio.ensure_future(self._say_ready(plan.began)),
@@ -134,7 +133,7 @@ class _Running:
             if wanted.board not in {one.slug for one in store.boards()}:
                 with contextlib.suppress(Conflict):  # somebody else made it meanwhile
                     store.create_board(wanted.board)
-            return example.made(store, opening.COMMAND) if wanted.demo else []
+            return example.made(store, startup.COMMAND) if wanted.demo else []
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
@@ -159,7 +158,7 @@ class _Running:
 
     def _introduce(self) -> None:
         wanted = self._wanted
-        launchers = sorted(installed(wanted.home, os.environ))
+        profiles = sorted(installed(wanted.home, os.environ))
         created = (
             f"holdfast task create 'Say hello' --board {wanted.board} --assignee script --body 'echo hello'"
         )
@@ -168,11 +167,11 @@ class _Running:
             [
                 f"board        {wanted.board} in {wanted.address}",
                 f"  try: {created}",
-                f"workers for  {', '.join(launchers)}",
+                f"workers for  {', '.join(profiles)}",
             ],
             board=wanted.board,
             store=wanted.address,
-            launchers=launchers,
+            profiles=profiles,
         )
 
     def _told(self, kind: str, run: "Run") -> None:

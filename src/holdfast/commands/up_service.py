@@ -7,6 +7,7 @@ from pathlib import Path
 from holdfast.commands.boarding import Answer
 from holdfast.commands.userunit import NAME, unit
 from holdfast.errors import OperationFailed, UsageError
+from holdfast.local.atomicfile import replace_file
 from holdfast.sandbox.plan import prerequisites
 
 
@@ -26,9 +27,7 @@ def install(home: Path, typed: Sequence[str], environ: Mapping[str, str] = os.en
         raise UsageError(str(exc)) from None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        hidden = path.with_suffix(".new")
-        hidden.write_text(text, "utf-8")
-        hidden.rename(path)
+        replace_file(path, text.encode())
     except OSError as exc:
         raise OperationFailed(f"{path} cannot be written: {exc.strerror}") from None
     steps = ["systemctl --user daemon-reload", "systemctl --user enable --now holdfast"]

@@ -19,26 +19,43 @@ if TYPE_CHECKING:
 
 @click.command(cls=Verb)
 @click.option(
-    "--board", "boards", multiple=True, metavar="NAME", help="Only this one [default: all]. Can be repeated."
+    "--board",
+    "boards",
+    multiple=True,
+    metavar="NAME",
+    help="Show only this board [default: all]. Can be repeated.",
 )
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     metavar="PORT",
-    help="Where it listens; 0 is a free one [default: 4653; if that is taken a free one, which is said].",
+    help="The port; 0 picks a free one [default: 4653, or a free one if that is taken].",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, metavar="IP", help="Of loopback, no other.")
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="IP",
+    help="The address; only a loopback address is accepted.",
+)
 @home_option
 @store_option
 @json_option
 def web(
     boards: tuple[str, ...], port: int | None, host: str, home: Path, address: str, as_json: bool
 ) -> None:
-    """Show boards in a browser: open the address that is printed.
+    """Serve the dashboard: boards in a browser.
+
+    Open the address that is printed.
 
     It listens on this machine only. The address that is printed holds a token that is made at each start;
     `holdfast open` opens the page by a link that works once and leaves a cookie: a bookmark of it works
     from then on. To look at it from elsewhere, forward its port with ssh.
+
+    \b
+    Examples:
+      holdfast web
+      holdfast web --port 8080
     """
     from holdfast import log
 
@@ -87,7 +104,9 @@ def dashboard(
     except ModuleNotFoundError as exc:
         if (exc.name or "").split(".")[0] not in ("starlette", "uvicorn"):
             raise
-        raise StartupError("the dashboard is not installed", remedy="pip install 'holdfast[web]'") from None
+        raise StartupError(
+            "the dashboard is not installed", remedy="pip install 'holdfast-agents[web]'"
+        ) from None
     from holdfast.dispatch.installed import installed
     from holdfast.web.entrance import PORT
 

@@ -13,7 +13,8 @@ import click
 
 from holdfast.commands.homeoption import home_option
 from holdfast.commands.oneline import OneLine, fail, printable
-from holdfast.errors import HoldfastError
+from holdfast.commands.sections import SECTIONS, SectionedGroup
+from holdfast.errors import HoldfastError, UsageError
 
 if TYPE_CHECKING:
     import msgspec
@@ -36,16 +37,22 @@ COLOURS: Final = {
 _EXITS: Final = {"completed": 0}  # of `run` and `wait`; every other end is 1
 
 
-@click.group()
+@click.group(cls=SectionedGroup, sections=SECTIONS["worker"])
 def worker() -> None:
-    """Run agent CLIs in a sandbox and know what each is doing.
+    """Run agent CLIs in a sandbox, and know what each is doing.
 
-    Workers belong to a supervisor in the background, which is started when it is needed and found again after
-    a crash. Exit code 0: done as asked; 1: the worker did not succeed.
+    Workers belong to a supervisor in the background, which is started when it is needed and found again
+    after a crash. Exit code 0: done as asked; 1: the worker did not succeed.
+
+    \b
+    Examples:
+      holdfast worker run codex "fix the failing test"
+      holdfast worker list
+      holdfast worker why codex-1f2e3d
     """
 
 
-_json_option = click.option("--json", "as_json", is_flag=True, help="JSON with a stable schema.")
+_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON with a stable schema.")
 
 
 def _connected(
@@ -59,6 +66,8 @@ def _connected(
 
         async def run() -> int:
             async with Workers.connect(home) as workers:
+                if "id" in kwargs:
+                    kwargs["id"] = await _whole(workers, str(kwargs["id"]))
                 return await command(workers, *args, **kwargs)
 
         try:
@@ -69,6 +78,17 @@ def _connected(
             sys.exit(130)
 
     return called
+
+
+async def _whole(workers: "Workers", given: str) -> str:
+    """The id of the worker that this is, or whose id alone begins or ends with it."""
+    ids = [str(report.id) for report in await workers.list(ended=True)]
+    found = [one for one in ids if one.startswith(given) or one.partition("-")[2].startswith(given)]
+    if given in ids or not found:
+        return given
+    if len(found) > 1:
+        raise UsageError(f"{given} is the beginning of several workers: {', '.join(sorted(found))}")
+    return found[0]
 
 
 def _about_one(command: Callable[Concatenate["Workers", P], Coroutine[Any, Any, int]]) -> Callable[..., None]:
@@ -83,35 +103,49 @@ def _about_one(command: Callable[Concatenate["Workers", P], Coroutine[Any, Any, 
     "--cwd",
     type=click.Path(exists=True, file_okay=False, resolve_path=True),
     default=".",
-    help="Where it works.",
+    help="The directory to work in.",
 )
-@click.option("--id", "name", help="What it is called [default: made up].")
-@click.option("--model", help="As the agent calls it.")
-@click.option("--tty", is_flag=True, help="On a terminal of its own, to attach to.")
-@click.option("--tmux", is_flag=True, help="Likewise, and shown in a tmux session of its own.")
-@click.option("--acp", is_flag=True, help="Led over the Agent Client Protocol: its questions are structured.")
+@click.option("--id", "name", help="The id of the worker [default: made up].")
+@click.option("--model", help="The model, as the agent names it.")
+@click.option("--tty", is_flag=True, help="Run it on a terminal that you can attach to.")
+@click.option("--tmux", is_flag=True, help="Run it on a terminal, shown in a tmux session.")
+@click.option(
+    "--acp", is_flag=True, help="Talk to it over the Agent Client Protocol; its questions are structured."
+)
 @click.option("--network", type=click.Choice(["on", "off"]), default="on", show_default=True)
 @click.option(
-    "--allow-write", "writable", type=click.Path(resolve_path=True), multiple=True, help="Also writable."
+    "--allow-write",
+    "writable",
+    type=click.Path(resolve_path=True),
+    multiple=True,
+    help="Let it write PATH too. Can be repeated.",
 )
-@click.option("--pass", "names", metavar="NAME", multiple=True, help="Also pass this variable.")
-@click.option("--provider", metavar="URL", help="Another provider's address.")
+@click.option(
+    "--pass", "names", metavar="NAME", multiple=True, help="Pass this environment variable. Can be repeated."
+)
+@click.option("--provider", metavar="URL", help="Use another provider's address.")
 @click.option("--key-env", metavar="NAME", help="The variable that holds the key of that provider.")
 @click.option("--wall", "wall_s", type=float, metavar="SECONDS", help="End it after this time.")
 @click.option("--idle", "idle_s", type=float, metavar="SECONDS", help="End it after this time without work.")
 @click.option("--ask", is_flag=True, help="Let it ask before it acts, instead of trusting the sandbox.")
-@click.option("--no-relocate", is_flag=True, help="Let it keep its state where it wants to.")
-@click.option("--unconfined", is_flag=True, help="No sandbox at all.")
+@click.option("--no-relocate", is_flag=True, help="Let it keep its state in its usual place.")
+@click.option("--unconfined", is_flag=True, help="Run without any sandbox.")
 @click.option("--no-watch", is_flag=True, help="Do not record which calls the sandbox refuses.")
-@click.option("--trace", is_flag=True, help="Explain mode: strace tells each refused call, reads too; slow.")
-@click.option("--detach", is_flag=True, help="Only start it.")
+@click.option("--trace", is_flag=True, help="Record every refused call with strace, reads too; slow.")
+@click.option("--detach", is_flag=True, help="Start it and return.")
 @_json_option
 @home_option
 @_connected
 async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...], **options: Any) -> int:
-    """Start AGENT with a prompt and follow it to its end; the prompt of a `shell` is its script.
+    """Start an agent CLI with a prompt, and follow it to its end.
 
-    Without a prompt the agent's interactive program runs on a terminal.
+    The prompt of the agent `shell` is a script. Without a prompt the agent's interactive program runs on a
+    terminal.
+
+    \b
+    Examples:
+      holdfast worker run codex "fix the failing test"
+      holdfast worker run opencode --tmux --detach
     """
     from holdfast.agents.sdk import passed
 
@@ -153,12 +187,18 @@ async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...],
 
 
 @worker.command("list", cls=OneLine)
-@click.option("--all", "ended", is_flag=True, help="Also those that have ended.")
+@click.option("--all", "ended", is_flag=True, help="Include workers that have ended.")
 @_json_option
 @home_option
 @_connected
 async def list_command(workers: "Workers", ended: bool, as_json: bool) -> int:
-    """Show the workers and what each is doing."""
+    """List the workers and what each is doing.
+
+    \b
+    Examples:
+      holdfast worker list
+      holdfast worker list --all
+    """
     reports = await workers.list(ended=ended)
     if as_json:
         click.echo(_json(reports))
@@ -173,7 +213,14 @@ async def list_command(workers: "Workers", ended: bool, as_json: bool) -> int:
 @home_option
 @_connected
 async def watch(workers: "Workers", until_ended: bool, as_json: bool) -> int:
-    """Show all workers as they change, those that want a person first. With --json a line for each change."""
+    """Show all workers live, those that need a person first.
+
+    With --json, one line for each change.
+
+    \b
+    Example:
+      holdfast worker watch
+    """
     if as_json:
         for report in await workers.subscribe():
             click.echo(_json(report))
@@ -189,7 +236,13 @@ async def watch(workers: "Workers", until_ended: bool, as_json: bool) -> int:
 @worker.command(cls=OneLine)
 @_about_one
 async def status(workers: "Workers", id: str, as_json: bool) -> int:
-    """Show what a worker is doing."""
+    """Show what a worker is doing.
+
+    \b
+    Examples:
+      holdfast worker status codex-1f2e3d
+      holdfast worker status codex-1f2e3d --json
+    """
     _print((await workers.find(id)).report, as_json=as_json)
     return 0
 
@@ -197,7 +250,12 @@ async def status(workers: "Workers", id: str, as_json: bool) -> int:
 @worker.command(cls=OneLine)
 @_about_one
 async def why(workers: "Workers", id: str, as_json: bool) -> int:
-    """Say why a worker is taken to be in its state: rule, evidence, what would change it."""
+    """Explain the state of a worker: rule and evidence.
+
+    \b
+    Example:
+      holdfast worker why codex-1f2e3d
+    """
     answer = await (await workers.find(id)).why()
     if as_json:
         click.echo(_json(answer))
@@ -209,9 +267,13 @@ async def why(workers: "Workers", id: str, as_json: bool) -> int:
 @worker.command(cls=OneLine)
 @_about_one
 async def equivalence(workers: "Workers", id: str, as_json: bool) -> int:
-    """Say whether a worker is where it would be without a sandbox, and what differs for it.
+    """Compare a worker's surroundings with a plain terminal.
 
-    Exit code 0: yes; 1: no; 2: it cannot be told.
+    Exit code 0: nothing differs for it; 1: something does; 2: that cannot be told.
+
+    \b
+    Example:
+      holdfast worker equivalence codex-1f2e3d
     """
     from holdfast.agents.worker.equivalence import EXITS, lines
 
@@ -224,7 +286,12 @@ async def equivalence(workers: "Workers", id: str, as_json: bool) -> int:
 @worker.command(cls=OneLine)
 @_about_one
 async def wait(workers: "Workers", id: str, as_json: bool) -> int:
-    """Wait until a worker has ended."""
+    """Wait until a worker has ended.
+
+    \b
+    Example:
+      holdfast worker wait codex-1f2e3d
+    """
     report = await (await workers.find(id)).wait()
     _print(report, as_json=as_json)
     return _EXITS.get(report.state, 1)
@@ -236,7 +303,12 @@ async def wait(workers: "Workers", id: str, as_json: bool) -> int:
 @home_option
 @_connected
 async def logs(workers: "Workers", id: str, max_bytes: int) -> int:
-    """Print the end of what a worker said, as it said it."""
+    """Print the end of a worker's output.
+
+    \b
+    Example:
+      holdfast worker logs codex-1f2e3d
+    """
     click.echo(await (await workers.find(id)).logs(max_bytes), nl=False)
     return 0
 
@@ -249,7 +321,14 @@ async def logs(workers: "Workers", id: str, max_bytes: int) -> int:
 @home_option
 @_connected
 async def send(workers: "Workers", id: str, text: str | None, keys: tuple[str, ...], as_json: bool) -> int:
-    """Type TEXT into a worker's terminal and submit it, if the worker waits for that."""
+    """Type TEXT into a worker's terminal and submit it.
+
+    The worker must wait for input.
+
+    \b
+    Example:
+      holdfast worker send codex-1f2e3d "yes"
+    """
     outcome = await (await workers.find(id)).send(text or "", keys)
     click.echo(json.dumps({"schemaVersion": 1, "id": id, "outcome": outcome}) if as_json else outcome)
     return 0 if outcome in ("submitted", "pressed") else 1
@@ -257,18 +336,24 @@ async def send(workers: "Workers", id: str, text: str | None, keys: tuple[str, .
 
 @worker.command(cls=OneLine)
 @click.argument("id")
-@click.option(
-    "--option", metavar="OPTION", help="The answer, by its id; else what allows or denies just this once."
-)
-@click.option("--deny", is_flag=True, help="Deny it.")
-@click.option("--request", metavar="REQUEST", help="Only if this is what it asks.")
+@click.option("--option", metavar="OPTION", help="The id of the answer [default: allow or deny this once].")
+@click.option("--deny", is_flag=True, help="Deny the request.")
+@click.option("--request", metavar="REQUEST", help="Answer only if this is still the open request.")
 @_json_option
 @home_option
 @_connected
 async def approve(
     workers: "Workers", id: str, option: str | None, deny: bool, request: str | None, as_json: bool
 ) -> int:
-    """Allow, or deny, what a worker asks; `worker status --json` shows the question and its options."""
+    """Allow or deny what a worker asks for.
+
+    `worker status --json` shows the question and its options.
+
+    \b
+    Examples:
+      holdfast worker approve codex-1f2e3d
+      holdfast worker approve codex-1f2e3d --deny
+    """
     found = await workers.find(id)
     given = await (found.deny if deny else found.approve)(option, request=request)
     words = f"{'denied' if given.denied else 'allowed'}: {printable(given.question)}"
@@ -283,7 +368,14 @@ async def approve(
 @home_option
 @_connected
 async def stop(workers: "Workers", id: str, grace_s: float, as_json: bool) -> int:
-    """Ask a worker to end, then end it and everything below it."""
+    """Stop a worker and everything that it started.
+
+    It is asked first, then ended.
+
+    \b
+    Example:
+      holdfast worker stop codex-1f2e3d
+    """
     _print(await (await workers.find(id)).stop(grace_s=grace_s), as_json=as_json)
     return 0
 
@@ -292,7 +384,12 @@ async def stop(workers: "Workers", id: str, grace_s: float, as_json: bool) -> in
 @click.argument("id")
 @home_option
 def attach(home: Path, id: str) -> None:
-    r"""Be at a worker's terminal; leave with Ctrl-\\ and it goes on."""
+    """Attach to the terminal of a worker; Ctrl-\\ detaches.
+
+    \b
+    Example:
+      holdfast worker attach codex-1f2e3d
+    """
     from holdfast.agents.attaching import attach as look
 
     try:
@@ -306,7 +403,14 @@ def attach(home: Path, id: str) -> None:
 @click.option("--idle", "idle_s", type=float, default=600.0)
 @home_option
 def supervise(home: Path, idle_s: float) -> None:
-    """Be the supervisor of a home, as `worker run` starts it."""
+    """Run the supervisor of a home in the foreground.
+
+    `worker run` starts one in the background when it needs one.
+
+    \b
+    Example:
+      holdfast worker supervise
+    """
     from holdfast.agents.supervisor.background import ALREADY
     from holdfast.agents.supervisor.serving import serve
 

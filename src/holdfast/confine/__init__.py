@@ -1,0 +1,9 @@
+"""Local execution under a policy: wire permissions to policy, policy to plan on this host, the launcher's
+client, the watcher's life, and the verdict at the end. Server, `exec`, doctor and agents all start
+commands through here.
+
+Imports: errors, local, loop, relay, sandbox.backends, sandbox.kernel, sandbox.launcher, sandbox.plan,
+sandbox.policy, sandbox.protocol, sandbox.reasons, sandbox.watcher, values, wire.
+Open to other rooms: capture, childenv, deniedlog, launch, owner, permissions, quarantine, sandboxes,
+starts, verdict, watching.
+"""

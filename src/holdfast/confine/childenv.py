@@ -5,30 +5,23 @@ environment is narrowed by it first. Names that carry the server's own credentia
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from holdfast.wire.processes import EnvPolicy
+from holdfast.local import credentials
+
+if TYPE_CHECKING:
+    from holdfast.wire.processes import EnvPolicy
 
 CORE: Final = frozenset(  # compared in upper case
     {"PATH", "SHELL", "TMPDIR", "TEMP", "TMP", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "USER"}
 )
 DEFAULT_EXCLUDES: Final = ("*KEY*", "*SECRET*", "*TOKEN*")
 
-_SCRUBBED: Final = frozenset(  # compared in upper case
-    {
-        "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
-        "CODEX_GUARDIAN_DECISIONS_API_KEY",
-        "NODE_REPL_AUTH_TOKEN",
-        "OPENAI_FEDERATION_RULE_ID",
-        "OPENAI_IDENTITY_TOKEN_FILE",
-        "OPENAI_WORKLOAD_IDENTITY_CONTEXT",
-    }
-)
 _SCRUBBED_EXACTLY: Final = "CODEX_EXEC_SERVER_EXIT_ON_STDIN_CLOSE"
 
 
 def final_env(
-    env: Mapping[str, str], policy: EnvPolicy | None, server_env: Mapping[str, str]
+    env: Mapping[str, str], policy: "EnvPolicy | None", server_env: Mapping[str, str]
 ) -> dict[str, str]:
     """What the child sees: the server's environment under `policy`, then `env`, minus scrubbed names."""
     if policy is None:
@@ -36,7 +29,7 @@ def final_env(
     return scrubbed({**narrowed(inherited(server_env, policy), policy), **env})
 
 
-def inherited(server_env: Mapping[str, str], policy: EnvPolicy) -> dict[str, str]:
+def inherited(server_env: Mapping[str, str], policy: "EnvPolicy") -> dict[str, str]:
     """What the policy lets a child start from, before any filter."""
     if policy.inherit == "all":
         return dict(server_env)
@@ -45,7 +38,7 @@ def inherited(server_env: Mapping[str, str], policy: EnvPolicy) -> dict[str, str
     return {}
 
 
-def narrowed(env: Mapping[str, str], policy: EnvPolicy) -> dict[str, str]:
+def narrowed(env: Mapping[str, str], policy: "EnvPolicy") -> dict[str, str]:
     """`env` after the policy's filters and settings, in the order the protocol gives them."""
     excludes = policy.exclude if policy.ignore_default_excludes else [*DEFAULT_EXCLUDES, *policy.exclude]
     kept = {name: value for name, value in env.items() if not _matches_any(excludes, name)}
@@ -60,7 +53,7 @@ def scrubbed(env: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in env.items()
-        if name.upper() not in _SCRUBBED and name != _SCRUBBED_EXACTLY
+        if name.upper() not in credentials.VARIABLES and name != _SCRUBBED_EXACTLY
     }
 
 

@@ -21,68 +21,27 @@ from typing import Final
 
 import holdfast
 from holdfast.confine.loopback import Loopback
-from holdfast.errors import OperationFailed, SandboxUnavailable
-from holdfast.sandbox.plan.plan import StepKind
-from holdfast.sandbox.plan.select import Way
+from holdfast.confine.starts import Command as Command
+from holdfast.confine.starts import Confinement as Confinement
+from holdfast.confine.starts import Exit as Exit
+from holdfast.confine.starts import SetupFailed as SetupFailed
+from holdfast.confine.starts import Started as Started
+from holdfast.confine.starts import StartFailed as StartFailed
+from holdfast.confine.starts import exit_of, failure_of, request_of
+from holdfast.errors import OperationFailed
 from holdfast.sandbox.protocol import orders
 from holdfast.sandbox.protocol.loopback import MAX_LISTENERS
-from holdfast.sandbox.reasons import fingerprints
 
 log = logging.getLogger(__name__)
 
 LOST_CODE: Final = -1  # the exit code of a command whose launcher died: nobody can know the real one
 STUCK_S: Final = 5.0  # a start unanswered for this long hangs in the kernel; others must not wait for it
-_WAYS: Final = {
-    Way.USER_NAMESPACE: orders.USER_NAMESPACE,
-    Way.AS_ROOT: 0,
-    Way.BWRAP: orders.BWRAP,
-    Way.LANDLOCK: orders.LANDLOCK,
-}
 _STOP_S: Final = 8.0  # longer than the launcher's own limit for killing what it owns
 # Isolated and without site-packages of its own: a small process, whatever is installed or configured.
 _BOOT: Final = (
     f"import sys; sys.path.append({str(Path(holdfast.__file__).parent.parent)!r}); "
     "from holdfast.sandbox.launcher.launcher import main; main()"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Exit:
-    """How a command ended. `code` is its exit code, or 128 + n after signal n."""
-
-    code: int
-    user_ms: int = 0
-    system_ms: int = 0
-    peak_rss_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """What to run. Strings are file-system encoded; the caller has checked them for NUL."""
-
-    argv: tuple[str, ...]
-    program: str
-    cwd: str
-    env: dict[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Confinement:
-    """What surrounds a command: an encoded plan, and how it is carried out."""
-
-    plan: bytes
-    way: Way
-    tool: str = ""
-    degraded: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Started:
-    """A running command: the id to signal it by, its leader, and what of its confinement came out weaker."""
-
-    id: int
-    pid: int
-    weakened: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -136,17 +95,9 @@ class Launcher:
             StartFailed: the program could not be executed; nothing runs.
             SetupFailed: the sandbox could not be set up; nothing runs.
         """
-        request = orders.Request(
-            orders.START,
-            owner=owner,
-            flags=_flags(tty=tty, state=state, confinement=confinement) | (orders.WATCH if watch else 0),
-            cwd=os.fsencode(command.cwd),
-            program=os.fsencode(command.program),
-            argv=tuple(os.fsencode(arg) for arg in command.argv),
-            env=tuple(os.fsencode(f"{name}={value}") for name, value in command.env.items()),
-            plan=b"" if confinement is None else confinement.plan,
-            tool=b"" if confinement is None else os.fsencode(confinement.tool),
-        )
+        flags = (orders.TTY if tty else 0) | (orders.WATCH if watch else 0)
+        flags |= 0 if state is None else orders.HAS_STATE
+        request = request_of(command, confinement, flags=flags, owner=owner)
         memfd: tuple[int, ...] = ()
         try:
             memfd = () if state is None else (_memfd(state),)
@@ -265,7 +216,7 @@ class Launcher:
             self._loopback.end(event.id)
             del connection.children[event.id]
             if child.started.done():
-                child.on_exit(_exit_of(event))
+                child.on_exit(exit_of(event))
             else:
                 child.started.set_exception(OperationFailed("the process ended before it was started"))
         elif event.pid:
@@ -274,7 +225,7 @@ class Launcher:
         else:
             del connection.children[event.id]
             if not child.started.done():
-                child.started.set_exception(_failure(event))
+                child.started.set_exception(failure_of(event))
 
     def _lost(self, connection: _Connection) -> None:
         """A launcher died: nobody owns its commands any more, so they are ended."""
@@ -305,55 +256,6 @@ class Launcher:
 
 def _ignore(_exit: Exit) -> None:
     """Nobody waits for this command."""
-
-
-def _exit_of(event: orders.Event) -> Exit:
-    code = os.waitstatus_to_exitcode(event.status)
-    return Exit(
-        code if code >= 0 else 128 - code, event.user_us // 1000, event.system_us // 1000, event.peak_rss
-    )
-
-
-class StartFailed(OperationFailed):
-    """The program could not be executed; nothing runs."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__(f"{os.strerror(code)} (os error {code})")
-        self.errno = code
-
-
-class SetupFailed(SandboxUnavailable):
-    """The sandbox could not be set up at `stage`; nothing was run."""
-
-    def __init__(self, stage: str, code: int) -> None:
-        found = fingerprints.by_errno(stage, code)
-        super().__init__(
-            f"the sandbox could not be set up ({stage}: {os.strerror(code)})",
-            remedy=None if found is None else found.remedy,
-            fingerprint=None if found is None else found.id,
-        )
-        self.stage, self.errno = stage, code
-
-    @property
-    def raced(self) -> bool:
-        """Did a path of the plan vanish between looking at it and mounting it?"""
-        return self.errno == errno.ENOENT and self.stage in {*StepKind, "bwrap:bwrap.source"}
-
-
-def _failure(event: orders.Event) -> OperationFailed | SetupFailed:
-    if event.stage in ("", "exec"):
-        return StartFailed(event.errno)
-    return SetupFailed(event.stage, event.errno)
-
-
-def _flags(*, tty: bool, state: bytes | None, confinement: Confinement | None) -> int:
-    flags = orders.TTY if tty else 0
-    if state is not None:
-        flags |= orders.HAS_STATE
-    if confinement is not None:
-        flags |= _WAYS[confinement.way]
-        flags |= orders.DEGRADED if confinement.degraded else 0
-    return flags
 
 
 def _memfd(data: bytes) -> int:

@@ -7,7 +7,7 @@ from typing import Final, assert_never
 
 from holdfast.errors import SandboxUnavailable, UsageError
 from holdfast.sandbox.plan.plan import MAX_LOOPBACK_PORTS
-from holdfast.sandbox.plan.select import Need
+from holdfast.sandbox.plan.select import needs_of as needs_of
 from holdfast.sandbox.policy.policy import (
     Access,
     At,
@@ -130,16 +130,6 @@ def _native(label: str, uri: PathUri) -> str:
         return uri.native()
     except UsageError as exc:
         raise UsageError(f"{label} URI `{uri}` is not valid on this exec-server host: {exc}") from None
-
-
-def needs_of(bound: Bound) -> frozenset[Need]:
-    """What running a command under this policy asks of a backend."""
-    needs = set()
-    if not bound.full_write:
-        needs.add(Need.FILE_SYSTEM)
-    if bound.network is Network.OFF:
-        needs.add(Need.NETWORK_OFF)
-    return frozenset(needs)
 
 
 def managed_ports(params: StartParams) -> tuple[int, ...] | None:

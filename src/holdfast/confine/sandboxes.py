@@ -8,50 +8,30 @@ import asyncio
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import Final, TypeVar
+from typing import TypeVar
 
-from holdfast.confine.launch import Command, Confinement, Exit, Launcher, SetupFailed
+from holdfast.confine.launch import Exit, Launcher, SetupFailed
 from holdfast.confine.permissions import needs_of, policy_of, where_of
+from holdfast.confine.starts import TRIAL, TRIAL_S, Confinement, confined_by, sandbox_of, trial_of
+from holdfast.confine.starts import Sandbox as Sandbox
+from holdfast.confine.starts import plan_of as plan_of
 from holdfast.errors import SandboxUnavailable
 from holdfast.sandbox.backends import bwraptool
-from holdfast.sandbox.kernel import landlock
-from holdfast.sandbox.plan import grants
-from holdfast.sandbox.plan import plan as plans
-from holdfast.sandbox.plan.losses import losses
-from holdfast.sandbox.plan.plan import Base, Plan
-from holdfast.sandbox.plan.planner import plan_for, settle
-from holdfast.sandbox.plan.resolve import look
+from holdfast.sandbox.plan.plan import Plan
 from holdfast.sandbox.plan.select import (
     ANY,
-    UNCONFINED,
     Choice,
     Enforcement,
     Need,
     Trial,
     Way,
-    declare,
     select,
 )
 from holdfast.sandbox.policy.policy import Bound, Network, bind
+from holdfast.values import replace
 from holdfast.wire.permissions import SandboxContext
 
 T = TypeVar("T")
-
-TRIAL_S: Final = 5.0  # a set-up takes milliseconds; a host that hangs in it cannot be used
-
-
-@dataclass(frozen=True, slots=True)
-class Sandbox:
-    """What holds for one command: nothing when there is no confinement."""
-
-    enforcement: Enforcement = UNCONFINED
-    confinement: Confinement | None = None
-    bound: Bound | None = None  # on real paths, to explain denials with
-    fixed: tuple[str, ...] = ()  # mount points: never renamed or removed inside
-    absent: tuple[str, ...] = ()  # protected names that do not exist yet
-    closed: tuple[str, ...] = ()  # writable directories whose entries cannot change
-    unlisted: tuple[str, ...] = ()  # readable directories that cannot be listed
 
 
 class Sandboxes:
@@ -104,18 +84,7 @@ class Sandboxes:
         await self.enforcement(needs)  # a policy that nobody enforces is not even looked at
         plan, settled = await self._in_thread(lambda: plan_of(bound, cwd, loopback_ports))
         enforcement, confinement = await self.carried_out(needs, plan)
-        sandbox = Sandbox(
-            enforcement, confinement, settled, tuple(step.path for step in plan.steps), plan.absent
-        )
-        if enforcement.way is not Way.LANDLOCK:
-            return sandbox
-        degraded = self._choice.degraded
-        return replace(
-            sandbox,
-            fixed=(),
-            closed=grants.closed(plan, degraded=degraded),
-            unlisted=grants.unlisted(plan, degraded=degraded),
-        )
+        return sandbox_of(enforcement, confinement, plan, settled)
 
     async def carried_out(self, needs: frozenset[Need], plan: Plan) -> tuple[Enforcement, Confinement]:
         """Who carries out a plan that meets these needs, with what is lost by it.
@@ -123,13 +92,7 @@ class Sandboxes:
         Raises:
             SandboxUnavailable: nobody can, or more is lost than the operator allows.
         """
-        held = await self.enforcement(needs)
-        degraded = self._choice.degraded
-        if held.way is Way.LANDLOCK:
-            held = declare(held, losses(plan, abi=landlock.abi(), degraded=degraded), degraded=degraded)
-        if held.way is None:
-            raise AssertionError("a plan exists only where something is needed")
-        return held, Confinement(plans.encode(plan), held.way, held.tool, degraded)
+        return confined_by(await self.enforcement(needs), plan, degraded=self._choice.degraded)
 
     async def enforcement(self, needs: frozenset[Need]) -> Enforcement:
         """The strongest that works on this host and was not excluded; each way is tried once.
@@ -162,11 +125,11 @@ class Sandboxes:
                 return Trial(exc.stage, exc.errno)
         ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        trial = Confinement(plans.encode(Plan(Base.HOST, (), network_off=True, cwd="/")), way, tool)
+        trial = trial_of(way, tool)
         try:
             async with asyncio.timeout(TRIAL_S):
                 started = await self._launcher.start(
-                    Command(("true",), "true", "/", {}),
+                    TRIAL,
                     owner=0,
                     streams=(null, null, null),
                     tty=False,
@@ -195,9 +158,3 @@ def bound_of(context: SandboxContext, *, cwd: str, environ: Mapping[str, str]) -
     """
     slash_tmp = os.path.isdir("/tmp")  # noqa: S108 - the place itself is what a policy may name
     return bind(policy_of(context), where_of(context, cwd=cwd, environ=environ, slash_tmp=slash_tmp))
-
-
-def plan_of(bound: Bound, cwd: str, loopback_ports: tuple[int, ...] = ()) -> tuple[Plan, Bound]:
-    """The plan for a command that starts in `cwd`, and the policy on real paths; looks at the disk."""
-    seen = look(bound, cwd)
-    return replace(plan_for(bound, seen), loopback_ports=loopback_ports), settle(bound, seen)

@@ -2,20 +2,22 @@
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from holdfast.confine.quarantine import denial_of, set_aside
-from holdfast.confine.sandboxes import Sandbox
 from holdfast.sandbox.plan.select import Enforcement
 from holdfast.sandbox.policy.policy import Network
 from holdfast.sandbox.reasons.denials import Denial, Evidence, classify, sandbox_denied
-from holdfast.wire.processes import DenialReport, Denied, EnforcementReport
+from holdfast.values import value
+
+if TYPE_CHECKING:
+    from holdfast.confine.starts import Sandbox
+    from holdfast.wire.processes import DenialReport, Denied, EnforcementReport
 
 MAX_TAIL: Final = 64 * 1024  # bytes at the end of the output that are read for a reason
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DenialVerdict:
     denied: bool = False
     denial: Denial | None = None
@@ -24,7 +26,7 @@ class DenialVerdict:
 Judge: TypeAlias = Callable[[int, bytes], DenialVerdict]
 
 
-def judge_of(sandbox: Sandbox, cwd: str) -> Judge | None:
+def judge_of(sandbox: "Sandbox", cwd: str) -> Judge | None:
     """Judges a command that ran in this sandbox, and cleans up after it; None for one without."""
     if sandbox.bound is None:
         return None
@@ -55,10 +57,12 @@ def judge_of(sandbox: Sandbox, cwd: str) -> Judge | None:
     return judge
 
 
-def denial_report(denial: Denial | None) -> DenialReport | None:
+def denial_report(denial: Denial | None) -> "DenialReport | None":
     """The wire's form of a denial."""
     if denial is None:
         return None
+    from holdfast.wire.processes import DenialReport
+
     return DenialReport(
         denial.kind,
         denial.path,
@@ -71,17 +75,23 @@ def denial_report(denial: Denial | None) -> DenialReport | None:
     )
 
 
-def enforcement_report(held: Enforcement) -> EnforcementReport:
+def enforcement_report(held: Enforcement) -> "EnforcementReport":
     """The wire's form of what holds."""
+    from holdfast.wire.processes import EnforcementReport
+
     missing, weakened, remedies = (list(told) for told in (held.missing, held.weakened, held.remedies))
     return EnforcementReport(held.backend.value, missing, weakened, remedies, held.fingerprint)
 
 
-def proven(denial: DenialReport | None, seen: Sequence[Denied]) -> DenialReport | None:
+def proven(
+    denial: "Denial | DenialReport | None", seen: "Sequence[Denied]"
+) -> "Denial | DenialReport | None":
     """A denial read from the output, by what a watcher saw: that one if it was seen, or else the last."""
     mattered = [one for one in seen if one.access != "listen"]
     if not mattered:
         return denial
+    from holdfast.wire.processes import DenialReport
+
     told = None if denial is None else denial.path or denial.host
     one = next((one for one in reversed(mattered) if told and told in (one.path, one.asked)), mattered[-1])
     network = one.access == "connect"

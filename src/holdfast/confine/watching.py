@@ -17,7 +17,7 @@ import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -25,6 +25,7 @@ from holdfast.confine.deniedlog import Counted, DeniedLog, Rules, Seen
 from holdfast.confine.launch import LOST_CODE, Confinement, Exit, Launcher
 from holdfast.confine.sandboxes import Sandbox
 from holdfast.errors import HoldfastError
+from holdfast.loop import AnyLoop, Cancellable
 from holdfast.sandbox.plan import plan
 from holdfast.sandbox.plan.select import Way
 from holdfast.sandbox.watcher import foresight, listener, watcher
@@ -86,24 +87,31 @@ async def begin(
     return None, WatchReport(False, why)
 
 
+class Signaller(Protocol):
+    """Whoever started a process for us, and can end it."""
+
+    def signal(self, id_: int, signum: int) -> None: ...
+
+
 class Watch:
     """Of a command that is about to be started in this sandbox."""
 
     def __init__(
         self,
-        launcher: Launcher,
+        launcher: Signaller,
         owner: int,
         sandbox: Sandbox,
         process_id: str,
         tell: Callable[[Denied], None],
+        loop: AnyLoop | None = None,
     ) -> None:
         if sandbox.confinement is None or sandbox.bound is None:
             raise AssertionError("only a confined command is watched")
         self.denials = DeniedLog(process_id, Rules(sandbox.bound.explain, os.path.exists, sandbox.closed))
         self._launcher, self._owner, self._tell = launcher, owner, tell
         self._scene = _scene(sandbox.confinement)
-        self._loop = asyncio.get_running_loop()
-        self._report: asyncio.Future[WatchReport] = self._loop.create_future()
+        self._loop: AnyLoop = loop or asyncio.get_running_loop()
+        self._report = self._new_report()
         self._inside: socket.socket | None = None
         self._handed: tuple[int, ...] = ()  # listener, root and memory
         self._mounts = -1  # keeps what the root shows as it is while the last calls are judged
@@ -112,9 +120,13 @@ class Watch:
         self._deaths = 0
         self._told = Counted(0, 0)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._timers: list[asyncio.TimerHandle] = []
+        self._timers: list[Cancellable] = []
         self._then: Callable[[], None] | None = None
         self._closed = False
+
+    def _new_report(self) -> Any:
+        """A future: of the loop that we run on."""
+        return asyncio.get_running_loop().create_future()
 
     # --- the command's side
 
@@ -130,12 +142,13 @@ class Watch:
         """What is to travel with the order of the command; the caller's to close. Raises OSError."""
         self._inside, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._inside.setblocking(False)
-        self._loop.add_reader(self._inside, self._take_listener)
+        self._loop.add_reader(self._inside.fileno(), self._take_listener)
         return theirs
 
     async def report(self) -> WatchReport:
         """Is the command, which runs by now, watched?"""
-        return await self._report
+        answered: WatchReport = await self._report
+        return answered
 
     def _take_listener(self) -> None:
         if self._inside is None:
@@ -159,7 +172,7 @@ class Watch:
 
     def _drop_inside(self) -> None:
         if self._inside is not None:
-            self._loop.remove_reader(self._inside)
+            self._loop.remove_reader(self._inside.fileno())
             self._inside.close()
             self._inside = None
 
@@ -167,19 +180,26 @@ class Watch:
 
     async def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        launcher = self._launcher
+        if not isinstance(launcher, Launcher):
+            raise AssertionError("whoever has no launcher starts its watcher itself")
         try:
             with theirs:
-                started = await self._launcher.start_watcher(theirs, owner=self._owner, on_exit=self._died)
+                started = await launcher.start_watcher(theirs, owner=self._owner, on_exit=self._died)
         except BaseException:
             ours.close()
             raise
-        self._watcher = started.id
+        self._joined(started.id, ours)
+
+    def _joined(self, watcher_id: int, ours: socket.socket) -> None:
+        """A watcher runs, at the other end of this."""
+        self._watcher = watcher_id
         if self._closed:
             ours.close()  # and with it the watcher
             return
         ours.setblocking(False)
         self._sock = ours
-        self._loop.add_reader(ours, self._hear, ours)
+        self._loop.add_reader(ours.fileno(), self._hear, ours)
         self._hand_on()
 
     def _hand_on(self) -> None:
@@ -198,7 +218,7 @@ class Watch:
             if not data:
                 break
             self._take(data)
-        self._loop.remove_reader(sock)
+        self._loop.remove_reader(sock.fileno())
         sock.close()
         if self._sock is sock:
             self._sock = None
@@ -230,9 +250,12 @@ class Watch:
     def _replace(self) -> None:
         if self._watcher and self._then is None:
             self._told = Counted(0, 0)
-            task = self._loop.create_task(self._start_again())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._again()
+
+    def _again(self) -> None:
+        task = asyncio.get_running_loop().create_task(self._start_again())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _start_again(self) -> None:
         try:
@@ -242,7 +265,7 @@ class Watch:
 
     def _drop_watcher(self) -> None:
         if self._sock is not None:
-            self._loop.remove_reader(self._sock)
+            self._loop.remove_reader(self._sock.fileno())
             self._sock.close()
             self._sock = None
         if self._watcher:

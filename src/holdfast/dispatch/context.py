@@ -15,8 +15,8 @@ from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.board.asyncstore import AsyncStore
 from holdfast.board.rules.rows import Run, Task
 from holdfast.dispatch.installed import Installed
-from holdfast.dispatch.rules.launchers import WorkerProfile, credentials
-from holdfast.dispatch.rules.standing import DispatcherStatus
+from holdfast.dispatch.rules.dispatcherstatus import DispatcherStatus
+from holdfast.dispatch.rules.profiles import WorkerProfile, credentials
 from holdfast.dispatch.supervisorclient import SupervisorClient
 from holdfast.handoff import outbox
 from holdfast.handoff.envelope import Grant, mint
@@ -39,15 +39,15 @@ class DispatchContext:
     host: str
     store: AsyncStore
     supervisor: SupervisorClient
-    launchers: Installed
+    profiles: Installed
     command: tuple[str, ...]  # the beginning of a command line that runs `holdfast`
     key: bytes = field(repr=False)
     environ: Mapping[str, str] = field(repr=False)
-    standing: DispatcherStatus
+    status: DispatcherStatus
     clock: Callable[[], float] = time.monotonic
     wall_clock: Callable[[], float] = time.time
 
-    def grant(self, run: Run, launcher: WorkerProfile, workspace: Path) -> Grant:
+    def grant(self, run: Run, profile: WorkerProfile, workspace: Path) -> Grant:
         """The capability of a run. Without a network most kernels refuse the socket too: it is not named."""
         return Grant(
             board=run.board,
@@ -55,7 +55,7 @@ class DispatchContext:
             run=run.id,
             generation=run.generation,
             token=mint(self.key, run.board, run.task_id, run.id, run.generation),
-            socket=str(self.home / SOCKET) if launcher.network else "",
+            socket=str(self.home / SOCKET) if profile.network else "",
             outbox=str(outbox.place_of(workspace)),
             command=list(self.command),
         )
@@ -65,41 +65,41 @@ class DispatchContext:
         return self.home / "workers" / worker_of(run) / "state"
 
     def worker_spec(
-        self, run: Run, task: Task, launcher: WorkerProfile, workspace: Path, prompt: str
+        self, run: Run, task: Task, profile: WorkerProfile, workspace: Path, prompt: str
     ) -> WorkerSpec:
         """A worker that sees its own workspace and nobody else's, no credential, and nothing of the board."""
         user = self.environ.get("HOME", "/")
         writable = [
-            os.path.join(user, path[2:]) if path.startswith("~/") else path for path in launcher.writable
+            os.path.join(user, path[2:]) if path.startswith("~/") else path for path in profile.writable
         ]
-        own = passed(launcher.env, self.environ) | dict(launcher.variables)
+        own = passed(profile.env, self.environ) | dict(profile.variables)
         run_file = str(workspace / ".holdfast" / "run.json")
         return WorkerSpec(
             id=worker_of(run.id),
-            agent=launcher.cli,
+            agent=profile.cli,
             cwd=str(workspace),
             env={**own, VARIABLE: run_file},
             prompt=prompt,
-            model=launcher.model,
-            mcp=[*self.command, "mcp", "--run", run_file] if launcher.channel == "mcp" else None,
-            base=launcher.provider,
-            key=self.environ.get(launcher.key_env) if launcher.key_env else None,
-            network=launcher.network,
-            relocate=launcher.relocate,
+            model=profile.model,
+            mcp=[*self.command, "mcp", "--run", run_file] if profile.channel == "mcp" else None,
+            base=profile.provider,
+            key=self.environ.get(profile.key_env) if profile.key_env else None,
+            network=profile.network,
+            relocate=profile.relocate,
             writable=writable,
             readable=[str(self.home / SOCKET)],
-            needed=self._programs(launcher, own.get("PATH", os.defpath)),
+            needed=self._programs(profile, own.get("PATH", os.defpath)),
             secret=[str(self.home), *self._files(), *credentials(user, granted=writable)],
             private_tmp=True,
-            wall_limit_s=task.max_runtime_s or launcher.max_runtime_s,
-            idle_limit_s=launcher.idle_s,
+            wall_limit_s=task.max_runtime_s or profile.max_runtime_s,
+            idle_limit_s=profile.idle_s,
         )
 
     def script_spec(
         self,
         run: Run,
         task: Task,
-        launcher: WorkerProfile,
+        profile: WorkerProfile,
         workspace: Path,
         name: str,
         script: str,
@@ -107,10 +107,10 @@ class DispatchContext:
     ) -> WorkerSpec:
         """A script confined as the run's worker, without its keys: what a worker wrote may be run by it."""
         return msgspec.structs.replace(
-            self.worker_spec(run, task, launcher, workspace, script),
+            self.worker_spec(run, task, profile, workspace, script),
             id=f"{worker_of(run.id)}-{name}",
             agent="shell",
-            env=passed((), self.environ) | dict(launcher.variables),
+            env=passed((), self.environ) | dict(profile.variables),
             model=None,
             mcp=None,
             base=None,
@@ -119,9 +119,9 @@ class DispatchContext:
             idle_limit_s=None,
         )
 
-    def _programs(self, launcher: WorkerProfile, search: str) -> list[str]:
-        """What a worker runs by name: us, for its report, and the program of a launcher that is a command."""
-        program = shutil.which(launcher.command[0], path=search) if launcher.command else None
+    def _programs(self, profile: WorkerProfile, search: str) -> list[str]:
+        """What a worker runs by name: us, for its report, and the program of a profile that is a command."""
+        program = shutil.which(profile.command[0], path=search) if profile.command else None
         more = () if program is None else prerequisites.of_program(program, search)
         return [*prerequisites.of_ourselves(), *more]
 

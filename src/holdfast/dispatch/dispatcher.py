@@ -61,7 +61,7 @@ class DispatchOptions:
 class Dispatcher:
     """`told` hears of every run that begins and of every one that is done with.
 
-    When `again` is set the launchers are read again.
+    When `again` is set the profiles are read again.
     """
 
     def __init__(
@@ -104,10 +104,10 @@ class Dispatcher:
                 self._context.store.news.clear()
                 try:
                     await self._round(group)
-                    self._context.standing.rounded(self._context.wall_clock())
+                    self._context.status.rounded(self._context.wall_clock())
                     self._plan.began.set()
                 except HoldfastError as exc:  # workers go on, and so do we when it is back
-                    self._context.standing.erred(f"{type(exc).__name__}: {exc}", self._context.wall_clock())
+                    self._context.status.erred(f"{type(exc).__name__}: {exc}", self._context.wall_clock())
                     log.warning("the board does not answer", extra={"missing": type(exc).__name__})
                 if self._rounds.is_over(self._drivers):
                     break
@@ -134,7 +134,7 @@ class Dispatcher:
             self._drivers[id].over.set()
         for run in todo.renew:
             if await ask(lambda store, run=run: _beat(store, run, plan.lease_ms)):  # type: ignore[misc]
-                self._context.standing.renewed()
+                self._context.status.renewed()
         for board in plan.boards:
             if todo.expire:
                 await ask(lambda store, board=board: store.expire(board))  # type: ignore[misc]
@@ -149,7 +149,7 @@ class Dispatcher:
 
     async def _claim(self, group: asyncio.TaskGroup, board: str) -> None:
         context, plan = self._context, self._plan
-        profiles = sorted(context.launchers)
+        profiles = sorted(context.profiles)
 
         def claim(store: Store) -> tuple[Task, Run] | None:
             return store.claim(
@@ -161,7 +161,7 @@ class Dispatcher:
             if won is None:
                 return
             self._starts.add(context.clock())
-            context.standing.claimed()
+            context.status.claimed()
             self._attend(group, won[1])
         await context.store.ask(lambda store: store.offer(board, context.host, profiles, held=reason))
 
@@ -192,7 +192,7 @@ class Dispatcher:
         task = await self._insisted(run, lambda: store.ask(lambda store: store.task(run.task_id)))
         place = str(workspace.known(self._context.home, task).path)
         async with self._places.setdefault(place, asyncio.Lock()):  # which several tasks may have
-            await self._insisted(run, driver.attend)
+            await self._insisted(run, driver.drive)
         self._drivers.pop(run.id, None)
         driver.done.set()
         self._told("ended", run)
@@ -205,7 +205,7 @@ class Dispatcher:
                 return await work()
             except (HoldfastError, TimeoutError) as exc:
                 log.warning("a run is attended to again", extra={"run_id": run.id, "missing": str(exc)[:200]})
-                self._context.standing.erred(f"{run.id}: {exc}", self._context.wall_clock())
+                self._context.status.erred(f"{run.id}: {exc}", self._context.wall_clock())
             except Exception:
                 log.exception("a run could not be attended to", extra={"run_id": run.id})
             await asyncio.sleep(AGAIN_S)
@@ -231,8 +231,8 @@ class Dispatcher:
             await asyncio.sleep(SWEEP_S)
 
     async def _reread(self) -> None:
-        """Take another launchers.toml; one that is wrong changes nothing but what we say of it."""
-        launchers, standing = self._context.launchers, self._context.standing
+        """Take another worker-profiles.toml; one that is wrong changes nothing but what we say of it."""
+        profiles, status = self._context.profiles, self._context.status
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TICK_S):
@@ -240,12 +240,12 @@ class Dispatcher:
             anyway = self._again.is_set()
             self._again.clear()
             try:
-                if await asyncio.to_thread(launchers.look, anyway=anyway):
-                    standing.reloaded()
+                if await asyncio.to_thread(profiles.look, anyway=anyway):
+                    status.reloaded()
                     self._context.store.news.set()
             except (UsageError, StartupError) as exc:
-                log.warning("the launchers stay as they were", extra={"missing": str(exc)[:200]})
-                standing.kept_old(str(exc))
+                log.warning("the profiles stay as they were", extra={"missing": str(exc)[:200]})
+                status.kept_old(str(exc))
 
     async def _write_status(self) -> None:
         while True:
@@ -253,8 +253,8 @@ class Dispatcher:
             await asyncio.sleep(TELL_S)
 
     async def _tell(self) -> None:
-        told = self._context.standing.told(
-            self._context.wall_clock(), runs=self._drivers, launchers=self._context.launchers
+        told = self._context.status.told(
+            self._context.wall_clock(), runs=self._drivers, profiles=self._context.profiles
         )
         try:
             await asyncio.to_thread(statusfile.write, self._context.home, told)

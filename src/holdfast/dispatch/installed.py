@@ -1,4 +1,4 @@
-"""The launchers that can start something here, read again when their file is another one."""
+"""The worker profiles that can start something here, read again when their file is another one."""
 
 import contextlib
 import os
@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from holdfast.dispatch.rules import launchers
-from holdfast.dispatch.rules.launchers import WorkerProfile
+from holdfast.dispatch.rules import profiles
+from holdfast.dispatch.rules.profiles import WorkerProfile
 from holdfast.errors import StartupError
 
-FILE: Final = "launchers.toml"
+FILE: Final = "worker-profiles.toml"
+OLD_FILE: Final = "launchers.toml"  # as it was called up to 0.1; read where the new one is not there
 _Sign: TypeAlias = tuple[int, int, int] | None
 
 
@@ -49,27 +50,42 @@ class Installed(Mapping[str, WorkerProfile]):
 
 
 def installed(home: Path, environ: Mapping[str, str]) -> dict[str, WorkerProfile]:
-    """The launchers whose program is there.
+    """The profiles whose program is there.
 
     Raises:
-        UsageError: HOME/launchers.toml is wrong.
+        UsageError: HOME/worker-profiles.toml is wrong.
         StartupError: it cannot be read.
     """
-    place, text = home / FILE, None
+    place, text = file_of(home), None
     try:
         with contextlib.suppress(FileNotFoundError):
             text = place.read_text("utf-8")
     except (OSError, UnicodeDecodeError):
         raise StartupError(f"cannot read {place}") from None
     search = environ.get("PATH", os.defpath)
-    known = launchers.known(text, source=str(place))
+    known = profiles.known(text, source=str(place))
     return {name: one for name, one in known.items() if shutil.which(one.binary, path=search)}
+
+
+def file_of(home: Path) -> Path:
+    """Where a user's own profiles are, or would be."""
+    new, old = home / FILE, home / OLD_FILE
+    return old if old.exists() and not new.exists() else new
+
+
+def notice(home: Path) -> str | None:
+    """What to say about a file that has its old name."""
+    if not (home / OLD_FILE).exists():
+        return None
+    if (home / FILE).exists():
+        return f"{home / OLD_FILE} is not read: {FILE} beside it is"
+    return f"{home / OLD_FILE} is still read; its new name is {FILE}: mv {home / OLD_FILE} {home / FILE}"
 
 
 def _sign(home: Path) -> _Sign:
     """What differs when a file is written or replaced; None without one."""
     try:
-        found = (home / FILE).stat()
+        found = file_of(home).stat()
     except OSError:
         return None
     return (found.st_mtime_ns, found.st_size, found.st_ino)

@@ -24,6 +24,7 @@ from holdfast.board.verbs.inbox import Waiting
 from holdfast.dispatch.rules import reminders
 from holdfast.dispatch.rules.reminders import Book
 from holdfast.errors import HoldfastError, NotFound
+from holdfast.local.atomicfile import replace_file
 
 log = logging.getLogger(__name__)
 
@@ -140,12 +141,7 @@ class Notifier:
     def _write(self, book: Book) -> None:
         if book == self._book:
             return
-        hidden = self._place.with_suffix(".new")
-        with open(os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
-            file.write(msgspec.json.encode(book))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(hidden, self._place)
+        replace_file(self._place, msgspec.json.encode(book))
         self._book = book
 
 

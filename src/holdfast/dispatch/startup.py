@@ -1,8 +1,9 @@
-"""A dispatcher put together: one for each home, with socket, store, supervisor and launchers."""
+"""A dispatcher put together: one for each home, with socket, store, supervisor and profiles."""
 
 import asyncio
 import contextlib
 import hashlib
+import logging
 import os
 import socket
 import time
@@ -15,18 +16,20 @@ from holdfast.board.rules import assign, budget
 from holdfast.board.rules.assign import Assignment
 from holdfast.board.rules.rows import Run
 from holdfast.board.rules.transitions import Status
-from holdfast.board.store import Store, open_store
+from holdfast.board.store import Store
 from holdfast.board.verbs.lists import MAX_PAGE
 from holdfast.dispatch import statusfile
 from holdfast.dispatch.context import SOCKET, DispatchContext
 from holdfast.dispatch.dispatcher import Dispatcher, DispatchOptions
-from holdfast.dispatch.installed import Installed
+from holdfast.dispatch.installed import Installed, notice
 from holdfast.dispatch.lock import only_one
-from holdfast.dispatch.rules.standing import DispatcherStatus
+from holdfast.dispatch.rules.dispatcherstatus import DispatcherStatus
 from holdfast.dispatch.supervisorclient import SupervisorClient
 from holdfast.handoff import key
 from holdfast.handoff.service import Service
 from holdfast.sandbox.plan import prerequisites
+
+log = logging.getLogger(__name__)
 
 COMMAND = prerequisites.command()
 
@@ -46,7 +49,7 @@ async def serve(
     host: str | None = None,
     again: asyncio.Event | None = None,
 ) -> None:
-    """Dispatch for some boards, as the plan says. `again` has launchers.toml read again when it is set.
+    """Dispatch for some boards, as the plan says. `again` has worker-profiles.toml read again when it is set.
 
     Raises:
         Conflict: this home has a dispatcher.
@@ -57,18 +60,19 @@ async def serve(
     async with only_one(home):
         statusfile.clear(home)
         found = Installed(home, environ)
+        if (said := notice(home)) is not None:
+            log.warning(said)
         secret = key.load(home)
         async with contextlib.AsyncExitStack() as opened:
             store = await opened.enter_async_context(AsyncStore.open(address))
             for board in plan.boards:
                 await store.ask(lambda store, board=board: store.stats(board))  # type: ignore[misc]  # is it there?
-            service = Service(lambda: open_store(address, create=False), secret)
-            await opened.enter_async_context(service.listening(home / SOCKET))
+            await opened.enter_async_context(Service(store, secret).listening(home / SOCKET))
             supervisor = await opened.enter_async_context(SupervisorClient.open(home))
             name = host or host_name(home)
-            standing = DispatcherStatus(name, os.getpid(), plan.boards, time.time())
+            status = DispatcherStatus(name, os.getpid(), plan.boards, time.time())
             context = DispatchContext(
-                home, address, name, store, supervisor, found, COMMAND, secret, environ, standing
+                home, address, name, store, supervisor, found, COMMAND, secret, environ, status
             )
             await Dispatcher(context, plan, told, again or asyncio.Event()).serve()
 

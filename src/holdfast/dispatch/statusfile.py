@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from holdfast.dispatch import lock
-from holdfast.dispatch.rules.standing import Told
+from holdfast.dispatch.rules.dispatcherstatus import Told
 
 NAME: Final = "dispatcher.json"
 

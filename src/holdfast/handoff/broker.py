@@ -78,31 +78,11 @@ class Broker:
         return self._store.hand_out(RunRef(letter.run, letter.generation), letter.id, ends=ends)
 
     def _asked(self, letter: Envelope) -> dict[str, object]:
-        store, ref, id = self._store, RunRef(letter.run, letter.generation), letter.id
-        match verbs.decode(letter.verb, letter.args):
-            case verbs.Show() as asked:
-                return {"detail": _built(shown(store.run_show(ref, asked.task)))}
-            case verbs.Heartbeat() as asked:
-                return {"run": _built(store.heartbeat(ref, note=asked.note))}
-            case verbs.Comment() as asked:
-                return {"comment": _built(store.run_comment(ref, id, asked.body))}
-            case verbs.Create() as asked:
-                return {"task": _built(store.create_child(ref, id, asked.task()))}
-            case verbs.Link() as asked:
-                return {"task": _built(store.run_link(ref, id, asked.parent, asked.child))}
-            case verbs.Attach() as asked:
-                return {"file": _built(store.run_attach(ref, id, asked.name, asked.data))}
-            case verbs.RequestReview() as asked:
-                task = store.request_review(ref, id, asked.summary, metadata=asked.metadata)
-            case verbs.Complete() as asked:
-                task = store.complete(ref, id, asked.summary, metadata=asked.metadata)
-            case verbs.Block() as asked:
-                task = store.block(
-                    ref, id, asked.question, options=asked.options, waiting_for=asked.waiting_for
-                )
-            case unknown:
-                raise AssertionError(f"{type(unknown).__name__} is in the table and nobody carries it out")
-        return {"task": _built(task)}
+        args = verbs.decode(letter.verb, letter.args)
+        row, ref = VERBS[letter.verb], RunRef(letter.run, letter.generation)
+        who = (ref,) if row.anew else (ref, letter.id)
+        found = getattr(self._store, row.method)(*who, **row.words(args))
+        return {row.answers: msgspec.to_builtins(shown(found) if isinstance(found, Detail) else found)}
 
 
 def shown(detail: Detail) -> Detail:
@@ -119,7 +99,3 @@ def shown(detail: Detail) -> Detail:
 
 def _newer_half(rows: list[T]) -> list[T]:
     return rows[(len(rows) + 1) // 2 :]
-
-
-def _built(row: msgspec.Struct) -> object:
-    return msgspec.to_builtins(row)

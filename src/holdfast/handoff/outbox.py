@@ -25,16 +25,15 @@ import msgspec
 from holdfast.errors import INTERNAL, OperationFailed, RemoteProtocolError
 from holdfast.handoff import envelope
 from holdfast.handoff.envelope import ID, MAX_ENVELOPE, Envelope, Grant, HandoffAnswer
+from holdfast.local.atomicfile import open_folder, replace_at
 
 MAX_NAMES: Final = (
     4096  # entries of an outbox looked at in one go: a worker cannot keep us reading its directory
 )
 MAX_AT_ONCE: Final = 256  # envelopes carried out in one go, so that other workspaces get their turn
 
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a pipe is opened without waiting
 _NO_FILE: Final = (errno.ELOOP, errno.EACCES, errno.ENXIO)  # a link, closed to us, a socket
-_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def place_of(workspace: Path) -> Path:
@@ -51,7 +50,7 @@ def lay_out(workspace: Path, grant: Grant) -> Path:
         OperationFailed: the workspace is no directory, is a link, or cannot be written.
     """
     try:
-        with _opened(str(workspace)) as top, _made(top, ".holdfast") as own:
+        with open_folder(str(workspace)) as top, _made(top, ".holdfast") as own:
             for name in ("outbox", "answers"):
                 with _made(own, name):
                     pass
@@ -74,9 +73,9 @@ def ingest(workspace: Path, carry_out: Callable[[Envelope], HandoffAnswer]) -> i
     """
     with contextlib.ExitStack() as opened:
         try:
-            top = opened.enter_context(_opened(str(workspace)))
-            own = opened.enter_context(_opened(".holdfast", top))
-            outbox = opened.enter_context(_opened("outbox", own))
+            top = opened.enter_context(open_folder(str(workspace)))
+            own = opened.enter_context(open_folder(".holdfast", top))
+            outbox = opened.enter_context(open_folder("outbox", own))
             answers = opened.enter_context(_made(own, "answers"))
             names = _waiting(outbox)
         except OSError:  # there is none, or no longer, or it is not what we made
@@ -147,24 +146,11 @@ def _read(folder: int, name: str) -> Envelope:
 
 def _put(folder: int, name: str, data: bytes, *, durable: bool) -> None:
     """Replace a file whole. A link of that name is replaced and not followed."""
-    hidden = f".{secrets.token_hex(8)}"
     try:
-        with open(os.open(hidden, _NEW, 0o600, dir_fd=folder), "wb") as file:
-            file.write(data)
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
-        try:
-            os.rename(hidden, name, src_dir_fd=folder, dst_dir_fd=folder)
-        except IsADirectoryError:
-            _aside(folder, name)
-            os.rename(hidden, name, src_dir_fd=folder, dst_dir_fd=folder)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(hidden, dir_fd=folder)
-        raise
-    if durable:
-        os.fsync(folder)
+        replace_at(folder, name, data, durable=durable)
+    except IsADirectoryError:
+        _aside(folder, name)
+        replace_at(folder, name, data, durable=durable)
 
 
 def _aside(folder: int, name: str, new: str | None = None) -> None:
@@ -184,14 +170,5 @@ def _made(above: int, name: str) -> Iterator[int]:
         if not stat.S_ISDIR(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode):
             _aside(above, name)
             os.mkdir(name, 0o700, dir_fd=above)
-    with _opened(name, above) as fd:
+    with open_folder(name, above) as fd:
         yield fd
-
-
-@contextlib.contextmanager
-def _opened(name: str, above: int | None = None) -> Iterator[int]:
-    fd = os.open(name, _FOLDER, dir_fd=above)
-    try:
-        yield fd
-    finally:
-        os.close(fd)

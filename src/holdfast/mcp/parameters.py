@@ -1,14 +1,18 @@
 """The parameters of every tool. Pure module.
 
-Those of `kanban_*` are called as Hermes calls them, so that a prompt written for it works; what it has and
-this board has not (tenants, skills, goals) is not here, and so is told back as ignored.
+Those of `kanban_*` are made from the board's table of verbs. They are called as Hermes calls them, so that a
+prompt written for it works; what it has and this board has not (tenants, skills, goals) is not here, and so
+is told back as ignored.
 """
 
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from enum import Enum
+from typing import Annotated, Any, Final, Literal, TypeAlias, cast
 
+import msgspec
 from msgspec import Meta, field
 
-from holdfast.board.rules.rows import MAX_PARENTS, MAX_PATH, MAX_PRIORITY, MAX_TEXT, MAX_TITLE
+from holdfast.board.rules.rows import MAX_PATH, MAX_TEXT, MAX_TITLE, JsonObject, NewTask, annotated
+from holdfast.board.rules.verbs import Block, Complete, Link, Report, Verb, form
 from holdfast.mcp.toolbox import Parameters
 
 MAX_NAME: Final = 200  # characters of an id, a name, a key
@@ -32,30 +36,18 @@ class OfTask(Parameters, kw_only=True):
     board: BoardName = ""
 
 
-class Show(OfTask, kw_only=True):
-    pass
-
-
-class Close(OfTask, kw_only=True):
-    """What anybody says who ends a task."""
-
+class OfClose(OfTask, kw_only=True):
     summary: Annotated[
-        str,
-        Meta(
-            max_length=MAX_TEXT, description="What was done, in a few sentences, for whoever goes on from it."
-        ),
+        str, Meta(max_length=MAX_TEXT, description="What was done, in a few sentences, for those who go on.")
     ] = ""
     result: Annotated[
         str, Meta(max_length=MAX_TEXT, description="The same in one line; one of the two is needed.")
     ] = ""
 
 
-class Complete(Close, kw_only=True):
+class OfReport(OfClose, kw_only=True):
     """What a worker says, for whom it is the end of a run."""
 
-    metadata: Annotated[
-        dict[str, Any], Meta(description="Facts for programs: changed_files, tests_run, decisions …")
-    ] = field(default_factory=dict)
     created_cards: Annotated[
         tuple[Name, ...],
         Meta(max_length=MAX_ITEMS, description="Tasks that were made for what is left to do."),
@@ -66,10 +58,7 @@ class Complete(Close, kw_only=True):
     ] = ()
 
 
-class Block(OfTask, kw_only=True):
-    reason: Annotated[
-        str, Meta(min_length=1, max_length=MAX_TEXT, description="What a person has to say or do.")
-    ]
+class OfBlock(OfTask, kw_only=True):
     kind: Annotated[
         str,
         Meta(
@@ -77,34 +66,16 @@ class Block(OfTask, kw_only=True):
             description="needs_input, capability, dependency or transient.",
         ),
     ] = ""
-    options: Annotated[tuple[Name, ...], Meta(max_length=20, description="Possible answers.")] = ()
 
 
-class Heartbeat(OfTask, kw_only=True):
-    note: Annotated[str, Meta(max_length=MAX_TEXT, description="What goes on.")] = ""
+class OfBoard(Parameters, kw_only=True):
+    board: BoardName = ""
 
 
-class Comment(OfTask, kw_only=True):
-    body: Annotated[str, Meta(min_length=1, max_length=MAX_TEXT)]
-
-
-class Tell(OfTask, kw_only=True):
-    body: Annotated[str, Meta(min_length=1, max_length=MAX_TEXT, description="In a few sentences.")]
-
-
-class Create(Parameters, kw_only=True):
-    title: Annotated[str, Meta(min_length=1, max_length=MAX_TITLE, description="One line.")]
+class OfCreate(OfBoard, kw_only=True):
     assignee: Annotated[
         str, Meta(min_length=1, max_length=MAX_TITLE, description="The profile whose workers do it.")
     ]
-    body: Annotated[
-        str, Meta(max_length=MAX_TEXT, description="What is to be done, and when it is done.")
-    ] = ""
-    parents: Annotated[
-        tuple[Name, ...], Meta(max_length=MAX_PARENTS, description="Tasks that have to be done before it.")
-    ] = ()
-    priority: Annotated[int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY, description="Higher comes first.")] = 0
-    triage: Annotated[bool, Meta(description="A person must say first what is to be done.")] = False
     initial_status: Annotated[
         str,
         Meta(pattern="^(running|blocked)?$", description="blocked: as with triage, a person lets it run."),
@@ -112,24 +83,79 @@ class Create(Parameters, kw_only=True):
     idempotency_key: Annotated[
         str, Meta(max_length=MAX_NAME, description="Asked again with it, the first answer is repeated.")
     ] = ""
-    board: BoardName = ""
 
 
-class CreateAnywhere(Create, kw_only=True):
-    """Of whoever decides where a task's workers work."""
+_OWN: Final[dict[type, type[Parameters]]] = {  # what a tool takes besides the arguments of its verb
+    Complete: OfClose,
+    Report: OfReport,
+    Block: OfBlock,
+    Link: OfBoard,
+    NewTask: OfCreate,
+}
+NAMES: Final = {  # of arguments that Hermes calls otherwise
+    "workspace": "workspace_path",
+    "max_runtime_s": "max_runtime_seconds",
+    "in_s": "start_in_seconds",
+    "parent": "parent_id",
+    "child": "child_id",
+    "question": "reason",
+    "key": "idempotency_key",
+    "task": "task_id",
+}
 
-    workspace_kind: Annotated[
-        Literal["scratch", "dir", "worktree"],
-        Meta(description="scratch; dir: in workspace_path; worktree: of that repository."),
-    ] = "scratch"
-    workspace_path: Annotated[str, Meta(max_length=MAX_PATH)] = ""
-    max_runtime_seconds: Annotated[int, Meta(ge=0, description="0: no limit.")] = 0
+
+def takes(verb: Verb) -> type[Parameters]:
+    """The parameters of a verb's tool: its arguments, where none of them is a union or a reference."""
+    own = _OWN.get(verb.args, OfTask)
+    given = {each.name: NAMES.get(each.name, each.name) for each in msgspec.structs.fields(form(verb))}
+    taken = {*own.__struct_fields__, *(new for old, new in given.items() if new != old)}
+    fields = [
+        (each.name, *_plain(each))
+        for each in msgspec.structs.fields(form(verb))
+        if each.name not in taken and given[each.name] not in own.__struct_fields__
+    ]
+    made = msgspec.defstruct(verb.args.__name__, fields, bases=(own,), rename=given, kw_only=True)
+    return cast(type[Parameters], made)
 
 
-class Link(Parameters, kw_only=True):
-    parent_id: Annotated[str, Meta(min_length=1, max_length=MAX_NAME, description="Has to be done first.")]
-    child_id: Annotated[str, Meta(min_length=1, max_length=MAX_NAME, description="Waits for it.")]
-    board: BoardName = ""
+def words(verb: Verb, asked: Any) -> JsonObject:
+    """What a call of the tool says, as members of the verb's form."""
+    said: JsonObject = {}
+    for each in msgspec.structs.fields(form(verb)):
+        if (value := getattr(asked, each.name, msgspec.UNSET)) is not msgspec.UNSET:
+            said[each.name] = None if each.default is None and not value else value
+    if isinstance(asked, OfCreate):
+        said["triage"] = said["triage"] or asked.initial_status == "blocked"
+        said |= {"key": asked.idempotency_key or None} if verb.keyed else {}
+    elif isinstance(asked, OfBlock) and asked.kind:
+        said["question"] = f"[{asked.kind}] {said['question']}"
+    elif isinstance(asked, OfReport):
+        more: JsonObject = {"created_cards": asked.created_cards, "artifacts": asked.artifacts}
+        more["result"] = asked.result if asked.summary else ""
+        facts = cast(JsonObject, said["metadata"])
+        said["metadata"] = facts | {name: value for name, value in more.items() if value}
+        said["summary"] = asked.summary or asked.result
+    elif isinstance(asked, OfClose):
+        said["result"] = asked.summary or asked.result or None
+    return said
+
+
+def _plain(of: msgspec.structs.FieldInfo) -> tuple[Any, Any]:
+    """The type of an argument and its default: zero in place of null, no empty text where one is needed."""
+    kind, metas = annotated(of.type)
+    default: Any = (
+        of.default if of.default_factory is msgspec.NODEFAULT else field(default_factory=of.default_factory)
+    )
+    if of.required and kind is str and not any(meta.min_length for meta in metas):
+        metas = [*metas, Meta(min_length=1)]
+    if of.default is None:
+        if kind in (int, float):
+            (meta,) = metas
+            metas = [Meta(ge=0, le=meta.le, description=f"{meta.description} 0: without a bound.")]
+        default = kind()
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        kind, default = Literal[tuple(each.value for each in kind)], of.default.value
+    return Annotated[(kind, *metas)] if metas else kind, field() if of.required else default
 
 
 class List(Parameters, kw_only=True):
@@ -143,14 +169,6 @@ class List(Parameters, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=200)] = 50
     cursor: Annotated[str, Meta(max_length=MAX_NAME, description="As the page before ended with.")] = ""
     board: BoardName = ""
-
-
-class Unblock(OfTask, kw_only=True):
-    reason: Text = ""
-
-
-class Why(OfTask, kw_only=True):
-    pass
 
 
 WorkerId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME, description="A worker's id.")]

@@ -12,8 +12,10 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.board.rules.rows import JsonObject, Message
+from holdfast.board.rules.verbs import Verb
 from holdfast.errors import ConnectionLost, UsageError
 from holdfast.handoff.envelope import Grant
+from holdfast.handoff.verbs import VERBS
 from holdfast.mcp import parameters
 from holdfast.mcp.toolbox import Parameters, Tool, read
 
@@ -27,11 +29,10 @@ INSTRUCTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ReportTool:
-    """A tool as a verb: arguments from the parameters, and what the tool answers from the verb's result."""
+    """A tool as a verb, and what the tool answers from the verb's result."""
 
     tool: Tool
-    verb: str
-    say: Callable[[Any], JsonObject]
+    verb: Verb
     told: Callable[[Mapping[str, Any]], JsonObject]
 
 
@@ -43,36 +44,6 @@ class Letter:
     args: JsonObject
     id: str | None
     ignored: list[str]
-
-
-def _complete(asked: parameters.Complete) -> JsonObject:
-    summary = asked.summary or asked.result
-    if not summary.strip():
-        raise UsageError("kanban_complete says what was done", remedy="give it a summary")
-    more: JsonObject = {}
-    if asked.summary and asked.result:
-        more["result"] = asked.result
-    if asked.created_cards:
-        more["created_cards"] = asked.created_cards
-    if asked.artifacts:
-        more["artifacts"] = asked.artifacts
-    return {"summary": summary, "metadata": {**asked.metadata, **more}}
-
-
-def _block(asked: parameters.Block) -> JsonObject:
-    question = f"[{asked.kind}] {asked.reason}" if asked.kind else asked.reason
-    return {"question": question, "options": asked.options}
-
-
-def _create(asked: parameters.Create) -> JsonObject:
-    return {
-        "title": asked.title,
-        "body": asked.body,
-        "assignee": asked.assignee,
-        "priority": asked.priority,
-        "parents": asked.parents,
-        "triage": asked.triage or asked.initial_status == "blocked",
-    }
 
 
 def _detail(result: Mapping[str, Any]) -> JsonObject:
@@ -90,74 +61,26 @@ def _made(result: Mapping[str, Any]) -> JsonObject:
     return {"task_id": result["task"]["id"], "status": result["task"]["status"]}
 
 
-REPORTS: Final = (
-    ReportTool(
-        Tool(
-            "kanban_show",
-            "The task you work on: what is to be done, results of the tasks before it, comments, attempts.",
-            parameters.Show,
-            looks=True,
-        ),
-        "show",
-        lambda _: {},
-        _detail,
-    ),
-    ReportTool(
-        Tool(
-            "kanban_complete",
-            "Say that your task is done, and what came out of it. Do this last: your run is over then.",
-            parameters.Complete,
-            once=True,
-        ),
-        "complete",
-        _complete,
-        _moved,
-    ),
-    ReportTool(
-        Tool(
-            "kanban_block",
-            "Stop, because a person must answer or act before anybody can go on. Your run is over then.",
-            parameters.Block,
-            once=True,
-        ),
-        "block",
-        _block,
-        _moved,
-    ),
-    ReportTool(
-        Tool(
-            "kanban_heartbeat",
-            "Say that you are still at it, in something long, and hear what people say to you meanwhile.",
-            parameters.Heartbeat,
-        ),
-        "heartbeat",
-        lambda asked: {"note": asked.note},
-        lambda _: {},
-    ),
-    ReportTool(
-        Tool(
-            "kanban_comment", "Leave a remark on your task, for people and later workers.", parameters.Comment
-        ),
-        "comment",
-        lambda asked: {"body": asked.body},
-        lambda result: {"comment_id": result["comment"]["number"]},
-    ),
-    ReportTool(
-        Tool(
-            "kanban_create",
-            "Make a task for what is left to do; it begins when yours is done.",
-            parameters.Create,
-        ),
-        "create",
-        _create,
-        _made,
-    ),
-    ReportTool(
-        Tool("kanban_link", "Let a task that you made wait for another one.", parameters.Link, once=True),
-        "link",
-        lambda asked: {"parent": asked.parent_id, "child": asked.child_id},
-        lambda _: {},
-    ),
+_ANSWERS: Final[dict[str, Callable[[Mapping[str, Any]], JsonObject]]] = {
+    "show": _detail,
+    "complete": _moved,
+    "block": _moved,
+    "heartbeat": lambda _: {},
+    "comment": lambda result: {"comment_id": result["comment"]["number"]},
+    "create": _made,
+    "link": lambda _: {},
+}
+
+
+def _tool(verb: Verb) -> Tool:
+    once = verb.terminal or verb.name == "link"
+    return Tool(
+        f"kanban_{verb.name}", verb.about, parameters.takes(verb), looks=verb.answers == "detail", once=once
+    )
+
+
+REPORTS: Final = tuple(
+    ReportTool(_tool(VERBS[name]), VERBS[name], answer) for name, answer in _ANSWERS.items()
 )
 _BY_NAME: Final = {report.tool.name: report for report in REPORTS}
 
@@ -173,9 +96,11 @@ def letter(name: str, given: Mapping[str, Any], grant: Grant) -> Letter:
     report = _BY_NAME[name]
     asked, ignored = read(report.tool, given)
     _own(asked, grant)
-    args = report.say(asked)
+    args = parameters.words(report.verb, asked)
+    if not str(args.get("summary", "said")).strip():
+        raise UsageError("kanban_complete says what was done", remedy="give it a summary")
     same = args if report.tool.once else getattr(asked, "idempotency_key", "")
-    return Letter(report.verb, args, _id(name, same) if same else None, ignored)
+    return Letter(report.verb.name, args, _id(name, same) if same else None, ignored)
 
 
 def told(name: str, result: Mapping[str, Any], grant: Grant) -> JsonObject:

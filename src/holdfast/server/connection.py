@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Coroutine
 from typing import Final, Protocol
 
 from holdfast import tracing
-from holdfast.errors import HoldfastError, InvalidRequest, MethodNotFound, RemoteProtocolError, face
+from holdfast.errors import HoldfastError, InvalidRequest, MethodNotFound, RemoteProtocolError, face, kind
 from holdfast.server.executor import Executor, Session
 from holdfast.server.metrics import NO_METRICS, Metrics
 from holdfast.server.router import Router, Streamed
@@ -91,6 +91,7 @@ class Connection:
         self._router = Router(executor, self._send_and_wait, self.push)
         self._stage = Stage.NEW
         self._session: Session | None = None
+        self._extended = False  # is the peer one of ours, and wants more than the reference has?
         self._inbox: deque[bytes] = deque()
         self._inbox_bytes = 0
         self._ended = False
@@ -284,7 +285,8 @@ class Connection:
         if not isinstance(exc, HoldfastError):
             log.error("request failed unexpectedly", extra={"method": request.method}, exc_info=exc)
             text = "internal error"
-        self._wire.send(rpc.error(request.id, code, text))
+        told = {"kind": kind(exc), "remedy": getattr(exc, "remedy", None)} if self._extended else None
+        self._wire.send(rpc.error(request.id, code, text, told))
         self._metrics.answered(request.method, code, time.perf_counter() - started)
 
     def _call(self, request: rpc.Request) -> object:
@@ -302,6 +304,7 @@ class Connection:
     def _initialize(self, params: InitializeParams) -> InitializeResult:
         session = self._executor.attach(self, params.resume_session_id, extended=params.holdfast)
         self._session = self._router.session = session
+        self._extended = params.holdfast
         self._stage = Stage.INITIALIZED
         return InitializeResult(session.session_id, self._executor.info())
 

@@ -30,7 +30,8 @@ class PrometheusMetrics(Metrics):
             import prometheus_client as prometheus
         except ImportError:
             raise StartupError(
-                "--metrics needs the package prometheus-client", remedy="pip install 'holdfast[metrics]'"
+                "--metrics needs the package prometheus-client",
+                remedy="pip install 'holdfast-agents[metrics]'",
             ) from None
         self._registry = prometheus.CollectorRegistry()
         self._latest = prometheus.generate_latest

@@ -15,11 +15,12 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holdfast.board.asyncstore import AsyncStore
+from holdfast.board.rules import verbs
 from holdfast.board.rules.rows import JsonObject
-from holdfast.board.rules.transitions import Move
+from holdfast.board.rules.verbs import Caller, Verb
 from holdfast.board.store import Store
-from holdfast.errors import MethodNotFound, NotFound, UsageError
-from holdfast.web import cards, entrance, evidence, looking, replies, verbs
+from holdfast.errors import MethodNotFound, NotFound, UsageError, face
+from holdfast.web import cards, entrance, evidence, queries, replies
 from holdfast.web.door import Door
 from holdfast.web.feed import Feed, Stream
 
@@ -27,6 +28,7 @@ log = logging.getLogger(__name__)
 
 Handler: TypeAlias = Callable[["Dashboard", Request], Awaitable[ASGIApp]]
 
+MAX_BODY: Final = 2 << 20  # bytes: the longest text of a task, with every character escaped
 STATIC: Final = Path(__file__).parent / "static"
 TYPES: Final = {
     ".html": "text/html; charset=utf-8",
@@ -64,6 +66,13 @@ class Dashboard:
             raise NotFound(f"there is no task {id[:80]} here", remedy="holdfast task list")
         return id
 
+    async def carry_out(self, verb: Verb, on: str, request: Request, status: int = 200) -> Response:
+        """Raises UsageError when the request's body is not the verb's form."""
+        given = verbs.decode(verb, await _body(request) or b"{}")
+        return await self.answer(
+            lambda store: {verb.answers: store.carry_out(verb, on, given, who=self.who)}, status
+        )
+
     async def answer(self, look: Callable[[Store], JsonObject], status: int = 200) -> Response:
         return _json(replies.body(**await self.store.ask(look)), status)
 
@@ -78,12 +87,12 @@ async def _boards(here: Dashboard, _request: Request) -> ASGIApp:
 
 async def _board(here: Dashboard, request: Request) -> ASGIApp:
     name = here.board(request)
-    return await here.answer(lambda store: looking.standing(store, name))
+    return await here.answer(lambda store: queries.board_status(store, name))
 
 
 async def _column(here: Dashboard, request: Request) -> ASGIApp:
     name, asked = here.board(request), cards.wanted(request.query_params)
-    return await here.answer(lambda store: looking.page(store, name, asked, here.who))
+    return await here.answer(lambda store: queries.page(store, name, asked, here.who))
 
 
 async def _cards(here: Dashboard, request: Request) -> ASGIApp:
@@ -91,28 +100,24 @@ async def _cards(here: Dashboard, request: Request) -> ASGIApp:
     ids = request.query_params.getlist("id")
     if len(ids) > cards.MAX_CARDS:
         raise UsageError(f"at most {cards.MAX_CARDS} cards at once")
-    return await here.answer(lambda store: looking.some(store, name, ids, asked, here.who))
+    return await here.answer(lambda store: queries.some(store, name, ids, asked, here.who))
 
 
 async def _events(here: Dashboard, request: Request) -> ASGIApp:
     name, text = here.board(request), request.query_params.get("after", "")
     if text and not (text.isascii() and text.isdecimal() and len(text) < 19):
         raise UsageError("`after` is the number of an event")
-    last = (await here.store.ask(lambda store: looking.board(store, name))).last_seq
+    last = (await here.store.ask(lambda store: queries.board(store, name))).last_seq
     return Stream(here.feed, name, int(text) if text else None, last, here.cut)
 
 
 async def _create(here: Dashboard, request: Request) -> ASGIApp:
-    name, asked = here.board(request), verbs.read(await _body(request), verbs.Create)
-    new = asked.task()
-    return await here.answer(
-        lambda store: {"task": store.create(name, new, who=here.who, key=asked.key)}, status=201
-    )
+    return await here.carry_out(verbs.named("create", Caller.PERSON), here.board(request), request, 201)
 
 
 async def _detail(here: Dashboard, request: Request) -> ASGIApp:
     id = await here.task(request)
-    return await here.answer(lambda store: looking.detail(store, id))
+    return await here.answer(lambda store: queries.detail(store, id))
 
 
 async def _output(here: Dashboard, request: Request) -> ASGIApp:
@@ -137,25 +142,10 @@ async def _file(here: Dashboard, request: Request) -> ASGIApp:
 
 
 async def _verb(here: Dashboard, request: Request) -> ASGIApp:
-    id, verb, data = await here.task(request), str(request.path_params["verb"]), await _body(request)
-    if verb == "comment":
-        said = verbs.read(data, verbs.Say)
-        return await here.answer(lambda store: {"comment": store.comment(id, said.body, who=here.who)})
-    if verb == "tell":
-        told = verbs.read(data, verbs.Say)
-        return await here.answer(lambda store: {"message": store.tell(id, told.body, who=here.who)})
-    if verb == "assign":
-        named = verbs.read(data, verbs.Assign)
-        return await here.answer(lambda store: {"task": store.assign(id, named.assignee, who=here.who)})
-    if verb not in verbs.MOVES:
-        raise MethodNotFound(f"a task has no move {verb[:40]}", remedy=f"one of: {', '.join(verbs.MOVES)}")
-    asked = verbs.read(data, verbs.MOVES[Move(verb)])
-
-    def move(store: Store) -> JsonObject:
-        words = verbs.words(asked, store.now_ms())
-        return {"task": store.move(id, Move(verb), who=here.who, **words)}  # type: ignore[arg-type]  # by VERBS
-
-    return await here.answer(move)
+    verb = verbs.named(str(request.path_params["verb"]), Caller.PERSON)
+    if verb.target != "task":
+        raise MethodNotFound(f"{verb.name} is not done to one task")
+    return await here.carry_out(verb, await here.task(request), request)
 
 
 async def _page(here: Dashboard, request: Request) -> ASGIApp:
@@ -233,7 +223,7 @@ def _answered(here: Dashboard, handler: Handler) -> Callable[[Request], Awaitabl
         except ClientDisconnect:
             return Response(status_code=400)  # nobody reads it
         except Exception as exc:
-            status = replies.status(exc)
+            status = face(exc).http
             if status == 500:
                 log.exception("a request of the dashboard failed")
             return _json(replies.fault(exc), status)
@@ -251,8 +241,8 @@ async def _body(request: Request) -> bytes:
     data = bytearray()
     async for chunk in request.stream():
         data += chunk
-        if len(data) > verbs.MAX_BODY:
-            raise UsageError(f"the body of a request has at most {verbs.MAX_BODY} bytes")
+        if len(data) > MAX_BODY:
+            raise UsageError(f"the body of a request has at most {MAX_BODY} bytes")
     return bytes(data)
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from holdfast.board.asyncstore import AsyncStore
 from holdfast.board.rules.rows import JsonObject, Run
 from holdfast.board.store import Store
-from holdfast.dispatch import runview as peek
+from holdfast.dispatch import runview
 from holdfast.errors import NotFound
 
 DIFF: Final = "diff.patch"
@@ -24,13 +24,13 @@ async def output(store: AsyncStore, home: Path, id: str, run: str | None, mark: 
     """
 
     def look(store: Store) -> tuple[Run, bytes | None]:
-        found = peek.chosen(store, id, run)
-        return found, peek.kept(store, found, OUTPUT)
+        found = runview.chosen(store, id, run)
+        return found, runview.kept(store, found, OUTPUT)
 
     found, data = await store.ask(look)
     live = data is None
     if data is None:
-        data = await peek.live_output(home, found, MAX_LIVE)
+        data = await runview.live_output(home, found, MAX_LIVE)
     if data is None:
         raise NotFound(f"no output of {found.id} is kept, and none of a worker is here")
     now = hashlib.sha256(data).hexdigest()[:16]
@@ -44,8 +44,8 @@ async def diff(store: AsyncStore, id: str, run: str | None) -> JsonObject:
     """The beginning of what a run changed. Raises NotFound."""
 
     def look(store: Store) -> tuple[Run, bytes | None]:
-        found = peek.chosen(store, id, run)
-        return found, peek.kept(store, found, DIFF)
+        found = runview.chosen(store, id, run)
+        return found, runview.kept(store, found, DIFF)
 
     found, data = await store.ask(look)
     if data is None:

@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.errors import HoldfastError, face
+from holdfast.errors import HoldfastError, kind
 
 SCHEMA: Final = 1
 
@@ -17,9 +17,4 @@ def fault(exc: BaseException) -> bytes:
     """What went wrong; of an error that is not ours nothing is told."""
     if not isinstance(exc, HoldfastError):
         return body(error={"code": "Internal", "message": "something went wrong here", "remedy": None})
-    return body(error={"code": type(exc).__name__, "message": str(exc), "remedy": exc.remedy})
-
-
-def status(exc: BaseException) -> int:
-    """The HTTP status of an error."""
-    return face(exc).http
+    return body(error={"code": kind(exc), "message": str(exc), "remedy": exc.remedy})

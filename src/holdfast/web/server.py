@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from holdfast.agents.supervisor import daemons
 from holdfast.board.asyncstore import AsyncStore
 from holdfast.errors import StartupError
-from holdfast.web import entrance, looking
+from holdfast.web import entrance, queries
 from holdfast.web.app import Dashboard, application, pages
 from holdfast.web.door import Door
 from holdfast.web.feed import SLOW_S, Feed
@@ -54,7 +54,7 @@ async def serve(
     with _listening(options, note) as listener:
         async with AsyncStore.open(options.address) as store:
             for board in options.boards:
-                await store.ask(lambda store, board=board: looking.board(store, board))  # type: ignore[misc]  # is it there?
+                await store.ask(lambda store, board=board: queries.board(store, board))  # type: ignore[misc]  # is it there?
 
             async def answering(scope: Scope, receive: Receive, send: Send) -> None:
                 await app(scope, receive, send)

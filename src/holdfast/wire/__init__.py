@@ -1,0 +1,1 @@
+"""Bytes and typed messages: the JSON-RPC envelope, the table of methods, their structs, framing. Pure."""

@@ -18,8 +18,8 @@ import msgspec
 
 from holdfast.errors import RemoteProtocolError
 from holdfast.wire.paths import PathUri
+from holdfast.wire.sizes import MAX_MESSAGE_BYTES as MAX_MESSAGE_BYTES
 
-MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024  # what the reference accepts, so nobody needs to send more
 MAX_VALUES: Final = 256 * 1024  # bounds memory and time of one parse
 MAX_DEPTH: Final = 127  # the reference's parser gives up beyond this
 _MAX_INT_DIGITS: Final = 20  # of the longest 64-bit number, sign included

@@ -16,7 +16,9 @@ from holdfast.client.ordering import (
     Output,
     ReadPage,
     last_before,
+    next_look_s,
 )
+from holdfast.server.processes.processes import CLOSED_RETENTION_S
 from holdfast.wire.processes import DenialReport, Usage
 from tests.support.rows import every_row
 
@@ -368,3 +370,12 @@ def test_an_adopted_process_goes_on_from_the_oldest_event_there_is(
     assert [e.seq for e in events if isinstance(e, Output)] == list(outputs)
     assert sum(isinstance(e, Exited) for e in events) == exited
     assert sum(isinstance(e, Closed) for e in events) == closed
+
+
+def test_looks_at_a_quiet_process_grow_rare_and_come_while_the_server_still_has_its_end() -> None:
+    waits = [next_look_s()]
+    while next_look_s(waits[-1]) != waits[-1]:
+        waits.append(next_look_s(waits[-1]))
+    assert waits == [4.0, 8.0, 16.0]
+    # The look before may have seen an event that came just before the one that was lost.
+    assert max(waits) + min(waits) < CLOSED_RETENTION_S

@@ -1,10 +1,10 @@
 import msgspec
 import pytest
 
+from holdfast.board.rules.verbs import MAX_DATA
 from holdfast.errors import FACES, HoldfastError, RemoteProtocolError, StaleRun, UsageError, face
 from holdfast.handoff import envelope
 from holdfast.handoff.envelope import MAX_ENVELOPE, Envelope, Grant, Problem
-from holdfast.handoff.verbs import MAX_DATA
 from tests.support.rows import every_row
 
 KEY = b"k" * 32

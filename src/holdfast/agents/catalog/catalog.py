@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from holdfast.agents.catalog.agent import Agent
-from holdfast.agents.catalog.records_claude import CLAUDE
-from holdfast.agents.catalog.records_codex import CODEX
-from holdfast.agents.catalog.records_gemini import GEMINI, QWEN
-from holdfast.agents.catalog.records_opencode import OPENCODE
-from holdfast.agents.catalog.records_text import AIDER, HERMES, SHELL
+from holdfast.agents.catalog.claude import CLAUDE
+from holdfast.agents.catalog.codex import CODEX
+from holdfast.agents.catalog.gemini import GEMINI, QWEN
+from holdfast.agents.catalog.opencode import OPENCODE
+from holdfast.agents.catalog.textclis import AIDER, HERMES, SHELL
 
 CATALOG: Final[Mapping[str, Agent]] = {
     agent.name: agent for agent in (CODEX, OPENCODE, CLAUDE, GEMINI, QWEN, AIDER, HERMES, SHELL)

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from holdfast.agents.catalog.agent import Agent
-from holdfast.agents.catalog.parsers_claude import ClaudeEvents
-from holdfast.agents.catalog.parsers_codex import CodexEvents
-from holdfast.agents.catalog.parsers_gemini import GeminiEvents
-from holdfast.agents.catalog.parsers_json import JsonEvents
-from holdfast.agents.catalog.parsers_opencode import OpencodeEvents
-from holdfast.agents.catalog.parsers_text import TextLines
+from holdfast.agents.catalog.claude import ClaudeEvents
+from holdfast.agents.catalog.codex import CodexEvents
+from holdfast.agents.catalog.gemini import GeminiEvents
+from holdfast.agents.catalog.jsonevents import JsonEvents
+from holdfast.agents.catalog.opencode import OpencodeEvents
+from holdfast.agents.catalog.textlines import TextLines
 from holdfast.agents.evidence.evidence import Evidence
 
 

@@ -29,7 +29,7 @@ from holdfast.client.environment import Environment
 from holdfast.client.process import Process
 from holdfast.client.recovery import LinkState
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, SessionAttached, Unreachable
-from holdfast.local.nofollow import write_below
+from holdfast.local.atomicfile import write_below
 
 log = logging.getLogger(__name__)
 

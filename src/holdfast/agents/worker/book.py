@@ -19,7 +19,6 @@ import os
 import re
 import secrets
 import struct
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Literal
@@ -30,6 +29,7 @@ from holdfast.agents.evidence import journal
 from holdfast.agents.evidence.journal import JournalEntry
 from holdfast.agents.worker.acp import AcpRequest
 from holdfast.errors import NotFound, OperationFailed, UsageError
+from holdfast.local.atomicfile import replace_file
 
 MAX_EVIDENCE_BYTES: Final = 1 << 20  # of one file; two are kept
 MAX_OUTPUT_BYTES: Final = 8 << 20  # likewise
@@ -127,18 +127,7 @@ class Book:
 
     def keep(self, worker: str, name: str, data: bytes) -> None:
         """Replace a JSON file of a worker, likewise."""
-        folder = self.folder(worker)
-        fd, temporary = tempfile.mkstemp(dir=folder, prefix=".new-")
-        try:
-            with os.fdopen(fd, "wb") as file:
-                file.write(msgspec.json.format(data, indent=1) + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, folder / name)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
-            raise
+        replace_file(self.folder(worker) / name, msgspec.json.format(data, indent=1) + b"\n")
 
     def read(self, worker: str) -> Record:
         """Raises NotFound."""
@@ -152,10 +141,7 @@ class Book:
             raise OperationFailed(f"the record of {worker} is damaged: {exc}") from None
 
     def add_request(self, worker: str, request: AcpRequest) -> None:
-        path = self.folder(worker) / "errand.json"
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            file.write(msgspec.json.encode(request))
+        replace_file(self.folder(worker) / "errand.json", msgspec.json.encode(request))
 
     def request(self, worker: str) -> AcpRequest | None:
         """None when there is none that can be read."""

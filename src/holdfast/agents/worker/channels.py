@@ -4,8 +4,8 @@ from typing import Final
 
 from holdfast.agents.catalog.agent import Agent, Channel
 from holdfast.agents.catalog.calls import Calls
+from holdfast.agents.catalog.jsonevents import JsonEvents
 from holdfast.agents.catalog.parsers import Parser, parser_of, text_parser_of
-from holdfast.agents.catalog.parsers_json import JsonEvents
 from holdfast.agents.evidence import signs
 from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Idle, Source, Want, Wants
 from holdfast.agents.terminal import escapes, queries

@@ -1,0 +1,5 @@
+"""The seam to SQL: named queries, numbered migrations, and one module each for SQLite and PostgreSQL.
+
+Imports: board.rules, errors.
+Open to other rooms: database, postgres, sqlite.
+"""

@@ -29,6 +29,13 @@ class FailureKind(StrEnum):
     TASK = "task"
 
 
+_WORDS: Final = {
+    FailureKind.QUOTA: "the quota of its provider is used up",
+    FailureKind.INFRA: "its worker could not be run, or was lost",
+    FailureKind.TASK: "its work did not succeed",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class RetryDecision:
     """What becomes of the task. `wake_ms` goes with WAIT; `spent` is what the run costs in the end."""
@@ -54,7 +61,8 @@ def verdict(
     if failure is FailureKind.AUTH:
         return RetryDecision(Move.BLOCK, "the worker is not allowed in: check its credentials")
     if attempts >= max_attempts:
-        return RetryDecision(Move.FAIL, f"all {max_attempts} attempts are spent; the last: {failure}")
+        tried = f"{attempts} of {max_attempts} attempts"
+        return RetryDecision(Move.FAIL, f"failed: {_WORDS[failure]} ({tried})")
     if failure is FailureKind.QUOTA:
         due = resets_ms if resets_ms is not None else now_ms + QUOTA_DELAY_MS
         spread = round(JITTER * jitter * FIRST_DELAY_MS)

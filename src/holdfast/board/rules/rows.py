@@ -3,10 +3,13 @@
 Times are milliseconds since 1970 on the store's clock; nobody else dates anything.
 """
 
+import functools
+import typing
 from enum import StrEnum
-from typing import Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
+from msgspec import Meta
 
 from holdfast.board.rules.retry import DEFAULT_MAX_ATTEMPTS, MOST_ATTEMPTS
 from holdfast.board.rules.transitions import Status
@@ -205,61 +208,85 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
     messages: list[Message]
 
 
-class _Wishes(msgspec.Struct, frozen=True, kw_only=True):
+Name: TypeAlias = Annotated[str, Meta(max_length=MAX_TITLE)]
+Text: TypeAlias = Annotated[str, Meta(max_length=MAX_TEXT)]
+
+# What a task consists of for whoever asks for one: the bounds and the words of every face.
+_Title: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_TITLE, description="One line.")]
+_Body: TypeAlias = Annotated[
+    str, Meta(max_length=MAX_TEXT, description="What is to be done, and when it is done.")
+]
+_Assignee: TypeAlias = Annotated[
+    str, Meta(max_length=MAX_TITLE, description="The profile whose workers do it.")
+]
+_Priority: TypeAlias = Annotated[
+    int, Meta(ge=-MAX_PRIORITY, le=MAX_PRIORITY, description="Higher comes first.")
+]
+_Attempts: TypeAlias = Annotated[int, Meta(ge=1, le=MOST_ATTEMPTS, description="Runs of any kind, at most.")]
+_Parents: TypeAlias = Annotated[
+    tuple[Name, ...], Meta(max_length=MAX_PARENTS, description="Tasks that have to be done before it.")
+]
+_Kind: TypeAlias = Annotated[
+    WorkspaceKind,
+    Meta(description="Where it is worked on. dir: in that directory; worktree: of that repository."),
+]
+_Path: TypeAlias = Annotated[
+    str, Meta(max_length=MAX_PATH, description="The directory or the repository, unless scratch.")
+]
+_Runtime: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_RUNTIME_S, description="Seconds of one run, at most.")]
+_Reviewer: TypeAlias = Annotated[str, Meta(max_length=MAX_TITLE, description="Who is asked to review it.")]
+_Checks: TypeAlias = Annotated[
+    tuple[Text, ...],
+    Meta(max_length=MAX_CHECKS, description="Commands that must succeed in its workspace before it is done."),
+]
+_Pool: TypeAlias = Annotated[
+    str, Meta(max_length=MAX_TITLE, description="What its runs use up besides, which a cap can bound.")
+]
+_Tokens: TypeAlias = Annotated[
+    int, Meta(ge=1, le=MAX_TOKENS, description="Tokens of all its runs together, at most.")
+]
+_Cost: TypeAlias = Annotated[
+    int,
+    Meta(ge=1, le=MAX_COST, description="Cost of all its runs together, at most, in millionths of a dollar."),
+]
+
+
+class _Wishes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What could be asked for in the first schema. Its JSON is in the fingerprints that stores keep."""
 
-    title: str
-    body: str = ""
-    assignee: str = ""
-    priority: int = 0
-    max_attempts: int = DEFAULT_MAX_ATTEMPTS
-    parents: tuple[str, ...] = ()
-    triage: bool = False
+    title: _Title
+    body: _Body = ""
+    assignee: _Assignee = ""
+    priority: _Priority = 0
+    max_attempts: _Attempts = DEFAULT_MAX_ATTEMPTS
+    parents: _Parents = ()
+    triage: Annotated[bool, Meta(description="A person must say first what is to be done.")] = False
     wake_ms: int | None = None
 
 
 class NewTask(_Wishes, frozen=True, kw_only=True):
     """What is asked for when a task is made."""
 
-    workspace_kind: WorkspaceKind = WorkspaceKind.SCRATCH
-    workspace: str = ""
-    max_runtime_s: int | None = None
-    reviewer: str = ""
-    checks: tuple[str, ...] = ()
-    pool: str = ""
-    max_tokens: int | None = None
-    max_cost: int | None = None
+    workspace_kind: _Kind = WorkspaceKind.SCRATCH
+    workspace: _Path = ""
+    max_runtime_s: _Runtime | None = None
+    reviewer: _Reviewer = ""
+    checks: _Checks = ()
+    pool: _Pool = ""
+    max_tokens: _Tokens | None = None
+    max_cost: _Cost | None = None
 
     def __post_init__(self) -> None:
         """Raises UsageError when a value is out of its bounds."""
-        if not 0 < len(self.title) <= MAX_TITLE or "\n" in self.title:
-            raise UsageError(f"a title is one line of 1 to {MAX_TITLE} characters")
-        bounded("body", self.body)
-        if not 1 <= self.max_attempts <= MOST_ATTEMPTS:
-            raise UsageError(f"a task has 1 to {MOST_ATTEMPTS} attempts")
-        if abs(self.priority) > MAX_PRIORITY:
-            raise UsageError(f"a priority is between -{MAX_PRIORITY} and {MAX_PRIORITY}")
-        if len(self.parents) > MAX_PARENTS:
-            raise UsageError(f"a task has at most {MAX_PARENTS} parents")
-        if len(self.assignee) > MAX_TITLE:
-            raise UsageError(f"the name of a profile has at most {MAX_TITLE} characters")
+        check(self)
+        if "\n" in self.title:
+            raise UsageError("a title is one line")
         if self.triage and self.wake_ms is not None:
             raise UsageError("a task that is not specified cannot be scheduled")
         if (self.workspace_kind is WorkspaceKind.SCRATCH) == bool(self.workspace):
             raise UsageError("a directory or a worktree says of what, and a scratch workspace does not")
-        if len(self.workspace) > MAX_PATH or "\0" in self.workspace:
-            raise UsageError(f"a workspace is a path of up to {MAX_PATH} characters")
-        if self.max_runtime_s is not None and not 0 < self.max_runtime_s <= MAX_RUNTIME_S:
-            raise UsageError(f"a run lasts 1 to {MAX_RUNTIME_S} seconds")
-        if any(len(name) > MAX_TITLE or "\0" in name for name in (self.reviewer, self.pool)):
-            raise UsageError(f"a reviewer or a pool has a name of at most {MAX_TITLE} characters")
-        if len(self.checks) > MAX_CHECKS or not all(check.strip() for check in self.checks):
-            raise UsageError(f"a task has at most {MAX_CHECKS} checks, and each is a command")
-        for check in self.checks:
-            bounded("check", check)
-        for what, most, bound in (("tokens", self.max_tokens, MAX_TOKENS), ("cost", self.max_cost, MAX_COST)):
-            if most is not None and not 0 < most <= bound:
-                raise UsageError(f"a bound of {what} is between 1 and {bound}")
+        if not all(command.strip() for command in self.checks):
+            raise UsageError("each check is a command")
 
     def asked(self) -> tuple[object, ...]:
         """For a fingerprint: as the first schema had it, and what came later only where it is used."""
@@ -271,21 +298,21 @@ class NewTask(_Wishes, frozen=True, kw_only=True):
         return (first,) if second == (WorkspaceKind.SCRATCH, "", None) else (first, second)
 
 
-class Edit(msgspec.Struct, frozen=True, kw_only=True):
+class Edit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What is to be different about a task; what is not given stays."""
 
-    title: str | msgspec.UnsetType = msgspec.UNSET
-    body: str | msgspec.UnsetType = msgspec.UNSET
-    priority: int | msgspec.UnsetType = msgspec.UNSET
-    max_attempts: int | msgspec.UnsetType = msgspec.UNSET
-    max_runtime_s: int | msgspec.UnsetType | None = msgspec.UNSET
-    workspace_kind: WorkspaceKind | msgspec.UnsetType = msgspec.UNSET
-    workspace: str | msgspec.UnsetType = msgspec.UNSET
-    reviewer: str | msgspec.UnsetType = msgspec.UNSET
-    checks: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
-    pool: str | msgspec.UnsetType = msgspec.UNSET
-    max_tokens: int | msgspec.UnsetType | None = msgspec.UNSET
-    max_cost: int | msgspec.UnsetType | None = msgspec.UNSET
+    title: _Title | msgspec.UnsetType = msgspec.UNSET
+    body: _Body | msgspec.UnsetType = msgspec.UNSET
+    priority: _Priority | msgspec.UnsetType = msgspec.UNSET
+    max_attempts: _Attempts | msgspec.UnsetType = msgspec.UNSET
+    max_runtime_s: _Runtime | msgspec.UnsetType | None = msgspec.UNSET
+    workspace_kind: _Kind | msgspec.UnsetType = msgspec.UNSET
+    workspace: _Path | msgspec.UnsetType = msgspec.UNSET
+    reviewer: _Reviewer | msgspec.UnsetType = msgspec.UNSET
+    checks: _Checks | msgspec.UnsetType = msgspec.UNSET
+    pool: _Pool | msgspec.UnsetType = msgspec.UNSET
+    max_tokens: _Tokens | msgspec.UnsetType | None = msgspec.UNSET
+    max_cost: _Cost | msgspec.UnsetType | None = msgspec.UNSET
 
     def members(self) -> list[str]:
         """What is given."""
@@ -298,6 +325,62 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
         changed = msgspec.structs.replace(task, **{name: getattr(self, name) for name in self.members()})
         NewTask(**{name: getattr(changed, name) for name in self.__struct_fields__})
         return changed
+
+
+def check(given: msgspec.Struct) -> None:
+    """Hold the values of a struct to the bounds that its annotations say; msgspec does so only for JSON.
+
+    Raises:
+        UsageError: something is too long or too large, or a text has a zero byte, which no store keeps.
+    """
+    for name, whole, each in _bounds(type(given)):
+        value = getattr(given, name)
+        _check_one(name, whole, value)
+        for item in value if isinstance(value, tuple) else ():
+            _check_one(name, each, item)
+
+
+def _check_one(name: str, metas: list[Meta], value: object) -> None:
+    if isinstance(value, str) and "\0" in value:
+        raise UsageError(f"{name} has a zero byte")
+    size: float
+    low: float | None
+    high: float | None
+    for meta in metas:
+        if isinstance(value, str | bytes | tuple):
+            size, low, high = len(value), meta.min_length, meta.max_length
+        elif isinstance(value, int):
+            size, low, high = value, meta.ge, meta.le
+        else:
+            continue
+        if (low is not None and size < low) or (high is not None and size > high):
+            bounds = f"at most {high}" if low is None else f"{low} to {high}"
+            what = {"str": " characters", "bytes": " bytes", "tuple": " items"}.get(type(value).__name__, "")
+            raise UsageError(f"{name} is out of bounds: {bounds}{what}")
+
+
+@functools.cache
+def _bounds(kind: type[msgspec.Struct]) -> tuple[tuple[str, list[Meta], list[Meta]], ...]:
+    """Of each field its own bounds and, of a tuple, those of its items."""
+    found = []
+    for name, hint in typing.get_type_hints(kind, include_extras=True).items():
+        plain, whole = annotated(hint)
+        items = typing.get_args(plain) if typing.get_origin(plain) is tuple else ()
+        found.append((name, whole, annotated(items[0])[1] if items else []))
+    return tuple(found)
+
+
+_UNIONS: Final = (typing.Union, typing.get_origin(int | str))
+
+
+def annotated(hint: Any) -> tuple[Any, list[Meta]]:
+    """A type without its bounds, and those; of a union the first of its types counts."""
+    if typing.get_origin(hint) in _UNIONS:
+        return annotated(typing.get_args(hint)[0])
+    if typing.get_origin(hint) is not Annotated:
+        return hint, []
+    plain, *metas = typing.get_args(hint)
+    return plain, metas
 
 
 def bounded(what: str, text: str) -> str:

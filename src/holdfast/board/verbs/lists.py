@@ -32,6 +32,7 @@ OFFER_MS: Final = (
     90_000  # how long it counts that somebody offered to work; dispatchers say so far more often
 )
 MAX_OFFERS: Final = 500  # hosts of one board
+MAX_LIKELY: Final = 5  # tasks that are named when a short id means several
 SHOWN: Final = 50  # comments, runs, links and events of one task, the newest
 _AFTER_A_RUN: Final = (Status.FAILED, Status.HANDOFF_FAILED, Status.WAITING_SYSTEM)
 
@@ -124,6 +125,28 @@ def task(tx: Transaction, task_id: str) -> Task:
     if row is None:
         raise NotFound(f"there is no task {task_id}", remedy="holdfast task list")
     return row_of(Task, row)
+
+
+def task_id(tx: Transaction, text: str) -> str:
+    """The id that this is, or that alone begins with it; `t_` may be left out.
+
+    Raises:
+        NotFound: no task begins so.
+        UsageError: several do.
+    """
+    if tx.one("task_get", id=text) is not None:
+        return text
+    likely = f"t_{text}"
+    found = tx.all(
+        "task_ids_like", size=len(text), begins=text, long=len(likely), prefixed=likely, most=MAX_LIKELY + 1
+    )
+    ids = [str(row["id"]) for row in found] if text else []
+    if not ids:
+        raise NotFound(f"there is no task {text}", remedy="holdfast task list")
+    if len(ids) > 1:
+        more = ", …" if len(ids) > MAX_LIKELY else ""
+        raise UsageError(f"{text} is the beginning of several tasks: {', '.join(ids[:MAX_LIKELY])}{more}")
+    return ids[0]
 
 
 def runs(tx: Transaction, task_id: str) -> list[Run]:

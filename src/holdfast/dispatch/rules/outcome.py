@@ -1,7 +1,7 @@
 """What to tell the board about a worker that ended. Pure module.
 
 A worker that answered has said it itself. One that did not is judged by how it ended, whether it changed
-anything, and whether its launcher lets an exit code speak. Work without a report is a failed handoff, never a
+anything, and whether its profile lets an exit code speak. Work without a report is a failed handoff, never a
 crash: whoever did the work is not made to do it again.
 """
 

@@ -33,7 +33,7 @@ class ReportChannel:
 
 
 def prompt(template: str, detail: Detail, channel: ReportChannel, more: Sequence[str] = ()) -> str:
-    """A launcher's template with the task in it, and what is to be said besides."""
+    """A profile's template with the task in it, and what is to be said besides."""
     words = {"body": detail.task.body, "brief": brief(detail, channel, more)}
     return _WORD.sub(lambda match: words[match[1]], template)
 

@@ -28,9 +28,9 @@ class BudgetMeter:
         self._run = run
         self._session = session
         self._used = Used()
-        launcher = context.launchers.get(run.profile)
-        self._budget = Budget() if launcher is None else launcher.budget
-        self._agent = None if launcher is None else CATALOG[launcher.cli]
+        profile = context.profiles.get(run.profile)
+        self._budget = Budget() if profile is None else profile.budget
+        self._agent = None if profile is None else CATALOG[profile.cli]
 
     async def take(self, report: WorkerReport) -> None:
         """Keep what the worker says that it has used.

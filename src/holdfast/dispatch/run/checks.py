@@ -16,7 +16,7 @@ from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.board.rules.rows import Run, Task
 from holdfast.board.verbs.reviews import Check
 from holdfast.dispatch.context import DispatchContext
-from holdfast.dispatch.rules.launchers import BUILTIN
+from holdfast.dispatch.rules.profiles import BUILTIN
 from holdfast.errors import NotFound, OperationFailed, UsageError
 
 CHECK_S: Final = 1800.0  # for one command; a suite that takes longer is no check before every review
@@ -27,7 +27,7 @@ MAX_OUTPUT: Final = 1 << 20  # bytes of what it said that are kept; the end of i
 MAX_SAID: Final = 4_000  # bytes of that for whoever is to mend it
 
 
-async def attend(context: DispatchContext, run: Run, task: Task, place: Path) -> None:
+async def run_due(context: DispatchContext, run: Run, task: Task, place: Path) -> None:
     """Run what is due for this run, if anything is, and tell the board.
 
     Raises:
@@ -51,9 +51,9 @@ async def _due(context: DispatchContext, run: Run) -> list[str] | None:
 def _wish(
     context: DispatchContext, run: Run, task: Task, place: Path, number: int, command: str
 ) -> WorkerSpec:
-    launcher = context.launchers.get(run.profile, BUILTIN["script"])
+    profile = context.profiles.get(run.profile, BUILTIN["script"])
     digest = hashlib.sha256(command.encode()).hexdigest()[:6]
-    return context.script_spec(run, task, launcher, place, f"check-{number}-{digest}", command, CHECK_S)
+    return context.script_spec(run, task, profile, place, f"check-{number}-{digest}", command, CHECK_S)
 
 
 async def _checked(context: DispatchContext, run: Run, wish: WorkerSpec, number: int) -> Check | None:

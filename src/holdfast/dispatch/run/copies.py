@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.errors import OperationFailed
+from holdfast.local.atomicfile import open_folder
 
 MAX_COPIED: Final = 100  # files; a rule that means more means a build, which is for `setup`
 MAX_BYTES: Final = 16 << 20  # of all of them
 MAX_LISTED: Final = 20_000  # names in the directories that the rules lead through
 LEFT_OUT: Final = frozenset({".git", ".holdfast"})
-_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 _HIDDEN: Final = ".copy"  # below .holdfast: half a file is never seen
@@ -34,7 +34,7 @@ def missing(repository: Path, worktree: Path, patterns: Sequence[str]) -> list[s
     found: set[str] = set()
     listed = [0]
     try:
-        with _opened(str(repository)) as top:
+        with open_folder(str(repository)) as top:
             for pattern in patterns:
                 found |= set(_matching(top, pattern.split("/"), "", listed))
     except OSError as exc:
@@ -71,7 +71,7 @@ def _matching(folder: int, parts: Sequence[str], at: str, listed: list[int]) -> 
         if len(parts) == 1 and kind == stat.S_IFREG:
             yield at + name
         elif len(parts) > 1 and kind == stat.S_IFDIR:
-            with _opened(name, folder) as inner:
+            with open_folder(name, folder) as inner:
                 yield from _matching(inner, parts[1:], f"{at}{name}/", listed)
 
 
@@ -79,15 +79,15 @@ def _copied(repository: Path, worktree: Path, name: str, most: int) -> int:
     """How many bytes; none of what is there already."""
     *folders, last = name.split("/")
     with contextlib.ExitStack() as opened:
-        source = opened.enter_context(_opened(str(repository)))
+        source = opened.enter_context(open_folder(str(repository)))
         for folder in folders:
-            source = opened.enter_context(_opened(folder, source))
+            source = opened.enter_context(open_folder(folder, source))
         with open(os.open(last, _READ, dir_fd=source), "rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             data = file.read(most + 1) if stat.S_ISREG(mode) else b""
         if len(data) > most:
             raise OperationFailed(f"`copy` names more than {MAX_BYTES} bytes", remedy="copy less")
-        top = opened.enter_context(_opened(str(worktree)))
+        top = opened.enter_context(open_folder(str(worktree)))
         own = opened.enter_context(_made(".holdfast", top))
         try:
             place = top
@@ -107,18 +107,9 @@ def _copied(repository: Path, worktree: Path, name: str, most: int) -> int:
 
 
 @contextlib.contextmanager
-def _opened(name: str, above: int | None = None) -> Iterator[int]:
-    fd = os.open(name, _FOLDER, dir_fd=above)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
-@contextlib.contextmanager
 def _made(name: str, above: int) -> Iterator[int]:
     """A directory, which is made if there is nothing."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(name, 0o777, dir_fd=above)
-    with _opened(name, above) as fd:
+    with open_folder(name, above) as fd:
         yield fd

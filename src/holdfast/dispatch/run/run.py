@@ -20,9 +20,9 @@ from holdfast.board.store import Store
 from holdfast.board.verbs.reviews import Requested
 from holdfast.dispatch.context import DispatchContext, worker_of
 from holdfast.dispatch.rules import manifest, outcome, prompts, requested, runsteps, sessions
-from holdfast.dispatch.rules.launchers import BRIEF, WorkerProfile
 from holdfast.dispatch.rules.manifest import Changes, Manifest
 from holdfast.dispatch.rules.outcome import Complete, End, Fail, Outcome, Stop, WorkFound
+from holdfast.dispatch.rules.profiles import BRIEF, WorkerProfile
 from holdfast.dispatch.rules.runsteps import RunEvent, RunStep
 from holdfast.dispatch.run import changes, checks, places, scripts, workspace
 from holdfast.dispatch.run.budgetmeter import BudgetMeter
@@ -32,6 +32,7 @@ from holdfast.handoff import outbox
 from holdfast.handoff.broker import Broker
 from holdfast.handoff.envelope import Envelope, HandoffAnswer
 from holdfast.handoff.verbs import VERBS
+from holdfast.local.atomicfile import replace_file
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ class Mark(msgspec.Struct, frozen=True):
 
     run: str
     before: Manifest = Manifest()
-    laid: Manifest | None = None  # what was there when its launcher's setup had ended
+    laid: Manifest | None = None  # what was there when its profile's setup had ended
     schema: int = 1
 
 
@@ -70,7 +71,7 @@ class RunDriver:
         self._claimed_at = context.clock()
         self._meter = BudgetMeter(context, run, self._session)
 
-    async def attend(self) -> None:
+    async def drive(self) -> None:
         """Returns when nothing is left to do for it.
 
         Raises:
@@ -78,7 +79,7 @@ class RunDriver:
         """
         context = self.context
         detail = await context.store.ask(lambda store: store.show(self.run.task_id))
-        launcher = context.launchers.get(self.run.profile)
+        profile = context.profiles.get(self.run.profile)
         place = self.place = workspace.known(context.home, detail.task).path
         step = RunStep.FIND
         while step is not RunStep.END:
@@ -86,15 +87,15 @@ class RunDriver:
                 case RunStep.FIND:
                     event = await self._find()
                 case RunStep.BEGIN:
-                    event = await self._begin(detail, launcher)
+                    event = await self._begin(detail, profile)
                 case RunStep.FOLLOW:
                     event = await self._follow()
                 case RunStep.KEEP:
-                    event = await self._keep(detail, launcher)
+                    event = await self._keep(detail, profile)
                 case RunStep.CHECK:
                     event = await self._check(detail, place)
                 case RunStep.TEAR_DOWN:
-                    event = await self._tear_down(detail, launcher, place)
+                    event = await self._tear_down(detail, profile, place)
                 case RunStep.FORGET:
                     event = self._forget()
             step = runsteps.after(step, event)
@@ -105,12 +106,12 @@ class RunDriver:
         return RunEvent.OVER if self.over.is_set() else RunEvent.MISSING
 
     async def _check(self, detail: Detail, place: Path) -> RunEvent:
-        await checks.attend(self.context, self.run, detail.task, place)
+        await checks.run_due(self.context, self.run, detail.task, place)
         return RunEvent.DONE
 
-    async def _tear_down(self, detail: Detail, launcher: WorkerProfile | None, place: Path) -> RunEvent:
-        if launcher is not None and launcher.teardown and await asyncio.to_thread(place.is_dir):
-            await scripts.tear_down(self.context, self.run, detail.task, launcher, place)
+    async def _tear_down(self, detail: Detail, profile: WorkerProfile | None, place: Path) -> RunEvent:
+        if profile is not None and profile.teardown and await asyncio.to_thread(place.is_dir):
+            await scripts.tear_down(self.context, self.run, detail.task, profile, place)
         return RunEvent.DONE
 
     def ingest(self, store: Store) -> int:
@@ -130,15 +131,15 @@ class RunDriver:
 
     # --- the start
 
-    async def _begin(self, detail: Detail, launcher: WorkerProfile | None) -> RunEvent:
+    async def _begin(self, detail: Detail, profile: WorkerProfile | None) -> RunEvent:
         """The worker is started, or the board has been told why not."""
         try:
-            if launcher is None:
+            if profile is None:
                 raise OperationFailed(f"nobody here starts workers for {self.run.profile}")
-            if detail.task.report_only and not launcher.can_be_asked:
+            if detail.task.report_only and not profile.can_be_asked:
                 await self._tell(Fail(FailureKind.HANDOFF, "a script cannot be asked for its report"))
                 return RunEvent.REFUSED
-            wish = await self._prepared(detail, launcher)
+            wish = await self._prepared(detail, profile)
         except (UsageError, NotFound, OperationFailed) as exc:
             failure = FailureKind.INFRA if isinstance(exc, OperationFailed) else FailureKind.TASK
             await self._tell(Fail(failure, f"it could not be prepared: {exc}"))
@@ -150,44 +151,44 @@ class RunDriver:
         except (UsageError, NotFound) as exc:  # nothing was started; after any other error that is not known
             await self._tell(Fail(FailureKind.TASK, f"it could not be started: {exc}"))
             return RunEvent.REFUSED
-        self.context.standing.started(self.context.clock() - self._claimed_at)
+        self.context.status.started(self.context.clock() - self._claimed_at)
         return RunEvent.STARTED
 
-    async def _prepared(self, detail: Detail, launcher: WorkerProfile) -> WorkerSpec:
+    async def _prepared(self, detail: Detail, profile: WorkerProfile) -> WorkerSpec:
         task, run, context = detail.task, self.run, self.context
         review = await context.store.ask(lambda store: store.requested(task.id))
         diff = await self._reviewed(review)
-        told = await self._addressed(detail, launcher)
-        prompt = self._prompted(told, launcher, review, diff.decode("utf-8", "replace"))
-        space = await asyncio.to_thread(workspace.prepare, context.home, task, launcher.copy)
+        told = await self._addressed(detail, profile)
+        prompt = self._prompted(told, profile, review, diff.decode("utf-8", "replace"))
+        space = await asyncio.to_thread(workspace.prepare, context.home, task, profile.copy)
         await places.enter(context, run, space, self.over)
         await asyncio.to_thread(self._mark, space)
-        await asyncio.to_thread(outbox.lay_out, space.path, context.grant(run, launcher, space.path))
+        await asyncio.to_thread(outbox.lay_out, space.path, context.grant(run, profile, space.path))
         await asyncio.to_thread(workspace.put, space.path, task.body.encode(), Path(prompts.FILE).name)
         if diff:
             await asyncio.to_thread(workspace.put, space.path, diff, Path(requested.FILE).name)
         for name in [file.name for file in detail.files]:
             data = await context.store.ask(lambda store, name=name: store.file(task.id, None, name))  # type: ignore[misc]
             await asyncio.to_thread(workspace.put, space.path, data, Path(prompts.ATTACHED).name, name)
-        if launcher.setup and not task.report_only:
-            await scripts.run_script(context, run, task, launcher, space.path, "setup", self.over)
+        if profile.setup and not task.report_only:
+            await scripts.run_script(context, run, task, profile, space.path, "setup", self.over)
             await asyncio.to_thread(self._laid, space)
         return await self._going_on(
-            context.worker_spec(run, task, launcher, space.path, prompt), detail, launcher
+            context.worker_spec(run, task, profile, space.path, prompt), detail, profile
         )
 
-    async def _addressed(self, detail: Detail, launcher: WorkerProfile) -> Detail:
+    async def _addressed(self, detail: Detail, profile: WorkerProfile) -> Detail:
         """With the messages that go into its prompt, if that tells any; a script gets them with an answer."""
         told: list[Message] = []
         waiting = any(message.run_id == self.run.id for message in detail.messages)
-        if waiting and BRIEF in launcher.prompt and not detail.task.report_only:
+        if waiting and BRIEF in profile.prompt and not detail.task.report_only:
             told = await self.context.store.ask(lambda store: store.brief(self.run.ref))
         return msgspec.structs.replace(detail, messages=told)
 
-    async def _going_on(self, wish: WorkerSpec, detail: Detail, launcher: WorkerProfile) -> WorkerSpec:
+    async def _going_on(self, wish: WorkerSpec, detail: Detail, profile: WorkerProfile) -> WorkerSpec:
         """In the session of the run before, where the CLI can do that and its state is still there."""
         before = sessions.before(detail.runs, self.run)
-        arguments = None if before is None else launcher.resumed(before.name)
+        arguments = None if before is None else profile.resumed(before.name)
         if before is None or arguments is None or not self.context.state(before.owner).is_dir():
             return wish
         told: JsonObject = {sessions.RESUMES: before.owner}
@@ -204,7 +205,7 @@ class RunDriver:
         except NotFound:
             return b""
 
-    def _prompted(self, detail: Detail, launcher: WorkerProfile, review: Requested | None, diff: str) -> str:
+    def _prompted(self, detail: Detail, profile: WorkerProfile, review: Requested | None, diff: str) -> str:
         """Its prompt, with what was said about the work of an earlier run."""
         more = [requested.answer(detail)]
         if review is not None:
@@ -213,14 +214,14 @@ class RunDriver:
             more.append(requested.changes(review.who, review.comments, diff, here=here))
             others = [comment for comment in detail.comments if comment not in review.comments]
             detail = msgspec.structs.replace(detail, comments=others)
-        return self._prompt(detail, launcher, more)
+        return self._prompt(detail, profile, more)
 
-    def _prompt(self, detail: Detail, launcher: WorkerProfile, more: list[str]) -> str:
-        channel = prompts.ReportChannel(self.context.command, tools=launcher.channel == "mcp")
+    def _prompt(self, detail: Detail, profile: WorkerProfile, more: list[str]) -> str:
+        channel = prompts.ReportChannel(self.context.command, tools=profile.channel == "mcp")
         if detail.task.report_only:
-            return launcher.told(prompts.report_only(detail, channel))
-        prompt = launcher.told(prompts.prompt(launcher.prompt, detail, channel, more))
-        if not prompts.fits(prompt) and launcher.prompt == "{body}":
+            return profile.told(prompts.report_only(detail, channel))
+        prompt = profile.told(prompts.prompt(profile.prompt, detail, channel, more))
+        if not prompts.fits(prompt) and profile.prompt == "{body}":
             return f"exec sh {prompts.FILE}"
         return prompt
 
@@ -229,16 +230,14 @@ class RunDriver:
             self._write(Mark(self.run.id, changes.look(space.path) if space.kind == "dir" else Manifest()))
 
     def _laid(self, space: Workspace) -> None:
-        """What its launcher's setup left is not its work."""
+        """What its profile's setup left is not its work."""
         found = changes.look(space.path)
         self._write(Mark(self.run.id, found if space.kind == "dir" else Manifest(), found))
 
     def _write(self, mark: Mark) -> None:
         place = marks(self.context.home) / self.run.id
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        hidden = place.with_suffix(".new")
-        hidden.write_bytes(msgspec.json.encode(mark))
-        hidden.rename(place)
+        replace_file(place, msgspec.json.encode(mark))
 
     def _forget(self) -> RunEvent:
         (marks(self.context.home) / self.run.id).unlink(missing_ok=True)
@@ -265,7 +264,7 @@ class RunDriver:
             await asyncio.gather(ended, over, spent, return_exceptions=True)
         return RunEvent.DONE
 
-    async def _keep(self, detail: Detail, launcher: WorkerProfile | None) -> RunEvent:
+    async def _keep(self, detail: Detail, profile: WorkerProfile | None) -> RunEvent:
         """End what its leader left behind, keep what it made and said, and tell the board how it ended."""
         context, space = self.context, workspace.known(self.context.home, detail.task)
         report = await context.supervisor.stop(self._worker, grace_s=0.0)
@@ -283,7 +282,7 @@ class RunDriver:
             worked = await asyncio.to_thread(self._worked, space.path, changed)
             work = WorkFound(worked, self._refused, detail.task.report_only)
             last = said[-MAX_SUMMARY:].decode("utf-8", "replace")
-            judged = outcome.judge(end, work, launcher.success if launcher else "report", said=last)
+            judged = outcome.judge(end, work, profile.success if profile else "report", said=last)
             judged = outcome.bounded(judged, await self._meter.spent())
         kept = {
             "end.json": _record(run, report, changed, judged),
@@ -301,8 +300,8 @@ class RunDriver:
 
     def _session(self) -> str:
         """As its CLI called it, if it did."""
-        launcher = self.context.launchers.get(self.run.profile)
-        return launcher.session_in(_head(self.context.home, self._worker)) if launcher else ""
+        profile = self.context.profiles.get(self.run.profile)
+        return profile.session_in(_head(self.context.home, self._worker)) if profile else ""
 
     async def _changes(self, space: Workspace) -> Changes:
         try:
@@ -319,7 +318,7 @@ class RunDriver:
         return manifest.changes(self._marked().before, changes.look(path))
 
     def _worked(self, path: Path, changed: Changes) -> int:
-        """How many files this run changed, where its launcher's setup made some before."""
+        """How many files this run changed, where its profile's setup made some before."""
         laid = self._marked().laid
         return changed.count if laid is None else manifest.changes(laid, changes.look(path)).count
 

@@ -1,4 +1,4 @@
-"""The scripts of a launcher around a run: before its worker starts and after it ended, confined as that is.
+"""The scripts of a profile around a run: before its worker starts and after it ended, confined as that is.
 
 Each is a worker of the supervisor under a name of its own, so whoever comes after a crash finds what was
 started before, and none runs twice for one run.
@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from holdfast.board.rules.rows import Run, Task
 from holdfast.dispatch.context import DispatchContext
-from holdfast.dispatch.rules.launchers import WorkerProfile
+from holdfast.dispatch.rules.profiles import WorkerProfile
 from holdfast.errors import NotFound, OperationFailed, UsageError
 
 log = logging.getLogger(__name__)
@@ -28,19 +28,19 @@ async def run_script(
     context: DispatchContext,
     run: Run,
     task: Task,
-    launcher: WorkerProfile,
+    profile: WorkerProfile,
     place: Path,
     kind: ScriptKind,
     over: asyncio.Event,
 ) -> None:
-    """Run the launcher's script of this kind to its end, or until the run is over; what it said is kept.
+    """Run the profile's script of this kind to its end, or until the run is over; what it said is kept.
 
     Raises:
         OperationFailed: it failed.
         HoldfastError: store or supervisor do not answer, or it cannot be started.
     """
-    script = launcher.setup if kind == "setup" else launcher.teardown
-    wish = context.script_spec(run, task, launcher, place, kind, script, SCRIPT_S)
+    script = profile.setup if kind == "setup" else profile.teardown
+    wish = context.script_spec(run, task, profile, place, kind, script, SCRIPT_S)
     name = wish.id or ""
     report = await context.supervisor.find(name) or await context.supervisor.start(wish)
     ended = report.state.ended or await _ended(context, name, over)
@@ -55,13 +55,13 @@ async def run_script(
 
 
 async def tear_down(
-    context: DispatchContext, run: Run, task: Task, launcher: WorkerProfile, place: Path
+    context: DispatchContext, run: Run, task: Task, profile: WorkerProfile, place: Path
 ) -> None:
     """After a run; however that ends, it changes nothing about the run."""
     if task.report_only:
         return
     try:
-        await run_script(context, run, task, launcher, place, "teardown", asyncio.Event())
+        await run_script(context, run, task, profile, place, "teardown", asyncio.Event())
     except (UsageError, NotFound, OperationFailed) as exc:
         log.warning("a teardown failed", extra={"run_id": run.id, "missing": str(exc)[:200]})
 

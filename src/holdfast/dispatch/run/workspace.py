@@ -21,7 +21,7 @@ import msgspec
 from holdfast.board.rules.rows import Task, WorkspaceKind
 from holdfast.dispatch.run import copies
 from holdfast.errors import NotFound, OperationFailed, UsageError
-from holdfast.local.nofollow import write_below
+from holdfast.local.atomicfile import replace_file, write_below
 
 GIT_S: Final = 120.0  # a checkout of a large repository on a busy disk
 TURN_S: Final = 0.02  # between attempts to be alone with a repository
@@ -150,13 +150,7 @@ def _read(home: Path, task: str) -> Made | None:
 
 def write(home: Path, made: Made) -> None:
     """Replace a record, whole."""
-    place = folder(home) / f"{made.task}.json"
-    hidden = place.with_suffix(".new")
-    with open(hidden, "wb") as file:
-        file.write(msgspec.json.encode(made))
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(hidden, place)
+    replace_file(folder(home) / f"{made.task}.json", msgspec.json.encode(made))
 
 
 def records(home: Path) -> list[Made]:

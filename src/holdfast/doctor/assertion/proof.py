@@ -4,9 +4,10 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Final
+
+from holdfast.local.atomicfile import replace_file
 
 MAX_PROOFS: Final = 64  # the newest; a machine has a few homes and workspaces
 MAX_BYTES: Final = 64 * 1024  # of the file; larger is none of ours
@@ -37,19 +38,10 @@ def record(folder: Path, key: str, when: str) -> bool:
     """Note it, all or nothing; False where that cannot be."""
     proofs = [(old, then) for old, then in _read(folder).items() if old != key]
     text = json.dumps({"schemaVersion": 1, "proofs": dict([*proofs, (key, when)][-MAX_PROOFS:])})
-    temporary = None
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(prefix=f".{NAME}.", dir=folder)
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, folder / NAME)
+        replace_file(folder / NAME, text.encode())
     except OSError:
-        if temporary is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
         return False
     return True
 

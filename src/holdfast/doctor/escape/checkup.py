@@ -208,7 +208,7 @@ def _refuse_out_of_reach(entry: pwd.struct_passwd) -> None:
         raise UsageError(
             f"--user {entry.pw_name}: {found.problem}",
             remedy="install Holdfast where every user can read it, with a Python that every user can run: "
-            f"{_PLAIN_PYTHON} -m venv /opt/holdfast && /opt/holdfast/bin/pip install holdfast",
+            f"{_PLAIN_PYTHON} -m venv /opt/holdfast && /opt/holdfast/bin/pip install holdfast-agents",
         )
 
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+import holdfast_agents
 from holdfast.doctor.facts.agents import AGENTS, InstalledAgent
 from holdfast.doctor.facts.machine import Disk, Installed, MachineFacts, PlaceFacts
 from holdfast.errors import HoldfastError
@@ -42,6 +43,7 @@ async def gather(environ: Mapping[str, str] = os.environ) -> MachineFacts:
     most, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     temporary = _place(environ.get("TMPDIR") or _TEMPORARY)
     tried, unlaunched = trials.result()
+    other = holdfast_agents.find_other_distribution()
     return MachineFacts(
         host=host.result(),
         trials=tried,
@@ -55,6 +57,8 @@ async def gather(environ: Mapping[str, str] = os.environ) -> MachineFacts:
         encoding=sys.getfilesystemencoding(),
         now=time.time(),
         unlaunched=unlaunched,
+        other_package=holdfast_agents.explain(other) if other else "",
+        other_package_remedy=holdfast_agents.remedy() if other else "",
     )
 
 

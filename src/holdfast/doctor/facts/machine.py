@@ -50,3 +50,5 @@ class MachineFacts:
     encoding: str
     now: float
     unlaunched: str = ""  # why no way to confine could be tried through our own launcher
+    other_package: str = ""  # why another distribution of the same import name is in the way
+    other_package_remedy: str = ""

@@ -231,6 +231,14 @@ def _codex(facts: MachineFacts) -> Iterator[Finding]:
 
 
 def _tools(facts: MachineFacts) -> Iterator[Finding]:
+    if facts.other_package:
+        yield Finding(
+            "install.other-package",
+            Severity.DEGRADED,
+            "another package with the import name holdfast is installed here",
+            facts.other_package,
+            facts.other_package_remedy,
+        )
     if facts.tmux is None:
         yield Finding("tool.tmux", Severity.NOTE, "no tmux", "", "apt-get install tmux")
     else:

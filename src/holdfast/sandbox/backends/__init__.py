@@ -1,0 +1,6 @@
+"""What carries out a plan around a command: Linux namespaces (`confined`), bubblewrap or Landlock alone; and
+what each of them guarantees.
+
+Imports: sandbox.kernel, sandbox.plan, sandbox.protocol, sandbox.reasons, sandbox.watcher, values.
+Open to other rooms: bwrapped, bwraptool, confined, guarantees, landlocked.
+"""

@@ -12,10 +12,10 @@ The launcher imports this module, so it needs little of the standard library.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
+from holdfast.values import value
 
 OPTIONS: Final = (  # all that we use; a bubblewrap whose help lacks one is too old
     *("--args", "--as-pid-1", "--bind", "--cap-drop", "--chdir", "--dev", "--dev-bind", "--die-with-parent"),
@@ -32,7 +32,7 @@ _BURIED: Final = "/dev/.pins"
 _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - not a file of ours, but where the C library expects it
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Surroundings:
     """What the arguments depend on beside the plan. The descriptors are those that bubblewrap inherits."""
 

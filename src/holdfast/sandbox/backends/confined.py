@@ -28,9 +28,7 @@ from holdfast.sandbox.kernel.kernel import SetupFailed, Stage
 from holdfast.sandbox.kernel.namespaces import drop, fork, isolate, own_mounts
 from holdfast.sandbox.kernel.view import CONSOLE, build_view
 from holdfast.sandbox.plan.plan import Base, Plan
-from holdfast.sandbox.protocol import loopback
 from holdfast.sandbox.protocol.orders import HAS_STATE, STATE_FD, TTY, WATCH, Request
-from holdfast.sandbox.watcher import listener
 
 MAX_REPORT: Final = 8192  # a few words and one path
 NOT_STARTED: Final = 125  # exit status of a set-up that failed; the report says why
@@ -160,6 +158,11 @@ def run(
     watch_fd: int = -1,
 ) -> NoReturn:
     """Be init: what is left of the way to the command, and then its end. `weakened` is known so far."""
+    # Imported while the host's files are there and nobody else's.
+    if plan.loopback_ports:
+        from holdfast.sandbox.protocol import loopback
+    if watch_fd >= 0:
+        from holdfast.sandbox.watcher import listener
     own_mounts()
     weakened += build_view(plan, command.tty)
     if plan.loopback_ports:

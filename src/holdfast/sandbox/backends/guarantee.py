@@ -4,7 +4,7 @@ import enum
 from dataclasses import dataclass
 from typing import Final
 
-BACKENDS: Final = ("namespaces", "bwrap", "landlock", "seatbelt")
+BACKENDS: Final = ("namespaces", "bwrap", "landlock")
 
 
 class GuaranteeLevel(enum.StrEnum):
@@ -30,12 +30,11 @@ class GuaranteeRow:
     namespaces: Holding
     bwrap: Holding
     landlock: Holding
-    seatbelt: Holding
     attempts: tuple[str, ...] = ()
 
     def under(self, backend: str) -> Holding:
         """How far it holds with one of `BACKENDS`."""
-        columns = (self.namespaces, self.bwrap, self.landlock, self.seatbelt)
+        columns = (self.namespaces, self.bwrap, self.landlock)
         return dict(zip(BACKENDS, columns, strict=True))[backend]
 
 

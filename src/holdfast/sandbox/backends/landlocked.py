@@ -42,17 +42,33 @@ _ENDING_S: Final = 5.0  # how long killing may take before we give up on unkilla
 _LOOK_AGAIN_S: Final = 0.005
 _FREE_FD: Final = 64  # from here on no descriptor has a meaning for the command
 _MACHINE: Final = os.uname().machine
-_FILTERS: Final = {  # by whether the network is off; made once, before the fork
-    off: seccomp.program(_MACHINE, seccomp.Sockets.NONE if off else seccomp.Sockets.ALL, alone=True)
-    for off in (False, True)
-    if _MACHINE in seccomp.ARCHITECTURES
-}
+
+
+def warm() -> None:
+    """Make what every start needs once, before anything is forked."""
+    if _MACHINE in seccomp.ARCHITECTURES:
+        for off in (False, True):
+            _filter(network_off=off)
+
+
+def _filter(*, network_off: bool) -> bytes:
+    sockets = seccomp.Sockets.NONE if network_off else seccomp.Sockets.ALL
+    return seccomp.program(_MACHINE, sockets, alone=True)
 
 
 def run(
-    plan: Plan, command: Command, *, parent: int, status_fd: int, degraded: bool, watch_fd: int = -1
+    plan: Plan,
+    command: Command,
+    *,
+    parent: int,
+    status_fd: int,
+    degraded: bool,
+    watch_fd: int = -1,
+    confine: bool = True,
 ) -> NoReturn:
     """Be the confined command. To be called right after a fork, in the child of `parent`.
+
+    With `confine` false it is only kept: nothing is taken from it but what it leaves behind.
 
     Ends with the command's own status, or when it could not be started with a report on
     `status_fd`, which must be close-on-exec.
@@ -72,7 +88,12 @@ def run(
             keeper = os.getpid()
             pid = os.fork()
         if pid == 0:
-            _be_command(plan, command, keeper=keeper, degraded=degraded, watch_fd=watch_fd)
+            _prepare(command, keeper=keeper, cwd=plan.cwd)
+            if confine:
+                _confine(plan, command, degraded=degraded)
+            if watch_fd >= 0:
+                listener.hand_out(watch_fd, network_off=plan.network_off)
+            _become(command)
         kernel.close_from(0)  # an end of a pipe held here never ends
         code = os.waitstatus_to_exitcode(_await(pid))
         _end_descendants()
@@ -111,7 +132,7 @@ def _end_descendants() -> None:
         signal.sigtimedwait({signal.SIGCHLD}, _LOOK_AGAIN_S)
 
 
-def _be_command(plan: Plan, command: Command, *, keeper: int, degraded: bool, watch_fd: int) -> NoReturn:
+def _prepare(command: Command, *, keeper: int, cwd: str) -> None:
     os.setsid()
     for signum in _ALL_SIGNALS:
         signal.signal(signum, signal.SIG_DFL)  # what is ignored would be ignored by the command too
@@ -120,22 +141,20 @@ def _be_command(plan: Plan, command: Command, *, keeper: int, degraded: bool, wa
         if os.getppid() != keeper:
             os._exit(NOT_STARTED)
         _take_descriptors(command)
-    with Stage("cwd", plan.cwd):
-        os.chdir(plan.cwd)
+    with Stage("cwd", cwd):
+        os.chdir(cwd)
+
+
+def _confine(plan: Plan, command: Command, *, degraded: bool) -> None:
     with Stage("capabilities"):
         kernel.drop_capabilities(bounding_set=False)  # an ordinary user may not, and need not
     with Stage("nnp"):
         kernel.refuse_new_privileges()
     _restrict(plan, command.tty, degraded=degraded)
-    if plan.network_off not in _FILTERS:
+    if _MACHINE not in seccomp.ARCHITECTURES:
         raise SetupFailed("seccomp", errno.ENOSYS)
     with Stage("seccomp"):
-        kernel.install_filter(_FILTERS[plan.network_off])
-    if watch_fd >= 0:
-        listener.hand_out(watch_fd, network_off=plan.network_off)
-    with Stage("exec", os.fsdecode(command.program)):
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        _become(command)
+        kernel.install_filter(_filter(network_off=plan.network_off))
 
 
 def _take_descriptors(command: Command) -> None:
@@ -188,6 +207,12 @@ def _entries(path: str) -> list[str]:
 
 
 def _become(command: Command) -> NoReturn:
+    with Stage("exec", os.fsdecode(command.program)):
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        _exec(command)
+
+
+def _exec(command: Command) -> NoReturn:
     denied = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
     for program in candidates(command.program, command.env.get(b"PATH", os.defpath.encode())):
         try:

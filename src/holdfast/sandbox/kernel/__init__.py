@@ -1,0 +1,6 @@
+"""The kernel's interfaces, one module each: namespaces, mounts, Landlock, seccomp, system calls by number.
+No policy here: they do what a plan says.
+
+Imports: sandbox.plan, values.
+Open to other rooms: kernel, landlock, namespaces, proctable, seccomp, view.
+"""

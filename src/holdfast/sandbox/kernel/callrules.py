@@ -7,11 +7,12 @@ What everyday work needs of these is left alone (a file's mode, owner and times)
 """
 
 import errno
-from dataclasses import dataclass
 from typing import Final
 
+from holdfast.values import value
 
-@dataclass(frozen=True, slots=True)
+
+@value
 class CallRule:
     """When to refuse a call. Arguments are by their place, and compared by their lower half."""
 

@@ -38,6 +38,7 @@ _FSOPEN_CLOEXEC: Final = 1
 _FSCONFIG_SET_STRING: Final = 1
 _FSCONFIG_CMD_CREATE: Final = 6
 _FSMOUNT_CLOEXEC: Final = 1
+_AF_INET, _SOCK_DGRAM = 2, 2  # linux/socket.h, linux/net.h
 # linux/fcntl.h, linux/openat2.h, linux/close_range.h
 _AT_FDCWD: Final = -100
 _AT_EMPTY_PATH: Final = 0x1000
@@ -146,6 +147,7 @@ def numbered(number: int, *argtypes: type) -> Callable[..., int]:
 
 
 _unshare = _named("unshare", c_int)
+_socket = _named("socket", c_int, c_int, c_int)
 _prctl = _named("prctl", c_int, c_ulong, c_ulong, c_ulong, c_ulong)
 _prctl_filter = _named("prctl", c_int, c_ulong, c_void_p)
 _capset = _named("capset", c_void_p, c_void_p)
@@ -169,6 +171,11 @@ def clone(flags: int) -> int:
     if _clone is None:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     return _clone(flags | signal.SIGCHLD, 0, 0, 0, 0)
+
+
+def datagram_socket() -> int:
+    """A descriptor of an IPv4 socket, to ask the network namespace that it is in."""
+    return _socket(_AF_INET, _SOCK_DGRAM | os.O_CLOEXEC, 0)
 
 
 def unshare(flags: int) -> None:

@@ -12,7 +12,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import socket
 import struct
 from typing import Final
 
@@ -23,11 +22,6 @@ from holdfast.sandbox.plan import rights
 from holdfast.sandbox.plan.plan import Base, Plan, StepKind
 
 _MACHINE: Final = os.uname().machine
-_FILTERS: Final = {  # made once, before the fork, not for every command
-    sockets: seccomp.program(_MACHINE, sockets)
-    for sockets in seccomp.Sockets
-    if _MACHINE in seccomp.ARCHITECTURES
-}
 
 _SIOCSIFFLAGS: Final = 0x8914  # linux/sockios.h
 _IFF_UP_RUNNING: Final = 0x1 | 0x40  # linux/if.h
@@ -82,8 +76,11 @@ def isolate(*, uid: int, gid: int, userns: bool, network_off: bool) -> tuple[str
 
 def raise_loopback() -> None:
     """Make 127.0.0.1 usable in a new network namespace; raises OSError."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
-        fcntl.ioctl(sock.fileno(), _SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", _IFF_UP_RUNNING))
+    fd = kernel.datagram_socket()
+    try:
+        fcntl.ioctl(fd, _SIOCSIFFLAGS, struct.pack("16sH22x", b"lo", _IFF_UP_RUNNING))
+    finally:
+        os.close(fd)
 
 
 def own_mounts() -> None:
@@ -120,7 +117,7 @@ def warm() -> None:
     """Make what every confined start needs once, before anything is forked."""
     with contextlib.suppress(KeyError):  # not one of the machines we know; the start will say so
         for sockets in seccomp.Sockets:
-            seccomp.program(os.uname().machine, sockets)
+            seccomp.program(_MACHINE, sockets)
 
 
 def drop(plan: Plan) -> tuple[str, ...]:
@@ -139,10 +136,10 @@ def drop(plan: Plan) -> tuple[str, ...]:
     if plan.network_off:
         unix_confined = not weakened and abi >= rights.UNIX_ABI
         sockets = seccomp.Sockets.LOOPBACK_AND_UNIX if unix_confined else seccomp.Sockets.LOOPBACK
-    if sockets not in _FILTERS:
+    if _MACHINE not in seccomp.ARCHITECTURES:
         raise SetupFailed("seccomp", errno.ENOSYS)
     with Stage("seccomp"):
-        kernel.install_filter(_FILTERS[sockets])
+        kernel.install_filter(seccomp.program(_MACHINE, sockets))
     return weakened
 
 

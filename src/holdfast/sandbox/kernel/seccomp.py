@@ -20,10 +20,12 @@ import enum
 import errno
 import functools
 import struct
-from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from holdfast.sandbox.kernel.callrules import ALONE, CallRule
+from holdfast.values import value
+
+if TYPE_CHECKING:
+    from holdfast.sandbox.kernel.callrules import CallRule
 
 # linux/bpf_common.h
 _LOAD: Final = 0x20  # BPF_LD | BPF_W | BPF_ABS
@@ -58,7 +60,7 @@ class Sockets(enum.Enum):
     NONE = "none"  # in the host's network
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Architecture:
     """One architecture's name for the kernel, and its numbers."""
 
@@ -230,7 +232,7 @@ def _sockets(numbers: dict[str, int], sockets: Sockets) -> list[Instruction]:
     return [*when(numbers["socket"], body), *pair]
 
 
-def _refusal(rule: CallRule) -> list[Instruction]:
+def _refusal(rule: "CallRule") -> list[Instruction]:
     """What follows when the rule's call was made; falls through, with the number loaded, if it may be."""
     refuse = ret(_ERRNO | rule.errno)
     code: list[Instruction] = []
@@ -255,6 +257,8 @@ def instructions(machine: str, sockets: Sockets, *, alone: bool = False) -> list
     code = native_only(architecture)
     for name in ALWAYS_REFUSED:
         code += when(numbers[name], ret(REFUSE))
+    if alone:
+        from holdfast.sandbox.kernel.callrules import ALONE
     for rule in ALONE if alone else ():
         if (number := rule.number(machine)) is not None:
             code += when(number, _refusal(rule))

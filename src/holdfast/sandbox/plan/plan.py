@@ -12,8 +12,9 @@ The launcher imports this module, so it needs little of the standard library.
 """
 
 import enum
-from dataclasses import dataclass
 from typing import Final
+
+from holdfast.values import value
 
 MAX_LOOPBACK_PORTS: Final = 64  # two sockets each, in one message, which takes at most 253
 
@@ -50,7 +51,7 @@ _BASE_TEXTS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Step:
     kind: StepKind
     path: str
@@ -59,7 +60,7 @@ class Step:
         return _TEXTS[self.kind].format(self.path)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Link:
     """A symbolic link of the host that an empty base lacks, as `/bin` to `usr/bin`."""
 
@@ -70,7 +71,7 @@ class Link:
         return f"{self.path} is a link to {self.target}"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Plan:
     """The steps in the order of their application: pins first, then shallow before deep."""
 

@@ -6,7 +6,6 @@ protected or hidden are pinned for the same reason: renamed away, the rule would
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Final
 
 from holdfast.errors import SandboxUnavailable
@@ -14,6 +13,7 @@ from holdfast.sandbox.plan.plan import Base, Link, Plan, Step, StepKind
 from holdfast.sandbox.plan.seen import Crossing, Found, Seen, Sight
 from holdfast.sandbox.policy.paths import depth, parent, within
 from holdfast.sandbox.policy.policy import Access, Bound, BoundRule, Network, Place, Special
+from holdfast.values import replace
 
 _REFUSED: Final = {Access.READ: "read-only", Access.WRITE: "writable", Access.DENY: "deny-read"}
 

@@ -2,9 +2,10 @@
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import Final
 
 from holdfast.sandbox.policy.policy import BoundGlob
+from holdfast.values import value
 
 
 class Found(enum.Enum):
@@ -14,7 +15,7 @@ class Found(enum.Enum):
     DIRECTORY = enum.auto()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Crossing:
     """A symbolic link on the way: where it really lies, and its text."""
 
@@ -22,7 +23,7 @@ class Crossing:
     target: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Sight:
     """Where a path really leads. The part that is missing is attached as written."""
 
@@ -36,7 +37,7 @@ class Sight:
         return self.found in (Found.FILE, Found.DIRECTORY)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Match:
     """Something that a deny pattern matches; a link is masked where it leads."""
 
@@ -45,7 +46,7 @@ class Match:
     sight: Sight
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class GitDir:
     """A directory that a protected `.git` file points to, or that such a directory shares."""
 
@@ -53,11 +54,14 @@ class GitDir:
     path: str
 
 
-@dataclass(frozen=True, slots=True)
+_NONE: Final[Mapping[str, Sight]] = {}
+
+
+@value
 class Seen:
     """`sights` has every path of the bound rules, the roots of patterns, and the git directories."""
 
     cwd: str
-    sights: Mapping[str, Sight] = field(default_factory=dict)
+    sights: Mapping[str, Sight] = _NONE
     matches: tuple[Match, ...] = ()
     gitdirs: tuple[GitDir, ...] = ()

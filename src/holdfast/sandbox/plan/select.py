@@ -7,12 +7,14 @@ nothing meets is refused: a command that asked for limits never runs without the
 import enum
 import errno
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import SandboxUnavailable
-from holdfast.sandbox.reasons import fingerprints
-from holdfast.sandbox.reasons.fingerprints import Fingerprint
+from holdfast.sandbox.policy.policy import Bound, Network
+from holdfast.values import replace, value
+
+if TYPE_CHECKING:
+    from holdfast.sandbox.reasons.fingerprints import Fingerprint
 
 
 class Need(enum.StrEnum):
@@ -47,7 +49,7 @@ BACKENDS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Choice:
     """What the operator leaves to us: which backend (None: the strongest), and whether less will do."""
 
@@ -64,7 +66,7 @@ class Choice:
 ANY: Final = Choice()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Trial:
     """How one way to confine a command went when it was tried: with an errno, where it failed."""
 
@@ -78,7 +80,7 @@ class Trial:
         return self.errno == 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Losses:
     """What a backend cannot do for one plan.
 
@@ -91,7 +93,7 @@ class Losses:
     remedies: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Enforcement:
     """The answer, always reported to the caller: what really holds."""
 
@@ -121,6 +123,27 @@ WEAKNESSES: Final = {
 CAUSED: Final = ("proc", "loopback")  # those that have one cause, whatever the errno
 
 
+def needs_of(bound: Bound) -> frozenset[Need]:
+    """What running a command under this policy asks of a backend."""
+    needs = set()
+    if not bound.full_write:
+        needs.add(Need.FILE_SYSTEM)
+    if bound.network is Network.OFF:
+        needs.add(Need.NETWORK_OFF)
+    return frozenset(needs)
+
+
+def meets(way: Way, needs: frozenset[Need]) -> bool:
+    """Can this way, where it works, do all of that?"""
+    return needs <= _MET[BACKENDS[way]]
+
+
+def _known(stage: str, code: int) -> "Fingerprint | None":
+    from holdfast.sandbox.reasons import fingerprints
+
+    return fingerprints.by_errno(stage, code)
+
+
 def select(needs: frozenset[Need], trials: Mapping[Way, Trial]) -> Enforcement:
     """The strongest way that was tried, works, and meets every need.
 
@@ -136,17 +159,15 @@ def select(needs: frozenset[Need], trials: Mapping[Way, Trial]) -> Enforcement:
             continue
         if trial.works and needs <= _MET[BACKENDS[way]]:
             return _held(way, trial, refused)
-        refused.append(fingerprints.by_errno(trial.stage, trial.errno))
+        refused.append(_known(trial.stage, trial.errno))
     raise _refusal(needs, trials)
 
 
-def _held(way: Way, trial: Trial, refused: list[Fingerprint | None]) -> Enforcement:
+def _held(way: Way, trial: Trial, refused: "list[Fingerprint | None]") -> Enforcement:
     """What a way that works gives, and what would give more: a weaker one is never taken silently."""
     causes = [known for known in refused if known is not None]
     weaknesses = [
-        known
-        for word in CAUSED
-        if word in trial.weakened and (known := fingerprints.by_errno(word, 0)) is not None
+        known for word in CAUSED if word in trial.weakened and (known := _known(word, 0)) is not None
     ]
     curable = weaknesses if BACKENDS[way] is Backend.NAMESPACES else [*causes, *weaknesses]
     return Enforcement(
@@ -162,7 +183,7 @@ def _held(way: Way, trial: Trial, refused: list[Fingerprint | None]) -> Enforcem
 def _refusal(needs: frozenset[Need], trials: Mapping[Way, Trial]) -> SandboxUnavailable:
     """Names every refusal; the remedy is for the strongest way."""
     tried = [(way, trials[way]) for way in Way if way in trials]
-    found = [fingerprints.by_errno(trial.stage, trial.errno) for _, trial in tried]
+    found = [_known(trial.stage, trial.errno) for _, trial in tried]
     told = [
         f"{way} cannot do {', '.join(sorted(needs - _MET[BACKENDS[way]]))}"
         if trial.works
@@ -177,7 +198,7 @@ def _refusal(needs: frozenset[Need], trials: Mapping[Way, Trial]) -> SandboxUnav
     )
 
 
-def _where(trial: Trial, known: Fingerprint | None) -> str:
+def _where(trial: Trial, known: "Fingerprint | None") -> str:
     if known is not None and known.id == trial.stage.removeprefix("bwrap:"):
         return ""  # there is no stage of ours: bubblewrap is missing, or said itself what it failed at
     return f"{trial.stage} failed ({errno.errorcode.get(trial.errno, trial.errno)}), "

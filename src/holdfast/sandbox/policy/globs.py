@@ -12,11 +12,11 @@ first place that fits is as good as any other, which an atomic group says to the
 import itertools
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Final
 
 from holdfast.errors import UsageError
 from holdfast.sandbox.policy.paths import absolute, join, within
+from holdfast.values import value
 
 # How the reference spells, inside a pattern on the wire, "below every workspace root".
 PROJECT_ROOTS_PREFIX: Final = "codex-project-roots://"
@@ -28,13 +28,13 @@ _SPECIAL: Final = frozenset("*?[]{}\\")
 _ESCAPED: Final = re.compile(r"\\(.)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Pattern:
     """A pattern below a literal directory. An empty tail means the directory itself."""
 
     root: str
     tail: str
-    regex: re.Pattern[str] = field(compare=False, repr=False)
+    regex: re.Pattern[str]
 
     def matches(self, path: str) -> bool:
         """Does it match this absolute path, or a directory above it?"""

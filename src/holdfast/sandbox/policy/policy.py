@@ -10,12 +10,12 @@ because hooks and settings in there run outside the sandbox later. An explicit w
 
 import enum
 import re
-from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias, assert_never
 
 from holdfast.errors import UsageError
 from holdfast.sandbox.policy.globs import Pattern, bind_pattern
 from holdfast.sandbox.policy.paths import absolute, depth, join, within
+from holdfast.values import derived, replace, value
 
 PROTECTED_NAMES: Final = (".git", ".agents", ".codex", ".aws")
 
@@ -64,19 +64,19 @@ class PolicyKind(enum.StrEnum):
     EXTERNAL = "external"  # somebody else isolates the files; the network flag is ours
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class At:
     path: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Glob:
     """A pattern, see `holdfast.sandbox.policy.globs`; it can only deny."""
 
     pattern: str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Special:
     place: Place
     subpath: str | None = None
@@ -85,14 +85,14 @@ class Special:
 Target: TypeAlias = At | Glob | Special
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Rule:
     target: Target
     access: Access
     skip_missing: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Policy:
     """The wish. `rules` None means that the file system is not restricted."""
 
@@ -124,7 +124,7 @@ class Policy:
         return replace(self, rules=(Rule(Special(Place.ROOT), Access.WRITE), rule), kind=PolicyKind.MANAGED)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Where:
     """What the symbolic places mean in one run."""
 
@@ -134,7 +134,7 @@ class Where:
     slash_tmp: bool = True  # is /tmp a directory?
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class BoundRule:
     path: str
     access: Access
@@ -143,20 +143,20 @@ class BoundRule:
     protects: str | None = None  # the writable root whose metadata this is
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class BoundGlob:
     pattern: Pattern
     origin: Rule
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class WritableRoot:
     path: str
     read_only: tuple[str, ...]  # what below it is not writable, protected metadata included
     protected: tuple[str, ...]  # the metadata alone
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Decision:
     """Who decides about a path, in words. `grant` is the flag that would allow exactly this."""
 
@@ -166,7 +166,7 @@ class Decision:
     grant: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Bound:
     """A policy in which every path is concrete. `rules` hold the protected metadata too."""
 
@@ -178,7 +178,7 @@ class Bound:
     minimal: bool
     cwd: str
     glob_depth: int | None = None
-    _hash: int = field(init=False, repr=False, compare=False)  # once: every file call needs it
+    _hash: int = derived()  # once: every file call needs it
 
     def __post_init__(self) -> None:
         key = (self.rules, self.globs, self.network, self.kind, self.restricted, self.minimal, self.cwd)

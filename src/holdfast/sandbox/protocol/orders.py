@@ -1,19 +1,23 @@
 """Orders to the launcher and reports from it: datagrams with descriptors attached.
 
-Imported by the launcher, so: standard library only, and little of it.
+Imported by the launcher, so: standard library only, and little of it. Who
+sends none of them loads no sockets.
 """
 
-import array
 import errno
 import os
-import socket
 import struct
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    import socket
 
 START, SIGNAL, END_OWNER, BE_WATCHER = 1, 2, 3, 4
 STARTED, EXITED = 1, 2
 
 TTY, HAS_STATE, IN_MEMFD, USER_NAMESPACE, BWRAP, LANDLOCK, DEGRADED, WATCH = (1 << bit for bit in range(8))
+
+KEPT: Final = 1 << 8  # not confined, but ended like what is; only for an owner of its own, never sent
 
 _REQUEST: Final = struct.Struct(
     "<BIIBiIIII"
@@ -62,8 +66,11 @@ class Event(NamedTuple):
     stage: str = ""
 
 
-def send_request(sock: socket.socket, request: Request, fds: tuple[int, ...] = ()) -> None:
+def send_request(sock: "socket.socket", request: Request, fds: tuple[int, ...] = ()) -> None:
     """Send one order; raises OSError when the launcher is gone or the order is too large."""
+    import array
+    import socket
+
     fields = (
         (request.cwd, request.program, request.tool, *request.argv, *request.env)
         if request.op == START
@@ -108,14 +115,17 @@ def pack_event(event: Event) -> bytes:
     return _EVENT.pack(*event[:-1], event.stage.encode("ascii"))
 
 
-def receive_event(sock: socket.socket, max_fds: int) -> tuple[Event, list[int]] | None:
+def receive_event(sock: "socket.socket", max_fds: int) -> tuple[Event, list[int]] | None:
     """The next report and the descriptors that came with it, or None when the launcher is gone."""
     data, fds = receive_with_fds(sock, _EVENT.size, max_fds)
     return (unpack_event(data), fds) if data else None
 
 
-def receive_with_fds(sock: socket.socket, size: int, max_fds: int) -> tuple[bytes, list[int]]:
+def receive_with_fds(sock: "socket.socket", size: int, max_fds: int) -> tuple[bytes, list[int]]:
     """One message with its descriptors, close-on-exec, which the library's `recv_fds` forgets."""
+    import array
+    import socket
+
     data, ancillary, _, _ = sock.recvmsg(size, socket.CMSG_SPACE(max_fds * 4), socket.MSG_CMSG_CLOEXEC)
     fds = array.array("i")
     for _level, _kind, raw in ancillary:
@@ -129,7 +139,7 @@ def _write_all(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
-def receive(sock: socket.socket) -> tuple[Request, list[int]] | None:
+def receive(sock: "socket.socket") -> tuple[Request, list[int]] | None:
     """The next order with its descriptors, or None when the other side is gone."""
     data, fds = receive_with_fds(sock, _REQUEST.size + MAX_INLINE, MAX_FDS)
     if not data:

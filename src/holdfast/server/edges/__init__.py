@@ -1,0 +1,6 @@
+"""Where connections come in: addresses, who may enter, WebSocket, HTTP head, lines on a unix socket or
+pipes.
+
+Imports: errors, local, sandbox.plan, server, wire.
+Open to other rooms: address, auth, listen.
+"""

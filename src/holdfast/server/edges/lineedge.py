@@ -3,38 +3,39 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from holdfast.errors import RemoteProtocolError
-from holdfast.server.connection import Connection
-from holdfast.server.edges.websocket import WRITE_HIGH_BYTES
+from holdfast.server.edges.edge import WRITE_HIGH_BYTES, Edge
 from holdfast.wire.lines import LineReader
+
+if TYPE_CHECKING:
+    from holdfast.server.connection import Connection
 
 log = logging.getLogger(__name__)
 
 _NEWLINE: Final = b"\n"
 
 
-class LineEdge(asyncio.Protocol):
+class LineEdge(Edge):
     """One stream. With pipes the writing transport is a second one, given by `write_to` before."""
 
     def __init__(
         self,
         *,
-        connect: Callable[["LineEdge"], Connection],
+        connect: "Callable[[LineEdge], Connection]",
         admit: Callable[[asyncio.BaseTransport], bool],
         adopt: Callable[["asyncio.Task[None]"], None],
         linger: Callable[[], None],
         finish_at_eof: bool,
     ) -> None:
+        super().__init__()
         self._linger = linger
         self._connect = connect
         self._admit = admit
         self._adopt = adopt
         self._finish_at_eof = finish_at_eof
         self._reader = LineReader()
-        self._connection: Connection | None = None
-        self._task: asyncio.Task[None] | None = None
         self._input: asyncio.ReadTransport
         self._output: asyncio.WriteTransport | None = None
 
@@ -77,14 +78,6 @@ class LineEdge(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._task is not None and not (self._finish_at_eof and exc is None):
             self._task.cancel()
-
-    def pause_writing(self) -> None:
-        if self._connection is not None:
-            self._connection.writing_paused()
-
-    def resume_writing(self) -> None:
-        if self._connection is not None:
-            self._connection.writing_resumed()
 
     def send(self, message: bytes) -> None:
         if self._output is not None and not self._output.is_closing():

@@ -12,23 +12,25 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import PeerRefused, StartupError
 from holdfast.local import peers
 from holdfast.sandbox.plan.select import ANY, Choice
-from holdfast.server.connection import Connection, Wire
 from holdfast.server.edges.address import Address, Stdio, UnixAddress, WebSocketAddress
-from holdfast.server.edges.auth import Authenticator
-from holdfast.server.edges.lineedge import LineEdge
 from holdfast.server.edges.linger import Linger
-from holdfast.server.edges.websocket import WebSocketEdge
-from holdfast.server.executor import Clocks, Executor
 from holdfast.server.metrics import NO_METRICS, Metrics, PrometheusMetrics
+
+if TYPE_CHECKING:
+    from holdfast.server.connection import Connection, Wire
+    from holdfast.server.edges.auth import Authenticator
+    from holdfast.server.edges.lineedge import LineEdge
+    from holdfast.server.executor import Executor
 
 log = logging.getLogger(__name__)
 
 BACKLOG: Final = 512
+IDLE_S: Final = 0.02  # without a connection, until the rest of the server is loaded
 _ONLY_OWNER: Final = "only the user who runs this server may connect without a token"
 
 
@@ -38,22 +40,36 @@ class Options:
 
     address: Address
     slots: int = 1
-    authenticator: Authenticator | None = None
+    authenticator: "Authenticator | None" = None
     metrics: bool = False
     choice: Choice = ANY
     keep_s: float | None = None  # how long sessions are kept that nobody holds; None: 30 s
 
 
 class Server:
-    """An executor with one listener."""
+    """An executor with one listener. Without one it makes its own, once somebody has come or nobody has."""
 
-    def __init__(self, options: Options, executor: Executor) -> None:
+    def __init__(self, options: Options, executor: "Executor | None" = None) -> None:
         self._options = options
-        self._executor = executor
-        self._metrics: Metrics = PrometheusMetrics(executor) if options.metrics else NO_METRICS
+        self._made = executor
+        self._metrics: Metrics = PrometheusMetrics(self._executor) if options.metrics else NO_METRICS
         self._tasks: set[asyncio.Task[None]] = set()
         self._linger = Linger()
         self._done = asyncio.Event()
+        self._opened = False
+
+    @property
+    def _executor(self) -> "Executor":
+        if self._made is None:
+            from holdfast.server.executor import Clocks, Executor
+
+            self._made = Executor(clocks=Clocks.keeping(self._options.keep_s), choice=self._options.choice)
+        return self._made
+
+    def _load(self) -> None:
+        """All that the first request needs; the launcher starts while we are small."""
+        self._executor.open()
+        import holdfast.server.connection  # noqa: F401
 
     def stop(self) -> None:
         """Stop accepting and end; `serve` returns once everything is cleaned up."""
@@ -79,9 +95,12 @@ class Server:
                 task.cancel()
             if self._tasks:
                 await asyncio.wait(self._tasks)
-            await self._executor.aclose()
+            if self._made is not None:
+                await self._made.aclose()
 
     async def _serve_websocket(self, address: WebSocketAddress, announce: Callable[[str], None]) -> None:
+        from holdfast.server.edges.websocket import WebSocketEdge
+
         sock = _bind_tcp(address)
         server = await asyncio.get_running_loop().create_server(
             lambda: WebSocketEdge(
@@ -96,11 +115,13 @@ class Server:
             sock=sock,
             backlog=BACKLOG,
         )
-        self._executor.open()
+        self._open_soon()
         announce(address.url(sock.getsockname()[1]))
         await self._until_done(server)
 
     async def _serve_unix(self, path: str, announce: Callable[[str], None]) -> None:
+        from holdfast.server.edges.lineedge import LineEdge
+
         sock = _bind_unix(path)
         try:
             server = await asyncio.get_running_loop().create_unix_server(
@@ -116,20 +137,35 @@ class Server:
                 sock=sock,
                 backlog=BACKLOG,
             )
-            self._executor.open()
+            self._open_soon()
             announce(f"unix://{path}")
             await self._until_done(server)
         finally:
             with contextlib.suppress(OSError):
                 os.unlink(path)
 
+    def _open_soon(self) -> None:
+        """At once if the caller made the executor; otherwise when nobody has come for a moment."""
+        if self._made is not None:
+            self._opened = True
+            self._made.open()
+        else:
+            asyncio.get_running_loop().call_later(IDLE_S, self._open)
+
+    def _open(self) -> None:
+        if not self._opened and not self._done.is_set():
+            self._opened = True
+            self._load()
+
     async def _until_done(self, server: asyncio.Server) -> None:
         await self._done.wait()
         server.close()
 
     async def _serve_stdio(self) -> None:
+        from holdfast.server.edges.lineedge import LineEdge
+
         loop = asyncio.get_running_loop()
-        self._executor.open()
+        self._open()
         edge = LineEdge(
             connect=lambda edge: self._connect(
                 edge, "failed to parse JSON-RPC message from exec-server stdio", resumable=False
@@ -152,7 +188,10 @@ class Server:
         await asyncio.wait([done, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
         done.cancel()
 
-    def _connect(self, wire: Wire, label: str, *, resumable: bool = True) -> Connection:
+    def _connect(self, wire: "Wire", label: str, *, resumable: bool = True) -> "Connection":
+        self._open()
+        from holdfast.server.connection import Connection
+
         return Connection(
             self._executor,
             wire,
@@ -181,7 +220,7 @@ class Server:
 class _Flow(asyncio.BaseProtocol):
     """Passes the writing pipe's flow control on to the edge."""
 
-    def __init__(self, edge: LineEdge) -> None:
+    def __init__(self, edge: "LineEdge") -> None:
         self._edge = edge
 
     def pause_writing(self) -> None:
@@ -284,7 +323,7 @@ async def serve(options: Options, announce: Callable[[str], None]) -> None:
     Raises:
         StartupError: it never began to serve.
     """
-    server = Server(options, Executor(clocks=Clocks.keeping(options.keep_s), choice=options.choice))
+    server = Server(options)
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, server.stop)

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from websockets.exceptions import InvalidHandshake
 from websockets.frames import Frame, Opcode
@@ -16,33 +16,36 @@ from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
 from holdfast.errors import RemoteProtocolError
-from holdfast.server.connection import Connection
+from holdfast.server.edges.edge import WRITE_HIGH_BYTES, Edge
 from holdfast.server.edges.httphead import MAX_HEAD_BYTES, HeadAnswer, answer, parse_head
 from holdfast.server.edges.keepalive import Keepalive
-from holdfast.wire.rpc import MAX_MESSAGE_BYTES
+from holdfast.wire.sizes import MAX_MESSAGE_BYTES
+
+if TYPE_CHECKING:
+    from holdfast.server.connection import Connection
 
 log = logging.getLogger(__name__)
 
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024  # what the reference accepts and sends in one frame
 FRAGMENT_BYTES: Final = 8 * 1024 * 1024  # half of the reference client's frame limit
-WRITE_HIGH_BYTES: Final = 2 * 1024 * 1024  # unsent output of a connection before its children wait
 HANDSHAKE_S: Final = 10.0  # for the request head, so that silent peers do not pile up
 
 Authenticate = Callable[[str | None, asyncio.BaseTransport], None]
 
 
-class WebSocketEdge(asyncio.Protocol):
+class WebSocketEdge(Edge):
     """One accepted TCP connection."""
 
     def __init__(
         self,
         *,
-        connect: Callable[["WebSocketEdge", str], Connection],
+        connect: "Callable[[WebSocketEdge, str], Connection]",
         authenticate: Authenticate,
         metrics: Callable[[], bytes | None],
         adopt: Callable[["asyncio.Task[None]"], None],
         linger: Callable[[], None],
     ) -> None:
+        super().__init__()
         self._connect = connect
         self._linger = linger
         self._authenticate = authenticate
@@ -51,8 +54,6 @@ class WebSocketEdge(asyncio.Protocol):
         self._head = bytearray()
         self._frames: ServerProtocol | None = None
         self._parts: list[bytes] = []
-        self._connection: Connection | None = None
-        self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._keepalive: Keepalive | None = None
         self._transport: asyncio.Transport
@@ -87,14 +88,6 @@ class WebSocketEdge(asyncio.Protocol):
             self._timer.cancel()
         if self._task is not None:
             self._task.cancel()  # whatever it was doing is for nobody now; the session can be resumed at once
-
-    def pause_writing(self) -> None:
-        if self._connection is not None:
-            self._connection.writing_paused()
-
-    def resume_writing(self) -> None:
-        if self._connection is not None:
-            self._connection.writing_resumed()
 
     # --- handshake
 

@@ -13,7 +13,7 @@ import sys
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -22,7 +22,7 @@ from holdfast.confine.launch import Command, Exit, Launcher
 from holdfast.confine.permissions import check_cwd, needs_of
 from holdfast.confine.quarantine import set_aside
 from holdfast.confine.sandboxes import Sandboxes, bound_of
-from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError
+from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError, from_kind
 from holdfast.sandbox.plan import prerequisites
 from holdfast.sandbox.plan.plan import Plan
 from holdfast.sandbox.plan.planner import plan_for
@@ -33,6 +33,7 @@ from holdfast.sandbox.policy.policy import PLATFORM_ROOTS, Access, At, Bound, Bo
 from holdfast.sandbox.protocol.orders import receive_with_fds
 from holdfast.server.files.fsworker import ERROR, FIRST_READ, FRAME, OPENED, REQUEST
 from holdfast.server.files.mounts import Mounts
+from holdfast.values import replace
 from holdfast.wire.files import OpenParams
 from holdfast.wire.paths import PathUri
 from holdfast.wire.permissions import SandboxContext
@@ -50,13 +51,6 @@ _IMPORTS: Final = [place for place in sys.path if os.path.isabs(place)]
 _BOOT: Final = (
     f"import sys; sys.path[:] = {_IMPORTS!r}; from holdfast.server.files.fsworker import main; main()"
 )
-_CLASSES: Final[dict[int, type[HoldfastError]]] = {
-    -32004: NotFound,
-    -32600: InvalidRequest,
-    -32602: UsageError,
-}
-
-
 _READ_ONLY: Final = "Read-only file system (os error 30)"
 
 
@@ -238,8 +232,8 @@ async def exchange(sock: socket.socket, method: str, params: Any) -> tuple[bytes
     else:
         kind, reply = data[0], data[FRAME.size :]
     if kind == ERROR:
-        code, message = msgspec.json.decode(reply, type=tuple[int, str])
-        raise _CLASSES.get(code, OperationFailed)(message)
+        name, message = msgspec.json.decode(reply, type=tuple[str, str])
+        raise from_kind(name, message, None)
     return reply, fds[0] if kind == OPENED and fds else None
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.errors import HoldfastError, face
+from holdfast.errors import HoldfastError, kind
 from holdfast.server.files import copytree, files, walk
 from holdfast.server.files.handles import open_file
 from holdfast.wire.files import OpenParams
@@ -82,7 +82,7 @@ def _serve_one(sock: socket.socket) -> None:
             return
         result = HANDLERS[name](decoded)
     except HoldfastError as exc:
-        send(sock, ERROR, _encode((face(exc).rpc, str(exc))))
+        send(sock, ERROR, _encode((kind(exc), str(exc))))
     else:
         send(sock, RESULT, bytes(result) if isinstance(result, msgspec.Raw) else _encode(result))
 

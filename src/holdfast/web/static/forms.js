@@ -19,7 +19,7 @@ const MOVES = {
       { name: "waiting_for", label: "Who is asked", optional: true },
     ],
   },
-  schedule: { label: "Later", fields: [{ name: "in_s", label: "In how many minutes", number: 60 }, REASON] },
+  schedule: { label: "Later", fields: [{ name: "in_s", label: "In how many minutes", number: 60, unit: 60 }, REASON] },
   rethink: { label: "Back to triage", fields: [REASON] },
   archive: { label: "Archive", fields: [] },
   cancel: { label: "Cancel", danger: true, fields: [REASON] },
@@ -75,7 +75,6 @@ function ask(task, move, label) {
   const { fields, danger } = MOVES[move];
   if (!fields.length) return run(task.id, move, {});
   return dialog(label, task.title, fields, label, async (values) => {
-    if ("in_s" in values) values.in_s *= 60;
     if (values.result === "") delete values.result;
     return run(task.id, move, values);
   }, danger);
@@ -102,6 +101,14 @@ export function create(board, done) {
     { name: "workspace_kind", label: "Workspace", choice: ["scratch", "dir", "worktree"] },
     { name: "workspace", label: "Its path, unless scratch", optional: true },
     { name: "triage", label: "Somebody must say first what is to be done", flag: true },
+    { name: "reviewer", label: "Who is asked to review it", more: true, optional: true },
+    { name: "checks", label: "Commands that must succeed before it is done, one a line", list: true, long: true, rows: 2, more: true, optional: true },
+    { name: "pool", label: "Pool, which a cap can bound", more: true, optional: true },
+    { name: "max_attempts", label: "Runs, at most", number: 3, more: true },
+    { name: "max_runtime_s", label: "Minutes of one run, at most", number: "", unit: 60, more: true, optional: true },
+    { name: "max_tokens", label: "Tokens of all its runs, at most", number: "", more: true, optional: true },
+    { name: "max_cost", label: "Dollars of all its runs, at most", number: "", unit: 1e6, more: true, optional: true },
+    { name: "in_s", label: "Not before so many minutes from now", number: "", unit: 60, more: true, optional: true },
   ];
   const key = crypto.randomUUID(); // pressed twice, it is made once
   return dialog("New task", `on ${board}`, fields, "Create", async (values) => {
@@ -134,7 +141,8 @@ export function dialog(title, about, fields, label, submit, danger = false) {
     },
     el("h2", { id: "dialog-title" }, title),
     el("p", { class: "dim" }, about),
-    inputs.map(([field, node]) => el("label", { class: field.flag ? "flag" : "" }, el("span", {}, field.label), node)),
+    labels(inputs.filter(([field]) => !field.more)),
+    fields.some((field) => field.more) && el("details", {}, el("summary", {}, "More"), labels(inputs.filter(([field]) => field.more))),
     el("div", { class: "buttons" }, el("button", { type: "button", onclick: close }, "Close"), send),
   );
   box.replaceChildren(form);
@@ -142,18 +150,22 @@ export function dialog(title, about, fields, label, submit, danger = false) {
   inputs[0]?.[1].focus();
 }
 
+function labels(inputs) {
+  return inputs.map(([field, node]) => el("label", { class: field.flag ? "flag" : "" }, el("span", {}, field.label), node));
+}
+
 function input(field) {
   const shared = { name: field.name, required: !field.optional && !field.flag, "aria-label": words(field.label) };
   if (field.long) return el("textarea", { ...shared, rows: field.rows ?? 4 });
   if (field.choice) return el("select", shared, field.choice.map((one) => el("option", {}, one)));
   if (field.flag) return el("input", { ...shared, type: "checkbox" });
-  if ("number" in field) return el("input", { ...shared, type: "number", value: field.number });
+  if ("number" in field) return el("input", { ...shared, type: "number", value: field.number, step: field.unit ? "any" : "1" });
   return el("input", { ...shared, type: "text", list: field.list_id, value: field.value, maxlength: field.max, autocomplete: "off" });
 }
 
 function value(field, node) {
   if (field.flag) return node.checked;
-  if ("number" in field) return Number(node.value);
+  if ("number" in field) return node.value === "" ? undefined : Math.round(Number(node.value) * (field.unit ?? 1));
   if (field.list) return node.value.split("\n").map((one) => one.trim()).filter(Boolean);
   return node.value;
 }

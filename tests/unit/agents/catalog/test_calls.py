@@ -3,9 +3,9 @@ from pathlib import Path
 
 from holdfast.agents.catalog.calls import MAX_WHAT, WINDOW, Calls
 from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.catalog.codex import CodexEvents
+from holdfast.agents.catalog.jsonevents import JsonEvents
 from holdfast.agents.catalog.parsers import parser_of
-from holdfast.agents.catalog.parsers_codex import CodexEvents
-from holdfast.agents.catalog.parsers_json import JsonEvents
 from holdfast.agents.worker.acp import AcpEvents
 from tests.support.rows import every_row
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.catalog.parsers import NAMES, parser_of, text_parser_of
-from holdfast.agents.catalog.parsers_text import TextLines
+from holdfast.agents.catalog.textlines import TextLines
 from holdfast.agents.evidence.evidence import Drift, Evidence, Failure, Result, Retrying, Trouble
-from holdfast.agents.evidence.wording import in_words
 from tests.support.rows import every_row
+from tests.support.wording import in_words
 
 RECORDED = Path(__file__).parents[1] / "recorded"
 RECORDINGS = sorted(RECORDED.glob("*/*.jsonl"))

@@ -91,8 +91,8 @@ async def test_a_worker_that_answered_may_end_by_itself_for_a_while(
 
 
 async def test_work_without_a_report_is_a_failed_handoff_with_its_diff(scene: Scene) -> None:
-    (scene.home / "launchers.toml").write_text('[agent]\nagent = "shell"\nprompt = "{body}"\n', "utf-8")
-    scene.context.launchers.look(anyway=True)
+    (scene.home / "worker-profiles.toml").write_text('[agent]\nagent = "shell"\nprompt = "{body}"\n', "utf-8")
+    scene.context.profiles.look(anyway=True)
     task = scene.create(assignee="agent", max_attempts=1)
     scene.supervisor.cast = lambda _wish: Act(does=lambda _wish: write(scene, task, "done.txt", "work\n"))
     run = await only_run(scene, task)
@@ -137,8 +137,8 @@ async def test_a_check_is_ended_when_a_person_decides(scene: Scene) -> None:
 
 async def test_setup_and_teardown_run_around_the_worker(scene: Scene) -> None:
     text = '[agent]\nagent = "shell"\nprompt = "{body}"\nsuccess = "exit"\nsetup = "up"\nteardown = "down"\n'
-    (scene.home / "launchers.toml").write_text(text, "utf-8")
-    scene.context.launchers.look(anyway=True)
+    (scene.home / "worker-profiles.toml").write_text(text, "utf-8")
+    scene.context.profiles.look(anyway=True)
     task = scene.create(assignee="agent")
     await only_run(scene, task)
     assert scene.task(task).status is Status.DONE

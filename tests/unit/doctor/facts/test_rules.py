@@ -53,6 +53,14 @@ def test_a_healthy_machine_is_all_good() -> None:
     assert exit_code(findings(HEALTHY)) == 0
 
 
+def test_another_package_of_our_name_is_said_with_what_to_type() -> None:
+    finding = found(
+        replace(HEALTHY, other_package="0.5.1 is there", other_package_remedy="pip …"),
+        "install.other-package",
+    )
+    assert (finding.severity, finding.remedy) == (Severity.DEGRADED, "pip …")
+
+
 def test_a_machine_where_nothing_confines_is_broken_and_says_what_to_change() -> None:
     facts = replace(HEALTHY, trials=dict.fromkeys((Way.USER_NAMESPACE, Way.BWRAP, Way.LANDLOCK), REFUSED))
     assert found(facts, "sandbox.none").severity is Severity.BROKEN

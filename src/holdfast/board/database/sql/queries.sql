@@ -69,6 +69,9 @@ RETURNING *;
 -- name: task_get
 SELECT * FROM tasks WHERE id = :id;
 
+-- name: task_ids_like
+SELECT id FROM tasks WHERE substr(id, 1, :size) = :begins OR substr(id, 1, :long) = :prefixed ORDER BY id LIMIT :most;
+
 -- name: task_lock
 SELECT * FROM tasks WHERE id = :id LOCK ROWS;
 

@@ -1,0 +1,311 @@
+"""Claude Code: its record, and the parser of its stream, which Qwen Code's follows. Pure module.
+
+`subtype` stays "success" when the provider failed: `is_error` decides. A message of the model "<synthetic>"
+is the CLI's own, and tells of an error.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from holdfast.agents.catalog.agent import (
+    CANNOT_START,
+    NOT_SAVED,
+    Agent,
+    BusySign,
+    Channel,
+    Dialog,
+    Mcp,
+    Package,
+    PromptBy,
+    Provider,
+    StatePath,
+    Stdin,
+    Versions,
+    WantSign,
+)
+from holdfast.agents.catalog.failures import of_message
+from holdfast.agents.catalog.jsonevents import (
+    Handler,
+    JsonEvent,
+    JsonEvents,
+    at_path,
+    count_at,
+    int_at,
+    list_at,
+    number_at,
+    text_at,
+)
+from holdfast.agents.evidence.evidence import (
+    Claim,
+    Failure,
+    Option,
+    Progress,
+    Ready,
+    Result,
+    Retrying,
+    ToolFailed,
+    Usage,
+    Used,
+    Want,
+    Wants,
+    Work,
+    Working,
+)
+from holdfast.agents.evidence.verdict import ExitRules
+
+_QUIET = {  # what the CLI says of itself and nobody needs
+    "status",
+    "compact_boundary",
+    "hook_started",
+    "hook_progress",
+    "hook_response",
+    "task_started",
+    "task_progress",
+    "task_updated",
+    "task_notification",
+    "files_persisted",
+    "post_turn_summary",
+    "session_state_changed",
+    "thinking_tokens",
+}
+_REASONS = {
+    "prompt_too_long": Failure.CONTEXT,
+    "blocking_limit": Failure.CONTEXT,
+    "refusal": Failure.REFUSAL,
+    "error_max_turns": Failure.TIMEOUT,
+    "max_turns": Failure.TIMEOUT,
+    "error_max_budget_usd": Failure.QUOTA,
+}
+_ERRORS = {  # the word in `error` of an attempt, and in `api_error` of a result
+    "authentication_failed": Failure.AUTH,
+    "oauth_org_not_allowed": Failure.AUTH,
+    "billing_error": Failure.QUOTA,
+    "rate_limit": Failure.RATE_LIMIT,
+    "server_error": Failure.PROVIDER,
+    "overloaded": Failure.PROVIDER,
+    "model_not_found": Failure.MODEL,
+    "invalid_request": Failure.CONFIGURATION,
+    "max_output_tokens": Failure.CONTEXT,
+}
+_OWN_ERROR = re.compile(r"\[API Error: [^\]]*\]")  # qwen says it in the model's name
+_ANSWERS = (Option("allow", "allow_once", "Allow"), Option("deny", "reject_once", "Deny"))
+
+
+class ClaudeEvents(JsonEvents):
+    _answer = ""  # the one that is being told, and what it used; before it is what the others did
+    _counted = Usage()
+    _before = Usage()
+
+    def handlers(self) -> Mapping[str, Handler]:
+        return {
+            "system": self._system,
+            "assistant": self._assistant,
+            "user": self._user,
+            "stream_event": self._partial,
+            "control_request": self._request,
+            "rate_limit_event": self._rate,
+            "result": self._result,
+            "control_response": lambda event, at: [],
+            "control_cancel_request": lambda event, at: [Working(Work.THINKING)],
+            "keep_alive": lambda event, at: [],
+            "tool_progress": lambda event, at: [Progress(Work.TOOL)],
+            "tool_use_summary": lambda event, at: [],
+        }
+
+    def _system(self, event: JsonEvent, at: float) -> Sequence[Claim]:
+        match text_at(event, "subtype"):
+            case "init":
+                return [Ready(), Working(Work.THINKING)]
+            case "api_retry" | "retry":
+                return [self._retrying(event, at)]
+            case "permission_denied":
+                self.refused.append(self.say(text_at(event, "tool_name")))
+                return []
+            case subtype if subtype in _QUIET:
+                return []
+            case subtype:
+                return self.drift(f"system {subtype}")
+
+    def _retrying(self, event: JsonEvent, at: float) -> Retrying:
+        """claude says it in the event; qwen below `data`, in other words, or without any number."""
+        said = at_path(event, "data") if "data" in event else event
+        http = _first(said, "error_status", "errorStatus", "status")
+        word = text_at(said, "error")
+        message = text_at(said, "error", "message") or text_at(said, "message")
+        trouble = of_message(f"{word} {message}", http) if http is not None else of_message(message)
+        delay = _first(said, "retry_delay_ms", "delayMs", "delay_ms")
+        return Retrying(
+            attempt=self.attempts.another(_first(said, "attempt")),
+            of=_first(said, "max_retries", "maxRetries"),
+            failure=_ERRORS.get(word) or (trouble.failure if trouble else None),
+            http=http if http is not None else trouble.http if trouble else None,
+            next_at=None if delay is None else at + delay / 1000,
+        )
+
+    def _assistant(self, event: JsonEvent, at: float) -> Sequence[Claim]:
+        blocks = list_at(event, "message", "content")
+        said = " ".join(text_at(block, "text") for block in blocks).strip()
+        if text_at(event, "message", "model") == "<synthetic>" or _OWN_ERROR.fullmatch(said):
+            trouble = of_message(said)
+            return [] if trouble is None else [trouble]
+        claims: list[Claim] = self._used(event)
+        for block in blocks:
+            match text_at(block, "type"):
+                case "text":
+                    claims.append(Progress(Work.STREAMING))
+                case "thinking" | "redacted_thinking":
+                    claims.append(Progress(Work.THINKING))
+                case "tool_use" | "server_tool_use" | "mcp_tool_use":
+                    self.called(text_at(block, "name"), at_path(block, "input"))
+                    claims += [Progress(Work.STREAMING), Working(Work.TOOL)]
+                case kind if kind.endswith("_result"):
+                    claims.append(Progress(Work.TOOL))
+                case kind:
+                    claims += self.drift(f"block {kind}")
+        return claims
+
+    def _used(self, event: JsonEvent) -> list[Claim]:
+        """One answer of the model is told in several events, and each repeats what it used."""
+        message = at_path(event, "message")
+        name, counted = text_at(message, "id"), replace(_usage(message), turns=1)
+        if not counted.tokens:
+            return []
+        if name != self._answer:
+            self._answer, self._before = name, self._before + self._counted
+        elif counted == self._counted:
+            return []
+        self._counted = counted
+        return [Used(self._before + counted)]
+
+    def _user(self, event: JsonEvent, at: float) -> Sequence[Claim]:
+        claims: list[Claim] = []
+        for block in list_at(event, "message", "content"):
+            if text_at(block, "type") == "tool_result":
+                said = text_at(block, "content") or " ".join(
+                    text_at(part, "text") for part in list_at(block, "content")
+                )
+                failed = at_path(block, "is_error") is True
+                claims += [Progress(Work.TOOL), *([ToolFailed(self.say(said))] if failed else [])]
+        return [*claims, Working(Work.THINKING)] if claims else []
+
+    def _partial(self, event: JsonEvent, at: float) -> Sequence[Claim]:
+        return [] if text_at(event, "event", "type") in ("goal_state", "ping") else [Progress(Work.STREAMING)]
+
+    def _request(self, event: JsonEvent, at: float) -> Sequence[Claim]:
+        subtype = text_at(event, "request", "subtype")
+        if subtype != "can_use_tool":
+            return self.drift(f"control_request {subtype}")
+        question = self.say(text_at(event, "request", "tool_name"))
+        return [Wants(Want.DECISION, question, _ANSWERS, self.say(text_at(event, "request_id")))]
+
+    def _rate(self, event: JsonEvent, at: float) -> Sequence[Claim]:
+        if text_at(event, "rate_limit_info", "status") != "rejected":
+            return []
+        trouble = of_message("usage limit")
+        return [] if trouble is None else [trouble]
+
+    def _result(self, event: JsonEvent, at: float) -> Sequence[Claim]:
+        denied = [text_at(item, "tool_name") for item in list_at(event, "permission_denials")]
+        self.refused = [self.say(name) for name in denied] or self.refused
+        usage = _usage(event)
+        subtype, reason = text_at(event, "subtype"), text_at(event, "terminal_reason")
+        known = _REASONS.get(reason) or _REASONS.get(subtype) or _ERRORS.get(text_at(event, "api_error"))
+        stop = _REASONS.get(text_at(event, "stop_reason"))
+        is_error = at_path(event, "is_error")
+        if is_error is not True and (is_error is False or subtype == "success") and not (known or stop):
+            return [Result(ok=True, usage=usage, refused=tuple(self.refused))]
+        errors = " ".join(error for error in list_at(event, "errors") if isinstance(error, str))
+        message = (
+            text_at(event, "error", "message")
+            or text_at(event, "error")
+            or text_at(event, "result")
+            or errors
+        )
+        bad = self.failed(message, http=int_at(event, "api_error_status"), failure=known or stop)
+        return [Result(False, bad.failure, bad.message, bad.http, usage, bad.refused)]
+
+
+def _usage(event: object) -> Usage:
+    """All input counts as input, cached or not, as other CLIs count it."""
+    usage = at_path(event, "usage")
+    cached = count_at(usage, "cache_read_input_tokens")
+    # qwen's input includes what was cached, and its total says so.
+    included = int_at(usage, "total_tokens") is not None
+    fresh = count_at(usage, "input_tokens") + count_at(usage, "cache_creation_input_tokens")
+    return Usage(
+        input_tokens=fresh if included else fresh + cached,
+        output_tokens=count_at(usage, "output_tokens"),
+        cached_tokens=cached,
+        cost_usd=number_at(event, "total_cost_usd"),
+        turns=count_at(event, "num_turns"),
+    )
+
+
+def _first(event: object, *names: str) -> int | None:
+    return next((value for name in names if (value := int_at(event, name)) is not None), None)
+
+
+_DIR = "CLAUDE_CONFIG_DIR"
+
+CLAUDE = Agent(
+    name="claude",
+    binary="claude",
+    package=Package("npm", "@anthropic-ai/claude-code"),
+    versions=Versions((2, 1), (3, 0), "2.1.325"),
+    headless=("-p", "--output-format", "stream-json", "--verbose", "{unattended}", "{model}"),
+    interactive=("{unattended}", "{model}"),
+    model_options=("--model", "{model}"),
+    unattended=("--permission-mode", "bypassPermissions"),
+    asking=("--permission-mode", "default"),  # without it a classifier decides, and most is done unasked
+    unattended_environment={"IS_SANDBOX": "1"},  # root may not bypass without it
+    prompt_by=PromptBy.STDIN,
+    on_terminal=("--", "{prompt}"),
+    stdin=Stdin.IGNORES,  # it warns after 3 s and goes on
+    channel=Channel.JSON,
+    parser="claude",
+    ready=(re.compile(r"^\s*\u276f", re.MULTILINE),),
+    wants=(
+        WantSign(re.compile(r"Do you want to (?:proceed|create|make|allow)"), Want.DECISION),
+        WantSign(
+            re.compile(r"Is this a project you created or one you trust|Do you trust the files"), Want.TRUST
+        ),
+        WantSign(re.compile(r"Select login method|Do you want to use this API key"), Want.LOGIN),
+        WantSign(re.compile(r"Choose the text style"), Want.QUESTION),
+        WantSign(re.compile(r"Enter to select .* Esc to cancel"), Want.QUESTION),
+    ),
+    dialogs=(
+        Dialog(
+            re.compile(r"Do you want to proceed\?\n \u276f 1\. Yes *$", re.MULTILINE), ("enter",), ("escape",)
+        ),
+    ),
+    busy=(BusySign(re.compile(r"\besc to interrupt\b", re.IGNORECASE), Work.THINKING),),
+    titles=(("◐", Working(Work.THINKING)), ("◑", Working(Work.THINKING))),  # "✳" is idle and waiting alike
+    reports_status=True,
+    state=(
+        StatePath("{home}/.claude.json*", "claude's settings and its lock", NOT_SAVED, _DIR, ".claude.json*"),
+        StatePath("{home}/.claude/projects", "claude's transcripts", NOT_SAVED, _DIR, "projects"),
+        StatePath("{home}/.claude/sessions", "claude's session records", NOT_SAVED, _DIR, "sessions"),
+        StatePath("{home}/.claude", "claude's home", NOT_SAVED, _DIR),
+        StatePath("/tmp/claude-*", "claude's temporary files", CANNOT_START, "CLAUDE_CODE_TMPDIR"),  # noqa: S108
+        StatePath("/tmp/cc-socks", "claude's control socket", NOT_SAVED, "CLAUDE_CODE_TMPDIR", "cc-socks"),  # noqa: S108
+    ),
+    relocation={_DIR: "{state}/config", "CLAUDE_CODE_TMPDIR": "{state}/tmp"},
+    environment={"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "DISABLE_AUTOUPDATER": "1"},
+    exits=ExitRules(zero_means_success=False),
+    provider=Provider(
+        wire="anthropic",
+        environment={"ANTHROPIC_BASE_URL": "{base}", "ANTHROPIC_API_KEY": "{key}"},
+        files={
+            "config/.claude.json": '{"hasCompletedOnboarding":true}'
+        },  # the first start asks its maker's servers
+    ),
+    mcp=Mcp(
+        arguments=(
+            "--mcp-config",  # loaded always: otherwise the model has to search for its tools first
+            '{"mcpServers":{"holdfast":{"command":{command},"args":{options},"alwaysLoad":true}}}',
+            *("--allowedTools", "mcp__holdfast"),
+        ),
+        environment={"MCP_TIMEOUT": "60000"},  # ms until it has started
+    ),
+)

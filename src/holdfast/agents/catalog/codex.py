@@ -1,0 +1,199 @@
+"""Codex: its record, and the parser of `codex exec --json`. Pure module.
+
+An `error` event is no end: attempts have that type. An item of type `error` is a notice. Only
+`turn.completed` and `turn.failed` end a turn, and a completed turn may consist of failed commands. A command
+that codex's own sandbox refused has no event at all.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from holdfast.agents.catalog.agent import (
+    CANNOT_START,
+    NOT_SAVED,
+    Agent,
+    BusySign,
+    Channel,
+    Dialog,
+    Mcp,
+    Package,
+    PromptBy,
+    Provider,
+    RetrySign,
+    StatePath,
+    Stdin,
+    Transcript,
+    Versions,
+    WantSign,
+)
+from holdfast.agents.catalog.failures import of_message
+from holdfast.agents.catalog.jsonevents import (
+    Handler,
+    JsonEvent,
+    JsonEvents,
+    at_path,
+    count_at,
+    int_at,
+    text_at,
+)
+from holdfast.agents.evidence.evidence import (
+    Claim,
+    Failure,
+    Progress,
+    Ready,
+    Result,
+    ToolFailed,
+    Usage,
+    Want,
+    Wants,
+    Work,
+    Working,
+)
+from holdfast.agents.evidence.verdict import ExitRules
+
+_TOOLS = {"command_execution", "file_change", "mcp_tool_call", "web_search", "collab_tool_call"}
+_PLANS = {"todo_list", "plan"}
+_THOUGHTS = {"reasoning", *_PLANS}
+_VARY = {"id", "type", "status", "exit_code", "aggregated_output", "result", "error"}  # not what was called
+
+
+class CodexEvents(JsonEvents):
+    def handlers(self) -> Mapping[str, Handler]:
+        return {
+            "thread.started": lambda event, at: [Ready()],
+            "turn.started": lambda event, at: [Working(Work.THINKING)],
+            "item.started": self._item_started,
+            "item.updated": self._item_updated,
+            "item.completed": self._item_completed,
+            "error": self._error,
+            "turn.completed": self._completed,
+            "turn.failed": lambda event, at: [self.failed(text_at(event, "error", "message"))],
+        }
+
+    def _item_started(self, event: JsonEvent, at: float) -> Sequence[Claim]:
+        return [Working(Work.TOOL)] if text_at(event, "item", "type") in _TOOLS else []
+
+    def _item_updated(self, event: JsonEvent, at: float) -> Sequence[Claim]:
+        kind = text_at(event, "item", "type")
+        if kind in _PLANS:
+            self._called(event)
+        return [Progress(Work.TOOL if kind in _TOOLS else Work.THINKING)]
+
+    def _item_completed(self, event: JsonEvent, at: float) -> Sequence[Claim]:
+        kind = text_at(event, "item", "type")
+        if kind in _TOOLS | _PLANS:
+            self._called(event)
+        if kind in _TOOLS:
+            return [Progress(Work.TOOL), *self._tool(event), Working(Work.THINKING)]
+        if kind == "agent_message":
+            return [Progress(Work.STREAMING)]
+        if kind in _THOUGHTS:
+            return [Progress(Work.THINKING)]
+        return [] if kind == "error" else self.drift(f"item {kind}")
+
+    def _called(self, event: JsonEvent) -> None:
+        item = at_path(event, "item")
+        given = (
+            {name: value for name, value in item.items() if name not in _VARY}
+            if isinstance(item, dict)
+            else {}
+        )
+        self.called(text_at(item, "type"), text_at(item, "command") or given)
+
+    def _tool(self, event: JsonEvent) -> list[Claim]:
+        code, status = int_at(event, "item", "exit_code"), text_at(event, "item", "status")
+        what = self.say(text_at(event, "item", "command") or text_at(event, "item", "type"))
+        if status == "declined":
+            self.refused.append(what)
+        return [ToolFailed(what, code)] if code or status in ("failed", "declined") else []
+
+    def _error(self, event: JsonEvent, at: float) -> Sequence[Claim]:
+        message = text_at(event, "message")
+        if (retrying := self.attempts.read(message, at)) is not None:
+            return [retrying]
+        trouble = of_message(message)
+        return [] if trouble is None else [trouble]
+
+    def _completed(self, event: JsonEvent, at: float) -> Sequence[Claim]:
+        usage = at_path(event, "usage")
+        counted = Usage(
+            input_tokens=count_at(usage, "input_tokens"),
+            output_tokens=count_at(usage, "output_tokens"),
+            cached_tokens=count_at(usage, "cached_input_tokens"),
+            turns=1,
+        )
+        return [Result(ok=True, usage=counted, refused=tuple(self.refused))]
+
+
+_BRAILLE = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏⣷⣯⣟⡿⢿⣻⣽⣾"
+
+CODEX = Agent(
+    name="codex",
+    binary="codex",
+    package=Package("npm", "@openai/codex"),
+    versions=Versions((0, 148), (0, 200), "0.166.0"),
+    subcommand=("exec",),
+    headless=("--json", "--skip-git-repo-check", "{unattended}", "{model}", "-"),
+    interactive=("{unattended}", "{model}"),
+    model_options=("-m", "{model}"),
+    unattended=("--dangerously-bypass-approvals-and-sandbox",),
+    prompt_by=PromptBy.STDIN,
+    on_terminal=("--", "{prompt}"),
+    stdin=Stdin.WAITS,
+    channel=Channel.JSON,
+    parser="codex",
+    ready=(re.compile(r"^\s*\u203a\s", re.MULTILINE),),
+    wants=(
+        WantSign(re.compile(r"Would you like to (?:run|make|grant)"), Want.DECISION),
+        WantSign(re.compile(r"Press enter to confirm or esc to cancel"), Want.DECISION),
+        WantSign(re.compile(r"Trust this folder\?|Do you trust the contents of this directory"), Want.TRUST),
+        WantSign(re.compile(r"Sign in with ChatGPT"), Want.LOGIN),
+    ),
+    dialogs=(Dialog(re.compile(r"^\u203a 1\. Yes, proceed \(y\)", re.MULTILINE), ("y",), ("escape",)),),
+    busy=(
+        BusySign(re.compile(r"\besc to interrupt\b", re.IGNORECASE), Work.THINKING),
+        BusySign(re.compile(r"^[•◦]\s+Running ", re.MULTILINE), Work.TOOL),
+    ),
+    titles=(
+        ("[ ! ] Action Required", Wants(Want.DECISION)),
+        ("[ . ] Action Required", Wants(Want.DECISION)),
+        *((spinner, Working(Work.THINKING)) for spinner in _BRAILLE),
+    ),
+    reports_status=True,
+    transcript=Transcript(
+        "sessions/*/*/*/rollout-*-{session}.jsonl",
+        re.compile(rb'"total_token_usage":\{"input_tokens":(\d{1,15}),[^{}]*"output_tokens":(\d{1,15})[,}]'),
+    ),
+    retries=(
+        RetrySign(
+            re.compile(r"^Reconnecting\.\.\. waiting for network\b(?: \((?P<cause>.*)\))?"), Failure.NETWORK
+        ),
+        RetrySign(re.compile(r"^Reconnecting\.\.\. (?P<attempt>\d+)/(?P<of>\d+)(?: \((?P<cause>.*)\))?")),
+    ),
+    state=(
+        StatePath("{home}/.codex/*.sqlite*", "codex's databases", CANNOT_START, "CODEX_HOME", "*.sqlite*"),
+        StatePath("{home}/.codex/sessions", "codex's transcripts", CANNOT_START, "CODEX_HOME", "sessions"),
+        StatePath("{home}/.codex/tmp", "codex's helper links", NOT_SAVED, "CODEX_HOME", "tmp"),
+        StatePath("{home}/.codex", "codex's home", CANNOT_START, "CODEX_HOME"),
+    ),
+    relocation={"CODEX_HOME": "{state}"},
+    exits=ExitRules(zero_means_success=False),
+    provider=Provider(
+        wire="responses",
+        environment={"HOLDFAST_PROVIDER_KEY": "{key}"},
+        arguments=(
+            "-c",
+            'model_provider="other"',
+            "-c",
+            'model_providers.other={name="other",base_url="{base}/v1",wire_api="responses",'
+            'env_key="HOLDFAST_PROVIDER_KEY"}',
+        ),
+    ),
+    mcp=Mcp(
+        arguments=(  # unless it is required, the first turns go without its tools
+            "-c",
+            "mcp_servers.holdfast={command={command},args={options},required=true,startup_timeout_sec=60,"
+            'default_tools_approval_mode="approve"}',
+        ),
+    ),
+)

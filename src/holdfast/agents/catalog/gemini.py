@@ -1,0 +1,240 @@
+"""Gemini CLI and its descendant Qwen Code: their records, and the parser of Gemini's events. Pure module.
+
+Attempts are told on stderr only.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from holdfast.agents.catalog.agent import (
+    CANNOT_START,
+    RETRIES,
+    Agent,
+    BusySign,
+    Channel,
+    Dialog,
+    Mcp,
+    Package,
+    PromptBy,
+    Provider,
+    RetrySign,
+    StatePath,
+    Versions,
+    WantSign,
+)
+from holdfast.agents.catalog.failures import of_message
+from holdfast.agents.catalog.jsonevents import Handler, JsonEvent, JsonEvents, count_at, text_at
+from holdfast.agents.evidence.evidence import (
+    Claim,
+    Failure,
+    Idle,
+    Progress,
+    Ready,
+    Result,
+    ToolFailed,
+    Usage,
+    Want,
+    Wants,
+    Work,
+    Working,
+)
+from holdfast.agents.evidence.verdict import ExitRules
+
+
+class GeminiEvents(JsonEvents):
+    _cut = ""  # the last error, if nothing followed it: a "success" after it is none
+
+    def handlers(self) -> Mapping[str, Handler]:
+        return {
+            "init": lambda event, at: [Ready()],
+            "message": self._message,
+            "tool_use": self._call,
+            "tool_result": self._tool,
+            "error": self._error,
+            "result": self._result,
+        }
+
+    def _message(self, event: JsonEvent, at: float) -> Sequence[Claim]:
+        if text_at(event, "role") == "user":
+            return [Working(Work.THINKING)]
+        self._cut = ""
+        return [Progress(Work.STREAMING)]
+
+    def _call(self, event: JsonEvent, at: float) -> Sequence[Claim]:
+        self._cut = ""
+        self.called(text_at(event, "tool_name"), event.get("parameters"))
+        return [Progress(Work.STREAMING), Working(Work.TOOL)]
+
+    def _tool(self, event: JsonEvent, at: float) -> Sequence[Claim]:
+        claims: list[Claim] = [Progress(Work.TOOL)]
+        if text_at(event, "status") == "error":
+            said = text_at(event, "error", "message") or text_at(event, "output")
+            trouble = of_message(said)
+            if trouble is not None and trouble.failure is Failure.PERMISSION:
+                self.refused.append(self.say(said))
+            claims.append(ToolFailed(self.say(said)))
+        return [*claims, Working(Work.THINKING)]
+
+    def _error(self, event: JsonEvent, at: float) -> Sequence[Claim]:
+        message = text_at(event, "message")
+        trouble = of_message(message)
+        if trouble is None:
+            return []
+        self._cut = message if text_at(event, "severity") == "error" else ""
+        return [trouble]
+
+    def _result(self, event: JsonEvent, at: float) -> Sequence[Claim]:
+        stats = event.get("stats")
+        usage = Usage(
+            input_tokens=count_at(stats, "input_tokens"),
+            output_tokens=count_at(stats, "output_tokens"),
+            cached_tokens=count_at(stats, "cached"),
+        )
+        if text_at(event, "status") == "success" and not self._cut:
+            return [Result(ok=True, usage=usage, refused=tuple(self.refused))]
+        bad = self.failed(text_at(event, "error", "message") or self._cut or text_at(event, "error", "type"))
+        return [Result(False, bad.failure, bad.message, bad.http, usage, bad.refused)]
+
+
+_LIST = re.compile(r"^[ │]*[●\u203a] 1\. (?:Allow|Yes)", re.MULTILINE)
+_ONCE = re.compile(
+    r"^[ │]*[●\u203a] 1\. (?:Allow once|Yes, allow once) *(?:│| █|$)", re.MULTILINE
+)  # is selected
+
+_SERVERS = '"mcpServers":{"holdfast":{"command":{command},"args":{options},"trust":true}}'
+
+GEMINI = Agent(
+    name="gemini",
+    binary="gemini",
+    package=Package("npm", "@google/gemini-cli"),
+    versions=Versions((0, 40), (1, 0), "0.61.0"),
+    headless=("-o", "stream-json", "--skip-trust", "{unattended}", "{model}"),
+    interactive=("--skip-trust", "{unattended}", "{model}"),  # after that dialog it would start anew
+    model_options=("-m", "{model}"),
+    unattended=("--approval-mode", "yolo"),
+    asking=("--approval-mode", "default"),
+    prompt_by=PromptBy.STDIN,
+    on_terminal=("-p", "{prompt}"),
+    channel=Channel.JSON,
+    acp=("--acp", "--skip-trust", "{unattended}", "{model}"),
+    parser="gemini",
+    ready=(re.compile(r"Type your message or @path"),),
+    wants=(
+        WantSign(re.compile(r"Allow execution of"), Want.DECISION),
+        WantSign(re.compile(r"Apply this change\?"), Want.DECISION),
+        WantSign(_LIST, Want.DECISION),
+        WantSign(re.compile(r"Do you trust (?:the files in )?this folder"), Want.TRUST),
+        WantSign(re.compile(r"How would you like to authenticate"), Want.LOGIN),
+    ),
+    dialogs=(Dialog(_ONCE, ("enter",), ("escape",)),),
+    busy=(BusySign(re.compile(r"\besc to cancel\b", re.IGNORECASE), Work.THINKING),),
+    titles=(
+        ("◇", Idle()),
+        ("✦", Working(Work.THINKING)),
+        ("✋", Wants(Want.DECISION)),
+    ),
+    retries=(
+        RetrySign(
+            re.compile(
+                r"^Attempt (?P<attempt>\d+) failed(?: with status (?P<http>\d{3}))?"
+                r"(?:: (?P<cause>.*?))?(?:\.* Retrying (?:after (?P<in_ms>[\d.]+)ms|with backoff).*)?$"
+            )
+        ),
+    ),
+    state=(
+        StatePath(
+            "{home}/.gemini/projects.json*",
+            "gemini's project list and its lock",
+            RETRIES,
+            "GEMINI_CLI_HOME",
+            ".gemini/projects.json*",
+        ),
+        StatePath("{home}/.gemini", "gemini's home", CANNOT_START, "GEMINI_CLI_HOME", ".gemini"),
+    ),
+    relocation={"GEMINI_CLI_HOME": "{state}"},
+    exits=ExitRules(
+        zero_means_success=False,
+        codes={
+            41: Failure.AUTH,
+            42: Failure.CONFIGURATION,
+            44: Failure.SANDBOX,
+            52: Failure.CONFIGURATION,
+            53: Failure.TIMEOUT,
+            130: Failure.KILLED,
+        },
+        http_modulo=True,
+    ),
+    provider=Provider(
+        wire="gemini",
+        environment={"GOOGLE_GEMINI_BASE_URL": "{base}", "GEMINI_API_KEY": "{key}"},
+        files={".gemini/settings.json": '{"security":{"auth":{"selectedType":"gemini-api-key"}}}'},
+    ),
+    mcp=Mcp(files={".gemini/settings.json": f"{{{_SERVERS}}}"}, in_state=True),
+)
+
+QWEN = Agent(
+    name="qwen",
+    binary="qwen",
+    package=Package("npm", "@qwen-code/qwen-code"),
+    versions=Versions((0, 20), (1, 0), "0.24.4"),
+    headless=("-o", "stream-json", "{unattended}", "{model}"),
+    interactive=("{unattended}", "{model}"),
+    model_options=("-m", "{model}"),
+    unattended=("--approval-mode", "yolo"),
+    asking=("--approval-mode", "default"),  # without it a classifier decides
+    prompt_by=PromptBy.STDIN,
+    on_terminal=("-p", "{prompt}"),
+    channel=Channel.JSON,
+    acp=("--acp", "{unattended}", "{model}"),
+    parser="qwen",
+    ready=(re.compile(r"Type your message or @path"),),
+    wants=(
+        WantSign(re.compile(r"Waiting for user confirmation"), Want.DECISION),
+        WantSign(re.compile(r"Allow execution of"), Want.DECISION),
+        WantSign(re.compile(r"Apply this change\?"), Want.DECISION),
+        WantSign(_LIST, Want.DECISION),
+        WantSign(re.compile(r"How would you like to authenticate|Select Authentication Method"), Want.LOGIN),
+    ),
+    dialogs=(Dialog(_ONCE, ("enter",), ("escape",)),),
+    busy=(BusySign(re.compile(r"\besc to cancel\b", re.IGNORECASE), Work.THINKING),),
+    titles=(
+        ("◐", Working(Work.THINKING)),
+        ("◑", Working(Work.THINKING)),
+        ("✳", Wants(Want.DECISION)),
+        ("Qwen - ", Idle()),
+    ),
+    retries=(
+        RetrySign(re.compile(r"Retrying in (?P<in_s>\d+)\s*s\w* \(attempt (?P<attempt>\d+)/(?P<of>\d+)\)")),
+    ),
+    state=(
+        StatePath(
+            "{home}/.qwen/extension-store",
+            "qwen's store of extensions",
+            CANNOT_START,
+            "QWEN_HOME",
+            "extension-store",
+        ),
+        StatePath(
+            "{home}/.qwen/projects", "qwen's transcripts", CANNOT_START, "QWEN_RUNTIME_DIR", "projects"
+        ),
+        StatePath("{home}/.qwen/tmp", "qwen's temporary files", CANNOT_START, "QWEN_RUNTIME_DIR", "tmp"),
+        StatePath("{home}/.qwen", "qwen's home", CANNOT_START, "QWEN_HOME"),
+    ),
+    relocation={"QWEN_HOME": "{state}/home", "QWEN_RUNTIME_DIR": "{state}/runtime"},
+    exits=ExitRules(zero_means_success=False),
+    provider=Provider(
+        wire="chat",
+        environment={
+            "OPENAI_BASE_URL": "{base}/v1",
+            "OPENAI_API_KEY": "{key}",
+            "OPENAI_MODEL": "{model}",
+        },
+    ),
+    mcp=Mcp(  # without a threshold the model has to search for its tools first
+        environment={
+            "QWEN_CODE_SYSTEM_DEFAULTS_PATH": "{state}/mcp.json",
+            "QWEN_CODE_LEGACY_MCP_BLOCKING": "1",  # else the first turns go without them
+        },
+        files={"mcp.json": f'{{{_SERVERS},"tools":{{"toolSearch":{{"threshold":50}}}}}}'},
+    ),
+)

@@ -1,0 +1,308 @@
+"""The verbs of the board: one table that the commands, the dashboard, MCP and the handoff read. Pure module.
+
+A row says who may use a verb, which arguments it has, and which method of the store it is. The arguments are
+a struct whose annotations say the bounds and the words of each field. To add a field, add it there: MCP, the
+dashboard's requests and the handoff have it at once, and a test names the option and the form that lack it.
+
+Whoever asks from outside gives a `form`: of the arguments only what the caller may say, a time as seconds
+from now. A member that nobody knows is refused: what somebody misspells would otherwise be lost silently.
+"""
+
+import functools
+from enum import Flag, auto
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from holdfast.board.rules.rows import (
+    MAX_FILE,
+    MAX_NAME,
+    MAX_TEXT,
+    Edit,
+    JsonObject,
+    Name,
+    NewTask,
+    check,
+    file_name,
+    metadata_text,
+)
+from holdfast.board.rules.transitions import Move
+from holdfast.errors import MethodNotFound, UsageError
+
+MAX_DATA: Final = 360 * 1024  # bytes that a worker attaches: as base64 they still fit into an envelope
+MAX_OPTIONS: Final = 20  # possible answers to one question; nobody reads more
+
+
+class Caller(Flag):
+    """Who asks: a person, an agent with authority over a board, or the worker of a run."""
+
+    PERSON = auto()
+    AGENT = auto()
+    WORKER = auto()
+
+
+class Args(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Of any verb. Making one raises UsageError when a value is out of its bounds."""
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+class Show(Args, frozen=True):
+    """The worker's own task with what belongs to it, or one that it waited for or made."""
+
+    task: Annotated[Name, Meta(description="One that it waited for, or that this run has made.")] | None = (
+        None
+    )
+
+
+class Heartbeat(Args, frozen=True):
+    note: Annotated[str, Meta(max_length=MAX_TEXT, description="What goes on.")] = ""
+
+
+class Say(Args, frozen=True):
+    body: Annotated[str, Meta(min_length=1, max_length=MAX_TEXT, description="In a few sentences.")]
+
+    def __post_init__(self) -> None:
+        check(self)
+        if not self.body.strip():
+            raise UsageError("a comment says something")
+
+
+class Assign(Args, frozen=True):
+    assignee: Annotated[Name, Meta(description="The profile whose workers do it.")]
+
+
+class Link(Args, frozen=True):
+    parent: Annotated[Name, Meta(min_length=1, description="Has to be done first.")]
+    child: Annotated[Name, Meta(min_length=1, description="Waits for it.")]
+
+
+class Attach(Args, frozen=True):
+    """A file for whoever works on the task or reads its result; as base64 in JSON."""
+
+    name: Annotated[str, Meta(max_length=MAX_NAME, description="One part of a path.")]
+    data: Annotated[bytes, Meta(max_length=MAX_FILE)]
+
+    def __post_init__(self) -> None:
+        check(self)
+        file_name(self.name)
+
+
+class AttachFromRun(Attach, frozen=True):
+    data: Annotated[bytes, Meta(max_length=MAX_DATA)]
+
+
+class Report(Args, frozen=True):
+    """What a worker says at the end of its run."""
+
+    summary: Annotated[
+        str,
+        Meta(
+            max_length=MAX_TEXT, description="What was done, in a few sentences, for whoever goes on from it."
+        ),
+    ]
+    metadata: Annotated[
+        dict[str, Any], Meta(description="Facts for programs: changed_files, tests_run, decisions …")
+    ] = {}
+
+    def __post_init__(self) -> None:
+        check(self)
+        metadata_text(self.metadata)
+
+
+class Because(Args, frozen=True):
+    """Of any move."""
+
+    reason: Annotated[
+        str, Meta(max_length=MAX_TEXT, description="Why, for whoever reads the task later.")
+    ] = ""
+
+
+class Block(Because, frozen=True, kw_only=True):
+    question: Annotated[str, Meta(max_length=MAX_TEXT, description="What a person has to say or do.")]
+    options: Annotated[tuple[Name, ...], Meta(max_length=MAX_OPTIONS, description="Possible answers.")] = ()
+    waiting_for: Annotated[Name, Meta(description="Who is asked.")] = ""
+
+
+class Complete(Because, frozen=True):
+    result: Annotated[str, Meta(max_length=MAX_TEXT, description="What came out of it.")] | None = None
+
+
+class Retry(Because, frozen=True):
+    report_only: Annotated[bool, Meta(description="The work is there: only ask for its report.")] = False
+
+
+class Schedule(Because, frozen=True):
+    wake_ms: int | None = None
+
+
+class Verb(NamedTuple):
+    name: str
+    args: type[Any]
+    callers: Caller
+    method: str  # of the store; one for workers takes the run and, unless it is `anew`, the envelope's id
+    about: str
+    target: Literal["task", "board", ""] = "task"  # what it is done to, where the arguments do not say it
+    answers: Literal["task", "comment", "message", "file", "run", "detail"] = "task"
+    whole: str = ""  # the store takes the arguments as they are, under this name
+    fields: tuple[str, ...] = ()  # all that these callers may say; everything when empty
+    keyed: bool = False  # done once for each `key` that is given
+    anew: bool = False  # done again when it is said again
+    terminal: bool = False  # the run is over after it
+
+    def words(self, args: msgspec.Struct) -> JsonObject:
+        """As the store's method takes them."""
+        if self.whole:
+            return {self.whole: args}
+        given: JsonObject = {name: getattr(args, name) for name in self.fields or args.__struct_fields__}
+        return given | ({"move": Move(self.name)} if self.method == "move" else {})
+
+
+_P, _A, _W = Caller.PERSON, Caller.AGENT, Caller.WORKER
+# Where a worker's tasks are worked on, what they may use and who approves them is not for a worker to say: it
+# could name any directory of the host, or a pool without a cap.
+_OF_WORKER: Final = ("title", "body", "assignee", "priority", "max_attempts", "parents", "triage")
+ROWS: Final = (
+    Verb("create", NewTask, _P | _A, "create", "Make a task.", target="board", whole="new", keyed=True),
+    Verb("edit", Edit, _P, "edit", "Change what a task says; where it stands stays.", whole="change"),
+    Verb("assign", Assign, _P, "assign", "Let the workers of a profile run a task."),
+    Verb("attach", Attach, _P, "attach", "Attach a file to a task.", answers="file"),
+    Verb("link", Link, _P | _A, "link", "Let one task wait for another.", target=""),
+    Verb("unlink", Link, _P, "unlink", "Let one task no longer wait for another.", target=""),
+    Verb("comment", Say, _P | _A, "comment", "Leave a remark on a task.", answers="comment"),
+    Verb(
+        *("tell", Say, _P | _A, "tell"),
+        "Say something to the worker that runs a task now; kanban_show tells whether it has seen it.",
+        answers="message",
+    ),
+    Verb("archive", Because, _P, "move", "Put a task away that has ended."),
+    Verb("block", Block, _P | _A, "move", "Stop a task until a person acts; a run of it is over."),
+    Verb("cancel", Because, _P, "move", "Give a task up for good."),
+    Verb(
+        *("complete", Complete, _P | _A, "move"),
+        "Say that a task is done: also accepts a review, or work whose report is missing.",
+    ),
+    Verb("request_changes", Because, _P, "move", "Send a task back that is in review."),
+    Verb("rethink", Because, _P, "move", "Put a task back to triage."),
+    Verb("retry", Retry, _P, "move", "Let a task run again that failed, or whose report is missing."),
+    Verb("schedule", Schedule, _P, "move", "Let a task wait until a time."),
+    Verb("specify", Because, _P, "move", "Let a task go out of triage."),
+    Verb("unblock", Because, _P | _A, "move", "Let a task go on that waits for a person or the clock."),
+    Verb(
+        *("show", Show, _W, "run_show"),
+        "The task you work on: what is to be done, results of the tasks before it, comments, attempts.",
+        answers="detail",
+        anew=True,
+    ),
+    Verb(
+        *("heartbeat", Heartbeat, _W, "heartbeat"),
+        "Say that you are still at it, in something long, and hear what people say to you meanwhile.",
+        answers="run",
+        anew=True,
+    ),
+    Verb(
+        *("comment", Say, _W, "run_comment", "Leave a remark on your task, for people and later workers."),
+        answers="comment",
+    ),
+    Verb(
+        *("create", NewTask, _W, "create_child"),
+        "Make a task for what is left to do; it begins when yours is done.",
+        whole="new",
+        fields=_OF_WORKER,
+    ),
+    Verb("link", Link, _W, "run_link", "Let a task that you made wait for another one."),
+    Verb("attach", AttachFromRun, _W, "run_attach", "Attach a file to your task.", answers="file"),
+    Verb(
+        *("complete", Report, _W, "complete"),
+        "Say that your task is done, and what came out of it. Do this last: your run is over then.",
+        terminal=True,
+    ),
+    Verb(
+        *("block", Block, _W, "block"),
+        "Stop, because a person must answer or act before anybody can go on. Your run is over then.",
+        fields=("question", "options", "waiting_for"),
+        terminal=True,
+    ),
+    Verb(
+        *("request_review", Report, _W, "request_review"),
+        "Say that your work is there for a person to look at. Your run is over then.",
+        terminal=True,
+    ),
+)
+
+
+@functools.cache
+def verbs_of(caller: Caller) -> dict[str, Verb]:
+    """What this caller may do, by name."""
+    return {verb.name: verb for verb in ROWS if caller in verb.callers}
+
+
+def named(name: str, caller: Caller) -> Verb:
+    """Raises MethodNotFound when this caller has no such verb."""
+    known = verbs_of(caller)
+    if name not in known:
+        who = (caller.name or "").lower()
+        raise MethodNotFound(f"no {who} has a verb {name[:40]!r}", remedy=f"one of {', '.join(known)}")
+    return known[name]
+
+
+@functools.cache
+def form(verb: Verb) -> type[msgspec.Struct]:
+    """What is asked from outside, as a struct."""
+    fields: list[tuple[str, Any, Any]] = []
+    for field in msgspec.structs.fields(verb.args):
+        if verb.fields and field.name not in verb.fields:
+            continue
+        default: Any = field.default
+        if field.default_factory is not msgspec.NODEFAULT:
+            default = msgspec.field(default_factory=field.default_factory)
+        if field.name == "wake_ms":
+            later = Annotated[float, Meta(gt=0, description="Not before so many seconds from now.")]
+            fields.append(("in_s", later | None, default))
+        else:
+            fields.append((field.name, field.type, msgspec.field() if field.required else default))
+    if verb.keyed:
+        once = Annotated[Name, Meta(description="Asked again with it, the first answer is repeated.")]
+        fields.append(("key", once | None, None))
+    return msgspec.defstruct(
+        verb.args.__name__, fields, frozen=True, kw_only=True, forbid_unknown_fields=True
+    )
+
+
+def decode(verb: Verb, data: bytes | msgspec.Raw) -> msgspec.Struct:
+    """The verb's form, from JSON. Raises UsageError when it is none."""
+    try:
+        return msgspec.json.decode(data, type=form(verb))
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
+        raise _not_arguments(verb, exc) from None
+
+
+def convert(verb: Verb, given: JsonObject) -> msgspec.Struct:
+    """The same from values."""
+    try:
+        return msgspec.convert(given, form(verb))
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
+        raise _not_arguments(verb, exc) from None
+
+
+def settle(verb: Verb, given: msgspec.Struct, now_ms: int) -> Any:
+    """The arguments that a form means; `now_ms` is the store's clock.
+
+    Raises:
+        UsageError: a value is out of its bounds, or means something else where the store is.
+    """
+    values = {name: getattr(given, name) for name in given.__struct_fields__ if name != "key"}
+    if "in_s" in values:
+        in_s = values.pop("in_s")
+        values["wake_ms"] = None if in_s is None else now_ms + round(in_s * 1000)
+    place = values.get("workspace")
+    if isinstance(place, str) and place and not place.startswith("/"):
+        raise UsageError("a workspace is an absolute path")
+    return verb.args(**values)
+
+
+def _not_arguments(verb: Verb, exc: Exception) -> UsageError:
+    detail = str(exc) if isinstance(exc, msgspec.ValidationError) else "they are not JSON"
+    return UsageError(f"these are no arguments of {verb.name}: {detail}")

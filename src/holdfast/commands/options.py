@@ -1,0 +1,204 @@
+"""The options of `holdfast exec` and of every command that runs one, as a table that needs no library.
+
+`limits.py` makes click's options of it. `parse` understands a command line that has nothing wrong with it and
+asks for no help; any other is click's, which says what is wrong. So loading click is not part of a start.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from holdfast.values import value
+
+if TYPE_CHECKING:
+    from holdfast.run import Wish
+    from holdfast.sandbox.plan.select import Choice
+
+MAX_PORT: Final = 65535
+
+
+class Option(NamedTuple):
+    """One option. `many` may be repeated; `port` is a number; with `choices` nothing else is taken."""
+
+    name: str
+    help: str
+    kind: Literal["flag", "one", "many", "port"] = "one"
+    metavar: str | None = None
+    choices: tuple[str, ...] = ()
+    default: str | None = None
+    field: str = ""  # if it is not the name
+
+    @property
+    def target(self) -> str:
+        return self.field or self.name.removeprefix("--").replace("-", "_")
+
+    @property
+    def absent(self) -> object:
+        """What it is when it is not given."""
+        return {"flag": False, "one": self.default, "many": (), "port": ()}[self.kind]
+
+
+BACKEND: Final = Option(
+    "--backend",
+    "Which sandbox to use; auto takes the strongest that works here.",
+    choices=("auto", "namespaces", "bwrap", "landlock"),
+    default="auto",
+)
+DEGRADED: Final = Option(
+    "--degraded", "Run also if only a part can be enforced; what is missing is said.", "flag"
+)
+LIMITS: Final = (
+    Option("--read-only", "Let it read everything and write nothing.", "flag"),
+    Option(
+        "--workspace-write",
+        "The directory it runs in, /tmp and $TMPDIR are writable too.  [default]",
+        "flag",
+    ),
+    Option("--full-access", "Set no limits but those of the other options.", "flag"),
+    Option("--profile", "Take the limits from a TOML file.", metavar="FILE"),
+    Option("--allow-write", "Let it write PATH too. Can be repeated.", "many", "PATH"),
+    Option("--allow-read", "Let it read PATH too. Can be repeated.", "many", "PATH"),
+    Option("--deny", "Let it neither read nor write PATH. Can be repeated.", "many", "PATH|GLOB"),
+    Option("--network", "[default: off, with --full-access on]", choices=("on", "off")),
+    Option(
+        "--loopback-port",
+        "Network off but for this TCP port of the machine's own loopback. Can be repeated.",
+        "port",
+        "PORT",
+    ),
+    Option("--cwd", "Run in this directory, which becomes the workspace.", metavar="DIR"),
+    BACKEND,
+    DEGRADED,
+)
+EXEC: Final = (
+    Option(
+        "--env",
+        "Run on another machine: an environment of environments.toml, or the address of a server. "
+        "Directories and paths are those of that machine.",
+        metavar="NAME|URL",
+        field="where",
+    ),
+    Option(
+        "--watch",
+        "Watch its calls: a denial is then named exactly, and --json has all of them.",
+        "flag",
+    ),
+    Option("--print-plan", "Print what would be done and by whom; run nothing.", "flag"),
+    Option(
+        "--explain",
+        "Print which rule decides about this path; run nothing. Can be repeated.",
+        "many",
+        "PATH",
+    ),
+    Option(
+        "--json",
+        "Print how it ended as one JSON object, last on standard error; plans and explanations on "
+        "standard output.",
+        "flag",
+        field="as_json",
+    ),
+)
+
+
+@value
+class Limits:
+    """The options as they were given."""
+
+    read_only: bool
+    workspace_write: bool
+    full_access: bool
+    profile: str | None
+    allow_write: tuple[str, ...]
+    allow_read: tuple[str, ...]
+    deny: tuple[str, ...]
+    network: str | None
+    loopback_port: tuple[int, ...]
+    cwd: str | None
+    backend: str
+    degraded: bool
+
+    def wish(self, *, watch: bool = False) -> "Wish":
+        """What they ask for.
+
+        Raises:
+            UsageError: they exclude each other.
+        """
+        from holdfast import run
+
+        presets = {
+            "--read-only": self.read_only,
+            "--workspace-write": self.workspace_write,
+            "--full-access": self.full_access,
+            "--profile": self.profile is not None,
+        }
+        return run.Wish(
+            run.preset([flag for flag, given in presets.items() if given]),
+            self.profile,
+            self.allow_write,
+            self.allow_read,
+            self.deny,
+            network=None if self.network is None else self.network == "on",
+            cwd=self.cwd,
+            choice=choice_of(self.backend, degraded=self.degraded),
+            loopback_ports=self.loopback_port,
+            watch=watch,
+        )
+
+    def local(self) -> dict[str, bool]:
+        """Which of those were given that mean nothing on another machine."""
+        return {
+            "--backend": self.backend != "auto",
+            "--degraded": self.degraded,
+            "--loopback-port": bool(self.loopback_port),
+        }
+
+
+def choice_of(backend: str, *, degraded: bool) -> "Choice":
+    """What these two options leave to us."""
+    from holdfast.sandbox.plan.select import Backend, Choice
+
+    return Choice(None if backend == "auto" else Backend(backend), degraded)
+
+
+def gather(given: dict[str, object]) -> Limits:
+    """Those of the options that are limits, taken out of all."""
+    return Limits(**{option.target: given.pop(option.target) for option in LIMITS})  # type: ignore[arg-type]
+
+
+def parse(options: Iterable[Option], args: Sequence[str]) -> tuple[dict[str, object], tuple[str, ...]] | None:
+    """The values of these options by their fields, and the words after them; None: let click say it."""
+    known = {option.name: option for option in options}
+    given: dict[str, object] = {option.target: option.absent for option in known.values()}
+    words = iter(args)
+    for word in words:
+        if word == "--":
+            return given, tuple(words)
+        if not word.startswith("-"):
+            return given, (word, *words)
+        name, joined, text = word.partition("=")
+        option = known.get(name)
+        if option is None or (joined and option.kind == "flag"):
+            return None
+        if option.kind == "flag":
+            given[option.target] = True
+            continue
+        content = text if joined else next(words, None)
+        if content is None or not _take(option, content, given):
+            return None
+    return given, ()
+
+
+def _take(option: Option, content: str, given: dict[str, object]) -> bool:
+    """Keep the value; False if it makes no sense."""
+    if option.choices and content not in option.choices:
+        return False
+    if option.kind == "one":
+        given[option.target] = content
+        return True
+    kept: object = content
+    if option.kind == "port":
+        if not (content.isascii() and content.isdecimal() and 0 < int(content) <= MAX_PORT):
+            return False
+        kept = int(content)
+    before = given[option.target]
+    given[option.target] = (*(before if isinstance(before, tuple) else ()), kept)
+    return True

@@ -1,0 +1,306 @@
+"""The owner of one command on this machine: this process, while it is small and has one thread.
+
+What the host can do is not asked beforehand: the command itself is started in the strongest way there is.
+What came out weaker is then known of this very start. If the set-up is refused nothing has run, and a
+throw-away command shows whether it was the host or the policy: the host, then the next way is taken.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from holdfast.confine.starts import (
+    TRIAL,
+    TRIAL_S,
+    Command,
+    Confinement,
+    Exit,
+    Sandbox,
+    SetupFailed,
+    Started,
+    confined_by,
+    exit_of,
+    failure_of,
+    plan_of,
+    request_of,
+    sandbox_of,
+    trial_of,
+)
+from holdfast.errors import SandboxUnavailable
+from holdfast.loop import Loop
+from holdfast.relay import Streams
+from holdfast.sandbox.launcher.children import Children
+from holdfast.sandbox.plan import plan as plans
+from holdfast.sandbox.plan.plan import Base, Plan
+from holdfast.sandbox.plan.select import Choice, Need, Trial, Way, meets, needs_of, select
+from holdfast.sandbox.policy.paths import within
+from holdfast.sandbox.policy.policy import Access, Bound
+from holdfast.sandbox.protocol import orders
+
+if TYPE_CHECKING:
+    from holdfast.confine.localports import Ports
+    from holdfast.confine.localwatch import LocalWatch
+    from holdfast.wire.processes import Denied, WatchReport
+
+_HERE: Final = os.path.realpath(f"{os.path.dirname(__file__)}/../..")  # where the package is
+_LIBRARY: Final = os.path.dirname(os.path.realpath(os.__file__))
+# What may be imported once the command has run, and would then be what the command made of it.
+_LATE: Final = (
+    "json",
+    "shutil",
+    "secrets",
+    "holdfast.sandbox.reasons.fingerprints",
+    "holdfast.confine.verdict",
+)
+
+
+def load_only_what_is_ours(policy: Bound) -> None:
+    """From here on nothing is imported that a command under this policy could have written.
+
+    Only the standard library and we are looked for; and if it may write there, all is loaded now.
+    """
+    sys.path[:] = [
+        *(path for path in sys.path if os.path.isabs(path) and within(os.path.realpath(path), _LIBRARY)),
+        _HERE,
+    ]
+    places = [*map(os.path.realpath, sys.path), *((sys.pycache_prefix,) if sys.pycache_prefix else ())]
+    if any(policy.explain(place, Access.WRITE).allowed for place in places) or _reaches_into(policy, places):
+        from importlib import import_module
+
+        for name in _LATE:
+            import_module(name)
+
+
+def _reaches_into(policy: Bound, places: Sequence[str]) -> bool:
+    """Is something below one of these writable?"""
+    return any(within(root.path, place) for root in policy.writable_roots() for place in places)
+
+
+class Owner(Children):
+    """Starts the command, hears of its end, and ends whatever is left of it."""
+
+    def __init__(self, loop: Loop, choice: Choice) -> None:
+        super().__init__()
+        self.loop = loop
+        self.sandbox = Sandbox()
+        self.end: Exit | None = None
+        self.watched: WatchReport | None = None
+        self._choice = choice
+        self._command = 0
+        self._last_id = 0
+        self._events: dict[int, orders.Event] = {}
+        self._ended: dict[int, Callable[[Exit], None]] = {}
+        self._watch: LocalWatch | None = None
+        self._ports: Ports | None = None
+        self._given_up: Callable[[], bool] = lambda: False
+        loop.add_signal_handler(signal.SIGCHLD, self._reap)
+
+    # --- the command
+
+    def run(
+        self,
+        command: Command,
+        bound: Bound,
+        ports: tuple[int, ...],
+        streams: Streams,
+        *,
+        watch: bool,
+        given_up: Callable[[], bool],
+    ) -> Sandbox:
+        """Start it under this policy, on these streams; what holds for it.
+
+        Raises:
+            StartFailed: the program cannot be executed; `sandbox` says where.
+            SandboxUnavailable: nothing here enforces the policy; nothing runs.
+            KeyboardInterrupt: it was given up before it was started.
+        """
+        self._given_up = given_up
+        needs = needs_of(bound) | ({Need.LOOPBACK_PORTS} if ports else frozenset())
+        if not needs:
+            self._begin(command, None, streams, watch=watch)
+            return self.sandbox
+        plan, settled = plan_of(bound, command.cwd, ports)
+        if watch:
+            import holdfast.confine.localwatch
+        if ports:
+            import holdfast.confine.localports  # noqa: F401
+        load_only_what_is_ours(settled)
+        refused: dict[Way, Trial] = {}
+        for way in self._choice.ways(root=os.geteuid() == 0):
+            trial = self._expected(way, needs)
+            if not trial.works or not meets(way, needs):
+                refused[way] = trial
+                if trial.works:
+                    break
+                continue
+            held = select(needs, refused | {way: trial})
+            held, confinement = confined_by(held, plan, degraded=self._choice.degraded)
+            self.sandbox = sandbox_of(held, confinement, plan, settled)
+            try:
+                started = self._begin(command, confinement, streams, watch=watch)
+            except SetupFailed:
+                refused[way] = self._try(way, trial.tool)
+                if refused[way].works:
+                    raise
+                continue
+            known = Trial(weakened=started.weakened, tool=trial.tool)
+            held = select(needs, refused | {way: known})
+            held, _ = confined_by(held, plan, degraded=self._choice.degraded)
+            self.sandbox = sandbox_of(held, confinement, plan, settled)
+            return self.sandbox
+        select(needs, refused)
+        raise AssertionError("a way that works has been taken")
+
+    def _expected(self, way: Way, needs: frozenset[Need]) -> Trial:
+        """That it works, unless that has to be known before."""
+        tool = ""
+        if way is Way.BWRAP:
+            from holdfast.sandbox.backends import bwraptool
+
+            try:
+                tool = bwraptool.find(os.environ.get("PATH", os.defpath))
+            except bwraptool.Unusable as exc:
+                return Trial(exc.stage, exc.errno)
+        # What Landlock cannot keep is counted before the start; that takes a kernel that has it.
+        return self._try(way, tool) if way is Way.LANDLOCK or not meets(way, needs) else Trial(tool=tool)
+
+    def _try(self, way: Way, tool: str) -> Trial:
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        ends: list[Exit] = []
+        late: list[bool] = []
+        timer = self.loop.call_later(TRIAL_S, late.append, True)
+        try:
+            started = self.start(TRIAL, trial_of(way, tool), (null, null, null), ends.append, late=late)
+            self.loop.run_until(lambda: bool(ends or late))
+        except SetupFailed as exc:
+            return Trial(exc.stage, exc.errno)
+        finally:
+            os.close(null)
+            timer.cancel()
+        if late:
+            raise SandboxUnavailable("setting up a sandbox hangs on this host")
+        return Trial(weakened=started.weakened, tool=tool)
+
+    def _begin(
+        self, command: Command, confinement: Confinement | None, streams: Streams, *, watch: bool
+    ) -> Started:
+        channel = None
+        if watch:
+            from holdfast.confine import localwatch
+
+            self._watch, self.watched = localwatch.begin(self, self.sandbox, command.program)
+            channel = self._watch.channel() if self._watch else None
+        try:
+            return self.start(
+                command,
+                confinement,
+                streams.theirs,
+                self._command_ended,
+                flags=orders.TTY if streams.tty else 0,
+                watch=-1 if channel is None else channel.fileno(),
+            )
+        except BaseException:
+            if self._watch is not None:
+                self._watch.close()
+                self._watch = None
+            raise
+        finally:
+            if channel is not None:
+                channel.close()
+            if self._watch is not None:
+                self.watched = self._watch.reported()
+
+    def start(
+        self,
+        command: Command,
+        confinement: Confinement | None,
+        streams: tuple[int, int, int],
+        on_exit: Callable[[Exit], None],
+        *,
+        flags: int = 0,
+        watch: int = -1,
+        late: Sequence[bool] = (),
+    ) -> Started:
+        """Start something on these descriptors, which stay the caller's.
+
+        Raises:
+            StartFailed, SetupFailed: it does not run.
+            KeyboardInterrupt: it was given up.
+        """
+        self._last_id += 1
+        request = request_of(command, confinement, flags=flags)
+        if confinement is None:  # not confined, but ended with us like everything else
+            untouched = plans.encode(Plan(Base.UNTOUCHED, (), network_off=False, cwd=command.cwd))
+            request = request._replace(plan=untouched, flags=flags | orders.LANDLOCK | orders.KEPT)
+        if watch >= 0:
+            request = request._replace(flags=request.flags | orders.WATCH)
+        fds = [os.dup(fd) for fd in (*streams, *((watch,) if watch >= 0 else ()))]
+        self._ended[self._last_id] = on_exit
+        self._command = self._last_id
+        self._start(request._replace(id=self._last_id), fds)
+        self.loop.run_until(lambda: self._command in self._events or bool(late) or self._given_up())
+        if self._command not in self._events:
+            if late:
+                raise SandboxUnavailable("setting up a sandbox hangs on this host")
+            raise KeyboardInterrupt
+        event = self._events[self._command]
+        if not event.pid:
+            raise failure_of(event)
+        return Started(event.id, event.pid, tuple(event.stage.split(",")) if event.stage else ())
+
+    def _command_ended(self, end: Exit) -> None:
+        if self._watch is None:
+            self.end = end
+        else:
+            self._watch.finish(lambda: self._set_end(end))
+
+    def _set_end(self, end: Exit) -> None:
+        self.end = end
+
+    def seen(self) -> "list[Denied]":
+        """What the watcher saw refused."""
+        return self._watch.denials.read(0) if self._watch else []
+
+    def pass_on(self, signum: int) -> None:
+        self.signal(self._command, signum)
+
+    def kill(self) -> None:
+        self.signal(self._command, signal.SIGKILL)
+
+    def signal(self, id_: int, signum: int) -> None:
+        """Signal everything that a start made."""
+        self._signal(lambda group: group.id == id_, signum)
+
+    def start_watcher(self, fd: int, on_exit: Callable[[Exit], None]) -> int:
+        """Fork a watcher on this socket, which stays the caller's; its id. Raises OSError."""
+        self._last_id += 1
+        self._ended[self._last_id] = on_exit
+        self._fork_watcher(fd, orders.Request(orders.BE_WATCHER, self._last_id))
+        return self._last_id
+
+    def end_everything(self) -> None:
+        """Kill whatever is below us, once what the command sent has arrived."""
+        if self._ports is not None:
+            self._ports.end()
+            self._ports = None
+        self._end_everything()
+
+    # --- what the children say
+
+    def _report(self, event: orders.Event, fds: Sequence[int] = ()) -> None:
+        if event.op == orders.EXITED:
+            self._ended.pop(event.id)(exit_of(event))
+            return
+        self._events[event.id] = event
+        if fds:
+            from holdfast.confine.localports import Ports
+
+            self._ports = Ports([os.dup(fd) for fd in fds])
+
+    def _await(self, status: int) -> None:
+        self.loop.add_reader(status, self._set_up, status)
+
+    def _forget(self, status: int) -> None:
+        self.loop.remove_reader(status)

@@ -1,0 +1,185 @@
+"""A start as its callers see it: what to run, what surrounds it, how it came out.
+
+Between policies and processes: a plan and who enforces it in, an order to whoever owns the command out. The
+server orders from its launcher, `holdfast exec` starts its command itself.
+"""
+
+import errno
+import os
+from typing import Final
+
+from holdfast.errors import OperationFailed, SandboxUnavailable
+from holdfast.sandbox.plan import plan as plans
+from holdfast.sandbox.plan.plan import Base, Plan, StepKind
+from holdfast.sandbox.plan.planner import plan_for, settle
+from holdfast.sandbox.plan.resolve import look
+from holdfast.sandbox.plan.select import UNCONFINED, Enforcement, Way, declare
+from holdfast.sandbox.policy.policy import Bound
+from holdfast.sandbox.protocol import orders
+from holdfast.values import replace, value
+
+TRIAL_S: Final = 5.0  # a set-up takes milliseconds; a host that hangs in it cannot be used
+_WAYS: Final = {
+    Way.USER_NAMESPACE: orders.USER_NAMESPACE,
+    Way.AS_ROOT: 0,
+    Way.BWRAP: orders.BWRAP,
+    Way.LANDLOCK: orders.LANDLOCK,
+}
+
+
+@value
+class Exit:
+    """How a command ended. `code` is its exit code, or 128 + n after signal n."""
+
+    code: int
+    user_ms: int = 0
+    system_ms: int = 0
+    peak_rss_bytes: int = 0
+
+
+@value
+class Command:
+    """What to run. Strings are file-system encoded; the caller has checked them for NUL."""
+
+    argv: tuple[str, ...]
+    program: str
+    cwd: str
+    env: dict[str, str]
+
+
+@value
+class Confinement:
+    """What surrounds a command: an encoded plan, and how it is carried out."""
+
+    plan: bytes
+    way: Way
+    tool: str = ""
+    degraded: bool = False
+
+
+@value
+class Started:
+    """A running command: the id to signal it by, its leader, and what of its confinement came out weaker."""
+
+    id: int
+    pid: int
+    weakened: tuple[str, ...] = ()
+
+
+@value
+class Sandbox:
+    """What holds for one command: nothing when there is no confinement."""
+
+    enforcement: Enforcement = UNCONFINED
+    confinement: Confinement | None = None
+    bound: Bound | None = None  # on real paths, to explain denials with
+    fixed: tuple[str, ...] = ()  # mount points: never renamed or removed inside
+    absent: tuple[str, ...] = ()  # protected names that do not exist yet
+    closed: tuple[str, ...] = ()  # writable directories whose entries cannot change
+    unlisted: tuple[str, ...] = ()  # readable directories that cannot be listed
+
+
+TRIAL: Final = Command(("true",), "true", "/", {})  # shows what a host can do
+
+
+def trial_of(way: Way, tool: str) -> Confinement:
+    """The smallest sandbox that has everything which a host may refuse."""
+    return Confinement(plans.encode(Plan(Base.HOST, (), network_off=True, cwd="/")), way, tool)
+
+
+def plan_of(bound: Bound, cwd: str, loopback_ports: tuple[int, ...] = ()) -> tuple[Plan, Bound]:
+    """The plan for a command that starts in `cwd`, and the policy on real paths; looks at the disk."""
+    seen = look(bound, cwd)
+    return replace(plan_for(bound, seen), loopback_ports=loopback_ports), settle(bound, seen)
+
+
+def confined_by(held: Enforcement, plan: Plan, *, degraded: bool) -> tuple[Enforcement, Confinement]:
+    """Who carries out a plan, with what is lost by it.
+
+    Raises:
+        SandboxUnavailable: more is lost than the operator allows.
+    """
+    if held.way is Way.LANDLOCK:
+        from holdfast.sandbox.kernel import landlock
+        from holdfast.sandbox.plan.losses import losses
+
+        held = declare(held, losses(plan, abi=landlock.abi(), degraded=degraded), degraded=degraded)
+    if held.way is None:
+        raise AssertionError("a plan exists only where something is needed")
+    return held, Confinement(plans.encode(plan), held.way, held.tool, degraded)
+
+
+def sandbox_of(held: Enforcement, confinement: Confinement, plan: Plan, settled: Bound) -> Sandbox:
+    """What holds for a command in this confinement."""
+    sandbox = Sandbox(held, confinement, settled, tuple(step.path for step in plan.steps), plan.absent)
+    if held.way is not Way.LANDLOCK:
+        return sandbox
+    from holdfast.sandbox.plan import grants
+
+    degraded = confinement.degraded
+    return replace(
+        sandbox,
+        fixed=(),
+        closed=grants.closed(plan, degraded=degraded),
+        unlisted=grants.unlisted(plan, degraded=degraded),
+    )
+
+
+def request_of(
+    command: Command, confinement: Confinement | None, *, flags: int, owner: int = 0
+) -> orders.Request:
+    """The order to start this command."""
+    if confinement is not None:
+        flags |= _WAYS[confinement.way] | (orders.DEGRADED if confinement.degraded else 0)
+    return orders.Request(
+        orders.START,
+        owner=owner,
+        flags=flags,
+        cwd=os.fsencode(command.cwd),
+        program=os.fsencode(command.program),
+        argv=tuple(os.fsencode(arg) for arg in command.argv),
+        env=tuple(os.fsencode(f"{name}={value}") for name, value in command.env.items()),
+        plan=b"" if confinement is None else confinement.plan,
+        tool=b"" if confinement is None else os.fsencode(confinement.tool),
+    )
+
+
+def exit_of(event: orders.Event) -> Exit:
+    code = os.waitstatus_to_exitcode(event.status)
+    return Exit(
+        code if code >= 0 else 128 - code, event.user_us // 1000, event.system_us // 1000, event.peak_rss
+    )
+
+
+class StartFailed(OperationFailed):
+    """The program could not be executed; nothing runs."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"{os.strerror(code)} (os error {code})")
+        self.errno = code
+
+
+class SetupFailed(SandboxUnavailable):
+    """The sandbox could not be set up at `stage`; nothing was run."""
+
+    def __init__(self, stage: str, code: int) -> None:
+        from holdfast.sandbox.reasons import fingerprints
+
+        found = fingerprints.by_errno(stage, code)
+        super().__init__(
+            f"the sandbox could not be set up ({stage}: {os.strerror(code)})",
+            remedy=None if found is None else found.remedy,
+            fingerprint=None if found is None else found.id,
+        )
+        self.stage, self.errno = stage, code
+
+    @property
+    def raced(self) -> bool:
+        """Did a path of the plan vanish between looking at it and mounting it?"""
+        return self.errno == errno.ENOENT and self.stage in {*StepKind, "bwrap:bwrap.source"}
+
+
+def failure_of(event: orders.Event) -> OperationFailed | SetupFailed:
+    if event.stage in ("", "exec"):
+        return StartFailed(event.errno)
+    return SetupFailed(event.stage, event.errno)

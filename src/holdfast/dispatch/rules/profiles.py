@@ -1,0 +1,256 @@
+"""How the workers of a profile are started, as data. Pure module.
+
+A task is assigned to a worker profile: a record of how to start its worker. To add one is to add a table to
+HOME/worker-profiles.toml:
+
+    [reviewer]
+    agent = "claude"            # a CLI of the catalogue, or:  command = ["my-agent", "--prompt", "{prompt}"]
+    model = "opus"
+    env = ["ANTHROPIC_API_KEY"]
+    max_runtime_s = 3600
+    prompt = "You review code.\n\n{brief}"
+"""
+
+import re
+import shlex
+import tomllib
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal
+
+import msgspec
+
+from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.board.rules import budget
+from holdfast.board.rules.budget import Budget
+from holdfast.errors import UsageError
+
+DEFAULT_RUNTIME_S: Final = 4 * 3600.0  # a worker that needs longer is told so by its task or its profile
+BRIEF: Final = "{brief}"
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PROMPT: Final = "{prompt}"
+_SHELL: Final = "shell"
+
+
+class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One profile.
+
+    `env` are names of variables that pass through, `variables` are set. `success` says whether an exit code
+    alone may complete a task, or only a report may. In `prompt`, `{brief}` is all that a worker is told,
+    `{body}` the body of its task alone. In `command`, `{prompt}` is the prompt. `session` is a pattern that
+    finds the name of the CLI's session in its output, as its first group; `resume` are the arguments that go
+    on with it, `{session}` in them, instead of the record's. A profile of an agent whose
+    sessions are known has both without saying so.
+    """
+
+    name: str = ""
+    agent: str = ""
+    command: tuple[str, ...] = ()
+    model: str | None = None
+    provider: str | None = None  # another provider's address
+    key_env: str | None = None  # the variable here that holds its key
+    network: bool = True
+    env: tuple[str, ...] = ()
+    variables: dict[str, str] = {}
+    writable: tuple[str, ...] = ()  # besides the workspace; `~/` is the home
+    relocate: bool = True  # the CLI's state goes into a directory of the run's own
+    channel: Literal["auto", "mcp"] = "auto"
+    success: Literal["report", "exit"] = "report"
+    max_runtime_s: float | None = DEFAULT_RUNTIME_S
+    idle_s: float | None = None
+    max_tokens: int | None = None  # of one run; a task bounds all its runs together
+    max_cost: float | None = None  # likewise, in dollars
+    prompt: str = BRIEF
+    session: str = ""
+    resume: tuple[str, ...] = ()
+    setup: str = ""  # a shell script in the workspace before the worker starts, confined as it is
+    teardown: str = ""  # likewise after it has ended, however it did
+    copy: tuple[str, ...] = ()  # files of the repository that git does not keep, for its worktrees: ".env*"
+
+    def __post_init__(self) -> None:
+        """Raises UsageError when it cannot be meant."""
+        if bool(self.agent) == bool(self.command):
+            raise UsageError(f"worker profile {self.name}: give either an agent or a command")
+        if self.agent and self.agent not in CATALOG:
+            known = ", ".join(sorted(CATALOG))
+            raise UsageError(
+                f"worker profile {self.name}: no agent `{self.agent}` is known", remedy=f"one of: {known}"
+            )
+        for variable in (*self.env, *self.variables):
+            if not _VARIABLE.fullmatch(variable):
+                raise UsageError(f"worker profile {self.name}: `{variable}` is not the name of a variable")
+        try:
+            groups = re.compile(self.session).groups
+        except re.error as exc:
+            raise UsageError(f"worker profile {self.name}: session: {exc}") from None
+        if bool(self.session) != bool(groups) or bool(self.session) != bool(self.resume):
+            raise UsageError(
+                f"worker profile {self.name}: session is a pattern with a group, and resume goes with it"
+            )
+        for pattern in self.copy:
+            if any(part in ("", ".", "..", ".git", ".holdfast") for part in pattern.split("/")):
+                raise UsageError(
+                    f"worker profile {self.name}: `{pattern}` does not name files to copy",
+                    remedy="a path in the repository, with * and ?",
+                )
+        for limit in (self.max_runtime_s, self.idle_s):
+            if limit is not None and limit <= 0:
+                raise UsageError(f"worker profile {self.name}: a limit is more than 0 seconds")
+        if (self.max_tokens is not None and self.max_tokens <= 0) or (
+            self.max_cost is not None and not budget.millionths(self.max_cost)
+        ):
+            raise UsageError(f"worker profile {self.name}: a budget is more than 0 tokens or dollars")
+
+    @property
+    def cli(self) -> str:
+        """The agent of the catalogue that runs it; a command is run by a shell."""
+        return self.agent or _SHELL
+
+    @property
+    def binary(self) -> str:
+        return CATALOG[self.agent].binary if self.agent else self.command[0]
+
+    @property
+    def budget(self) -> Budget:
+        """Of one run."""
+        return Budget(self.max_tokens, None if self.max_cost is None else budget.millionths(self.max_cost))
+
+    @property
+    def can_be_asked(self) -> bool:
+        """Whether it understands words; a script does what it does."""
+        return self.cli != _SHELL or bool(self.command)
+
+    def resumed(self, session: str) -> list[str] | None:
+        """The arguments that go on with this session, if there is a way and a session."""
+        if not session or not self.resume:
+            return None
+        return [part.replace("{session}", session) for part in self.resume]
+
+    def session_in(self, output: str) -> str:
+        """The name of the session, from what the CLI said; empty when it did not say."""
+        found = re.search(self.session, output) if self.session else None
+        return found[1] if found else ""
+
+    def told(self, prompt: str) -> str:
+        """What is given to the agent as its prompt: for a command, the line that a shell executes."""
+        if not self.command:
+            return prompt
+        return "exec " + shlex.join(part.replace(_PROMPT, prompt) for part in self.command)
+
+
+_KEYS: Final[Mapping[str, tuple[str, ...]]] = {
+    "codex": ("OPENAI_API_KEY", "OPENAI_BASE_URL", "CODEX_API_KEY"),
+    "claude": ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
+    "opencode": ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENROUTER_API_KEY"),
+    "gemini": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    "qwen": ("OPENAI_API_KEY", "OPENAI_BASE_URL", "DASHSCOPE_API_KEY"),
+    "hermes": ("OPENROUTER_API_KEY", "OPENAI_API_KEY", "ANTHROPIC_API_KEY"),
+    "aider": ("OPENAI_API_KEY", "OPENAI_API_BASE", "ANTHROPIC_API_KEY"),
+}
+
+_NAME_OF_SESSION: Final = r"([A-Za-z0-9_-]{1,100})"
+_SESSIONS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "codex": (
+        f'"thread_id":"{_NAME_OF_SESSION}"',
+        ("resume", "--json", "--skip-git-repo-check", "{unattended}", "{model}", "{session}", "-"),
+    ),
+    "claude": (
+        f'"session_id":"{_NAME_OF_SESSION}"',
+        (
+            *("-p", "--output-format", "stream-json", "--verbose", "{unattended}", "{model}"),
+            *("--resume", "{session}"),
+        ),
+    ),
+    "opencode": (
+        f'"sessionID":"{_NAME_OF_SESSION}"',
+        ("--format", "json", "{unattended}", "{model}", "--session", "{session}"),
+    ),
+}
+
+
+def _agent(name: str, keys: tuple[str, ...]) -> WorkerProfile:
+    session, resume = _SESSIONS.get(name, ("", ()))
+    return WorkerProfile(name=name, agent=name, env=keys, session=session, resume=resume)
+
+
+BUILTIN: Final[Mapping[str, WorkerProfile]] = {
+    **{name: _agent(name, keys) for name, keys in _KEYS.items()},
+    "script": WorkerProfile(name="script", agent=_SHELL, network=False, success="exit", prompt="{body}"),
+}
+
+
+def decode(text: str, *, source: str = "worker-profiles.toml") -> dict[str, WorkerProfile]:
+    """The profiles that a user's file adds or replaces.
+
+    Raises:
+        UsageError: naming the profile and what is wrong with it.
+    """
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as exc:
+        raise UsageError(f"{source}: {exc}") from None
+    found = {}
+    for name, table in tables.items():
+        if not _NAME.fullmatch(name) or not isinstance(table, dict):
+            raise UsageError(
+                f"{source}: `{name}` is not a worker profile",
+                remedy="a table, with a name of a-z, 0-9, - and _",
+            )
+        session, resume = _SESSIONS.get(str(table.get("agent")), ("", ()))
+        known = {} if table.keys() & {"session", "resume"} else {"session": session, "resume": resume}
+        try:
+            found[name] = msgspec.convert({**known, **table, "name": name}, WorkerProfile)
+        except msgspec.ValidationError as exc:
+            raise UsageError(f"{source}: [{name}]: {exc}") from None
+        except UsageError as exc:
+            raise UsageError(f"{source}: {exc}", remedy=exc.remedy) from None
+    return found
+
+
+def known(text: str | None, *, source: str = "worker-profiles.toml") -> dict[str, WorkerProfile]:
+    """Ours, and the user's instead where they have the same name."""
+    return {**BUILTIN, **(decode(text, source=source) if text else {})}
+
+
+# Where people and their tools keep what lets them in. Below the home; a worker reads none of it.
+CREDENTIALS: Final = (
+    *(
+        ".ssh",
+        ".gnupg",
+        ".aws",
+        ".azure",
+        ".kube",
+        ".docker",
+        ".password-store",
+        ".netrc",
+        ".npmrc",
+        ".pypirc",
+    ),
+    *(".git-credentials", ".pgpass", ".my.cnf", ".vault-token", ".terraform.d", ".boto", ".s3cfg", ".oci"),
+    *(
+        ".config/gcloud",
+        ".config/gh",
+        ".config/hub",
+        ".config/git/credentials",
+        ".config/op",
+        ".config/rclone",
+    ),
+    *(
+        ".config/doctl",
+        ".config/sops",
+        ".config/google-chrome",
+        ".config/chromium",
+        ".mozilla",
+        ".thunderbird",
+    ),
+    *(".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials", ".m2/settings.xml", ".gradle"),
+    *(".codex/auth.json", ".claude/.credentials.json", ".claude.json", ".gemini/oauth_creds.json", ".qwen"),
+    *(".local/share/opencode/auth.json", ".local/share/keyrings", ".hermes", ".bash_history", ".zsh_history"),
+)
+
+
+def credentials(home: str, *, granted: Iterable[str]) -> list[str]:
+    """Paths below a home that are denied, except what a profile grants."""
+    places = [place.rstrip("/") for place in granted]
+    found = [f"{home.rstrip('/')}/{name}" for name in CREDENTIALS]
+    return [path for path in found if not any(f"{path}/".startswith(f"{place}/") for place in places)]

@@ -1,0 +1,38 @@
+"""Where the program begins. What is asked for most, and waited for, does not load the rest first."""
+
+import gc
+import os
+import sys
+
+from holdfast import __version__
+
+VERSION_LINE = f"holdfast {__version__}"
+
+
+def main() -> None:
+    """Entry point."""
+    args = sys.argv[1:]
+    if args == ["--version"]:
+        sys.stdout.write(f"{VERSION_LINE}\n")
+        return
+    if args[:1] == ["exec"] and "_HOLDFAST_COMPLETE" not in os.environ:
+        gc.disable()  # until the command runs: there is no garbage in what is loaded
+        from holdfast.commands import options
+
+        parsed = options.parse((*options.LIMITS, *options.EXEC), args[1:])
+        if parsed is not None:
+            _exec(*parsed)
+        gc.enable()
+    from holdfast.cli import cli
+
+    cli(prog_name="holdfast")
+
+
+def _exec(given: dict[str, object], command: tuple[str, ...]) -> None:
+    from holdfast.commands import options
+    from holdfast.commands.execute import execute
+
+    limits = options.gather(given)
+    code = execute(limits, command, **given)  # type: ignore[arg-type]
+    # Everything is written. Taking an interpreter apart costs more than a small command.
+    os._exit(code)

@@ -1,0 +1,14 @@
+"""Variables with credentials of whoever embeds us. No child of ours gets them. Pure module."""
+
+from typing import Final
+
+VARIABLES: Final = frozenset(
+    {
+        "CODEX_EXEC_SERVER_NOISE_AUTH_TOKEN",
+        "CODEX_GUARDIAN_DECISIONS_API_KEY",
+        "NODE_REPL_AUTH_TOKEN",
+        "OPENAI_FEDERATION_RULE_ID",
+        "OPENAI_IDENTITY_TOKEN_FILE",
+        "OPENAI_WORKLOAD_IDENTITY_CONTEXT",
+    }
+)

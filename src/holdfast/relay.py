@@ -1,0 +1,379 @@
+"""A command's streams joined to ours, and signals to us passed on to it, wherever it runs.
+
+A command never gets our descriptors themselves: through `/proc/self/fd` it could open the file behind one
+of them again, for writing and past every mount. So each stream is copied here, on a loop (`loop.py` or
+asyncio's), without threads and without ever waiting for a slow reader; nor is one of our descriptors made
+non-blocking, which others have too and would notice.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import stat
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol
+
+from holdfast.loop import AnyLoop, Cancellable
+
+STDIN, STDOUT, STDERR = 0, 1, 2
+COPY_BYTES: Final = 64 * 1024  # one pipe's worth at a time
+GRACE_S: Final = 5.0  # from SIGTERM to SIGKILL: a build tool removes its temporary files in less
+PASSED_ON: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+ENDING: Final = (signal.SIGTERM, signal.SIGHUP)
+_PIECE: Final = 4096  # what a pipe that can be written to takes without waiting
+_MASTER: Final = os.makedev(5, 2)  # opened once more it would be another terminal
+
+
+class Tail:
+    """The end of everything that was written."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._data = bytearray()
+
+    def add(self, data: bytes) -> None:
+        self._data += data
+        if len(self._data) > 2 * self._max_bytes:
+            del self._data[: -self._max_bytes]
+
+    def read(self) -> bytes:
+        return bytes(self._data[-self._max_bytes :])
+
+
+class Target(Protocol):
+    """A running command as a signal reaches it."""
+
+    def pass_on(self, signum: int) -> None: ...
+    def kill(self) -> None: ...
+
+
+class Course:
+    """A command from before its start to the last byte of its output: what becomes of a signal to us.
+
+    Before the start it is for us, and nothing runs then. While the command runs it is for the command; one
+    that asks for an end is enforced after a while. After the command's end nobody waits any more for whoever
+    reads its output.
+    """
+
+    def __init__(self, loop: AnyLoop, target: Target) -> None:
+        self._loop, self._target = loop, target
+        self.running = self.ended = self.over = False
+        self.stopped_by: int | None = None  # a signal that was for us
+        for signum in (*PASSED_ON, *ENDING):
+            loop.add_signal_handler(signum, self.signal, signum)
+
+    def begin(self) -> None:
+        """The command runs."""
+        self.running = True
+        early, self.stopped_by, self.over = self.stopped_by, None, False
+        if early is not None:
+            self.signal(early)
+
+    def end(self) -> None:
+        """The command has ended; its output may not have."""
+        self.ended = True
+
+    def stop(self) -> None:
+        """All is over."""
+        self.over = True
+
+    def signal(self, signum: int) -> None:
+        if self.running and not self.ended:
+            self._target.pass_on(signum)
+            if signum in ENDING:
+                self._loop.call_later(GRACE_S, self._enforce)
+        else:
+            self.stopped_by = signum
+            self.stop()
+
+    def _enforce(self) -> None:
+        if not self.ended:
+            self._target.kill()
+
+
+# --- our own streams
+
+
+def occupy_standard_descriptors() -> None:
+    """Put the null device where a standard stream is closed, so that nothing else takes its number."""
+    for fd in (STDIN, STDOUT, STDERR):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+
+
+def on_terminal() -> bool:
+    """Is there somebody to type and to look?"""
+    return os.isatty(STDIN) and os.isatty(STDOUT)
+
+
+@contextlib.contextmanager
+def raw() -> Iterator["list[int | list[bytes | int]]"]:
+    """Our terminal passes every key on; its former settings, which it gets back."""
+    import termios
+    import tty
+
+    saved = termios.tcgetattr(STDIN)
+    try:
+        tty.setraw(STDIN, termios.TCSADRAIN)
+        yield saved
+    finally:
+        with contextlib.suppress(termios.error):  # it may be gone
+            termios.tcsetattr(STDIN, termios.TCSADRAIN, saved)
+
+
+class Outlet:
+    """A descriptor to write to, one piece after another. Who reads slowly makes nobody else wait."""
+
+    def __init__(self, loop: AnyLoop, fd: int) -> None:
+        self._loop = loop
+        self._fd, self._write = _writer_to(fd)
+        self._left = memoryview(b"")
+        self._then: Callable[[], object] = _nothing
+        self._gone: Callable[[], object] = _nothing
+
+    def write(self, data: bytes, then: Callable[[], object], gone: Callable[[], object]) -> None:
+        """Write it to the last byte, then call; or, if nobody reads any more, call the other."""
+        self._left, self._then, self._gone = memoryview(data), then, gone
+        if self._advance():
+            then()
+
+    def _advance(self) -> bool:
+        """Is all written? If not, go on as soon as that is possible."""
+        try:
+            while self._left:
+                self._left = self._left[self._write(self._left) :]
+        except BlockingIOError:
+            self._loop.add_writer(self._fd, self._go_on)
+            return False
+        except OSError:
+            self._left = memoryview(b"")
+            self._gone()
+            return False
+        return True
+
+    def _go_on(self) -> None:
+        self._loop.remove_writer(self._fd)
+        if self._advance():
+            self._then()
+
+
+def _nothing() -> None:
+    """Nobody waits."""
+
+
+def _writer_to(fd: int) -> tuple[int, Callable[[memoryview], int]]:
+    """A descriptor of the same file, and how to write to it without waiting: BlockingIOError instead."""
+    if not os.get_blocking(fd):
+        return fd, lambda data: os.write(fd, data)
+    status = os.fstat(fd)
+    if stat.S_ISREG(status.st_mode):
+        return fd, lambda data: os.write(fd, data)
+    if stat.S_ISFIFO(status.st_mode) or (stat.S_ISCHR(status.st_mode) and status.st_rdev != _MASTER):
+        flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        with contextlib.suppress(OSError):  # another user's, or nobody reads: the write will say so
+            own = os.open(f"/proc/self/fd/{fd}", flags)
+            return own, lambda data: os.write(own, data)
+    if stat.S_ISSOCK(status.st_mode):
+        import socket
+
+        end = socket.socket(fileno=os.dup(fd))
+        return end.fileno(), lambda data: end.send(data, socket.MSG_DONTWAIT)
+    ready = select.poll()
+    ready.register(fd, select.POLLOUT)
+
+    def write(data: memoryview) -> int:
+        if not ready.poll(0):
+            raise BlockingIOError
+        return os.write(fd, data[:_PIECE])
+
+    return fd, write
+
+
+def hand_on_input(loop: AnyLoop, take: Callable[[bytes, Callable[[], object]], object]) -> Callable[[], None]:
+    """Hand on our standard input until its end, which is no bytes; returns how to stop.
+
+    Each piece comes with what to call when the next one may come.
+    """
+
+    waiting: list[Cancellable] = []
+
+    def read() -> None:
+        stop()
+        try:
+            data = os.read(STDIN, COPY_BYTES)
+        except BlockingIOError:  # somebody else was quicker
+            more()
+            return
+        except OSError:
+            data = b""
+        take(data, more if data else _nothing)
+
+    def more() -> None:
+        try:
+            loop.add_reader(STDIN, read)
+        except PermissionError:  # a file, which asyncio cannot wait for and nobody has to
+            waiting.append(loop.call_later(0, read))
+
+    def stop() -> None:
+        loop.remove_reader(STDIN)
+        while waiting:
+            waiting.pop().cancel()
+
+    more()
+    return stop
+
+
+# --- streams of a command on this machine
+
+
+class Streams:
+    """Both ends of a command's streams; `theirs` is for it, and is closed when it has them."""
+
+    tty = False
+    theirs: tuple[int, int, int]
+
+    def __init__(self, loop: AnyLoop) -> None:
+        self._loop = loop
+        self._stop: Callable[[], None] = _nothing
+
+    def join(self, tail: Tail, gone: Callable[[], object], ended: Callable[[], object]) -> None:
+        """The command runs: copy from now on. `ended` is called when no more output can come."""
+        raise NotImplementedError
+
+    def resize(self) -> None:
+        """Our terminal may have another size now."""
+
+    def stop_input(self) -> None:
+        """The command has ended: what is typed now is for somebody else."""
+        self._stop()
+
+    def _feed(self, sink: int, *, close: bool) -> None:
+        outlet = Outlet(self._loop, sink)
+
+        def take(data: bytes, more: Callable[[], object]) -> None:
+            if data:
+                outlet.write(data, more, end)
+            else:
+                end()
+
+        def end() -> None:
+            if close:
+                os.close(sink)
+
+        self._stop = hand_on_input(self._loop, take)
+
+    def _drain(
+        self,
+        source: int,
+        sink: int,
+        tail: Tail,
+        gone: Callable[[], object],
+        ended: Callable[[], object],
+        *,
+        close: bool,
+    ) -> None:
+        """Copy until the source ends, or the sink; closing the source then tells the command."""
+        outlet = Outlet(self._loop, sink)
+
+        def copy() -> None:
+            try:
+                data = os.read(source, COPY_BYTES)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""  # a terminal that nobody writes to any more answers EIO instead of end of file
+            self._loop.remove_reader(source)
+            if not data:
+                end()
+                return
+            tail.add(data)
+            outlet.write(data, more, lost)
+
+        def more() -> None:
+            self._loop.add_reader(source, copy)
+
+        def lost() -> None:
+            gone()
+            end()
+
+        def end() -> None:
+            if close:
+                os.close(source)
+            ended()
+
+        more()
+
+
+class Pipes(Streams):
+    """Pipes, one for both outputs where ours are the same, so that their order is kept."""
+
+    def __init__(self, loop: AnyLoop) -> None:
+        super().__init__(loop)
+        read, self._input = os.pipe2(os.O_CLOEXEC)
+        self._outputs = [os.pipe2(os.O_CLOEXEC)]
+        if not _same(STDOUT, STDERR):
+            self._outputs.append(os.pipe2(os.O_CLOEXEC))
+        for fd in (self._input, *(source for source, _ in self._outputs)):
+            os.set_blocking(fd, False)
+        self.theirs = (read, self._outputs[0][1], self._outputs[-1][1])
+
+    def join(self, tail: Tail, gone: Callable[[], object], ended: Callable[[], object]) -> None:
+        for fd in set(self.theirs):
+            os.close(fd)
+        self._feed(self._input, close=True)
+        left = [source for source, _ in self._outputs]
+
+        def one_ended() -> None:
+            left.pop()
+            if not left:
+                ended()
+
+        for (source, _), sink in zip(self._outputs, (STDOUT, STDERR), strict=False):
+            self._drain(source, sink, tail, _nothing, one_ended, close=True)
+
+
+class Terminal(Streams):
+    """A terminal for the command, with the settings and the size of ours."""
+
+    tty = True
+
+    def __init__(self, loop: AnyLoop, settings: "list[int | list[bytes | int]]") -> None:
+        import termios
+
+        super().__init__(loop)
+        self._master, slave = os.openpty()
+        os.set_blocking(self._master, False)
+        termios.tcsetattr(slave, termios.TCSANOW, settings)
+        self.theirs = (slave, slave, slave)
+        self.resize()
+
+    def join(self, tail: Tail, gone: Callable[[], object], ended: Callable[[], object]) -> None:
+        os.close(self.theirs[0])
+        self._feed(self._master, close=False)
+        self._drain(self._master, STDOUT, tail, gone, ended, close=False)
+
+    def resize(self) -> None:
+        import termios
+
+        with contextlib.suppress(termios.error):
+            termios.tcsetwinsize(self._master, termios.tcgetwinsize(STDOUT))
+
+
+@contextlib.contextmanager
+def opened(loop: AnyLoop) -> Iterator[Streams]:
+    """A terminal if we are on one, otherwise pipes. Our own terminal is as before afterwards."""
+    if not on_terminal():
+        yield Pipes(loop)
+        return
+    with raw() as settings:
+        terminal = Terminal(loop, settings)
+        loop.add_signal_handler(signal.SIGWINCH, terminal.resize)
+        yield terminal
+
+
+def _same(one: int, other: int) -> bool:
+    a, b = os.fstat(one), os.fstat(other)
+    return (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino)

@@ -1,0 +1,75 @@
+"""What the dashboard asks of a store, each in one go. Nothing here changes anything."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from holdfast.board.rules import transitions
+from holdfast.board.rules.rows import Board, JsonObject, Task
+from holdfast.board.rules.transitions import Actor
+from holdfast.board.store import Store
+from holdfast.errors import NotFound
+from holdfast.web import cards
+from holdfast.web.cards import Card, Wanted
+
+
+def board(store: Store, name: str) -> Board:
+    """Raises NotFound."""
+    for one in store.boards():
+        if one.slug == name:
+            return one
+    raise NotFound(f"there is no board {name[:80]}", remedy="holdfast board list")
+
+
+def board_status(store: Store, name: str) -> JsonObject:
+    """A board and how many tasks are in each of its columns."""
+    return {"board": board(store, name), "counts": store.counts(name), "now_ms": store.now_ms()}
+
+
+def page(store: Store, board: str, asked: Wanted, who: str) -> JsonObject:
+    """A part of a column, the newest tasks first."""
+    found = store.page(
+        board,
+        status=asked.status,
+        assignee=asked.assignee,
+        search=asked.search,
+        limit=asked.limit,
+        cursor=asked.cursor,
+    )
+    shown = [task for task in found.tasks if cards.matches(task, asked, who)]
+    return {"cards": _cards(store, board, shown), "cursor": found.cursor, "now_ms": store.now_ms()}
+
+
+def some(store: Store, board: str, ids: Iterable[str], asked: Wanted, who: str) -> JsonObject:
+    """Of these tasks those that are on the board and wanted, in no order; the others are not to be shown."""
+    found = []
+    for id in ids:
+        try:
+            task = store.task(id)
+        except NotFound:
+            continue
+        if task.board == board and cards.matches(task, asked, who):
+            found.append(task)
+    return {"cards": _cards(store, board, found), "now_ms": store.now_ms()}
+
+
+def detail(store: Store, id: str) -> JsonObject:
+    """A task with all that belongs to it, what may be done with it, and its neighbours by name."""
+    shown = store.show(id)
+    near = {link.parent for link in shown.parents} | {link.child for link in shown.children}
+    tasks = {one: store.task(one) for one in near}
+    names: JsonObject = {one: {"title": task.title, "status": task.status} for one, task in tasks.items()}
+    return {
+        **msgspec.to_builtins(shown),
+        "kept": {run.id: store.kept(run.id) for run in shown.runs},
+        "names": names,
+        "why": store.why(id).reason,
+        "moves": sorted(transitions.moves(shown.task.status, Actor.PERSON)),
+        "now_ms": store.now_ms(),
+    }
+
+
+def _cards(store: Store, board: str, found: list[Task]) -> list[Card]:
+    reasons = store.reasons(board, found) if found else {}
+    runs = {task.id: store.run(task.run_id) for task in found if task.run_id is not None}
+    return [cards.card(task, reasons.get(task.id, ""), runs.get(task.id)) for task in found]

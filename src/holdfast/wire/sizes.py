@@ -1,0 +1,5 @@
+"""Sizes that both sides keep to. Pure module."""
+
+from typing import Final
+
+MAX_MESSAGE_BYTES: Final = 64 * 1024 * 1024  # what the reference accepts, so nobody needs to send more

@@ -1,0 +1,91 @@
+"""Help that somebody reads for the first time: a verb, an object, an example, a heading."""
+
+import re
+import shlex
+from typing import Final
+
+import click
+
+from holdfast.cli import cli
+from holdfast.commands.sections import SECTIONS, SectionedGroup
+from tests.support.rows import every_row
+from tools.reference import commands
+
+CONTEXTS: Final = {context.command_path: context for context in commands(cli, "holdfast")}
+COLUMNS: Final = 80
+# How a riddle begins: no verb, or one that says nothing.
+RIDDLES: Final = re.compile(
+    r"(Say|Be|Let|Mean|Put|The|A|An|All|Boards?|Tasks?|Workers?|What|Whether|Which|How)\b"
+)
+
+
+def shown(name: str) -> str:
+    context = CONTEXTS[name]
+    made = click.Context(
+        context.command, info_name=context.info_name, parent=context.parent, terminal_width=COLUMNS
+    )
+    return made.get_help()
+
+
+def examples(name: str) -> list[str]:
+    [found] = re.findall(r"^  Examples?:\n((?:    .+\n?)+)", shown(name), re.MULTILINE)
+    return [line.strip() for line in found.splitlines()]
+
+
+@every_row("name", CONTEXTS)
+def test_the_first_line_is_a_short_sentence_with_a_verb(name: str) -> None:
+    first = (CONTEXTS[name].command.help or "").strip().splitlines()[0]
+    assert re.fullmatch(r"[A-Z].*[.]", first), first
+    assert not RIDDLES.match(first), first
+    assert len(first) <= 80, first
+
+
+@every_row("name", [name for name, one in CONTEXTS.items() if isinstance(one.command, click.Group)])
+def test_no_line_of_a_list_of_commands_is_cut_at_80_columns(name: str) -> None:
+    assert not re.search(r"\.\.\.$", shown(name).partition("Options:")[2], re.MULTILINE), shown(name)
+
+
+@every_row("name", CONTEXTS)
+def test_every_help_has_examples_of_that_command(name: str) -> None:
+    command = name.removeprefix("holdfast").strip()
+    assert any(f"holdfast {command}".strip() in example for example in examples(name))
+
+
+@every_row("name", CONTEXTS)
+def test_every_example_can_be_typed(name: str) -> None:
+    for example in examples(name):
+        text = example[example.index("holdfast") :] if "holdfast" in example else ""
+        words = shlex.split(re.split(r" [|<>] | -- holdfast ", text)[0])[1:]
+        if not text or re.match(r"[A-Z_]+=", example):
+            continue
+        command: click.Command = cli
+        context = click.Context(cli, info_name="holdfast")
+        while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+            below = command.get_command(context, words.pop(0))
+            assert below is not None, example
+            command, context = below, click.Context(below, parent=context)
+        _, rest, _ = command.make_parser(context).parse_args(words)
+        assert not rest or isinstance(command, click.Group), example
+
+
+@every_row("name", SECTIONS)
+def test_every_command_is_under_one_heading(name: str) -> None:
+    group = CONTEXTS[f"holdfast {name}".strip()].command
+    assert isinstance(group, SectionedGroup)
+    named = [one for names in SECTIONS[name].values() for one in names]
+    context = click.Context(group)
+    there = [
+        one
+        for one in group.list_commands(context)
+        if not getattr(group.get_command(context, one), "hidden", 1)
+    ]
+    assert sorted(named) == sorted(there)
+    assert "Other commands" not in shown(f"holdfast {name}".strip())
+
+
+def test_a_command_without_a_heading_is_still_shown() -> None:
+    group = SectionedGroup("g", sections={"Named": ("a",)})
+    group.add_command(click.Command("a", help="Do a."))
+    group.add_command(click.Command("b", help="Do b."))
+    text = click.Context(group).get_help()
+    assert re.search(r"Named:\n  a  Do a\.\n\nOther commands:\n  b  Do b\.", text)

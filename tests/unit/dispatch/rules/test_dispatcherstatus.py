@@ -1,0 +1,60 @@
+"""What a dispatcher says of itself is what happened."""
+
+from holdfast.dispatch.rules.dispatcherstatus import MAX_ERROR, MAX_STARTS, DispatcherStatus, quantile
+from tests.support.rows import every_row
+
+
+@every_row(
+    ("values", "share", "found"),
+    [
+        ([], 0.5, None),
+        ([3.0], 0.5, 3.0),
+        ([3.0], 0.95, 3.0),
+        ([1.0, 2.0], 0.5, 1.0),
+        ([2.0, 1.0, 3.0], 0.5, 2.0),
+        ([float(n) for n in range(1, 101)], 0.95, 95.0),
+    ],
+)
+def test_a_quantile_is_one_of_the_values(values: list[float], share: float, found: float | None) -> None:
+    assert quantile(values, share) == found
+
+
+def test_a_new_one_has_done_nothing_yet() -> None:
+    told = DispatcherStatus("h", 7, ["b"], 100.0).told(101.0, runs=[], profiles=["x"])
+    assert (told.host, told.pid, told.boards, told.since, told.at) == ("h", 7, ["b"], 100.0, 101.0)
+    assert (told.round_at, told.error_at, told.start_p50_s, told.start_p95_s) == (None, None, None, None)
+    assert (told.claims, told.leases_renewed, told.starts, told.reloads) == (0, 0, 0, 0)
+
+
+def test_everything_is_counted() -> None:
+    status = DispatcherStatus("h", 7, ["b"], 100.0)
+    status.rounded(101.0)
+    status.claimed()
+    status.renewed()
+    status.renewed()
+    for took_s in (0.25, 0.5, 0.75):
+        status.started(took_s)
+    status.erred("x" * 1000, 102.0)
+    told = status.told(103.0, runs=["r_2", "r_1"], profiles=["y", "x"])
+    assert (told.round_at, told.claims, told.leases_renewed, told.starts) == (101.0, 1, 2, 3)
+    assert (told.start_p50_s, told.start_p95_s) == (0.5, 0.75)
+    assert (len(told.error), told.error_at) == (MAX_ERROR, 102.0)
+    assert (told.runs, told.profiles) == (["r_1", "r_2"], ["x", "y"])
+
+
+def test_only_the_newest_starts_say_how_long_one_takes() -> None:
+    status = DispatcherStatus("h", 7, ["b"], 100.0)
+    for took_s in [9.0] * 5 + [1.0] * MAX_STARTS:
+        status.started(took_s)
+    told = status.told(101.0, runs=[], profiles=[])
+    assert (told.starts, told.start_p95_s) == (MAX_STARTS + 5, 1.0)
+
+
+def test_a_file_that_is_wrong_is_told_of_until_one_is_right() -> None:
+    status = DispatcherStatus("h", 7, ["b"], 100.0)
+    status.kept_old("no agent `x`")
+    told = status.told(101.0, runs=[], profiles=[])
+    assert (told.reloads, told.reload_error) == (0, "no agent `x`")
+    status.reloaded()
+    told = status.told(101.0, runs=[], profiles=[])
+    assert (told.reloads, told.reload_error) == (1, "")

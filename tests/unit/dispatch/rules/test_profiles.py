@@ -1,0 +1,109 @@
+import pytest
+
+from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.board.rules.budget import Budget
+from holdfast.dispatch.rules.profiles import BUILTIN, WorkerProfile, credentials, decode, known
+from holdfast.errors import UsageError
+from tests.support.rows import every_row
+
+
+def test_every_agent_of_the_catalogue_has_a_profile() -> None:
+    assert {one.cli for one in BUILTIN.values()} == set(CATALOG)
+    assert BUILTIN["script"].success == "exit"
+    assert not BUILTIN["script"].network
+    assert all(one.success == "report" for name, one in BUILTIN.items() if name != "script")
+
+
+def test_a_table_of_the_user_is_a_profile() -> None:
+    text = '[reviewer]\nagent = "claude"\nenv = ["A_KEY"]\nmodel = "m"\nmax_runtime_s = 60\n'
+    made = known(text)["reviewer"]
+    assert made.name == "reviewer"
+    assert made.cli == "claude"
+    assert made.binary == CATALOG["claude"].binary
+    assert made.env == ("A_KEY",)
+    assert made.max_runtime_s == 60
+
+
+def test_a_launcher_may_bound_what_one_run_uses() -> None:
+    made = known('[x]\nagent = "claude"\nmax_tokens = 5000\nmax_cost = 1.5\n')["x"]
+    assert made.budget == Budget(5000, 1_500_000)
+    assert BUILTIN["claude"].budget == Budget()
+
+
+def test_the_user_replaces_ours_by_name() -> None:
+    text = '[script]\nagent = "shell"\nsuccess = "report"\n'
+    assert known(text)["script"].success == "report"
+    assert known(None) == BUILTIN
+
+
+def test_a_command_is_run_by_a_shell_with_the_prompt_as_one_word() -> None:
+    made = decode('[mine]\ncommand = ["my agent", "--prompt={prompt}", "{else}"]\n')["mine"]
+    assert made.cli == "shell"
+    assert made.binary == "my agent"
+    assert made.told("it's $(me)") == """exec 'my agent' '--prompt=it'"'"'s $(me)' '{else}'"""
+    assert BUILTIN["codex"].told("it's") == "it's"
+
+
+def test_a_session_is_found_and_gone_on_with() -> None:
+    codex = BUILTIN["codex"]
+    session = codex.session_in('{"type":"thread.started","thread_id":"0199-ab"}\n{"thread_id":"other"}')
+    assert session == "0199-ab"
+    assert codex.resumed(session) == [
+        *("resume", "--json", "--skip-git-repo-check", "{unattended}", "{model}", "0199-ab", "-")
+    ]
+    assert codex.resumed("") is None
+    assert BUILTIN["script"].session_in("anything") == ""
+
+
+def test_sessions_of_a_known_agent_are_found_whatever_its_launcher_is_called() -> None:
+    mine = decode('[mine]\nagent = "claude"\nmodel = "m"')["mine"]
+    assert (mine.session, mine.resume) == (BUILTIN["claude"].session, BUILTIN["claude"].resume)
+    own = decode('[mine]\nagent = "claude"\nsession = ""')["mine"]
+    assert (own.session, own.resume) == ("", ())
+    assert BUILTIN["aider"].resumed("x") is None
+
+
+@every_row(
+    "text",
+    [
+        "[x",
+        "x = 1",
+        "[x]",
+        '["a b"]\nagent = "codex"',
+        '[x]\nagent = "nobody"',
+        '[x]\nagent = "codex"\ncommand = ["sh"]',
+        '[x]\nagent = "codex"\nunknown = 1',
+        '[x]\nagent = "codex"\nenv = ["A=B"]',
+        '[x]\nagent = "codex"\nmax_runtime_s = 0',
+        '[x]\nagent = "codex"\nmax_tokens = 0',
+        '[x]\nagent = "codex"\nmax_cost = 0',
+        '[x]\nagent = "codex"\nmax_cost = nan',
+        '[x]\nagent = "codex"\nsuccess = "maybe"',
+        '[x]\nagent = "codex"\nsession = "("',
+        '[x]\nagent = "codex"\nsession = "a"\nresume = ["b"]',
+        '[x]\nagent = "codex"\nresume = ["b"]',
+    ],
+)
+def test_what_cannot_be_meant_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        decode(text)
+
+
+def test_credentials_are_denied_unless_the_launcher_grants_them() -> None:
+    denied = credentials("/home/me/", granted=["/home/me/.codex/", "/home/me/.config"])
+    assert "/home/me/.ssh" in denied
+    assert "/home/me/.codex/auth.json" not in denied
+    assert "/home/me/.config/gh" not in denied
+    assert "/home/me/.ssh" in credentials("/home/me", granted=["/home/me/.s"])
+
+
+def test_a_launcher_needs_an_agent_or_a_command() -> None:
+    with pytest.raises(UsageError):
+        WorkerProfile(name="x")
+
+
+@every_row("pattern", ["", "/etc/passwd", "a//b", "../x", "a/../b", ".git/config", "./x", "x/"])
+def test_what_is_copied_lies_in_the_repository(pattern: str) -> None:
+    assert WorkerProfile(name="x", agent="claude", copy=(".env*", "conf/*.local")).copy
+    with pytest.raises(UsageError):
+        WorkerProfile(name="x", agent="claude", copy=(pattern,))
