@@ -19,6 +19,7 @@ from bench.sdk import finished
 from bench.servers import tree
 from holdfast.agents.sdk import Worker, Workers
 from holdfast.agents.supervisor.background import supervisor_socket
+from holdfast.agents.supervisor.messages import WorkerReport
 
 IDLE_WORKERS: Final = 50
 IDLE_S: Final = 10.0
@@ -35,23 +36,23 @@ class Occasion(NamedTuple):
     """Something that a worker does, and what must be told of it."""
 
     script: str
-    told: Callable[[dict[str, Any]], bool]
+    told: Callable[[WorkerReport], bool]
     tty: bool = False
 
 
-EXIT: Final = Occasion(f"{_READY}; {_MARK}; exit 3", lambda report: report["state"] == "failed")
+EXIT: Final = Occasion(f"{_READY}; {_MARK}; exit 3", lambda report: report.state == "failed")
 # As agent CLIs ask: on the whole screen, a list with a mark, and single keys read.
 _DIALOG: Final = r"\033[?1049hOverwrite notes.txt?\n\342\235\257 1. Yes\n  2. No\n"
 DECISION: Final = Occasion(
     f"stty -icanon -echo; {_READY}; {_MARK}; printf '{_DIALOG}'; dd bs=1 count=1",
-    lambda report: (report["state"], report["detail"]) == ("waiting", "decision"),
+    lambda report: (report.state, report.detail) == ("waiting", "decision"),
     tty=True,
 )
 # The third refusal of one path is what makes it repeated.
 DENIAL: Final = Occasion(
     f"{_READY}; n=0; while :; do n=$((n + 1)); [ $n = 3 ] && {_MARK}; "
     '(echo x > "$HOME/refused") 2> /dev/null; sleep 0.1; done',
-    lambda report: report["state"] == "blocked",
+    lambda report: report.state == "blocked",
 )
 
 
@@ -103,10 +104,10 @@ async def _latency(stage: Stage, occasion: Occasion) -> float:
                 if occasion.told(report):
                     return (time.time() - _moment(at)) * MS
     except TimeoutError:
-        raise Failed(f"not told within {NEWS_S:g} s: {worker.report['state']}") from None
+        raise Failed(f"not told within {NEWS_S:g} s: {worker.report.state}") from None
     finally:
         await worker.stop(grace_s=0.0)
-    raise Failed(f"it ended otherwise: {worker.report['state']}: {worker.report['about']}")
+    raise Failed(f"it ended otherwise: {worker.report.state}: {worker.report.about}")
 
 
 def _moment(at: Path) -> float:
@@ -122,8 +123,8 @@ async def _idle_shares() -> list[float]:
         started = [await stage.run("read answer; sleep 1000", tty=True) for _ in range(IDLE_WORKERS // 2)]
         started += [await stage.run("exec sleep 1000") for _ in range(IDLE_WORKERS - len(started))]
         for worker in started:
-            if worker.report["unwatched"] is not None:
-                raise Failed(f"not watched: {worker.report['unwatched']}")
+            if worker.report.unwatched is not None:
+                raise Failed(f"not watched: {worker.report.unwatched}")
             await worker.equivalence()  # the probes of their starts are over
         pids = [_listener(path) for path in (supervisor_socket(stage.home), stage.home / "exec.sock")]
         shares = []

@@ -8,6 +8,7 @@ import pytest
 from holdfast import InvalidRequest
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.evidence.evidence import Want, WorkerState
+from holdfast.agents.supervisor.messages import WorkerReport
 from holdfast.agents.supervisor.report import report
 from holdfast.agents.worker.answering import answer
 from tests.support.agent_clis import requires_cli
@@ -31,7 +32,7 @@ async def stage() -> AsyncIterator[Arena]:
         yield made
 
 
-async def answered(stage: Arena, cli: str, **how: Any) -> tuple[dict[str, Any], str | None]:
+async def answered(stage: Arena, cli: str, **how: Any) -> tuple[WorkerReport, str | None]:
     """Run a CLI that wants to write a file, answer its question; its last report, and what is in the file."""
     requires_cli(cli)
     bench = stage.bench()
@@ -40,9 +41,10 @@ async def answered(stage: Arena, cli: str, **how: Any) -> tuple[dict[str, Any], 
     try:
         status = await stage.until(worker, ended=False, state="waiting", limit_s=LIMIT_S)
         assert (status.state, status.detail) == (WorkerState.WAITING, Want.DECISION), report(worker)
-        asks = report(worker)["asks"]
-        assert MADE in asks["question"]
-        assert {"allow_once", "reject_once"} <= {option["kind"] for option in asks["options"]}
+        asks = report(worker).asks
+        assert asks is not None
+        assert MADE in asks.question
+        assert {"allow_once", "reject_once"} <= {option.kind for option in asks.options}
         assert not (bench.work / MADE).exists()
         await answer(worker, CATALOG[cli], **given)
         await stage.until(worker, ended=True, limit_s=LIMIT_S)
@@ -58,10 +60,10 @@ async def answered(stage: Arena, cli: str, **how: Any) -> tuple[dict[str, Any], 
 @pytest.mark.parametrize("cli", [pytest.param(cli, marks=() if cli == "gemini" else DEEP) for cli in CLIS])
 async def test_what_was_approved_is_done(stage: Arena, cli: str) -> None:
     last, made = await answered(stage, cli)
-    assert (last["state"], last["flags"], made) == ("completed", [], CONTENT), last
+    assert (last.state, last.flags, made) == ("completed", [], CONTENT), last
 
 
 @pytest.mark.timeout(240)
 async def test_what_was_denied_is_not_done_and_the_verdict_says_so(stage: Arena) -> None:
     last, made = await answered(stage, "opencode", deny=True)
-    assert (last["state"], last["failure"], made) == ("failed", "permission", None), last
+    assert (last.state, last.failure, made) == ("failed", "permission", None), last

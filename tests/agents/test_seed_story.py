@@ -18,6 +18,7 @@ import pytest
 from holdfast.agents import tmux
 from holdfast.agents.sdk import Workers
 from holdfast.agents.supervisor import background
+from holdfast.agents.supervisor.messages import WorkerReport
 from tests.support.agent_clis import link_clis, requires_cli
 from tests.support.arena import KEY, MODEL, PLACE, PROMPT, Bench, end_exec_server, end_listener
 from tests.support.model import CONTENT, MADE, scripted_model
@@ -44,7 +45,7 @@ async def test_the_denied_path_is_named_and_what_is_suggested_helps(place: Path)
     bench, path = Bench(place / "project"), link_clis(place / "bin")
     async with scripted_model() as model, Workers.connect(place / "h") as workers, tmux_server() as socket:
 
-        async def run(name: str, **more: Any) -> tuple[str, list[dict[str, Any]]]:
+        async def run(name: str, **more: Any) -> tuple[str, list[WorkerReport]]:
             """In a pane that a person can look at; its pane, and all that is told of it until its end."""
             wish = {"model": MODEL, "base": model.url("write"), "key": KEY, "prompt": PROMPT, "id": name}
             env = {"HOME": str(bench.home), "PATH": path, "LANG": "C.UTF-8"}
@@ -57,31 +58,31 @@ async def test_the_denied_path_is_named_and_what_is_suggested_helps(place: Path)
         assert time.monotonic() - before < LIMIT_S / 2, (
             "that it is refused is told in seconds, not in minutes"
         )
-        blocked = next(change for change in told if change["state"] == "blocked")
-        assert (blocked["detail"], blocked["rule"]) == ("sandbox-path", "denied-again")
-        assert any(denial["path"].endswith("/opencode.db") for denial in blocked["denials"])
+        blocked = next(change for change in told if change.state == "blocked")
+        assert (blocked.detail, blocked.rule) == ("sandbox-path", "denied-again")
+        assert any(denial.path.endswith("/opencode.db") for denial in blocked.denials)
         refused = told[-1]
-        assert (refused["state"], refused["failure"]) == ("failed", "sandbox")
+        assert (refused.state, refused.failure) == ("failed", "sandbox")
         await shows(socket, pane, "EROFS")
-        denials = {denial["path"]: denial for denial in refused["denials"]}
+        denials = {denial.path: denial for denial in refused.denials}
         seen = denials[f"{bench.home}/.local"]  # the call that was refused, and what it would have led to
         kept = denials[f"{bench.home}/.local/share/opencode/opencode.db"]
-        assert (seen["access"], seen["errno"]) == (kept["access"], kept["errno"]) == ("create", "EROFS")
+        assert (seen.access, seen.errno) == (kept.access, kept.errno) == ("create", "EROFS")
         for denial in (seen, kept):
-            assert "outside the writable roots" in denial["rule"]
-            assert denial["grant"] == f"--allow-write {bench.home}"
-            variable, _, where = denial["relocation"].partition("=")
+            assert "outside the writable roots" in denial.rule
+            assert denial.grant == f"--allow-write {bench.home}"
+            variable, _, where = denial.relocation.partition("=")
             assert variable == "XDG_DATA_HOME"
             assert where.startswith(str(place / "h"))
-        assert any(path in refused["about"] for path in denials)
+        assert any(path in refused.about for path in denials)
         assert not list(bench.home.glob(".local*"))
 
         pane, told = await run("second", relocate=True)
         await shows(socket, pane, MADE)
         done = told[-1]
-        assert (done["state"], done["flags"]) == ("completed", [])
-        assert done["denials"] == []
-        assert variable in done["environment"]
+        assert (done.state, done.flags) == ("completed", [])
+        assert done.denials == []
+        assert variable in done.environment
     assert _diff(bench.work) == [f"+{CONTENT}"]
 
 

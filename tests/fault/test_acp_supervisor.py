@@ -16,6 +16,7 @@ import pytest
 from holdfast import HoldfastError, InvalidRequest, UsageError
 from holdfast.agents.sdk import Worker, Workers
 from holdfast.agents.supervisor import background
+from holdfast.agents.supervisor.messages import WorkerReport
 from holdfast.agents.worker.book import Book
 from tests.fault.test_supervisor_killed import WITHIN_S, Place, place, until
 from tests.support import acp_agent
@@ -62,7 +63,7 @@ def done(place: Place) -> str | None:
     return found.read_text("utf-8") if found.exists() else None
 
 
-async def ended(worker: Worker) -> dict[str, Any]:
+async def ended(worker: Worker) -> WorkerReport:
     async with asyncio.timeout(WITHIN_S):
         return await worker.wait()
 
@@ -70,9 +71,10 @@ async def ended(worker: Worker) -> dict[str, Any]:
 async def test_a_request_is_shown_with_its_options_and_answered_once(agent: Place) -> None:
     async with Workers.connect(agent.home) as workers:
         worker = await run(agent, workers)
-        asks = (await until(worker, "waiting(decision)"))["asks"]
-        assert (asks["question"], asks["request"]) == ("touch done", "7")
-        assert [(one["id"], one["kind"]) for one in asks["options"]] == [
+        asks = (await until(worker, "waiting(decision)")).asks
+        assert asks is not None
+        assert (asks.question, asks.request) == ("touch done", "7")
+        assert [(one.id, one.kind) for one in asks.options] == [
             (one["optionId"], one["kind"]) for one in acp_agent.OPTIONS
         ]
         assert (agent.home / "workers" / "w" / "errand.json").stat().st_mode & 0o777 == 0o600
@@ -81,8 +83,8 @@ async def test_a_request_is_shown_with_its_options_and_answered_once(agent: Plac
         with pytest.raises(UsageError):
             await worker.approve("for ever")
         given = await worker.approve(request="7")
-        assert (given["option"], given["denied"]) == ("once", False)
-        assert (await ended(worker))["state"] == "completed"
+        assert (given.option, given.denied) == ("once", False)
+        assert (await ended(worker)).state == "completed"
         with pytest.raises(InvalidRequest):
             await worker.approve()
     assert done(agent) == "once"
@@ -93,8 +95,8 @@ async def test_a_permanent_option_is_taken_by_its_name_only(agent: Place) -> Non
     async with Workers.connect(agent.home) as workers:
         worker = await run(agent, workers)
         await until(worker, "waiting(decision)")
-        assert (await worker.approve("always"))["kind"] == "allow_always"
-        assert (await ended(worker))["state"] == "completed"
+        assert (await worker.approve("always")).kind == "allow_always"
+        assert (await ended(worker)).state == "completed"
     assert done(agent) == "always"
 
 
@@ -102,16 +104,16 @@ async def test_a_denial_is_the_reason_of_a_run_that_did_nothing_else(agent: Plac
     async with Workers.connect(agent.home) as workers:
         worker = await run(agent, workers)
         await until(worker, "waiting(decision)")
-        assert (await worker.deny())["denied"] is True
+        assert (await worker.deny()).denied is True
         last = await ended(worker)
-    assert (last["state"], last["failure"]) == ("failed", "permission")
+    assert (last.state, last.failure) == ("failed", "permission")
     assert done(agent) is None
 
 
 async def test_an_unattended_run_allows_single_calls_and_asks_nobody(agent: Place) -> None:
     async with Workers.connect(agent.home) as workers:
         worker = await run(agent, workers, unattended=True)
-        assert (await ended(worker))["state"] == "completed"
+        assert (await ended(worker)).state == "completed"
     assert done(agent) == "once"
 
 
@@ -144,7 +146,7 @@ async def test_a_dialog_on_a_terminal_is_answered_by_its_key(place: Place, deny:
         worker = await run(place, workers, agent="codex", prompt=None, acp=False)
         await until(worker, "waiting(decision)")
         given = await (worker.deny if deny else worker.approve)()
-        assert given["denied"] is deny
+        assert given.denied is deny
         await ended(worker)
     assert (place.work / "pressed").read_text("utf-8") == key
 
@@ -170,9 +172,9 @@ async def test_a_question_outlives_its_supervisor(agent: Place) -> None:
     async with Workers.connect(agent.home) as workers:
         worker = await workers.find("w")
         after = await until(worker, "waiting(decision)")
-        assert after["asks"] == before["asks"]
+        assert after.asks == before.asks
         await worker.approve()
-        assert (await ended(worker))["state"] == "completed"
+        assert (await ended(worker)).state == "completed"
     assert heard(agent) == ONCE
 
 
@@ -208,6 +210,6 @@ async def test_what_a_dead_supervisor_had_to_say_is_said_once(agent: Place, poin
         if (point, number) != ("after-write", 5):
             await until(worker, "waiting(decision)")
             await worker.approve()
-        assert (await ended(worker))["state"] == "completed"
+        assert (await ended(worker)).state == "completed"
     assert done(agent) == "once"
     assert heard(agent) == ONCE

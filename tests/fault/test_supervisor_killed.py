@@ -19,6 +19,7 @@ import pytest
 from holdfast import HoldfastError
 from holdfast.agents.sdk import Worker, Workers
 from holdfast.agents.supervisor import background
+from holdfast.agents.supervisor.messages import WorkerReport
 from holdfast.agents.worker.book import Book
 from tests.support.arena import end_exec_server, end_listener
 from tests.support.dying_supervisor import POINTS
@@ -80,11 +81,11 @@ async def place() -> AsyncIterator[Place]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def shown(report: dict[str, Any]) -> str:
-    return f"{report['state']}({report['failure'] or report['detail']})"
+def shown(report: WorkerReport) -> str:
+    return f"{report.state}({report.failure or report.detail})"
 
 
-async def until(worker: Worker, wanted: str) -> dict[str, Any]:
+async def until(worker: Worker, wanted: str) -> WorkerReport:
     """Its report once it says so."""
     seen = ""
     try:
@@ -113,9 +114,9 @@ async def test_every_worker_is_found_again_in_its_state(place: Place) -> None:
     async with Workers.connect(place.home) as workers:
         after = {name: await until(await workers.find(name), wanted[name]) for name in wanted}
         for name in wanted:
-            assert after[name]["pid"] == before[name]["pid"]
-        assert after["ended"]["about"] == before["ended"]["about"]
-        assert {report["id"] for report in await workers.list()} == wanted.keys() - {"ended"}
+            assert after[name].pid == before[name].pid
+        assert after["ended"].about == before["ended"].about
+        assert {report.id for report in await workers.list()} == wanted.keys() - {"ended"}
         for name in wanted.keys() - {"ended"}:
             assert shown(await (await workers.find(name)).stop(grace_s=0.0)) == "failed(killed)"
     assert {name: place.starts(name) for name in wanted} == dict.fromkeys(wanted, 1)
@@ -205,8 +206,8 @@ async def test_when_the_exec_server_dies_its_workers_are_lost_at_once_and_the_ne
         await end_listener(place.home / "exec.sock", signal.SIGKILL)
         async with asyncio.timeout(WITHIN_S):
             report = await worker.wait()
-        assert report["state"] == "lost"
-        assert "exec server is gone" in report["about"]
+        assert report.state == "lost"
+        assert "exec server is gone" in report.about
         again = await place.run(workers, "true", name="again")
         async with asyncio.timeout(WITHIN_S):
             assert shown(await again.wait()) == "completed()"

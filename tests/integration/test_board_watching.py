@@ -152,7 +152,7 @@ async def test_a_live_run_is_asked_for_at_the_supervisor(sqlite_board: Board, sq
         )
         try:
             async for report in worker.changes():
-                if report["evidence"] and "hello" in str(report):
+                if report.evidence and "hello" in str(report):
                     break
             said = sqlite_board.answer("task", "log", run.task_id)
             assert (said["live"], said["content"]) == (True, "hello\n")

@@ -15,6 +15,7 @@ import pytest
 from holdfast.agents.sdk import Worker, Workers
 from holdfast.agents.supervisor import background
 from holdfast.agents.worker.book import Book
+from holdfast.agents.worker.equivalence import Difference, EquivalenceReport
 from tests.support.arena import end_exec_server, end_listener
 from tests.support.tiers import asyncio_first
 
@@ -46,13 +47,13 @@ async def run(workers: Workers, place: Path, script: str = SLEEP, **more: Any) -
     return await workers.run("shell", cwd=str(place / "work"), prompt=script, env=env, id="w", **more)
 
 
-async def answer(worker: Worker) -> Any:
+async def answer(worker: Worker) -> EquivalenceReport:
     async with asyncio.timeout(WITHIN_S):
         return await worker.equivalence()
 
 
-def rows(report: Any) -> dict[tuple[str, str], Any]:
-    return {(row["group"], row["field"]): row for row in report["rows"]}
+def rows(report: EquivalenceReport) -> dict[tuple[str, str], Difference]:
+    return {(row.group, row.field): row for row in report.rows}
 
 
 @pytest.mark.parametrize("tty", [False, True])
@@ -61,25 +62,25 @@ async def test_a_confined_worker_is_not_where_the_host_is_and_the_report_says_wh
 ) -> None:
     async with Workers.connect(place / "h") as workers:
         report = await answer(await run(workers, place, tty=tty, network=False))
-    assert report["hostEquivalent"] == "no"
-    assert "seccomp" in report["why"]
+    assert report.host_equivalent == "no"
+    assert "seccomp" in report.why
     seen = rows(report)
-    assert seen["confinement", "no new privileges"]["worker"] == "1"
-    assert seen["confinement", "mnt namespace"]["verdict"] == "different"
-    assert seen["network", "loopback of the host"]["worker"] == "no"
-    assert seen["files", str(place)]["verdict"] == "weaker"
-    assert seen["files", str(place / "work")]["verdict"] == "same"
-    assert seen["files", str(place / "work" / ".git")]["matters"]
-    assert seen["terminal", "streams"]["verdict"] == "same"
-    assert seen["identity", "user"]["verdict"] == "same"
+    assert seen["confinement", "no new privileges"].worker == "1"
+    assert seen["confinement", "mnt namespace"].verdict == "different"
+    assert seen["network", "loopback of the host"].worker == "no"
+    assert seen["files", str(place)].verdict == "weaker"
+    assert seen["files", str(place / "work")].verdict == "same"
+    assert seen["files", str(place / "work" / ".git")].matters
+    assert seen["terminal", "streams"].verdict == "same"
+    assert seen["identity", "user"].verdict == "same"
 
 
 @pytest.mark.parametrize("tty", [False, True])
 async def test_an_unconfined_worker_is_where_the_host_is(place: Path, tty: bool) -> None:
     async with Workers.connect(place / "h") as workers:
         report = await answer(await run(workers, place, tty=tty, unconfined=True))
-    assert report["hostEquivalent"] == "yes", report
-    differing = {field for (group, field), row in rows(report).items() if row["verdict"] != "same"}
+    assert report.host_equivalent == "yes", report
+    differing = {field for (group, field), row in rows(report).items() if row.verdict != "same"}
     assert "TMPDIR" in differing
     assert not differing & {"seccomp", "no new privileges", "streams", "open descriptors", "user"}
 
@@ -108,8 +109,8 @@ async def test_what_is_still_on_without_a_sandbox_is_named(place: Path) -> None:
         finally:
             await end_exec_server(place / "h")
             await server.wait()
-    assert report["hostEquivalent"] == "no"
-    assert report["why"].endswith(": no new privileges")
+    assert report.host_equivalent == "no"
+    assert report.why.endswith(": no new privileges")
 
 
 async def test_the_command_prints_the_answer_first_and_exits_with_it(place: Path) -> None:
@@ -125,7 +126,7 @@ async def test_the_command_prints_the_answer_first_and_exits_with_it(place: Path
 async def test_no_value_of_a_variable_that_may_be_secret_is_kept(place: Path) -> None:
     async with Workers.connect(place / "h") as workers:
         report = await answer(await run(workers, place))
-    assert rows(report)["environment", "A_TOKEN"]["worker"] == "set"
+    assert rows(report)["environment", "A_TOKEN"].worker == "set"
     assert SECRET not in (place / "h" / "workers" / "w" / "equivalence.json").read_text("utf-8")
 
 
@@ -133,10 +134,10 @@ async def test_a_worker_that_ended_has_its_report_and_nothing_of_the_probe_is_le
     async with Workers.connect(place / "h") as workers:
         worker = await run(workers, place, "sleep 0.3")
         async with asyncio.timeout(WITHIN_S):
-            assert (await worker.wait())["state"] == "completed"
+            assert (await worker.wait()).state == "completed"
         report = await answer(worker)
-    assert report["hostEquivalent"] == "no"
-    assert rows(report)["files", str(place / "work")]["verdict"] == "same"
+    assert report.host_equivalent == "no"
+    assert rows(report)["files", str(place / "work")].verdict == "same"
     assert [path.name for path in (place / "work").iterdir()] == [".git"]
 
 
@@ -148,7 +149,7 @@ async def test_a_worker_that_nobody_looked_at_is_unknown_and_says_so(place: Path
             await worker.equivalence()
         (place / "h" / "workers" / "w" / "equivalence.json").unlink()
         report = await answer(worker)
-    assert (report["hostEquivalent"], report["rows"]) == ("unknown", [])
+    assert (report.host_equivalent, report.rows) == ("unknown", [])
 
 
 async def command(place: Path, *args: str) -> tuple[int, str]:

@@ -16,7 +16,9 @@ from typing import Any, Final
 
 import pytest
 
+from holdfast.agents.evidence.evidence import Denied
 from holdfast.agents.supervisor import background
+from holdfast.agents.supervisor.messages import WorkerReport
 from holdfast.agents.supervisor.report import report
 from holdfast.agents.supervisor.supervisor import Supervisor
 from holdfast.agents.worker import launching, procwatch
@@ -54,7 +56,7 @@ class Home:
             WorkerSpec(agent="shell", cwd=str(self.work), env=env, prompt=script, trace=True, **more)
         )
 
-    async def ended(self, worker: Worker) -> dict[str, Any]:
+    async def ended(self, worker: Worker) -> WorkerReport:
         async with asyncio.timeout(WAIT_S):
             await worker.done.wait()
         return report(worker)
@@ -89,12 +91,12 @@ async def _when(met: Callable[[], bool]) -> None:
             await asyncio.sleep(LOOK_S)
 
 
-def _denials(told: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {denied["path"]: denied for denied in told["denials"]}
+def _denials(told: WorkerReport) -> dict[str, Denied]:
+    return {denied.path: denied for denied in told.denials}
 
 
-def _is(denied: dict[str, Any], **members: object) -> bool:
-    return {name: denied[name] for name in members} == members
+def _is(denied: Denied, **members: object) -> bool:
+    return {name: getattr(denied, name) for name in members} == members
 
 
 def _tracer(worker: Worker) -> int:
@@ -125,12 +127,12 @@ async def test_refused_calls_are_told_as_they_were(uid: int) -> None:
             await end_exec_server(where)
     assert done.stdout, done.stderr
     told = json.loads(done.stdout.splitlines()[-1])
-    assert (told["trace"], told["untraced"], told["failure"]) == (True, None, "sandbox"), told
+    assert (told.trace, told.untraced, told.failure) == (True, None, "sandbox"), told
     found = _denials(told)
     made_there = found[f"{made.outside}/d"]
     assert _is(made_there, access="create", syscall="mkdir", errno="EROFS", predicted=False, count=1)
-    assert (made_there["grant"], made_there["pid"] > 0) == (f"--allow-write {made.outside}", True)
-    assert "outside the writable roots" in made_there["rule"]
+    assert (made_there.grant, made_there.pid > 0) == (f"--allow-write {made.outside}", True)
+    assert "outside the writable roots" in made_there.rule
     # Where a relative path leads only the watcher knows, which looks while the call waits.
     assert _is(found[f"{made.outside}/here"], access="create", errno="EROFS", predicted=True)
     unreached = found["192.0.2.1:443"]
@@ -150,7 +152,7 @@ async def test_refused_reading_is_told_with_the_rule_and_the_grant(monkeypatch: 
 
         monkeypatch.setattr(launching, "_policy", policy)
         told = await here.ended(await here.run(f"ls {secret}; cat {secret}/key; exit 1"))
-        assert told["untraced"] is None
+        assert told.untraced is None
         # A denied path itself stays denied whatever is allowed; what is below it can be.
         for path, rule, grant in (
             (f"{secret}", f"{secret} is denied", ""),
@@ -159,7 +161,7 @@ async def test_refused_reading_is_told_with_the_rule_and_the_grant(monkeypatch: 
             denied = _denials(told)[path]
             assert _is(denied, access="read", errno="EACCES", predicted=False, host=False)
             assert _is(denied, rule=rule, grant=grant)
-        assert told["failure"] == "sandbox"
+        assert told.failure == "sandbox"
 
 
 @pytest.mark.parametrize("backend", ["namespaces", "bwrap", "landlock"])
@@ -187,14 +189,14 @@ async def test_a_worker_that_is_ended_takes_its_strace_along() -> None:
         await _when((here.work / "ready").exists)
         tracer = _tracer(worker)
         worker.stop(grace_s=0)
-        assert (await here.ended(worker))["untraced"] is None
+        assert (await here.ended(worker)).untraced is None
         assert not Path(f"/proc/{tracer}").exists()
 
 
 async def test_repeated_refusals_are_counted_once_each() -> None:
     async with home() as here:
         told = await here.ended(await here.run("for i in 1 2 3 4 5; do mkdir /no; done; exit 1"))
-        denied = [one.claim for one in here.supervisor.find(told["id"]).evidence() if "/no" in one.seen]
+        denied = [one.claim for one in here.supervisor.find(told.id).evidence() if "/no" in one.seen]
         assert sum(getattr(claim, "count", 0) for claim in denied) == 5
 
 
@@ -212,7 +214,7 @@ async def test_a_traced_worker_is_not_taken_for_a_stopped_one() -> None:
             worker.tick()
         forget()
         (here.work / "go").touch()
-        assert (await here.ended(worker))["state"] == "completed"
+        assert (await here.ended(worker)).state == "completed"
         assert "blocked" not in states
 
 
@@ -223,7 +225,7 @@ async def test_without_strace_a_worker_is_watched_and_says_so() -> None:
         for name in ("sh", "mkdir"):
             (programs / name).symlink_to(shutil.which(name) or "")
         told = await here.ended(await here.run("mkdir /no; exit 1", path=str(programs)))
-        assert told["untraced"] == "strace is not installed, or not on PATH"
+        assert told.untraced == "strace is not installed, or not on PATH"
         assert _is(_denials(told)["/no"], errno="EROFS", predicted=True)
 
 
@@ -235,7 +237,7 @@ async def test_where_strace_may_not_join_a_worker_is_watched_and_says_why() -> N
         refusing.chmod(0o755)
         path = f"{refusing.parent}:{os.environ['PATH']}"
         told = await here.ended(await here.run("mkdir /no; exit 1", path=path))
-        assert told["untraced"] == "strace ended: attach: not permitted"
+        assert told.untraced == "strace ended: attach: not permitted"
         assert _is(_denials(told)["/no"], errno="EROFS", predicted=True)
 
 
@@ -248,7 +250,7 @@ async def test_a_worker_whose_strace_is_killed_goes_on_watched() -> None:
         assert _tracer(worker) == 0
         (here.work / "go").touch()
         told = await here.ended(worker)
-        assert (told["state"], told["untraced"]) == ("completed", "strace ended: exit code -9")
+        assert (told.state, told.untraced) == ("completed", "strace ended: exit code -9")
         assert _is(_denials(told)["/no"], predicted=True)
 
 
@@ -261,7 +263,7 @@ async def test_after_a_restart_explain_mode_is_off_and_says_so() -> None:
         assert "started anew" in (again.record.untraced or "")
         assert _tracer(again) == 0
         (here.work / "go").touch()
-        assert (await here.ended(again))["state"] == "completed"
+        assert (await here.ended(again)).state == "completed"
 
 
 async def test_a_worker_that_a_dying_supervisor_left_stopped_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -282,4 +284,4 @@ async def test_a_worker_that_a_dying_supervisor_left_stopped_goes_on(monkeypatch
         with contextlib.suppress(asyncio.CancelledError):
             await running
         await here.restart()
-        assert (await here.ended(here.supervisor.find(worker.record.id)))["state"] == "completed"
+        assert (await here.ended(here.supervisor.find(worker.record.id))).state == "completed"

@@ -19,11 +19,12 @@ from holdfast.board.store import Store, open_store
 from holdfast.errors import HoldfastError, NotFound, OperationFailed, StartupError, Unreachable, UsageError
 from holdfast.handoff import envelope, key, outbox, service
 from holdfast.handoff.broker import MAX_SHOWN, Broker
-from holdfast.handoff.envelope import MAX_ENVELOPE, Envelope, Grant, HandoffAnswer
+from holdfast.handoff.envelope import MAX_ENVELOPE, MAX_LINE, Envelope, Grant, HandoffAnswer
 from holdfast.handoff.sender import Sender
 from holdfast.handoff.service import Service
 from holdfast.handoff.verbs import VERBS
 from holdfast.local import peers
+from holdfast.wire import rpc
 from tests.support.boards import SettableClock, claimed, made
 from tests.support.handoff import KEY, WAIT_S, asked, grant_of, serving, started
 from tests.support.tiers import asyncio_first
@@ -199,7 +200,18 @@ def test_when_no_channel_takes_it_that_is_an_error(store: Store, tmp_path: Path)
         Sender(msgspec.structs.replace(grant, outbox=str(tmp_path / "gone"))).send("complete", SAID)
 
 
-@pytest.mark.parametrize("farewell", [b"", b"half an answ", b'{"id":"other","result":{}}\n', b"nonsense\n"])
+@pytest.mark.parametrize(
+    "farewell",
+    [
+        b"",
+        b"half an answ",
+        b'{"id":"other","result":{"id":"other"}}\n',
+        b'{"id":"e","result":{"id":7}}\n',
+        b'{"id":"e","error":{"code":-32603,"message":"busy"}}\n',
+        b'{"id":"","error":{"code":-32600,"kind":"RemoteProtocolError","message":"no"}}\n',  # an older one
+        b"nonsense\n",
+    ],
+)
 def test_a_service_that_dies_before_its_answer_leaves_the_envelope_to_the_outbox(
     farewell: bytes, store: Store, tmp_path: Path
 ) -> None:
@@ -331,16 +343,19 @@ async def test_the_socket_answers_what_is_no_envelope_and_goes_on(
     _, grant = started(store, tmp_path / "ws", sock)
     async with asyncio.timeout(WAIT_S), serving(address, sock):
         reader, writer = await asyncio.open_unix_connection(sock)
-        for line in (b"\n", b"{}\n", b"[" * 1000 + b"\n", b"\xff\xfe\n"):
-            writer.write(line)
-            assert json.loads(await reader.readline())["error"]["kind"] == "RemoteProtocolError"
-        good = envelope.encode(envelope.seal(grant, "complete", SAID, id="e"))
+        letter = envelope.seal(grant, "complete", SAID, id="e")
+        other = rpc.request("e", "handIn", msgspec.structs.replace(letter, v=2))
+        old = envelope.encode(letter)  # as it was sent by older versions, which then have their outbox
+        for line in (b"{}", b"[" * 1000, b"\xff\xfe", other, old):
+            writer.write(line + b"\n")
+            assert json.loads(await reader.readline())["error"]["data"]["kind"] == "RemoteProtocolError"
+        good = rpc.request("e", "handIn", letter)
         writer.write(good + b"\n" + good + b"\n")
         first = await reader.readline()
         assert first == await reader.readline()
-        assert json.loads(first)["result"]["task"]["status"] == "done"
-        writer.write(b"x" * (MAX_ENVELOPE + 10) + b"\n")
-        assert json.loads(await reader.readline())["error"]["kind"] == "RemoteProtocolError"
+        assert json.loads(first)["result"]["result"]["task"]["status"] == "done"
+        writer.write(b"x" * (MAX_LINE + 10) + b"\n")
+        assert json.loads(await reader.readline())["error"]["data"]["kind"] == "RemoteProtocolError"
         assert await reader.read() == b""
         writer.close()
         assert sock.stat().st_mode & 0o777 == 0o600

@@ -13,13 +13,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from holdfast.agents import tmux
 from holdfast.agents.sdk import ENDED, Workers
 from holdfast.agents.supervisor import background
+from holdfast.agents.supervisor.messages import WorkerReport
 from holdfast.errors import InvalidRequest, NotFound
 from tests.support.arena import end_exec_server, end_listener
 from tests.support.pane import shows, tmux_server
@@ -61,10 +61,10 @@ async def place() -> AsyncIterator[Place]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-async def _state(changes: AsyncIterator[dict[str, Any]], wanted: str) -> dict[str, Any]:
+async def _state(changes: AsyncIterator[WorkerReport], wanted: str) -> WorkerReport:
     async with asyncio.timeout(WAIT_S):
         async for change in changes:
-            if wanted in (change["state"], f"{change['state']}({change['detail']})"):
+            if wanted in (change.state, f"{change.state}({change.detail})"):
                 return change
     raise AssertionError(f"it never was {wanted}")
 
@@ -122,13 +122,13 @@ async def test_a_program_starts_watches_answers_and_stops_a_worker() -> None:
         )
         changes = worker.changes()
         waiting = await _state(changes, "waiting(prompt)")
-        assert waiting["backend"] == "namespaces"
+        assert waiting.backend == "namespaces"
         assert await worker.send("hello") == "submitted"
-        assert (await _state(changes, "running"))["id"] == worker.id
+        assert (await _state(changes, "running")).id == worker.id
         with pytest.raises(InvalidRequest):
             await worker.send("not now")
         ended = await worker.stop(grace_s=1)
-        assert (ended["state"], ended["failure"]) == ("failed", "killed")
+        assert (ended.state, ended.failure) == ("failed", "killed")
         with pytest.raises(NotFound):
             await workers.find("shell-000000")
 
@@ -148,7 +148,7 @@ async def test_secrets_are_nowhere_on_disk() -> None:
     async with place() as here, Workers.connect(here.home) as workers:
         env = {"PATH": os.environ["PATH"], "MY_TOKEN": secret}
         worker = await workers.run("shell", cwd=str(here.work), prompt='test -n "$MY_TOKEN"', env=env)
-        assert (await worker.wait())["state"] == "completed"
+        assert (await worker.wait()).state == "completed"
         found = [
             path for path in here.home.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()
         ]
@@ -174,6 +174,6 @@ async def test_a_pane_shows_the_worker_and_owns_nothing(monkeypatch: pytest.Monk
         await tell(socket, "send-keys", "-t", pane, "typed", "Enter")
         await shows(socket, pane, "typed\ntyped")
         await tell(socket, "kill-server")
-        assert (await worker.status())["state"] not in ENDED
+        assert (await worker.status()).state not in ENDED
         assert not (here.work / "planted").exists()
         await worker.stop(grace_s=0)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.agents.sdk import ENDED, Workers
+from holdfast.agents.sdk import Workers
 from holdfast.agents.supervisor import background
 from holdfast.board.database.database import Transaction
 from holdfast.board.rules.rows import Comment, Detail, NewTask, ParentResult, Run, Task
@@ -228,9 +228,9 @@ class Yard:
         self.store.close()
         if background.supervisor_socket(self.home).exists():
             async with Workers.connect(self.home) as workers:
-                for report in await workers.call("list"):
-                    if report["state"] not in ENDED:
-                        await workers.call("stop", {"worker": report["id"], "grace_s": 0.0}, timeout_s=None)
+                for report in await workers.list():
+                    if not report.state.ended:
+                        await (await workers.find(report.id)).stop(grace_s=0.0)
         shutil.rmtree(self.home / "board", ignore_errors=True)
         for path in self.home.iterdir():
             if path.is_file() and path.suffix not in DAEMONS_OWN:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from holdfast.agents.sdk import ENDED
+from holdfast.agents.evidence.evidence import WorkerState
+from holdfast.agents.supervisor.messages import WorkerReport
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.board.rules.rows import NewTask, Task
 from holdfast.board.store import Store, open_store
@@ -16,7 +17,6 @@ from holdfast.dispatch.installed import Installed
 from holdfast.dispatch.rules.dispatcherstatus import DispatcherStatus
 
 T = TypeVar("T")
-Report = dict[str, Any]
 
 HOST: Final = "here"
 EPOCH_MS: Final = 1_700_000_000_000
@@ -56,20 +56,15 @@ class FakeWorker:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     stopped: bool = False
 
-    def report(self) -> Report:
+    def report(self) -> WorkerReport:
         over = self.ended.is_set()
         failed = self.act.state if self.act.failure or self.act.exit_code == 0 else "failed"
-        return {
-            "id": self.wish.id,
-            "state": ("failed" if self.stopped else failed) if over else "running",
-            "failure": self.act.failure,
-            "about": "",
-            "exitCode": self.act.exit_code if over and not self.stopped else None,
-            "denials": [],
-            "usage": None,
-            "calls": None,
-            "forSeconds": 0.0,
-        }
+        return WorkerReport(
+            id=self.wish.id or "",
+            state=WorkerState(("failed" if self.stopped else failed) if over else "running"),
+            failure=self.act.failure,
+            exit_code=self.act.exit_code if over and not self.stopped else None,
+        )
 
 
 class FakeSupervisor:
@@ -86,11 +81,11 @@ class FakeSupervisor:
     def running(self) -> list[str]:
         return [name for name, worker in self.workers.items() if not worker.ended.is_set()]
 
-    async def find(self, worker: str) -> Report | None:
+    async def find(self, worker: str) -> WorkerReport | None:
         found = self.workers.get(worker)
         return None if found is None else found.report()
 
-    async def start(self, wish: WorkerSpec) -> Report:
+    async def start(self, wish: WorkerSpec) -> WorkerReport:
         if self.fail:
             raise self.fail.pop(0)
         name = wish.id or ""
@@ -109,16 +104,18 @@ class FakeSupervisor:
             worker.act.does(worker.wish)
             worker.ended.set()
 
-    async def ended(self, worker: str, seen: Callable[[Report], Awaitable[None]] | None = None) -> Report:
+    async def ended(
+        self, worker: str, seen: Callable[[WorkerReport], Awaitable[None]] | None = None
+    ) -> WorkerReport:
         found = self.workers[worker]
         if seen is not None:
             await seen(found.report())
         await found.ended.wait()
         return found.report()
 
-    async def stop(self, worker: str, *, grace_s: float) -> Report:
+    async def stop(self, worker: str, *, grace_s: float) -> WorkerReport:
         found = self.workers[worker]
-        if found.report()["state"] not in ENDED:
+        if not found.report().state.ended:
             self.stopped.append(worker)
             found.stopped = True
             found.ended.set()

@@ -47,6 +47,7 @@ PURE_THIRD_PARTY = {"msgspec", "pybase64"}
 LAYERS = [  # lower may not import higher; names on one line may not import each other
     {"errors", "home", "local", "log", "loop", "tracing", "values"},
     {"wire", "sandbox", "relay"},
+    {"unixrpc"},
     {"confine", "outcome", "streams", "agentconfig", "board"},
     {"server"},
     {"client"},

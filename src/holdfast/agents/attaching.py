@@ -5,7 +5,6 @@ supervisor is restarted meanwhile, the view comes back by itself.
 """
 
 import asyncio
-import base64
 import contextlib
 import os
 import shutil
@@ -14,7 +13,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.agents.sdk import ENDED, Workers
+from holdfast.agents.sdk import Workers
+from holdfast.agents.supervisor import messages
+from holdfast.agents.supervisor.messages import InputParams, Output, ResizeParams, WorkerParams, WorkerReport
 from holdfast.errors import ConnectionLost, InvalidRequest
 from holdfast.relay import STDOUT, on_terminal, raw
 from holdfast.streams import Writer, read_input
@@ -27,7 +28,7 @@ _CALM: Final = (
 )
 
 
-async def attach(home: Path, worker: str) -> dict[str, Any]:
+async def attach(home: Path, worker: str) -> WorkerReport:
     """Be at the worker's terminal until it ends or the person leaves; the last report.
 
     Raises:
@@ -48,21 +49,21 @@ async def attach(home: Path, worker: str) -> dict[str, Any]:
             os.write(STDOUT, _CALM)
 
 
-async def _view(workers: Workers, worker: str, left: asyncio.Event) -> dict[str, Any]:
-    report: dict[str, Any] = await workers.call("attach", {"worker": worker})
-    if not report["tty"]:
+async def _view(workers: Workers, worker: str, left: asyncio.Event) -> WorkerReport:
+    report = await workers.call(messages.ATTACH, WorkerParams(worker))
+    if not report.tty:
         raise InvalidRequest(f"{worker} has no terminal", remedy=f"holdfast worker logs {worker}")
     loop = asyncio.get_running_loop()
     writer = Writer(loop)
-    await writer.write(STDOUT, _CLEAR + report["shown"].encode())
-    if report["state"] in ENDED:
+    await writer.write(STDOUT, _CLEAR + report.shown.encode())
+    if report.state.ended:
         return report
 
     async def typed(data: bytes) -> None:
         if LEAVE in data or not data:
             left.set()
             return
-        await workers.call("input", {"worker": worker, "data": base64.b64encode(data).decode()})
+        await workers.call(messages.INPUT, InputParams(worker, data))
 
     async with _sized(workers, worker):
         stop = read_input(loop, typed, None)
@@ -73,13 +74,13 @@ async def _view(workers: Workers, worker: str, left: asyncio.Event) -> dict[str,
 
 
 async def _shown(
-    workers: Workers, worker: str, writer: Writer, left: asyncio.Event, report: dict[str, Any]
-) -> dict[str, Any]:
+    workers: Workers, worker: str, writer: Writer, left: asyncio.Event, report: WorkerReport
+) -> WorkerReport:
     leaving = asyncio.ensure_future(left.wait())
-    notes = workers.notes()
+    notices = workers.notices()
     try:
         while True:
-            note = asyncio.ensure_future(anext(notes))
+            note = asyncio.ensure_future(anext(notices))
             await asyncio.wait({note, leaving}, return_when=asyncio.FIRST_COMPLETED)
             if leaving.done():
                 note.cancel()
@@ -89,11 +90,11 @@ async def _shown(
                 said = note.result()
             except StopAsyncIteration:
                 raise ConnectionLost("the supervisor is gone") from None
-            if "data" in said:
-                await writer.write(STDOUT, base64.b64decode(said["data"]))
-            else:
+            if isinstance(said, Output):
+                await writer.write(STDOUT, said.data)
+            elif isinstance(said, WorkerReport):
                 report = said
-                if report["state"] in ENDED:
+                if report.state.ended:
                     return report
     finally:
         leaving.cancel()
@@ -107,8 +108,8 @@ async def _sized(workers: Workers, worker: str) -> AsyncIterator[None]:
 
     def resize() -> None:
         size = shutil.get_terminal_size()
-        params = {"worker": worker, "rows": size.lines, "cols": size.columns}
-        task = loop.create_task(workers.call("resize", params))
+        asked = ResizeParams(worker, size.lines, size.columns)
+        task = loop.create_task(workers.call(messages.RESIZE, asked))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 

@@ -3,26 +3,46 @@
     async with holdfast.Workers.connect() as workers:
         worker = await workers.run("codex", prompt="fix the tests", cwd="/srv/project")
         async for change in worker.changes():
-            print(change["state"], change["about"])
+            print(change.state, change.about)
 
-Workers belong to the supervisor, not to the connection: closing it ends nothing. Reports are the objects that
-`holdfast worker status --json` prints.
+Workers belong to the supervisor, not to the connection: closing it ends nothing. A report is the object that
+`holdfast worker status --json` prints, as a struct.
 """
 
 import contextlib
 import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from holdfast.agents import tmux
-from holdfast.agents.supervisor import background
-from holdfast.agents.supervisor.control import Client
+from holdfast.agents.evidence.evidence import WorkerState
+from holdfast.agents.supervisor import background, messages
+from holdfast.agents.supervisor.messages import (
+    ApproveParams,
+    ExplainedReport,
+    GivenAnswer,
+    ListParams,
+    LogsParams,
+    SendParams,
+    ShownParams,
+    StopParams,
+    WorkerParams,
+    WorkerReport,
+)
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.errors import ConnectionLost
 from holdfast.home import default_home
+from holdfast.unixrpc.calls import Method
+from holdfast.unixrpc.client import CALL_S, RpcClient
 
-ENDED: Final = frozenset({"failed", "completed", "lost"})
+if TYPE_CHECKING:
+    from holdfast.agents.worker.equivalence import EquivalenceReport
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+ENDED: Final = frozenset(state for state in WorkerState if state.ended)
 RUN_S: Final = 120.0  # to start a worker: its sandbox, its preflight
 # What a worker gets of its caller's environment unless told otherwise: enough to find programs and a home.
 PASSED: Final = ("HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TZ", "USER")
@@ -37,46 +57,54 @@ def passed(names: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -
 class Worker:
     """A handle; `report` is the newest that was seen."""
 
-    def __init__(self, workers: "Workers", report: dict[str, Any]) -> None:
+    def __init__(self, workers: "Workers", report: WorkerReport) -> None:
         self._workers = workers
+        self._named = WorkerParams(report.id)
         self.report = report
-        self.id: str = report["id"]
+        self.id = report.id
 
-    async def status(self) -> dict[str, Any]:
+    async def status(self) -> WorkerReport:
         """Raises NotFound."""
-        self.report = await self._workers.call("status", {"worker": self.id})
+        self.report = await self._workers.call(messages.STATUS, self._named)
         return self.report
 
-    async def changes(self) -> AsyncIterator[dict[str, Any]]:
+    async def changes(self) -> AsyncIterator[WorkerReport]:
         """Every report from now on, the present one first, until it has ended.
 
         Raises:
             ConnectionLost: the supervisor is gone; connect again.
         """
         async with Workers.connect(self._workers.home) as own:  # a subscription is a connection of its own
-            await own.call("changes")
+            await own.subscribe()
             yield await self.status()
-            if self.report["state"] in ENDED:
+            if self.report.state.ended:
                 return
-            async for line in own.notes():
-                if line["id"] == self.id:
-                    self.report = line
-                    yield line
-                    if line["state"] in ENDED:
+            async for report in own.changes():
+                if report.id == self.id:
+                    self.report = report
+                    yield report
+                    if report.state.ended:
                         return
         raise ConnectionLost("the supervisor is gone", remedy="connect again; the worker is not affected")
 
-    async def equivalence(self) -> dict[str, Any]:
+    async def why(self) -> ExplainedReport:
+        """Its report, with why it is taken to be in its state."""
+        return await self._workers.call(messages.WHY, self._named)
+
+    async def equivalence(self) -> "EquivalenceReport":
         """Whether it is where its CLI would be without us, as `holdfast worker equivalence --json` prints it.
 
         Waits until that has been found out, some seconds after the start.
         """
-        answer: dict[str, Any] = await self._workers.call("equivalence", {"worker": self.id}, timeout_s=None)
-        return answer
+        return await self._workers.call(messages.equivalence(), self._named, timeout_s=None)
 
-    async def wait(self) -> dict[str, Any]:
+    async def logs(self, max_bytes: int) -> bytes:
+        """The end of what it said."""
+        return (await self._workers.call(messages.LOGS, LogsParams(self.id, max_bytes))).data
+
+    async def wait(self) -> WorkerReport:
         """Its last report."""
-        self.report = await self._workers.call("wait", {"worker": self.id}, timeout_s=None)
+        self.report = await self._workers.call(messages.WAIT, self._named, timeout_s=None)
         return self.report
 
     async def send(self, text: str = "", keys: Sequence[str] = ()) -> str:
@@ -85,27 +113,22 @@ class Worker:
         Raises:
             InvalidRequest: it does not wait for that now.
         """
-        answer = await self._workers.call("send", {"worker": self.id, "text": text, "keys": list(keys)})
-        return str(answer["outcome"])
+        return (await self._workers.call(messages.SEND, SendParams(self.id, text, list(keys)))).outcome
 
-    async def approve(self, option: str | None = None, *, request: str | None = None) -> dict[str, Any]:
+    async def approve(self, option: str | None = None, *, request: str | None = None) -> GivenAnswer:
         """Allow what it asks: with this option, or just this once; what was answered.
 
-        `request` is the question that is meant, from `report["asks"]`.
+        `request` is the question that is meant, from `report.asks`.
 
         Raises:
             InvalidRequest: nothing is asked, or something else, or nobody knows how to answer it.
             UsageError: that option is not offered.
         """
-        return await self._answer({"option": option, "request": request})
+        return await self._workers.call(messages.APPROVE, ApproveParams(self.id, option, False, request))
 
-    async def deny(self, option: str | None = None, *, request: str | None = None) -> dict[str, Any]:
+    async def deny(self, option: str | None = None, *, request: str | None = None) -> GivenAnswer:
         """Likewise, deny it."""
-        return await self._answer({"option": option, "request": request, "deny": True})
-
-    async def _answer(self, params: dict[str, Any]) -> dict[str, Any]:
-        given: dict[str, Any] = await self._workers.call("approve", {"worker": self.id, **params})
-        return given
+        return await self._workers.call(messages.APPROVE, ApproveParams(self.id, option, True, request))
 
     async def show_in_tmux(self) -> str:
         """Let a person find it with `tmux attach -t holdfast-ID`; the id of the pane.
@@ -114,20 +137,19 @@ class Worker:
             NotFound: tmux is not installed.
         """
         pane = await tmux.show(self._workers.home, self.id)
-        self.report = await self._workers.call("shown", {"worker": self.id, "pane": pane})
+        self.report = await self._workers.call(messages.SHOWN, ShownParams(self.id, pane))
         return pane
 
-    async def stop(self, *, grace_s: float | None = None) -> dict[str, Any]:
+    async def stop(self, *, grace_s: float | None = None) -> WorkerReport:
         """End it, gracefully if it takes the time; its last report."""
-        params = {"worker": self.id} | ({} if grace_s is None else {"grace_s": grace_s})
-        self.report = await self._workers.call("stop", params, timeout_s=None)
+        self.report = await self._workers.call(messages.STOP, StopParams(self.id, grace_s), timeout_s=None)
         return self.report
 
 
 class Workers:
     """A connection to the supervisor."""
 
-    def __init__(self, client: Client, home: Path) -> None:
+    def __init__(self, client: RpcClient, home: Path) -> None:
         self._client = client
         self.home = home
 
@@ -157,20 +179,29 @@ class Workers:
     ) -> Worker:
         """Start a worker. `more` are the other members of a wish (`agents/launching.py`)."""
         wish = WorkerSpec(agent=agent, cwd=cwd, prompt=prompt, env=dict(env or passed()), **more)
-        return Worker(self, await self.call("run", wish, timeout_s=RUN_S))
+        return Worker(self, await self.call(messages.RUN, wish, timeout_s=RUN_S))
 
     async def find(self, worker: str) -> Worker:
         """Raises NotFound."""
-        return Worker(self, await self.call("status", {"worker": worker}))
+        return Worker(self, await self.call(messages.STATUS, WorkerParams(worker)))
 
-    async def list(self, *, ended: bool = False) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = await self.call("list", {"ended": ended})
-        return found
+    async def list(self, *, ended: bool = False) -> list[WorkerReport]:
+        return await self.call(messages.LIST, ListParams(ended))
 
-    async def call(self, method: str, params: object = None, *, timeout_s: float | None = 30.0) -> Any:
+    async def subscribe(self) -> Sequence[WorkerReport]:
+        """Have `changes` on this connection from now on; those that are alive now."""
+        return await self.call(messages.CHANGES, ListParams())
+
+    async def changes(self) -> AsyncIterator[WorkerReport]:
+        """The report of every worker that changes, after `subscribe`, until the supervisor is gone."""
+        async for said in self.notices():
+            if isinstance(said, WorkerReport):
+                yield said
+
+    def notices(self) -> AsyncIterator[object]:
+        """Everything that the supervisor says on this connection unasked."""
+        return self._client.notices()
+
+    async def call(self, method: Method[P, R], params: P, *, timeout_s: float | None = CALL_S) -> R:
+        """Raises HoldfastError as the supervisor does; ConnectionLost when it is gone."""
         return await self._client.call(method, params, timeout_s=timeout_s)
-
-    async def notes(self) -> AsyncIterator[dict[str, Any]]:
-        """What the supervisor says on this connection after `changes` or `attach`."""
-        async for line in self._client.notes():
-            yield line.params

@@ -15,6 +15,7 @@ from holdfast.commands.task_lines import run_line, run_said, used_words
 from holdfast.errors import NotFound
 
 if TYPE_CHECKING:
+    from holdfast.agents.supervisor.messages import WorkerReport
     from holdfast.board.rules.rows import Run
     from holdfast.board.store import Store
 
@@ -76,17 +77,16 @@ def log(store: "Store", id: str, run: str | None, home: Path) -> dict[str, objec
       holdfast task log 1f2e
     """
     import asyncio
-    import base64
 
     from holdfast.dispatch import runview
 
     chosen = runview.chosen(store, id, run)
     if (kept := runview.kept(store, chosen, OUTPUT)) is not None:
         return {"run": chosen.id, "live": False, "data": kept}
-    said = asyncio.run(runview.asked(home, chosen, "logs", {"max_bytes": MAX_LIVE}))
+    said = asyncio.run(runview.live_output(home, chosen, MAX_LIVE))
     if said is None:
         raise _nothing(chosen, "output")
-    return {"run": chosen.id, "live": True, "data": base64.b64decode(said["data"])}
+    return {"run": chosen.id, "live": True, "data": said}
 
 
 @click.command(cls=Verb)
@@ -128,7 +128,7 @@ def policy(store: "Store", id: str, run: str | None, home: Path) -> dict[str, ob
     chosen = runview.chosen(store, id, run)
     end = runview.kept(store, chosen, END)
     live = end is None
-    report = asyncio.run(runview.asked(home, chosen, "status", {})) if end is None else _ended(end)
+    report = _live(asyncio.run(runview.live_report(home, chosen))) if end is None else _ended(end)
     if report is None:
         raise _nothing(chosen, "record of its worker")
     told = {name: report[name] for name in POLICY if name in report}
@@ -169,6 +169,13 @@ def _nothing(run: "Run", what: str) -> NotFound:
         return NotFound(f"no {what} is kept of {run.id}, which is {run.outcome}")
     where = f" in {run.workspace}" if run.workspace else ""
     return NotFound(f"no {what} is kept of {run.id} yet: it runs on {run.host or 'an unnamed host'}{where}")
+
+
+def _live(report: "WorkerReport | None") -> dict[str, Any] | None:
+    import msgspec
+
+    found: dict[str, Any] | None = msgspec.to_builtins(report)
+    return found
 
 
 def _ended(data: bytes) -> dict[str, Any] | None:

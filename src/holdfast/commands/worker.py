@@ -5,7 +5,7 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
 
@@ -17,7 +17,10 @@ from holdfast.commands.sections import SECTIONS, SectionedGroup
 from holdfast.errors import HoldfastError, UsageError
 
 if TYPE_CHECKING:
+    import msgspec
+
     from holdfast.agents.sdk import Workers
+    from holdfast.agents.supervisor.messages import WorkerReport
 
 P = ParamSpec("P")
 
@@ -79,7 +82,7 @@ def _connected(
 
 async def _whole(workers: "Workers", given: str) -> str:
     """The id of the worker that this is, or whose id alone begins or ends with it."""
-    ids = [str(report["id"]) for report in await workers.list(ended=True)]
+    ids = [str(report.id) for report in await workers.list(ended=True)]
     found = [one for one in ids if one.startswith(given) or one.partition("-")[2].startswith(given)]
     if given in ids or not found:
         return given
@@ -180,7 +183,7 @@ async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...],
         click.echo(f"holdfast: ending {started.id}", err=True)
         await asyncio.shield(started.stop())
         raise
-    return _EXITS.get(started.report["state"], 1)
+    return _EXITS.get(started.report.state, 1)
 
 
 @worker.command("list", cls=OneLine)
@@ -198,7 +201,7 @@ async def list_command(workers: "Workers", ended: bool, as_json: bool) -> int:
     """
     reports = await workers.list(ended=ended)
     if as_json:
-        click.echo(json.dumps(reports))
+        click.echo(_json(reports))
     for report in reports if not as_json else ():
         _print(report, as_json=False)
     return 0
@@ -219,10 +222,10 @@ async def watch(workers: "Workers", until_ended: bool, as_json: bool) -> int:
       holdfast worker watch
     """
     if as_json:
-        for report in await workers.call("changes"):
-            click.echo(json.dumps(report))
-        async for report in workers.notes():
-            click.echo(json.dumps(report))
+        for report in await workers.subscribe():
+            click.echo(_json(report))
+        async for report in workers.changes():
+            click.echo(_json(report))
         return 0
     from holdfast.commands.worker_watch import watch as show
 
@@ -253,10 +256,10 @@ async def why(workers: "Workers", id: str, as_json: bool) -> int:
     Example:
       holdfast worker why codex-1f2e3d
     """
-    answer = await workers.call("why", {"worker": id})
+    answer = await (await workers.find(id)).why()
     if as_json:
-        click.echo(json.dumps(answer))
-    for line in answer["why"] if not as_json else ():
+        click.echo(_json(answer))
+    for line in answer.why if not as_json else ():
         click.echo(printable(line))
     return 0
 
@@ -272,12 +275,12 @@ async def equivalence(workers: "Workers", id: str, as_json: bool) -> int:
     Example:
       holdfast worker equivalence codex-1f2e3d
     """
-    from holdfast.agents.worker.equivalence import EXITS, lines, report_of
+    from holdfast.agents.worker.equivalence import EXITS, lines
 
     answer = await (await workers.find(id)).equivalence()
-    for line in [json.dumps(answer)] if as_json else map(printable, lines(report_of(answer))):
+    for line in [_json(answer)] if as_json else map(printable, lines(answer)):
         click.echo(line)
-    return EXITS[answer["hostEquivalent"]]
+    return EXITS[answer.host_equivalent]
 
 
 @worker.command(cls=OneLine)
@@ -291,7 +294,7 @@ async def wait(workers: "Workers", id: str, as_json: bool) -> int:
     """
     report = await (await workers.find(id)).wait()
     _print(report, as_json=as_json)
-    return _EXITS.get(report["state"], 1)
+    return _EXITS.get(report.state, 1)
 
 
 @worker.command(cls=OneLine)
@@ -306,10 +309,7 @@ async def logs(workers: "Workers", id: str, max_bytes: int) -> int:
     Example:
       holdfast worker logs codex-1f2e3d
     """
-    import base64
-
-    answer = await workers.call("logs", {"worker": id, "max_bytes": max_bytes})
-    click.echo(base64.b64decode(answer["data"]), nl=False)
+    click.echo(await (await workers.find(id)).logs(max_bytes), nl=False)
     return 0
 
 
@@ -356,8 +356,8 @@ async def approve(
     """
     found = await workers.find(id)
     given = await (found.deny if deny else found.approve)(option, request=request)
-    words = f"{'denied' if given['denied'] else 'allowed'}: {printable(given['question'])}"
-    click.echo(json.dumps(given) if as_json else words)
+    words = f"{'denied' if given.denied else 'allowed'}: {printable(given.question)}"
+    click.echo(_json(given) if as_json else words)
     return 0
 
 
@@ -421,18 +421,23 @@ def supervise(home: Path, idle_s: float) -> None:
     sys.exit(0 if mine else ALREADY)
 
 
-def _print(report: dict[str, Any], *, as_json: bool) -> None:
+def _print(report: "WorkerReport", *, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps(report))
+        click.echo(_json(report))
         return
     click.echo(line_of(report), color=False if os.environ.get("NO_COLOR") else None)
 
 
-def line_of(report: dict[str, Any]) -> str:
+def _json(said: "msgspec.Struct | Sequence[msgspec.Struct]") -> str:
+    import msgspec
+
+    return msgspec.json.encode(said).decode()
+
+
+def line_of(report: "WorkerReport") -> str:
     """A worker in one line: id, state, what about it."""
-    state = report["state"] + (f"({report['detail']})" if report["detail"] else "")
-    if report["failure"]:
-        state = f"{report['state']}({report['failure']})"
-    words = [click.style(f"{state:<24}", fg=COLOURS[report["state"]]), printable(report["about"])]
-    flags = f"[{', '.join(report['flags'])}]" if report["flags"] else ""
-    return f"{report['id']:<16} {' '.join(words)} {flags}".rstrip()
+    what = report.failure or report.detail
+    state = f"{report.state}({what})" if what else str(report.state)
+    words = [click.style(f"{state:<24}", fg=COLOURS[report.state]), printable(report.about)]
+    flags = f"[{', '.join(report.flags)}]" if report.flags else ""
+    return f"{report.id:<16} {' '.join(words)} {flags}".rstrip()

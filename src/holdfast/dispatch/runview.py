@@ -1,16 +1,18 @@
 """A run looked at from outside: what is kept of it, and while it runs here what its supervisor says."""
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
-from holdfast.agents.sdk import Workers
-from holdfast.agents.supervisor.background import supervisor_socket
-from holdfast.agents.supervisor.control import Client
+from holdfast.agents.supervisor import background, messages
+from holdfast.agents.supervisor.messages import LogsParams, WorkerParams, WorkerReport
 from holdfast.board.reading import BoardReader
 from holdfast.board.rules.rows import Run
 from holdfast.dispatch.context import worker_of
 from holdfast.errors import NotFound, Unreachable
+from holdfast.unixrpc.calls import Method
+
+P = TypeVar("P")
+R = TypeVar("R")
 
 
 def chosen(store: BoardReader, id: str, run: str | None) -> Run:
@@ -33,7 +35,18 @@ def kept(store: BoardReader, run: Run, name: str) -> bytes | None:
     return store.file(run.task_id, run.id, name)
 
 
-async def asked(home: Path, run: Run, method: str, params: Mapping[str, object]) -> dict[str, Any] | None:
+async def live_report(home: Path, run: Run) -> WorkerReport | None:
+    """Of the worker of a live run; None where `_asked` gets no answer."""
+    return await _asked(home, run, messages.STATUS, WorkerParams(worker_of(run.id)))
+
+
+async def live_output(home: Path, run: Run, most: int) -> bytes | None:
+    """Likewise, the end of what it said."""
+    said = await _asked(home, run, messages.LOGS, LogsParams(worker_of(run.id), most))
+    return None if said is None else said.data
+
+
+async def _asked(home: Path, run: Run, method: Method[P, R], params: P) -> R | None:
     """What the supervisor of this home, which is not started for that, says about the worker of a live run.
 
     None when there is none, or it knows no such worker.
@@ -41,14 +54,11 @@ async def asked(home: Path, run: Run, method: str, params: Mapping[str, object])
     if run.outcome is not None:
         return None
     try:
-        client = await Client.connect(supervisor_socket(home))
+        client = await background.connect(home)
     except Unreachable:
         return None
     try:
-        answer: dict[str, Any] = await Workers(client, home).call(
-            method, {"worker": worker_of(run.id), **params}
-        )
-        return answer
+        return await client.call(method, params)
     except NotFound:
         return None
     finally:

@@ -9,17 +9,20 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeVar
 
-import pybase64
-
-from holdfast.agents.sdk import ENDED, RUN_S, Workers
+from holdfast.agents.sdk import RUN_S, Workers
+from holdfast.agents.supervisor import messages
+from holdfast.agents.supervisor.messages import LogsParams, StopParams, WorkerParams, WorkerReport
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.errors import ConnectionLost, HoldfastError, NotFound
+from holdfast.unixrpc.calls import Method
+from holdfast.unixrpc.client import CALL_S
 
 log = logging.getLogger(__name__)
 
-WorkerReport: TypeAlias = dict[str, Any]
+P = TypeVar("P")
+R = TypeVar("R")
 
 AGAIN_S: Final = 0.5  # between attempts to reach a supervisor that does not start
 PATIENCE_S: Final = 60.0  # for a supervisor to come back, before a call is given up
@@ -52,7 +55,7 @@ class SupervisorClient:
     async def find(self, worker: str) -> WorkerReport | None:
         """Its report, or None when there never was one of this name."""
         try:
-            return await self._report("status", {"worker": worker})
+            return await self._call(messages.STATUS, WorkerParams(worker))
         except NotFound:
             return None
 
@@ -63,7 +66,7 @@ class SupervisorClient:
             HoldfastError: it cannot be started.
         """
         try:
-            return await self._report("run", wish, timeout_s=RUN_S, again=False)
+            return await self._call(messages.RUN, wish, timeout_s=RUN_S, again=False)
         except ConnectionLost:
             found = await self.find(wish.id or "")
             return found if found is not None else await self.start(wish)
@@ -76,8 +79,8 @@ class SupervisorClient:
         try:
             while True:
                 news.clear()
-                report = await self._report("status", {"worker": worker})
-                if report["state"] in ENDED:
+                report = await self._call(messages.STATUS, WorkerParams(worker))
+                if report.state.ended:
                     return report
                 if seen is not None:
                     await seen(report)
@@ -89,22 +92,15 @@ class SupervisorClient:
 
     async def stop(self, worker: str, *, grace_s: float) -> WorkerReport:
         """End it and everything it started; its last report."""
-        return await self._report("stop", {"worker": worker, "grace_s": grace_s}, timeout_s=None)
+        return await self._call(messages.STOP, StopParams(worker, grace_s), timeout_s=None)
 
     async def output(self, worker: str, most: int) -> bytes:
         """The end of what it said."""
-        answer = await self._call("logs", {"worker": worker, "max_bytes": most})
-        return pybase64.b64decode(answer["data"])
-
-    async def _report(
-        self, method: str, params: object, *, timeout_s: float | None = 30.0, again: bool = True
-    ) -> WorkerReport:
-        report: WorkerReport = await self._call(method, params, timeout_s=timeout_s, again=again)
-        return report
+        return (await self._call(messages.LOGS, LogsParams(worker, most))).data
 
     async def _call(
-        self, method: str, params: object, *, timeout_s: float | None = 30.0, again: bool = True
-    ) -> Any:
+        self, method: Method[P, R], params: P, *, timeout_s: float | None = CALL_S, again: bool = True
+    ) -> R:
         """Asked again after a loss, where asking twice does no harm."""
         while True:
             async with asyncio.timeout(PATIENCE_S):
@@ -124,14 +120,14 @@ class SupervisorClient:
         while True:
             try:
                 async with Workers.connect(self.home) as workers:
-                    await workers.call("changes")
+                    await workers.subscribe()
                     self._workers = workers
                     self._there.set()
                     for news in self._news.values():
                         news.set()
-                    async for report in workers.notes():
-                        if report["state"] in ENDED and report["id"] in self._news:
-                            self._news[report["id"]].set()
+                    async for report in workers.changes():
+                        if report.state.ended and report.id in self._news:
+                            self._news[report.id].set()
             except (HoldfastError, TimeoutError) as exc:
                 log.warning("the supervisor cannot be reached", extra={"missing": str(exc)[:200]})
             finally:

@@ -6,13 +6,12 @@ import logging
 import time
 from collections.abc import Mapping
 
-from holdfast.agents.evidence.evidence import WorkerState
+from holdfast.agents.supervisor.messages import WorkerReport
 from holdfast.board.rules.rows import Run
 from holdfast.dispatch.context import DispatchContext, worker_of
 from holdfast.dispatch.rules.liveness import Calls, LivenessLimits, LivenessSample, LivenessWatch
 from holdfast.dispatch.run import changes
 from holdfast.dispatch.run.run import RunDriver
-from holdfast.dispatch.supervisorclient import WorkerReport
 from holdfast.errors import HoldfastError, StaleRun
 
 log = logging.getLogger(__name__)
@@ -45,15 +44,15 @@ async def _look(context: DispatchContext, watch: LivenessWatch, run: Run, driver
 
 
 def _seen(report: WorkerReport, files: tuple[int, ...] | None, note: str) -> LivenessSample:
-    told = report["calls"]
+    told = report.calls
     calls = None
     if told is not None:
-        calls = Calls(told["fresh"], told["inARow"], told["last"], told["recent"], told["different"])
+        calls = Calls(told.fresh, told.in_a_row, told.last, told.recent, told.different)
     return LivenessSample(
         at=time.monotonic(),
-        state=WorkerState(report["state"]),
-        state_s=report["forSeconds"],
-        about=report["about"],
+        state=report.state,
+        state_s=report.for_seconds,
+        about=report.about,
         calls=calls,
         files=files,
         note=note,

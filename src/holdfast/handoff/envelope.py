@@ -14,10 +14,12 @@ import msgspec
 
 from holdfast.board.rules.rows import JsonObject, Message
 from holdfast.errors import HoldfastError, RemoteProtocolError, UsageError, face, from_kind, kind
+from holdfast.unixrpc.calls import Method
 
 SCHEMA: Final = 1
 VERSION: Final = 1
 MAX_ENVELOPE: Final = 512 * 1024  # bytes: the longest report with its metadata, and not much more
+MAX_LINE: Final = MAX_ENVELOPE + 1024  # bytes: of a call that carries one
 MAX_GRANT: Final = 64 * 1024  # bytes of run.json; a few paths and a token
 ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")  # of an envelope or a run; the former is also a file's name
 
@@ -70,6 +72,9 @@ class HandoffAnswer(msgspec.Struct, frozen=True, kw_only=True):
     messages: list[Message] = []
 
 
+HAND_IN: Final = Method("handIn", Envelope, HandoffAnswer)
+
+
 def mint(key: bytes, board: str, task: str, run: str, generation: int) -> str:
     """The token of this run and of no other."""
     return _mac(key, ["holdfast run", SCHEMA, board, task, run, generation])
@@ -108,9 +113,14 @@ def decode(data: bytes) -> Envelope:
         envelope = msgspec.json.decode(data, type=Envelope)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         raise RemoteProtocolError("this is no envelope") from None
+    check_shape(envelope)
+    return envelope
+
+
+def check_shape(envelope: Envelope) -> None:
+    """Raises RemoteProtocolError when it is of another version, or its ids are none."""
     if envelope.v != VERSION or not (ID.fullmatch(envelope.id) and ID.fullmatch(envelope.run)):
         raise RemoteProtocolError("this is no envelope of this version")
-    return envelope
 
 
 def refusal(id: str, exc: HoldfastError) -> HandoffAnswer:

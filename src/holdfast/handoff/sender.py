@@ -17,9 +17,12 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from holdfast.board.rules.rows import JsonObject
-from holdfast.errors import NotFound, OperationFailed, Unreachable, UsageError
+from holdfast.errors import NotFound, OperationFailed, RemoteProtocolError, Unreachable, UsageError
 from holdfast.handoff import envelope, verbs
-from holdfast.handoff.envelope import MAX_GRANT, SCHEMA, Envelope, Grant, HandoffAnswer
+from holdfast.handoff.envelope import HAND_IN, MAX_GRANT, SCHEMA, Envelope, Grant, HandoffAnswer
+from holdfast.unixrpc.calls import decode_result
+from holdfast.wire import rpc
+from holdfast.wire.lines import LineReader
 
 Channel: TypeAlias = Literal["auto", "socket", "outbox"]
 
@@ -81,7 +84,7 @@ class Sender:
         data = envelope.encode(letter)
         if channel != "outbox":
             try:
-                return self._over_socket(letter, data, wait_s)
+                return self._over_socket(letter, wait_s)
             except OSError as exc:
                 if channel == "socket":
                     raise Unreachable(
@@ -90,26 +93,29 @@ class Sender:
         self._into_outbox(letter, data)
         return self._from_answers(letter, wait_s, keep=id is not None)
 
-    def _over_socket(self, letter: Envelope, data: bytes, wait_s: float) -> HandoffAnswer:
-        """Raises OSError when there is no answer, for whatever reason."""
+    def _over_socket(self, letter: Envelope, wait_s: float) -> HandoffAnswer:
+        """Raises OSError when there is no answer, for whatever reason; an error of the other side is none."""
         if not self.grant.socket:
             raise FileNotFoundError(errno.ENOENT, "this run has no socket")
         until = time.monotonic() + wait_s
-        with socket.socket(socket.AF_UNIX) as sock:
-            sock.settimeout(wait_s)
-            sock.connect(self.grant.socket)
-            sock.sendall(data + b"\n")
-            said = bytearray()
-            while not said.endswith(b"\n"):
-                sock.settimeout(max(0.001, until - time.monotonic()))
-                part = sock.recv(65536)
-                if not part or len(said) > MAX_ANSWER:
-                    raise ConnectionResetError(errno.ECONNRESET, "it was closed before the answer")
-                said += part
-        answer = _answer(bytes(said))
-        if answer is None or answer.id != letter.id:
-            raise ConnectionResetError(errno.EPROTO, "what came is no answer to this")
-        return answer
+        lines, said = LineReader(max_bytes=MAX_ANSWER), list[bytes]()
+        try:
+            with socket.socket(socket.AF_UNIX) as sock:
+                sock.settimeout(wait_s)
+                sock.connect(self.grant.socket)
+                sock.sendall(rpc.request(letter.id, HAND_IN.name, letter) + b"\n")
+                while not said:
+                    sock.settimeout(max(0.001, until - time.monotonic()))
+                    if not (part := sock.recv(65536)):
+                        raise ConnectionResetError(errno.ECONNRESET, "it was closed before the answer")
+                    said = lines.feed(part)
+            message = rpc.decode(said[0])
+            if isinstance(message, rpc.Response) and message.id == letter.id:
+                return decode_result(said[0], HAND_IN.result)
+            reason = message.message if isinstance(message, rpc.ErrorResponse) else "no answer to this"
+        except RemoteProtocolError as exc:
+            reason = str(exc)
+        raise ConnectionResetError(errno.EPROTO, f"what came is no answer: {reason}")
 
     def _into_outbox(self, letter: Envelope, data: bytes) -> None:
         """When this returns the envelope is on disk under its name, whole."""
@@ -179,15 +185,8 @@ def _read_answer(place: Path) -> HandoffAnswer | None:
     """None while there is none; it is put there whole."""
     try:
         with place.open("rb") as file:
-            return _answer(file.read(MAX_ANSWER + 1))
-    except OSError:
-        return None
-
-
-def _answer(data: bytes) -> HandoffAnswer | None:
-    try:
-        return msgspec.json.decode(data, type=HandoffAnswer)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            return msgspec.json.decode(file.read(MAX_ANSWER + 1), type=HandoffAnswer)
+    except (OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
 
 

@@ -3,12 +3,13 @@
 import asyncio
 import contextlib
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from holdfast.agents.sdk import Workers
+from holdfast.agents.supervisor.messages import WorkerReport
 from holdfast.mcp import parameters
 from holdfast.mcp.toolbox import Tool
 
@@ -54,14 +55,14 @@ async def _watch(workers: Workers, asked: parameters.WatchWorkers) -> dict[str, 
     The subscription comes first, so nothing happens between looking and waiting.
     """
     async with Workers.connect(workers.home) as own:
-        reports = {report["id"]: report for report in await own.call("changes")}
+        reports = {report.id: report for report in await own.subscribe()}
         if asked.worker:
             reports.setdefault(asked.worker, (await own.find(asked.worker)).report)
         before = mark(reports, asked.worker)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(asked.timeout_seconds if asked.seen in ("", before) else 0):
-                async for report in own.notes():
-                    reports[report["id"]] = report
+                async for report in own.changes():
+                    reports[report.id] = report
                     if mark(reports, asked.worker) != before:
                         break
     now = mark(reports, asked.worker)
@@ -70,8 +71,8 @@ async def _watch(workers: Workers, asked: parameters.WatchWorkers) -> dict[str, 
 
 
 async def _explain(workers: Workers, asked: parameters.ExplainWorker) -> dict[str, Any]:
-    report: dict[str, Any] = await workers.call("why", {"worker": asked.worker})
-    return {"worker": row(report), **{name: report[name] for name in ("why", "evidence", "denials")}}
+    report = await (await workers.find(asked.worker)).why()
+    return {"worker": row(report), **_members(report, ("why", "evidence", "denials"))}
 
 
 async def _send(workers: Workers, asked: parameters.SendToWorker) -> dict[str, Any]:
@@ -123,12 +124,17 @@ WORKER_TOOLS: Final[tuple[tuple[Tool, Callable[[Workers, Any], Awaitable[dict[st
 )
 
 
-def row(report: Mapping[str, Any]) -> dict[str, Any]:
+def row(report: WorkerReport) -> dict[str, Any]:
     """A report without what only an explanation needs."""
-    return {name: report[name] for name in _ROW}
+    return _members(report, _ROW)
 
 
-def mark(reports: Mapping[str, Mapping[str, Any]], worker: str) -> str:
+def mark(reports: Mapping[str, WorkerReport], worker: str) -> str:
     """Short, and different whenever a worker, or this one, does something else."""
-    chosen = [[reports[id][name] for name in _MARKED] for id in sorted(reports) if worker in ("", id)]
+    chosen = [_members(reports[id], _MARKED) for id in sorted(reports) if worker in ("", id)]
     return hashlib.sha256(msgspec.json.encode(chosen)).hexdigest()[:16]
+
+
+def _members(report: WorkerReport, names: Sequence[str]) -> dict[str, Any]:
+    whole = msgspec.to_builtins(report)
+    return {name: whole[name] for name in names}

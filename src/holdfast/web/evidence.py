@@ -1,6 +1,5 @@
 """What a run said and changed: what is kept of it, or while it runs here what its worker says now."""
 
-import base64
 import hashlib
 from pathlib import Path
 from typing import Final
@@ -31,8 +30,7 @@ async def output(store: AsyncStore, home: Path, id: str, run: str | None, mark: 
     found, data = await store.ask(look)
     live = data is None
     if data is None:
-        said = await runview.asked(home, found, "logs", {"max_bytes": MAX_LIVE})
-        data = None if said is None else base64.b64decode(said["data"])
+        data = await runview.live_output(home, found, MAX_LIVE)
     if data is None:
         raise NotFound(f"no output of {found.id} is kept, and none of a worker is here")
     now = hashlib.sha256(data).hexdigest()[:16]

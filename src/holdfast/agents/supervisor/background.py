@@ -17,12 +17,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-from holdfast.agents.supervisor import daemons, processes, skew
-from holdfast.agents.supervisor.control import Client
+from holdfast.agents.supervisor import daemons, messages, processes, skew
 from holdfast.agents.supervisor.daemons import Daemon
 from holdfast.agents.worker import book
 from holdfast.errors import ConnectionLost, OperationFailed, Unreachable
 from holdfast.sandbox.plan import prerequisites
+from holdfast.unixrpc.client import RpcClient
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,13 @@ def supervisor_socket(home: Path) -> Path:
     return home / "supervisor.sock"
 
 
-async def supervisor(home: Path) -> Client:
+async def connect(home: Path) -> RpcClient:
+    """To the supervisor that there is. Raises Unreachable when there is none."""
+    heard = (messages.CHANGE, messages.OUTPUT)
+    return await RpcClient.connect(supervisor_socket(home), "supervisor", heard, max_line=messages.MAX_LINE)
+
+
+async def supervisor(home: Path) -> RpcClient:
     """A connection to the supervisor of this home, which is started if there is none.
 
     One that runs other code than this process is replaced when nobody needs it; else that is said.
@@ -64,13 +70,12 @@ async def supervisor(home: Path) -> Client:
         OperationFailed: it does not start; its log says why.
     """
     book.Book(home).prepare()
-    path = supervisor_socket(home)
     argv = [*prerequisites.command(), "worker", "supervise", "--home", str(home)]
 
     def spawn() -> "subprocess.Popen[bytes]":
         return _spawn(argv, home / "supervisor.log")
 
-    client = await _reached(lambda: Client.connect(path), "worker", spawn, home / "supervisor.log")
+    client = await _reached(lambda: connect(home), "worker", spawn, home / "supervisor.log")
     try:
         replaced = await _is_to_be_replaced(home, client)
     except BaseException:  # cancelled, above all
@@ -79,11 +84,11 @@ async def supervisor(home: Path) -> Client:
     if replaced:
         await client.aclose()
         await _sent_away(daemons.of_role(home, daemons.SUPERVISOR))
-        client = await _reached(lambda: Client.connect(path), "worker", spawn, home / "supervisor.log")
+        client = await _reached(lambda: connect(home), "worker", spawn, home / "supervisor.log")
     return client
 
 
-async def _is_to_be_replaced(home: Path, client: Client) -> bool:
+async def _is_to_be_replaced(home: Path, client: RpcClient) -> bool:
     """Whether this supervisor runs other code than we do and is not needed; when it is needed, say so."""
     found = await asyncio.to_thread(daemons.of_role, home, daemons.SUPERVISOR, daemons.DISPATCHER)
     ours = {process.pid for process in _STARTED}  # replacing that again would not change it
@@ -93,9 +98,10 @@ async def _is_to_be_replaced(home: Path, client: Client) -> bool:
         return False
     dispatcher = any(one.role == daemons.DISPATCHER and one.process.pid != os.getpid() for one in found)
     try:
-        workers = len(await client.call("list"))
+        alive = await client.call(messages.COUNT, messages.ListParams())
     except ConnectionLost:
         return False
+    workers = len(alive)
     if skew.decide(differs, workers=workers, dispatcher=dispatcher) is skew.SkewAction.REPLACE:
         return True
     told = skew.advice("supervisor", differs, workers=workers, dispatcher=dispatcher)

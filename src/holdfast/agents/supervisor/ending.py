@@ -8,8 +8,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
-from holdfast.agents.supervisor import background, daemons, processes
-from holdfast.agents.supervisor.control import Client
+from holdfast.agents.supervisor import background, daemons, messages, processes
 from holdfast.agents.supervisor.daemons import Daemon
 from holdfast.agents.supervisor.processes import ProcessInfo
 from holdfast.errors import HoldfastError
@@ -69,14 +68,15 @@ async def end_background(home: Path, hasten: asyncio.Event | None = None) -> boo
 async def stop_workers(home: Path, ids: Sequence[str], *, grace_s: float) -> None:
     """Through the supervisor, if there is one, so that each one's record says how it ended."""
     try:
-        client = await Client.connect(background.supervisor_socket(home))
+        client = await background.connect(home)
     except HoldfastError:
         return
     try:
 
         async def stop(id: str) -> None:
             with contextlib.suppress(HoldfastError):  # it ended meanwhile, or the supervisor did
-                await client.call("stop", {"worker": id, "grace_s": grace_s}, timeout_s=GONE_S)
+                asked = messages.StopParams(id, grace_s)
+                await client.call(messages.STOP, asked, timeout_s=GONE_S)
 
         await asyncio.gather(*(stop(id) for id in ids))
     finally:

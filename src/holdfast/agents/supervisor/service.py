@@ -1,69 +1,46 @@
 """What the supervisor answers on its socket, by a table of methods; of a worker, a report."""
 
-from collections.abc import Mapping
 from typing import Final
 
 import msgspec
+from msgspec.structs import asdict
 
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.evidence.evidence import Failure
 from holdfast.agents.evidence.why import why
-from holdfast.agents.supervisor.control import Method, Peer
-from holdfast.agents.supervisor.report import SCHEMA_VERSION, report
+from holdfast.agents.supervisor import messages
+from holdfast.agents.supervisor.messages import (
+    ApproveParams,
+    AttachedReport,
+    Done,
+    ExplainedReport,
+    GivenAnswer,
+    InputParams,
+    ListParams,
+    Logs,
+    LogsParams,
+    Output,
+    ResizeParams,
+    SendParams,
+    Sent,
+    ShownParams,
+    StopParams,
+    WorkerParams,
+    WorkerReport,
+)
+from holdfast.agents.supervisor.report import report
 from holdfast.agents.supervisor.supervisor import Supervisor
 from holdfast.agents.worker import book
 from holdfast.agents.worker.answering import answer
+from holdfast.agents.worker.equivalence import EquivalenceReport
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.agents.worker.worker import GRACE_S, Worker, now
+from holdfast.unixrpc.server import Limits, Peer, RpcServer
 
 MAX_TAIL: Final = 1 << 20
-
-
-class Listing(msgspec.Struct):
-    ended: bool = False
-
-
-class Named(msgspec.Struct):
-    worker: str
-
-
-class Tail(msgspec.Struct):
-    worker: str
-    max_bytes: int = 64 * 1024
-
-
-class Stop(msgspec.Struct):
-    worker: str
-    grace_s: float = GRACE_S
-
-
-class Typed(msgspec.Struct):
-    worker: str
-    data: bytes
-
-
-class Sent(msgspec.Struct):
-    worker: str
-    text: str = ""
-    keys: list[str] = []
-
-
-class Answer(msgspec.Struct):
-    worker: str
-    option: str | None = None
-    deny: bool = False
-    request: str | None = None  # the question that is meant, if another one may be open by now
-
-
-class Pane(msgspec.Struct):
-    worker: str
-    pane: str
-
-
-class Size(msgspec.Struct):
-    worker: str
-    rows: int
-    cols: int
+MAX_UNSENT: Final = 8 << 20  # bytes that a client may leave unread before it is cut off
+MAX_CLIENTS: Final = 1024  # at once: everybody who follows a worker has a connection of their own
+MAX_CALLS: Final = 1024  # of one client at once; a dispatcher waits for each of its workers by one
 
 
 class Service:
@@ -71,99 +48,100 @@ class Service:
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
-        self.methods: Mapping[str, Method] = {
-            "run": Method(WorkerSpec, self._run),
-            "list": Method(Listing, self._list),
-            "status": Method(Named, self._status),
-            "why": Method(Named, self._why),
-            "equivalence": Method(Named, self._equivalence),
-            "logs": Method(Tail, self._logs),
-            "wait": Method(Named, self._wait),
-            "stop": Method(Stop, self._stop),
-            "changes": Method(Listing, self._changes),
-            "attach": Method(Named, self._attach),
-            "input": Method(Typed, self._input),
-            "shown": Method(Pane, self._shown),
-            "send": Method(Sent, self._send),
-            "approve": Method(Answer, self._approve),
-            "resize": Method(Size, self._resize),
-        }
+        self._find = supervisor.find
+        self.server = RpcServer(Limits(messages.MAX_LINE, MAX_UNSENT, MAX_CLIENTS, MAX_CALLS))
+        self.server.answer(messages.RUN, self._run)
+        self.server.answer(messages.LIST, self._list)
+        self.server.answer(messages.STATUS, self._status)
+        self.server.answer(messages.WHY, self._why)
+        self.server.answer(messages.equivalence(), self._equivalence)
+        self.server.answer(messages.LOGS, self._logs)
+        self.server.answer(messages.WAIT, self._wait)
+        self.server.answer(messages.STOP, self._stop)
+        self.server.answer(messages.CHANGES, self._changes)
+        self.server.answer(messages.ATTACH, self._attach)
+        self.server.answer(messages.INPUT, self._input)
+        self.server.answer(messages.SHOWN, self._shown)
+        self.server.answer(messages.SEND, self._send)
+        self.server.answer(messages.APPROVE, self._approve)
+        self.server.answer(messages.RESIZE, self._resize)
 
-    def _find(self, asked: Named | Tail | Stop | Typed | Sent | Answer | Pane | Size) -> Worker:
-        return self._supervisor.find(asked.worker)
-
-    async def _run(self, wish: WorkerSpec, _peer: Peer) -> object:
+    async def _run(self, wish: WorkerSpec, _peer: Peer) -> WorkerReport:
         return report(await self._supervisor.run(wish))
 
-    async def _list(self, asked: Listing, _peer: Peer) -> object:
-        workers = [self._supervisor.find(record.id) for record in self._supervisor.book]
+    async def _list(self, asked: ListParams, _peer: Peer) -> list[WorkerReport]:
+        workers = [self._find(record.id) for record in self._supervisor.book]
         return [report(worker) for worker in workers if asked.ended or not worker.done.is_set()]
 
-    async def _status(self, asked: Named, _peer: Peer) -> object:
-        return report(self._find(asked))
+    async def _status(self, asked: WorkerParams, _peer: Peer) -> WorkerReport:
+        return report(self._find(asked.worker))
 
-    async def _why(self, asked: Named, _peer: Peer) -> object:
-        worker = self._find(asked)
-        return {**report(worker), "why": why(worker.status, now())}
+    async def _why(self, asked: WorkerParams, _peer: Peer) -> ExplainedReport:
+        worker = self._find(asked.worker)
+        return ExplainedReport(**asdict(report(worker)), why=why(worker.status, now()))
 
-    async def _equivalence(self, asked: Named, _peer: Peer) -> object:
-        return await self._supervisor.surroundings.report(self._find(asked).record)
+    async def _equivalence(self, asked: WorkerParams, _peer: Peer) -> EquivalenceReport:
+        return await self._supervisor.surroundings.report(self._find(asked.worker).record)
 
-    async def _logs(self, asked: Tail, _peer: Peer) -> object:
-        folder = self._supervisor.book.folder(self._find(asked).record.id)
-        return {"data": book.tail(folder / "output.log", min(asked.max_bytes, MAX_TAIL))}
+    async def _logs(self, asked: LogsParams, _peer: Peer) -> Logs:
+        folder = self._supervisor.book.folder(self._find(asked.worker).record.id)
+        return Logs(book.tail(folder / "output.log", min(asked.max_bytes, MAX_TAIL)))
 
-    async def _wait(self, asked: Named, _peer: Peer) -> object:
-        worker = self._find(asked)
+    async def _wait(self, asked: WorkerParams | StopParams, _peer: Peer) -> WorkerReport:
+        worker = self._find(asked.worker)
         await worker.done.wait()
         return report(worker)
 
-    async def _stop(self, asked: Stop, peer: Peer) -> object:
-        self._find(asked).stop(Failure.KILLED, grace_s=asked.grace_s)
-        return await self._wait(Named(asked.worker), peer)
+    async def _stop(self, asked: StopParams, peer: Peer) -> WorkerReport:
+        grace_s = GRACE_S if asked.grace_s is None else asked.grace_s
+        self._find(asked.worker).stop(Failure.KILLED, grace_s=grace_s)
+        return await self._wait(asked, peer)
 
-    async def _changes(self, _asked: Listing, peer: Peer) -> object:
-        peer.farewells.append(self._supervisor.hear(lambda worker: peer.note("change", report(worker))))
+    async def _changes(self, _asked: ListParams, peer: Peer) -> list[WorkerReport]:
+        def changed(worker: Worker) -> None:
+            peer.notify(messages.CHANGE, report(worker))
+
+        peer.farewells.append(self._supervisor.hear(changed))
         return [report(worker) for worker in self._supervisor.alive]
 
-    async def _attach(self, asked: Named, peer: Peer) -> object:
-        worker = self._find(asked)
+    async def _attach(self, asked: WorkerParams, peer: Peer) -> AttachedReport:
+        worker = self._find(asked.worker)
 
         def view(data: bytes) -> None:
-            peer.note("output", {"worker": asked.worker, "data": data})
+            peer.notify(messages.OUTPUT, Output(asked.worker, data))
 
         def changed(other: Worker) -> None:
             if other is worker:
-                peer.note("change", report(worker))
+                peer.notify(messages.CHANGE, report(worker))
 
         shown = worker.channel.shown()
         worker.viewers.add(view)
         peer.farewells += [lambda: worker.viewers.discard(view), self._supervisor.hear(changed)]
-        return {**report(worker), "shown": shown}
+        return AttachedReport(**asdict(report(worker)), shown=shown)
 
-    async def _input(self, asked: Typed, _peer: Peer) -> object:
-        await self._find(asked).type(asked.data)
-        return {}
+    async def _input(self, asked: InputParams, _peer: Peer) -> Done:
+        await self._find(asked.worker).type(asked.data)
+        return Done()
 
-    async def _shown(self, asked: Pane, _peer: Peer) -> object:
-        worker = self._find(asked)
+    async def _shown(self, asked: ShownParams, _peer: Peer) -> WorkerReport:
+        worker = self._find(asked.worker)
         worker.record.pane = asked.pane
         self._supervisor.book.write(worker.record)
         return report(worker)
 
-    async def _send(self, asked: Sent, _peer: Peer) -> object:
-        worker = self._find(asked)
+    async def _send(self, asked: SendParams, _peer: Peer) -> Sent:
+        worker = self._find(asked.worker)
         outcome = await worker.send(asked.text) if asked.text else "pressed"
         for name in asked.keys:
             await worker.press(name)
-        return {"worker": asked.worker, "outcome": outcome}
+        return Sent(asked.worker, outcome)
 
-    async def _approve(self, asked: Answer, _peer: Peer) -> object:
-        worker = self._find(asked)
+    async def _approve(self, asked: ApproveParams, _peer: Peer) -> GivenAnswer:
+        worker = self._find(asked.worker)
         agent = CATALOG[worker.record.agent]
         given = await answer(worker, agent, option=asked.option, deny=asked.deny, request=asked.request)
-        return {"schemaVersion": SCHEMA_VERSION, "id": asked.worker, **given}
+        return msgspec.convert({"id": asked.worker, **given}, GivenAnswer)
 
-    async def _resize(self, asked: Size, _peer: Peer) -> object:
-        await self._find(asked).resize(asked.rows, asked.cols)
-        return {}
+    async def _resize(self, asked: ResizeParams, _peer: Peer) -> Done:
+        await self._find(asked.worker).resize(asked.rows, asked.cols)
+        return Done()

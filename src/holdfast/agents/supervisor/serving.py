@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.agents.supervisor import background, daemons, processes
-from holdfast.agents.supervisor.control import ControlServer
 from holdfast.agents.supervisor.service import Service
 from holdfast.agents.supervisor.supervisor import Supervisor
 from holdfast.agents.worker.book import Book
@@ -36,13 +35,13 @@ async def serve(home: Path, *, idle_s: float = IDLE_S) -> bool:
 
 async def _supervise(home: Path, idle_s: float) -> None:
     supervisor = Supervisor(home)
-    server = ControlServer(Service(supervisor).methods)
+    server = Service(supervisor).server
     ended = asyncio.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(signum, ended.set)
     try:
         await supervisor.open()
-        async with await server.listen(background.supervisor_socket(home)):
+        async with server.listening(background.supervisor_socket(home)):
             needed_at = asyncio.get_running_loop().time()
             while not ended.is_set():
                 if supervisor.alive or server.connections:
@@ -53,7 +52,6 @@ async def _supervise(home: Path, idle_s: float) -> None:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_LOOK_S):
                         await ended.wait()
-            await server.aclose()
     finally:
         await supervisor.aclose()
 

@@ -101,11 +101,6 @@ def unknown(worker: str, agent: str, why: str) -> EquivalenceReport:
     return EquivalenceReport(id=worker, agent=agent, host_equivalent=ReachAnswer.UNKNOWN.value, why=why)
 
 
-def report_of(answer: object) -> EquivalenceReport:
-    """A report from its JSON values."""
-    return msgspec.convert(answer, EquivalenceReport)
-
-
 def _answer(found: Comparison) -> tuple[ReachAnswer, str]:
     deciding = [row for row in found.rows if row.group in _DECIDING]
     if differing := [row for row in deciding if row.differs]:

@@ -3,15 +3,17 @@
 import asyncio
 from collections.abc import Callable
 
+import msgspec
+
 from holdfast.agents.catalog.agent import Agent
 from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.supervisor.messages import WorkerReport
 from holdfast.board.rules import budget
 from holdfast.board.rules.budget import Budget, Used
 from holdfast.board.rules.rows import Run
 from holdfast.board.store import Store
 from holdfast.dispatch.context import DispatchContext
 from holdfast.dispatch.run import transcript
-from holdfast.dispatch.supervisorclient import WorkerReport
 
 
 class BudgetMeter:
@@ -36,7 +38,7 @@ class BudgetMeter:
         Raises:
             HoldfastError: the store does not answer.
         """
-        used = budget.reported(report["usage"])
+        used = budget.reported(msgspec.to_builtins(report.usage))
         by_session = self._agent is not None and self._agent.transcript is not None
         if used == self._used and not by_session:
             return

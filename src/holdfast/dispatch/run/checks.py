@@ -11,13 +11,12 @@ from typing import Final
 
 import msgspec
 
-from holdfast.agents.sdk import ENDED
+from holdfast.agents.supervisor.messages import WorkerReport
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.board.rules.rows import Run, Task
 from holdfast.board.verbs.reviews import Check
 from holdfast.dispatch.context import DispatchContext
 from holdfast.dispatch.rules.profiles import BUILTIN
-from holdfast.dispatch.supervisorclient import WorkerReport
 from holdfast.errors import NotFound, OperationFailed, UsageError
 
 CHECK_S: Final = 1800.0  # for one command; a suite that takes longer is no check before every review
@@ -66,11 +65,11 @@ async def _checked(context: DispatchContext, run: Run, wish: WorkerSpec, number:
             report = await context.supervisor.find(name) or await context.supervisor.start(named)
         except (UsageError, NotFound) as exc:
             return Check(command="", exit_code=None, said=f"it could not be started: {exc}")
-        if report["state"] not in ENDED and not await _ended(context, run, name):
+        if not report.state.ended and not await _ended(context, run, name):
             await context.supervisor.stop(name, grace_s=GRACE_S)
             return None
         report = await context.supervisor.stop(name, grace_s=0.0)
-        if report["state"] != "lost":
+        if report.state != "lost":
             return await _result(context, run, report, name, number)
     raise OperationFailed(f"nobody saw the end of a check of {run.id}, {TRIES} times")
 
@@ -94,7 +93,5 @@ async def _result(context: DispatchContext, run: Run, report: WorkerReport, name
     output = await context.supervisor.output(name, MAX_OUTPUT)
     await context.store.ask(lambda store: store.keep(run.id, f"check-{number}", output))
     said = output[-MAX_SAID:].decode("utf-8", "replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
-    code: int | None = report["exitCode"]
-    return Check(
-        command="", exit_code=code, said=said if code is not None else f"{report['about']}\n\n{said}"
-    )
+    code: int | None = report.exit_code
+    return Check(command="", exit_code=code, said=said if code is not None else f"{report.about}\n\n{said}")

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast.agents.supervisor.messages import WorkerReport
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.board.rules.retry import FailureKind
 from holdfast.board.rules.rows import MAX_FILE, Detail, JsonObject, Message, Run, WorkspaceKind
@@ -26,7 +27,6 @@ from holdfast.dispatch.rules.runsteps import RunEvent, RunStep
 from holdfast.dispatch.run import changes, checks, places, scripts, workspace
 from holdfast.dispatch.run.budgetmeter import BudgetMeter
 from holdfast.dispatch.run.workspace import Workspace
-from holdfast.dispatch.supervisorclient import WorkerReport
 from holdfast.errors import NotFound, OperationFailed, StaleRun, UsageError
 from holdfast.handoff import outbox
 from holdfast.handoff.broker import Broker
@@ -292,7 +292,7 @@ class RunDriver:
         for name, data in kept.items():
             await context.store.ask(lambda store, name=name, data=data: store.keep(run.id, name, data))  # type: ignore[misc]
         session = await asyncio.to_thread(self._session)
-        usage = {} if report["usage"] is None else {"usage": report["usage"]}
+        usage = {} if report.usage is None else {"usage": msgspec.to_builtins(report.usage)}
         await context.store.ask(lambda store: store.set_run(run.ref, session=session or None, metadata=usage))
         if judged is not None:
             await self._tell(judged)
@@ -356,12 +356,12 @@ def _head(home: Path, worker: str) -> str:
 
 def _end(report: WorkerReport) -> End:
     return End(
-        state=report["state"],
-        failure=report["failure"],
-        about=report["about"],
-        exit_code=report["exitCode"],
-        denials=tuple(dict.fromkeys(denial["path"] for denial in report["denials"])),
-        limit_s=report.get("limitEndsInSeconds"),
+        state=report.state,
+        failure=report.failure,
+        about=report.about,
+        exit_code=report.exit_code,
+        denials=tuple(dict.fromkeys(denial.path for denial in report.denials)),
+        limit_s=report.limit_ends_in_seconds,
     )
 
 

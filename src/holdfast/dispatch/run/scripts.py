@@ -9,7 +9,6 @@ import logging
 from pathlib import Path
 from typing import Final, Literal
 
-from holdfast.agents.sdk import ENDED
 from holdfast.board.rules.rows import Run, Task
 from holdfast.dispatch.context import DispatchContext
 from holdfast.dispatch.rules.profiles import WorkerProfile
@@ -44,13 +43,13 @@ async def run_script(
     wish = context.script_spec(run, task, profile, place, kind, script, SCRIPT_S)
     name = wish.id or ""
     report = await context.supervisor.find(name) or await context.supervisor.start(wish)
-    ended = report["state"] in ENDED or await _ended(context, name, over)
+    ended = report.state.ended or await _ended(context, name, over)
     report = await context.supervisor.stop(name, grace_s=0.0 if ended else GRACE_S)
     said = await context.supervisor.output(name, MAX_OUTPUT)
     await context.store.ask(lambda store: store.keep(run.id, kind, said))
-    code: int | None = report["exitCode"]
+    code: int | None = report.exit_code
     if ended and code != 0:
-        how = report["about"] or report["state"] if code is None else f"exit code {code}"
+        how = report.about or report.state if code is None else f"exit code {code}"
         last = said[-MAX_SAID:].decode("utf-8", "replace").replace("\0", "\N{REPLACEMENT CHARACTER}").strip()
         raise OperationFailed(f"{kind}: {how}: {last}")
 

@@ -1,6 +1,5 @@
 """Where a worker is, judged from what was seen: the answer, and what matters to which CLI."""
 
-import json
 from typing import Any
 
 import msgspec
@@ -16,7 +15,6 @@ from holdfast.agents.worker.equivalence import (
     EquivalenceReport,
     judge,
     lines,
-    report_of,
     unknown,
 )
 from holdfast.doctor.compare.consequences import OTHER_PROVIDER, RELOCATED
@@ -197,7 +195,7 @@ def test_a_value_that_may_be_secret_is_in_nothing() -> None:
 
 def test_a_report_survives_its_journey() -> None:
     report = judge(HOST, HOST, HELD, case())
-    assert report_of(json.loads(msgspec.json.encode(report))) == report
+    assert msgspec.json.decode(msgspec.json.encode(report), type=EquivalenceReport) == report
 
 
 def test_what_could_not_be_looked_at_has_its_reason_and_nothing_else() -> None:

@@ -1,0 +1,211 @@
+"""What the supervisor and its clients say to each other: the methods of its socket and their structs.
+
+Members that a later version adds have a default, so that a client and a supervisor of different versions
+understand each other for as long as it takes to replace one of them.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from holdfast.agents.evidence.evidence import Denied, Option, WorkerState
+from holdfast.agents.worker.launching import WorkerSpec
+from holdfast.unixrpc.calls import Method, Notice
+
+if TYPE_CHECKING:
+    from holdfast.agents.worker.equivalence import EquivalenceReport
+
+SCHEMA_VERSION: Final = 1
+MAX_LINE: Final = 4 << 20  # bytes of a call: a prompt with all that goes with it
+
+
+class ShownEvidence(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    source: str
+    claim: str
+    seconds_ago: float
+    seen: str
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """The structured request that `approve` would answer."""
+
+    request: str
+    question: str
+    options: list[Option]
+
+
+class ReportedUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """As far as the worker said."""
+
+    input_tokens: int
+    output_tokens: int
+    cached_tokens: int
+    cost_usd: float | None
+    turns: int | None
+
+
+class ReportedCalls(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Its tool calls, for whoever asks whether it gets anywhere."""
+
+    count: int
+    fresh: int
+    in_a_row: int
+    last: str
+    recent: int
+    different: int
+
+
+class WorkerReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A worker as everybody outside sees it: what it is, what it does, why we say so, and what holds for it.
+
+    As JSON it is what `holdfast worker status --json` prints, with a stable schema.
+    """
+
+    schema_version: int = SCHEMA_VERSION
+    id: str
+    agent: str = ""
+    state: WorkerState
+    detail: str = ""
+    about: str = ""
+    failure: str | None = None
+    flags: list[str] = []
+    rule: str = ""
+    for_seconds: float = 0.0
+    evidence: list[ShownEvidence] = []
+    contradictions: list[str] = []
+    denials: list[Denied] = []
+    usage: ReportedUsage | None = None
+    calls: ReportedCalls | None = None  # None where they cannot be seen
+    limit_ends_in_seconds: float | None = None
+    cwd: str = ""
+    argv: list[str] = []
+    environment: list[str] = []
+    tty: bool = False
+    acp: bool = False
+    asks: Question | None = None
+    preflight: list[str] = []
+    unwatched: str | None = None
+    trace: bool = False
+    untraced: str | None = None
+    pane: str | None = None
+    pid: int | None = None
+    exit_code: int | None = None  # None while it runs, and of one that was ended or that nobody saw end
+    created_at: float = 0.0
+    backend: str | None = None
+    weakened: list[str] = []
+    network: bool = True
+    writable: list[str] = []
+
+
+class ExplainedReport(WorkerReport, frozen=True, kw_only=True, rename="camel"):
+    why: list[str]
+
+
+class AttachedReport(WorkerReport, frozen=True, kw_only=True, rename="camel"):
+    shown: str  # what its terminal shows now
+
+
+class ListParams(msgspec.Struct):
+    ended: bool = False
+
+
+class WorkerParams(msgspec.Struct):
+    worker: str
+
+
+class LogsParams(msgspec.Struct):
+    worker: str
+    max_bytes: int = 64 * 1024
+
+
+class StopParams(msgspec.Struct, omit_defaults=True):
+    worker: str
+    grace_s: float | None = None  # between asking it to end and ending it, if not the usual time
+
+
+class InputParams(msgspec.Struct):
+    worker: str
+    data: bytes
+
+
+class SendParams(msgspec.Struct):
+    worker: str
+    text: str = ""
+    keys: list[str] = []
+
+
+class ApproveParams(msgspec.Struct):
+    worker: str
+    option: str | None = None
+    deny: bool = False
+    request: str | None = None  # the question that is meant, if another one may be open by now
+
+
+class ShownParams(msgspec.Struct):
+    worker: str
+    pane: str
+
+
+class ResizeParams(msgspec.Struct):
+    worker: str
+    rows: int
+    cols: int
+
+
+class Logs(msgspec.Struct, frozen=True):
+    data: bytes
+
+
+class Sent(msgspec.Struct, frozen=True):
+    worker: str
+    outcome: str
+
+
+class GivenAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What was answered: an option of a structured request, or keys of a dialog."""
+
+    schema_version: int = SCHEMA_VERSION
+    id: str
+    question: str
+    denied: bool
+    request: str | UnsetType = UNSET
+    option: str | UnsetType = UNSET
+    kind: str | UnsetType = UNSET
+    keys: list[str] | UnsetType = UNSET
+
+
+class Done(msgspec.Struct, frozen=True):
+    """Nothing but that."""
+
+
+class Output(msgspec.Struct, frozen=True):
+    worker: str
+    data: bytes
+
+
+RUN: Final = Method("run", WorkerSpec, WorkerReport)
+LIST: Final = Method("list", ListParams, list[WorkerReport])
+COUNT: Final = Method("list", ListParams, list[msgspec.Raw])  # whatever reports of another version look like
+STATUS: Final = Method("status", WorkerParams, WorkerReport)
+WHY: Final = Method("why", WorkerParams, ExplainedReport)
+LOGS: Final = Method("logs", LogsParams, Logs)
+WAIT: Final = Method("wait", WorkerParams, WorkerReport)
+STOP: Final = Method("stop", StopParams, WorkerReport)
+CHANGES: Final = Method("changes", ListParams, list[WorkerReport])
+ATTACH: Final = Method("attach", WorkerParams, AttachedReport)
+INPUT: Final = Method("input", InputParams, Done)
+SHOWN: Final = Method("shown", ShownParams, WorkerReport)
+SEND: Final = Method("send", SendParams, Sent)
+APPROVE: Final = Method("approve", ApproveParams, GivenAnswer)
+RESIZE: Final = Method("resize", ResizeParams, Done)
+
+CHANGE: Final = Notice("change", WorkerReport)
+OUTPUT: Final = Notice("output", Output)
+
+
+def equivalence() -> "Method[WorkerParams, EquivalenceReport]":
+    """A row like the others, of which only few ask, and its struct brings half of the doctor with it."""
+    from holdfast.agents.worker.equivalence import EquivalenceReport
+
+    return Method("equivalence", WorkerParams, EquivalenceReport)

@@ -1,0 +1,201 @@
+"""A table of methods, answered on a unix socket, to processes of our own user alone.
+
+Everything is bounded: how many clients there are, how long a line is, how many calls of one client are under
+way (it is not read from while there are that many) and how much it leaves unread.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from holdfast.errors import HoldfastError, MethodNotFound, OperationFailed, RemoteProtocolError, StartupError
+from holdfast.local import peers
+from holdfast.unixrpc.calls import Method, Notice, decode_params, failure
+from holdfast.wire import rpc
+from holdfast.wire.lines import LineReader
+
+log = logging.getLogger(__name__)
+
+P = TypeVar("P")
+R = TypeVar("R")
+
+MAX_PATH: Final = 107  # bytes, as the kernel allows; nobody could connect to a longer one
+BACKLOG: Final = 128  # connections the kernel holds for us
+_READ: Final = 64 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What clients may take. One that is idle, or does not read, for `idle_s` makes room for others."""
+
+    line: int  # bytes of a request
+    unsent: int  # bytes that one may leave unread before it is cut off
+    clients: int
+    calls: int  # of one client at once; with 1 they are answered in order
+    idle_s: float | None = None
+
+
+class Peer:
+    """One connection, as a handler sees it."""
+
+    def __init__(self, writer: asyncio.StreamWriter, max_unsent: int) -> None:
+        self._writer = writer
+        self._max_unsent = max_unsent
+        self.farewells: list[Callable[[], object]] = []  # called once, when it is gone
+
+    def notify(self, notice: Notice[P], params: P) -> None:
+        """Tell it something; one that does not read is cut off."""
+        self.send(rpc.notification(notice.name, params))
+
+    def send(self, message: bytes) -> None:
+        transport = self._writer.transport
+        if transport.is_closing():
+            return
+        if transport.get_write_buffer_size() > self._max_unsent:
+            log.warning("a client that does not read was cut off")
+            transport.abort()
+            return
+        self._writer.write(message + b"\n")
+
+    async def drain(self) -> None:
+        """Until little of what was sent waits to be read. Raises OSError when it is gone."""
+        await self._writer.drain()
+
+    def abort(self) -> None:
+        self._writer.transport.abort()
+
+
+class RpcServer:
+    """Answers calls by a table of methods. Each call is a task, so a slow one holds up nobody else's."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._methods: dict[str, tuple[Method[Any, Any], Callable[[Any, Peer], Awaitable[Any]]]] = {}
+        self._clients: dict[asyncio.Task[Any], Peer] = {}
+        self._calls: set[asyncio.Task[None]] = set()
+
+    def answer(self, method: Method[P, R], handle: Callable[[P, Peer], Awaitable[R]]) -> None:
+        """Add a row to the table."""
+        self._methods[method.name] = (method, handle)
+
+    @property
+    def connections(self) -> int:
+        return len(self._clients)
+
+    @contextlib.asynccontextmanager
+    async def listening(self, path: Path) -> AsyncIterator[None]:
+        """Listen at `path` inside the block, in place of whoever listened there before.
+
+        Calls that are under way at the end are cancelled, and their clients see the connection end.
+
+        Raises:
+            StartupError: it cannot listen there.
+        """
+        with _bound(path) as sock:
+            server = await asyncio.start_unix_server(self._serve, sock=sock)
+            try:
+                yield
+            finally:
+                server.close()
+                for peer in self._clients.values():
+                    peer.abort()
+                for call in self._calls:
+                    call.cancel()
+                await asyncio.gather(*self._calls, *self._clients, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            raise AssertionError("a stream's callback runs in a task of its own")
+        uid = peers.uid_of_unix_peer(writer.get_extra_info("socket"))
+        if len(self._clients) >= self._limits.clients or not peers.allowed(uid, own=os.getuid()):
+            writer.transport.abort()
+            return
+        peer = self._clients[task] = Peer(writer, self._limits.unsent)
+        try:
+            await self._read(reader, peer)
+        except RemoteProtocolError as exc:  # a line without an end
+            peer.send(failure(rpc.UNATTRIBUTED, exc))
+        except (OSError, TimeoutError) as exc:
+            log.debug("a client is gone", extra={"reason": type(exc).__name__})
+        finally:
+            del self._clients[task]
+            writer.close()
+            for farewell in peer.farewells:
+                farewell()
+
+    async def _read(self, reader: asyncio.StreamReader, peer: Peer) -> None:
+        lines = LineReader(max_bytes=self._limits.line)
+        room = asyncio.Semaphore(self._limits.calls)
+        while True:
+            async with asyncio.timeout(self._limits.idle_s):
+                data = await reader.read(_READ)
+            if not data:
+                return
+            for line in lines.feed(data):
+                await room.acquire()
+                call = asyncio.get_running_loop().create_task(self._call(line, peer))
+                self._calls.add(call)
+                call.add_done_callback(self._calls.discard)
+                call.add_done_callback(lambda _: room.release())
+            async with room:
+                pass  # nobody is read from, or taken to be idle, who could not be answered now
+
+    async def _call(self, line: bytes, peer: Peer) -> None:
+        peer.send(await self._answer(line, peer))
+        try:
+            async with asyncio.timeout(self._limits.idle_s):
+                await peer.drain()
+        except (OSError, TimeoutError):
+            peer.abort()
+
+    async def _answer(self, line: bytes, peer: Peer) -> bytes:
+        id_: rpc.RequestId = rpc.UNATTRIBUTED
+        try:
+            message = rpc.decode(line)
+            if not isinstance(message, rpc.Request):
+                raise RemoteProtocolError("expected a request")
+            id_ = message.id
+            if message.method not in self._methods:
+                raise MethodNotFound(f"there is no method {message.method[: rpc.MAX_ECHO]}")
+            method, handle = self._methods[message.method]
+            return rpc.response(id_, await handle(decode_params(line, method.params), peer))
+        except HoldfastError as exc:
+            return failure(id_, exc)
+        except Exception:
+            log.exception("a call failed")
+            return failure(id_, OperationFailed("internal error; the log of who was asked says more"))
+
+
+@contextlib.contextmanager
+def _bound(path: Path) -> Iterator[socket.socket]:
+    """A socket for our user alone, ready under its name from the first moment there is one."""
+    if len(os.fsencode(path)) > MAX_PATH:
+        raise StartupError(f"{path} is too long for a socket", remedy="set HOLDFAST_HOME to a shorter path")
+    hidden = path.with_name(f".{secrets.token_hex(4)}")
+    sock = socket.socket(socket.AF_UNIX)
+    try:
+        sock.bind(str(hidden))
+        hidden.chmod(0o600)
+        sock.listen(BACKLOG)
+        here = hidden.stat().st_ino
+        hidden.rename(path)
+    except OSError as exc:
+        sock.close()
+        with contextlib.suppress(OSError):
+            hidden.unlink()
+        raise StartupError(f"cannot listen on {path}: {exc.strerror or exc}") from None
+    try:
+        yield sock
+    finally:
+        sock.close()
+        with contextlib.suppress(OSError):
+            if path.stat().st_ino == here:  # somebody else may have come after us
+                path.unlink()
