@@ -208,7 +208,7 @@ async def test_what_waits_on_me_is_not_what_waits_on_others(client: httpx2.Async
 
 
 async def test_a_task_is_made_once_for_its_key(client: httpx2.AsyncClient, board: Store) -> None:
-    asked = {"title": "new", "assignee": "script", "key": "k"}
+    asked = {"title": "new", "assignee": "script", "key": "k", "in_s": 3600}
     first = answered(await client.post("/api/boards/b/tasks", json=asked), 201)["task"]
     again = answered(await client.post("/api/boards/b/tasks", json=asked), 201)["task"]
     assert first["id"] == again["id"]

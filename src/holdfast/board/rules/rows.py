@@ -289,8 +289,12 @@ class NewTask(_Wishes, frozen=True, kw_only=True):
             raise UsageError("each check is a command")
 
     def asked(self) -> tuple[object, ...]:
-        """For a fingerprint: as the first schema had it, and what came later only where it is used."""
+        """For a fingerprint: as the first schema had it, and what came later only where it is used.
+
+        Whether there is a time counts, which one does not: "in an hour" said again is another time.
+        """
         first = _Wishes(**{name: getattr(self, name) for name in _Wishes.__struct_fields__})
+        first = msgspec.structs.replace(first, wake_ms=None if self.wake_ms is None else 0)
         second = (self.workspace_kind, self.workspace, self.max_runtime_s)
         third = (self.reviewer, self.checks, self.pool, self.max_tokens, self.max_cost)
         if third != ("", (), "", None, None):

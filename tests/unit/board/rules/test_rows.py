@@ -65,6 +65,11 @@ def test_a_wish_that_the_first_schema_had_is_still_the_same_question() -> None:
     assert placed != plain
 
 
+def test_the_same_wish_at_another_moment_is_the_same_question() -> None:
+    assert NewTask(title="x", wake_ms=1).asked() == NewTask(title="x", wake_ms=2).asked()
+    assert NewTask(title="x", wake_ms=1).asked() != NewTask(title="x").asked()
+
+
 def test_an_edit_changes_what_it_names_within_the_bounds() -> None:
     before = task("t", max_runtime_s=5)
     assert Edit(priority=3).applied(before) == task("t", max_runtime_s=5, priority=3)
