@@ -27,7 +27,10 @@ def read_input(
     take: Callable[[bytes], Coroutine[None, None, None]],
     first: bytes | None = None,
 ) -> Callable[[], None]:
-    """Hand on standard input until its end, each piece when the last one was taken; returns how to stop."""
+    """Hand on standard input until its end, each piece when the last one was taken; returns how to stop.
+
+    `first` is what `peek` saw: of an input that had ended by then there is nothing to hand on.
+    """
     taking: set[asyncio.Task[None]] = set()
     stops: list[Callable[[], None]] = []
 
@@ -52,8 +55,8 @@ def read_input(
 
     if first is None:
         begin()
-    else:
-        took(first, begin if first else lambda: None)
+    elif first:
+        took(first, begin)
     return stop
 
 
