@@ -257,14 +257,14 @@ def test_capabilities_that_cannot_be_dropped_are_named() -> None:
 
 
 def test_where_no_message_can_be_sent_the_doctor_still_answers() -> None:
-    """Our launcher cannot work there, so bubblewrap's word is all that there is."""
+    """Our launcher cannot work there, so of a server only bubblewrap's word is known; `exec` needs none."""
     fault = Fault(calls=refused("sendto", errno.EPERM))
     with clinic(identity.USER) as where:
         doctor, asserted = ask(where, fault, DOCTOR, ASSERT)
         assert doctor.checked().code == 2
         assert doctor.finding("sandbox.none")["fingerprint"] == "lo.newaddr"
         named(doctor.finding("agent.codex.sandbox"), "lo.newaddr", fault)
-        assert (asserted.code, asserted.tree["verdict"]) == (1, "fail")
+        assert (asserted.code, asserted.tree["verdict"]) == (0, "pass")
         doctor, asserted = ask(where, NONE, DOCTOR, ASSERT)
         assert (doctor.checked().bad(), asserted.code) == (set(), 0)
 

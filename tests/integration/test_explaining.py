@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -14,6 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from holdfast.agents.evidence.evidence import Denied
@@ -126,7 +126,7 @@ async def test_refused_calls_are_told_as_they_were(uid: int) -> None:
             await end_listener(background.supervisor_socket(where), signal.SIGTERM)
             await end_exec_server(where)
     assert done.stdout, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
+    told = msgspec.json.decode(done.stdout.splitlines()[-1], type=WorkerReport)
     assert (told.trace, told.untraced, told.failure) == (True, None, "sandbox"), told
     found = _denials(told)
     made_there = found[f"{made.outside}/d"]
