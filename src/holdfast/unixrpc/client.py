@@ -116,6 +116,8 @@ class RpcClient:
             self._notices.put_nowait(None)
 
     def _take(self, line: bytes) -> None:
+        if line.startswith(b'{"note":'):  # how a supervisor of 0.1.0 begins a notice
+            line = line.replace(b"note", b"method", 1)
         try:
             message = rpc.decode(line)
             if isinstance(message, rpc.Notification) and message.method in self._known:
