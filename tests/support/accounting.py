@@ -8,6 +8,7 @@ and `Client` is such a client.
 
 import asyncio
 import base64
+import contextlib
 import enum
 import gc
 import json
@@ -308,7 +309,8 @@ class Census:
 def children(pid: int) -> Iterator[int]:
     """The children of every thread."""
     for task in Path(f"/proc/{pid}/task").iterdir():
-        yield from map(int, (task / "children").read_text("ascii").split())
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended by now
+            yield from map(int, (task / "children").read_text("ascii").split())
 
 
 def grandchildren(pid: int) -> list[int]:
