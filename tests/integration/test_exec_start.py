@@ -38,8 +38,9 @@ def place() -> Iterator[Place]:
 
 
 def test_a_command_that_goes_well_loads_nothing_that_it_does_not_need(place: Place) -> None:
+    """Where it may write what we are loaded from, as in a checkout below /tmp, more is loaded first."""
     done = subprocess.run(
-        [sys.executable, "-c", LOADED, "exec", "--", "true"],
+        [sys.executable, "-c", LOADED, "exec", "--read-only", "--", "true"],
         cwd=place.workspace,
         capture_output=True,
         text=True,
