@@ -12,7 +12,7 @@ from holdfast.sandbox.plan import plan
 from holdfast.sandbox.plan.resolve import locate
 from holdfast.sandbox.plan.select import Way
 from holdfast.sandbox.policy.policy import bind
-from holdfast.sandbox.policy.presets import workspace_write
+from holdfast.sandbox.policy.policy import workspace_write
 
 
 def launch_overhead(contest: Contest) -> list[float]:

@@ -18,7 +18,7 @@ from holdfast.confine.sandboxes import Sandbox
 from holdfast.confine.watching import begin
 from holdfast.sandbox.plan.resolve import locate
 from holdfast.sandbox.policy.policy import Policy, bind
-from holdfast.sandbox.policy.presets import workspace_write
+from holdfast.sandbox.policy.policy import workspace_write
 from holdfast.server.executor import Executor
 from tests.support.model import MADE, scripted_model
 

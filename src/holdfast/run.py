@@ -24,7 +24,7 @@ from holdfast.outcome import (
 from holdfast.relay import Course, Tail, occupy_standard_descriptors, opened
 from holdfast.sandbox.plan.resolve import locate, trace
 from holdfast.sandbox.plan.select import ANY, Choice
-from holdfast.sandbox.policy import presets
+from holdfast.sandbox.policy import policy
 from holdfast.sandbox.policy.paths import absolute, join, parent
 from holdfast.sandbox.policy.policy import Access, Bound, Network, Policy, bind
 from holdfast.values import replace, value
@@ -187,9 +187,9 @@ def _policy(wish: Wish, here: str) -> Policy:
 def _preset(preset: Preset) -> Policy:
     match preset:
         case Preset.READ_ONLY:
-            return presets.read_only()
+            return policy.read_only()
         case Preset.WORKSPACE_WRITE:
-            return presets.workspace_write()
+            return policy.workspace_write()
         case Preset.FULL_ACCESS:
             return Policy(None, Network.ON)  # unlike a disabled sandbox, the network can be taken away
 

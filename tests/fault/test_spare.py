@@ -137,13 +137,13 @@ async def test_a_spare_ends_with_its_launcher(tmp_path: Path) -> None:
 # A spare is made, then something is mounted, then it is used: does the command see the mount?
 LATER_MOUNT = """
 import os, subprocess, sys, time
-from holdfast.sandbox.launcher import spare
+from holdfast.sandbox.launcher import launcher
 from holdfast.sandbox.plan import plan
 from holdfast.sandbox.protocol import orders
 from holdfast.sandbox.backends.confined import ConfinementKind
 from holdfast.sandbox.plan.plan import Base, Plan, encode
 folder = sys.argv[1]
-made = spare.Spare(ConfinementKind(False, True))
+made = launcher.Spare(ConfinementKind(False, True))
 while sorted(os.listdir(f"/proc/{made.pid}/fd")) != ["0", "1", "2", "3"]:
     time.sleep(0.005)
 subprocess.run(["mount", "-t", "tmpfs", "none", folder], check=True)

@@ -9,11 +9,17 @@ import pytest
 from holdfast.errors import OperationFailed, SandboxUnavailable, UsageError
 from holdfast.sandbox.plan import resolve
 from holdfast.sandbox.plan.plan import Plan
-from holdfast.sandbox.plan.planner import plan_for
+from holdfast.sandbox.plan.planner import Crossing, Found, GitDir, Seen, Sight, plan_for
 from holdfast.sandbox.plan.resolve import MAX_MATCHES, locate, look, trace
-from holdfast.sandbox.plan.seen import Crossing, Found, GitDir, Seen, Sight
-from holdfast.sandbox.policy.policy import Network, Policy, Where, bind
-from holdfast.sandbox.policy.presets import full_access, read_only, workspace_write
+from holdfast.sandbox.policy.policy import (
+    Network,
+    Policy,
+    Where,
+    bind,
+    full_access,
+    read_only,
+    workspace_write,
+)
 
 
 @pytest.fixture(name="top")

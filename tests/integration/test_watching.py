@@ -16,7 +16,7 @@ import pytest
 
 import holdfast
 from holdfast.confine.launch import Command, Confinement, Exit, Launcher
-from holdfast.sandbox.kernel.proctable import PARENT, processes
+from holdfast.sandbox.kernel.kernel import PARENT, processes
 from holdfast.sandbox.plan import plan
 from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
 from holdfast.sandbox.plan.select import Way

@@ -11,8 +11,7 @@ from holdfast.cli import cli
 from holdfast.doctor.explain.explanation import TABLE
 from holdfast.doctor.facts.rules import findings
 from holdfast.errors import FACES
-from holdfast.sandbox.backends.guarantee import BACKENDS, GuaranteeRow
-from holdfast.sandbox.backends.guarantees import GUARANTEES
+from holdfast.sandbox.backends.guarantees import BACKENDS, GUARANTEES, GuaranteeRow
 from holdfast.wire.methods import METHODS
 from tests.support.rows import every_row
 from tests.unit.doctor.facts.test_rules import CODEX, HEALTHY

@@ -12,7 +12,7 @@ from typing import Final, Literal, Protocol, TypeAlias, assert_never
 
 from holdfast.client.remotepath import RemotePath, to_uri
 from holdfast.errors import UsageError
-from holdfast.sandbox.policy import presets, profile
+from holdfast.sandbox.policy import policy, profile
 from holdfast.sandbox.policy.globs import bind_pattern
 from holdfast.sandbox.policy.policy import Access, At, Glob, Network, Place, PolicyKind, Rule, Special, Target
 from holdfast.sandbox.policy.policy import Policy as Wish
@@ -68,7 +68,7 @@ class Policy:
     @classmethod
     def read_only(cls) -> "Policy":
         """Everything can be read, nothing written; no network."""
-        return cls(presets.read_only())
+        return cls(policy.read_only())
 
     @classmethod
     def workspace_write(cls, root: RemotePath, *, network: bool = False) -> "Policy":
@@ -77,7 +77,7 @@ class Policy:
         Raises:
             UsageError: `root` is not an absolute path.
         """
-        return cls(presets.workspace_write(network=_network(on=network)), _tidy(root))
+        return cls(policy.workspace_write(network=_network(on=network)), _tidy(root))
 
     @classmethod
     def unrestricted(cls, *, network: bool = False) -> "Policy":
@@ -87,7 +87,7 @@ class Policy:
     @classmethod
     def full_access(cls) -> "Policy":
         """No sandbox at all."""
-        return cls(presets.full_access())
+        return cls(policy.full_access())
 
     @classmethod
     def from_toml(

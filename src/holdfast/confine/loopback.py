@@ -1,25 +1,32 @@
 """Connections from confined commands to ports of this host's loopback.
 
-A command's network namespace has listening sockets where the services would be (`sandbox/loopback.py`).
-They are accepted on here; each connection is joined to the service at the same port, and bytes and
+A command's network namespace has listening sockets where the services would be
+(`sandbox/protocol/loopback.py`). They are accepted on here; each connection is joined to the service at the same port, and bytes and
 ends of file pass both ways. A listening socket belongs to one command: nobody else can be at the
 other end, and no other port can be reached through it.
 
 A service that listens on only one of 127.0.0.1 and ::1 is reached through both: a client that
 resolved `localhost` does not try the second address once the first has accepted.
+
+For a command of `holdfast exec` all this is done by a process of its own, a fork of ours (`Ports`).
 """
 
 import asyncio
+import os
+import signal
 import socket
 import struct
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NoReturn
+
+from holdfast.sandbox.kernel import kernel
 
 MAX_CONNECTIONS: Final = 128  # of one command; further ones wait to be accepted
 MAX_TOTAL: Final = 256  # of all commands: two descriptors each, half of the usual limit of 1024
 CHUNK_BYTES: Final = 64 * 1024  # held per direction; whoever sends faster waits
 DIAL_S: Final = 10.0  # loopback answers at once, unless the service's queue is full
 DRAIN_S: Final = 2.0  # what a command sent right before its end still arrives
+_STOP_S: Final = DRAIN_S + 3.0  # of a process for one command: what was sent arrives, or is cut off
 RETRY_S: Final = 0.1  # until accepting is tried again, when there are no descriptors left
 _ADDRESSES: Final = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::1"}
 _RESET: Final = struct.pack("ii", 1, 0)  # struct linger: close by a reset
@@ -198,3 +205,62 @@ async def _pump(source: socket.socket, sink: socket.socket) -> None:
 
 def _reset(sock: socket.socket) -> None:
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+
+
+class Ports:
+    """The process that accepts on the listening sockets of one command."""
+
+    def __init__(self, listeners: Sequence[int]) -> None:
+        """Takes the sockets over. Raises OSError."""
+        self._sock, theirs = socket.socketpair()
+        parent = os.getpid()
+        try:
+            if os.fork() == 0:
+                _be(parent, theirs, listeners)
+        finally:
+            theirs.close()
+            for fd in listeners:
+                os.close(fd)
+
+    def end(self) -> None:
+        """The command has ended: wait until what it sent has arrived."""
+        with self._sock:
+            self._sock.settimeout(_STOP_S)
+            try:
+                self._sock.shutdown(socket.SHUT_WR)
+                self._sock.recv(1)
+            except OSError:
+                return  # it is late, or gone; either way it is killed with the rest
+
+
+def _be(parent: int, told: socket.socket, listeners: Sequence[int]) -> NoReturn:
+    code = 1
+    try:
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        kernel.die_with_parent(signal.SIGKILL)
+        kept = {told.fileno(), *listeners}
+        for fd in map(int, os.listdir("/proc/self/fd")):
+            if fd not in kept:
+                _close(fd)  # a pipe of the command that we hold would never end
+        if os.getppid() == parent:
+            asyncio.run(_serve_until_told(told, listeners))
+            code = 0
+    finally:
+        os._exit(code)
+
+
+def _close(fd: int) -> None:
+    try:
+        os.close(fd)
+    except OSError:
+        return  # the one that listed them
+
+
+async def _serve_until_told(told: socket.socket, listeners: Sequence[int]) -> None:
+    served = Loopback()
+    served.open(0, listeners)
+    told.setblocking(False)
+    await asyncio.get_running_loop().sock_recv(told, 1)
+    await served.aclose()

@@ -40,8 +40,8 @@ from holdfast.sandbox.policy.policy import Access, Bound
 from holdfast.sandbox.protocol import orders
 
 if TYPE_CHECKING:
-    from holdfast.confine.localports import Ports
-    from holdfast.confine.localwatch import LocalWatch
+    from holdfast.confine.loopback import Ports
+    from holdfast.confine.watching import LocalWatch
     from holdfast.wire.processes import Denied, WatchReport
 
 _HERE: Final = os.path.realpath(f"{os.path.dirname(__file__)}/../..")  # where the package is
@@ -124,9 +124,9 @@ class Owner(Children):
             return self.sandbox
         plan, settled = plan_of(bound, command.cwd, ports)
         if watch:
-            import holdfast.confine.localwatch
+            import holdfast.confine.watching
         if ports:
-            import holdfast.confine.localports  # noqa: F401
+            import holdfast.confine.loopback  # noqa: F401
         load_only_what_is_ours(settled)
         refused: dict[Way, Trial] = {}
         for way in self._choice.ways(root=os.geteuid() == 0):
@@ -189,9 +189,9 @@ class Owner(Children):
     ) -> Started:
         channel = None
         if watch:
-            from holdfast.confine import localwatch
+            from holdfast.confine import watching
 
-            self._watch, self.watched = localwatch.begin(self, self.sandbox, command.program)
+            self._watch, self.watched = watching.begin_local(self, self.sandbox, command.program)
             channel = self._watch.channel() if self._watch else None
         try:
             return self.start(
@@ -296,7 +296,7 @@ class Owner(Children):
             return
         self._events[event.id] = event
         if fds:
-            from holdfast.confine.localports import Ports
+            from holdfast.confine.loopback import Ports
 
             self._ports = Ports([os.dup(fd) for fd in fds])
 

@@ -16,16 +16,17 @@ import signal
 import socket
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from holdfast.confine.deniedlog import Counted, DeniedLog, Rules, Seen
-from holdfast.confine.launch import LOST_CODE, Confinement, Exit, Launcher
-from holdfast.confine.sandboxes import Sandbox
+from holdfast.confine.launch import LOST_CODE, Launcher
+from holdfast.confine.starts import Confinement, Exit, Sandbox
 from holdfast.errors import HoldfastError
-from holdfast.loop import AnyLoop, Cancellable
+from holdfast.loop import AnyLoop, Cancellable, Loop
 from holdfast.sandbox.plan import plan
 from holdfast.sandbox.plan.select import Way
 from holdfast.sandbox.watcher import foresight, listener, watcher
@@ -87,9 +88,12 @@ async def begin(
     return None, WatchReport(False, why)
 
 
-class Signaller(Protocol):
-    """Whoever started a process for us, and can end it."""
+class Owner(Protocol):
+    """Whoever owns the command of `holdfast exec`, and forks its watcher."""
 
+    loop: Loop
+
+    def start_watcher(self, fd: int, on_exit: Callable[[Exit], None]) -> int: ...
     def signal(self, id_: int, signum: int) -> None: ...
 
 
@@ -98,7 +102,7 @@ class Watch:
 
     def __init__(
         self,
-        launcher: Signaller,
+        launcher: Launcher | Owner,
         owner: int,
         sandbox: Sandbox,
         process_id: str,
@@ -304,3 +308,46 @@ class Watch:
         self._handed = ()
         if not self._report.done():
             self._report.set_result(WatchReport(False, "the command was not started"))
+
+
+def begin_local(
+    owner: Owner, sandbox: Sandbox, name: str
+) -> "tuple[LocalWatch, None] | tuple[None, WatchReport]":
+    """A watch for a command that is about to be started in this sandbox; or why there is none."""
+    why = unwatchable(sandbox)
+    if why is None:
+        try:
+            return LocalWatch(owner, sandbox, name), None
+        except OSError as exc:
+            why = f"the watcher cannot be started: {exc}"
+    return None, WatchReport(False, why)
+
+
+class LocalWatch(Watch):
+    """Over a command of `holdfast exec`: on a loop without coroutines, its watcher a fork of this process."""
+
+    def __init__(self, owner: Owner, sandbox: Sandbox, name: str) -> None:
+        """Raises OSError."""
+        self._owned = owner
+        super().__init__(owner, 0, sandbox, name, lambda _: None, loop=owner.loop)
+        self._fork()
+
+    def reported(self) -> WatchReport:
+        """Is the command, whose start has been answered, watched?"""
+        self._owned.loop.run_until(self._report.done)
+        report: WatchReport = self._report.result()
+        return report
+
+    def _new_report(self) -> Any:
+        return Future()
+
+    def _fork(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._joined(self._owned.start_watcher(theirs.fileno(), self._died), ours)
+
+    def _again(self) -> None:
+        try:
+            self._fork()
+        except OSError:
+            self._died(Exit(1))

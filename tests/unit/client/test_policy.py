@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.client.policy import Policy
 from holdfast.errors import UsageError
-from holdfast.sandbox.policy import presets
+from holdfast.sandbox.policy import policy
 from holdfast.sandbox.policy.policy import Access, At, Glob, Network, Place, PolicyKind, Rule, Special
 from holdfast.sandbox.policy.policy import Policy as Wish
 from holdfast.wire.paths import PathUri
@@ -40,10 +40,10 @@ def wire(context: SandboxContext) -> object:
 
 
 def test_presets_are_those_of_the_sandbox() -> None:
-    assert Policy.read_only() == Policy(presets.read_only())
-    assert Policy.full_access() == Policy(presets.full_access())
+    assert Policy.read_only() == Policy(policy.read_only())
+    assert Policy.full_access() == Policy(policy.full_access())
     assert Policy.unrestricted() == Policy(Wish(None, Network.OFF))
-    assert Policy.workspace_write("/srv/p") == Policy(presets.workspace_write(), "/srv/p")
+    assert Policy.workspace_write("/srv/p") == Policy(policy.workspace_write(), "/srv/p")
     assert Policy.workspace_write("/srv/p", network=True).wish.network is Network.ON
 
 

@@ -3,8 +3,7 @@ from msgspec import structs
 
 from holdfast.confine import deniedlog
 from holdfast.confine.deniedlog import DeniedLog, Rules, Seen
-from holdfast.sandbox.policy.policy import Network, Where, bind
-from holdfast.sandbox.policy.presets import workspace_write
+from holdfast.sandbox.policy.policy import Network, Where, bind, workspace_write
 from tests.support.rows import every_row
 
 BOUND = bind(workspace_write().with_network(Network.OFF), Where("/home/me/ws", ("/home/me/ws",)))

@@ -14,12 +14,10 @@ from holdfast.agents.worker.acp import AcpRequest
 from holdfast.client.policy import Policy
 from holdfast.errors import NotFound, UsageError
 from holdfast.sandbox.plan import prerequisites
-from holdfast.sandbox.plan.planner import settle
+from holdfast.sandbox.plan.planner import Sight, settle
 from holdfast.sandbox.plan.resolve import look, trace
-from holdfast.sandbox.plan.seen import Sight
 from holdfast.sandbox.plan.uncovered import Uncovered, uncover
-from holdfast.sandbox.policy.policy import Network, Where, bind
-from holdfast.sandbox.policy.presets import workspace_write
+from holdfast.sandbox.policy.policy import Network, Where, bind, workspace_write
 
 TERM: Final = "xterm-256color"  # what our screen understands
 _SHARED_TMP: Final = "/tmp"  # noqa: S108 - to keep it away

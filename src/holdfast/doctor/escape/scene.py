@@ -14,8 +14,7 @@ from typing import Final
 
 from holdfast.confine.sandboxes import plan_of
 from holdfast.sandbox.plan.plan import Plan
-from holdfast.sandbox.policy.policy import Access, At, Network, Policy, Rule, Where, bind
-from holdfast.sandbox.policy.presets import workspace_write
+from holdfast.sandbox.policy.policy import Access, At, Network, Policy, Rule, Where, bind, workspace_write
 
 _IPC_CREAT, _IPC_RMID = 0o1000, 0
 _SETTINGS: Final = ("/proc/sys/vm/swappiness", "/proc/sys/kernel/core_pattern", "/proc/sys/kernel/hostname")

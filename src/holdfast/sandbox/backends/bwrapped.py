@@ -3,7 +3,7 @@
     launcher
       supervisor    this one; ends with the command's exit code, or 128 and the signal
         bwrap       outside; waits for what it made
-          shim      PID 1 inside (shim.py), in a session of its own
+          shim      PID 1 inside (bubblewrap.py), in a session of its own
             command
 
 Supervisor and bwrap are one process group. SIGKILL to that group ends both, and with bwrap the
@@ -27,7 +27,7 @@ import signal
 from collections.abc import Iterable
 from typing import Final, NamedTuple, NoReturn
 
-from holdfast.sandbox.backends import shim
+from holdfast.sandbox.backends import bubblewrap
 from holdfast.sandbox.backends.bubblewrap import Surroundings, applied, arguments
 from holdfast.sandbox.backends.confined import (
     ALL_SIGNALS,
@@ -123,8 +123,8 @@ def _start(plan: Plan, command: Command, tool: str, *, fresh_proc: bool) -> _Run
     program = _in_memory(_filter(plan))
     placed = [
         *((null, 0), (null, 1), (bwraps_said, 2)),
-        *((fd, shim.STREAMS.get(target, target)) for fd, target in command.fds),
-        *((shims_report, shim.REPORT_FD), (shims_leave, shim.LEAVE_FD)),
+        *((fd, bubblewrap.STREAMS.get(target, target)) for fd, target in command.fds),
+        *((shims_report, bubblewrap.REPORT_FD), (shims_leave, bubblewrap.LEAVE_FD)),
         *((options, _ARGUMENTS_FD), (program, _FILTER_FD), (info, _INFO_FD)),
     ]
     bwrap = _spawn(tool, _command_line(plan, command, env), placed)
@@ -198,7 +198,7 @@ def _filter(plan: Plan) -> bytes:
 
 def _command_line(plan: Plan, command: Command, env: dict[str, str]) -> list[str]:
     in_view = command.tty is not None and plan.base is not Base.UNTOUCHED
-    inner = shim.command_line(
+    inner = bubblewrap.command_line(
         os.fsdecode(command.program),
         [os.fsdecode(word) for word in command.argv],
         path=env.get("PATH", os.defpath),
@@ -248,7 +248,7 @@ def _line(fd: int) -> bytes:
 
 
 def _judge(answer: bytes, command: Command) -> None:
-    if answer == shim.NO_ARG0.encode():
+    if answer == bubblewrap.NO_ARG0.encode():
         raise SetupFailed("bwrap:bwrap.arg0", errno.ENOSYS)
     if answer != b"0":
         raise SetupFailed("exec", int(answer), os.fsdecode(command.program))

@@ -29,8 +29,7 @@ from holdfast.sandbox.backends.confined import (
     signal_group,
 )
 from holdfast.sandbox.kernel import kernel, landlock, seccomp
-from holdfast.sandbox.kernel.kernel import SetupFailed, Stage
-from holdfast.sandbox.kernel.proctable import PARENT, processes
+from holdfast.sandbox.kernel.kernel import PARENT, SetupFailed, Stage, processes
 from holdfast.sandbox.plan.grants import TERMINAL, TooManyGrants, grants
 from holdfast.sandbox.plan.plan import Base, Plan
 from holdfast.sandbox.plan.rights import SCOPE_ABI

@@ -2,5 +2,5 @@
 No policy here: they do what a plan says.
 
 Imports: sandbox.plan, values.
-Open to other rooms: kernel, landlock, namespaces, proctable, seccomp, view.
+Open to other rooms: kernel, landlock, namespaces, seccomp, view.
 """

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from holdfast.sandbox.backends import confined
 from holdfast.sandbox.backends.confined import ConfinementKind
 from holdfast.sandbox.kernel import kernel
-from holdfast.sandbox.kernel.kernel import SetupFailed
-from holdfast.sandbox.kernel.proctable import PARENT, SESSION, processes
+from holdfast.sandbox.kernel.kernel import PARENT, SESSION, SetupFailed, processes
 from holdfast.sandbox.plan import plan
 from holdfast.sandbox.protocol.orders import (
     BWRAP,

@@ -2,6 +2,5 @@
 enforces it (`select`), what Landlock can say of it, and what a program must read to run.
 
 Imports: errors, sandbox.policy, sandbox.reasons, values.
-Open to other rooms: grants, losses, plan, planner, prerequisites, resolve, rights, seen, select,
-uncovered.
+Open to other rooms: grants, losses, plan, planner, prerequisites, resolve, rights, select, uncovered.
 """

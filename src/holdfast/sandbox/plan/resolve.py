@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from holdfast.errors import SandboxUnavailable, UsageError, from_os_error
-from holdfast.sandbox.plan.seen import Crossing, Found, GitDir, Match, Seen, Sight
+from holdfast.sandbox.plan.planner import Crossing, Found, GitDir, Match, Seen, Sight
 from holdfast.sandbox.policy.paths import absolute, join, name, parent
 from holdfast.sandbox.policy.policy import Bound, BoundGlob, Where
 

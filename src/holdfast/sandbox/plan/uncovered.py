@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.sandbox.plan.seen import Sight
+from holdfast.sandbox.plan.planner import Sight
 from holdfast.sandbox.policy.paths import name, parent, within
 from holdfast.sandbox.policy.policy import Access
 

@@ -6,10 +6,13 @@ Symbolic places stay symbolic until `bind`, because they mean something else on 
 
 The metadata of every writable root (`.git` and the like, at its top level only) stays read-only,
 because hooks and settings in there run outside the sandbox later. An explicit write rule lifts it.
+
+Three policies have a name: `read_only`, `workspace_write`, `full_access`.
 """
 
 import enum
 import re
+from collections.abc import Iterable
 from typing import Final, TypeAlias, assert_never
 
 from holdfast.errors import UsageError
@@ -384,3 +387,38 @@ def _with_protection(bound: Bound) -> Bound:
         if path not in named
     )
     return replace(bound, rules=tuple(marked))
+
+
+def read_only(network: Network = Network.OFF) -> Policy:
+    """Everything readable, nothing writable."""
+    return Policy((Rule(Special(Place.ROOT), Access.READ),), network)
+
+
+def workspace_write(
+    extra_writable: Iterable[str] = (),
+    *,
+    network: Network = Network.OFF,
+    tmpdir: bool = True,
+    slash_tmp: bool = True,
+) -> Policy:
+    """Everything readable; the workspace roots, the temporary directories and these paths writable."""
+    places = [Special(Place.PROJECT_ROOTS)]
+    places += [Special(Place.SLASH_TMP)] if slash_tmp else []
+    places += [Special(Place.TMPDIR)] if tmpdir else []
+    return Policy(
+        (
+            Rule(Special(Place.ROOT), Access.READ),
+            *(Rule(place, Access.WRITE) for place in places),
+            *(Rule(At(path), Access.WRITE) for path in extra_writable),
+            *(
+                Rule(Special(Place.PROJECT_ROOTS, name), Access.READ, skip_missing=True)
+                for name in PROTECTED_NAMES
+            ),
+        ),
+        network,
+    )
+
+
+def full_access() -> Policy:
+    """No sandbox at all."""
+    return Policy(None, Network.ON, PolicyKind.DISABLED)

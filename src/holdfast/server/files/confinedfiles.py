@@ -20,14 +20,13 @@ import msgspec
 
 from holdfast.confine.launch import Command, Exit, Launcher
 from holdfast.confine.permissions import check_cwd, needs_of
-from holdfast.confine.quarantine import set_aside
 from holdfast.confine.sandboxes import Sandboxes, bound_of
+from holdfast.confine.verdict import set_aside
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError, from_kind
 from holdfast.sandbox.plan import prerequisites
 from holdfast.sandbox.plan.plan import Plan
-from holdfast.sandbox.plan.planner import plan_for
+from holdfast.sandbox.plan.planner import Seen, plan_for
 from holdfast.sandbox.plan.resolve import Entry, glance, unchanged
-from holdfast.sandbox.plan.seen import Seen
 from holdfast.sandbox.policy.paths import absolute, within
 from holdfast.sandbox.policy.policy import PLATFORM_ROOTS, Access, At, Bound, BoundRule, Rule
 from holdfast.sandbox.protocol.orders import receive_with_fds

@@ -4,8 +4,7 @@ import pytest
 
 from holdfast.agents.evidence.evidence import Denied
 from holdfast.agents.worker.strace import MAX_UNFINISHED, Strace, command_line, split, tells
-from holdfast.sandbox.policy.policy import Bound, Network, Where, bind
-from holdfast.sandbox.policy.presets import workspace_write
+from holdfast.sandbox.policy.policy import Bound, Network, Where, bind, workspace_write
 from tests.support.rows import every_row
 
 WS = "/home/me/ws"

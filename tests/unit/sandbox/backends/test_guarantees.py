@@ -5,8 +5,17 @@ from collections import Counter
 import pytest
 
 from holdfast.doctor.escape.attempts import ATTEMPTS, ESCAPES
-from holdfast.sandbox.backends.guarantee import BACKENDS, GuaranteeLevel, GuaranteeRow
-from holdfast.sandbox.backends.guarantees import GUARANTEES
+from holdfast.sandbox.backends.guarantees import (
+    BACKENDS,
+    GUARANTEES,
+    GuaranteeLevel,
+    GuaranteeRow,
+    Holding,
+    holds,
+    no,
+    partly,
+    tried,
+)
 from holdfast.sandbox.plan.select import Backend
 
 every_row = pytest.mark.parametrize("row", GUARANTEES, ids=lambda row: row.id)
@@ -48,3 +57,20 @@ def test_the_strongest_backend_is_never_weaker_than_one_that_is_tried_after_it()
     for row in GUARANTEES:
         first, *others = (strength[row.under(name).verdict] for name in ("namespaces", "bwrap", "landlock"))
         assert first >= max(others), row.id
+
+
+ROW = GuaranteeRow("x", "X", holds("a"), partly("b"), no("c"), tried("one  two"))
+
+
+def test_a_row_says_how_far_it_holds_with_each_backend() -> None:
+    assert [ROW.under(backend) for backend in BACKENDS] == [
+        Holding(GuaranteeLevel.HOLDS, "a"),
+        Holding(GuaranteeLevel.PARTLY, "b"),
+        Holding(GuaranteeLevel.NOT, "c"),
+    ]
+    assert ROW.attempts == ("one", "two")
+
+
+def test_no_backend_is_no_column() -> None:
+    with pytest.raises(KeyError):
+        ROW.under("none")

@@ -6,8 +6,17 @@ import pytest
 
 from holdfast.errors import SandboxUnavailable
 from holdfast.sandbox.plan.plan import Base, Link, Plan
-from holdfast.sandbox.plan.planner import plan_for, settle, warnings
-from holdfast.sandbox.plan.seen import Crossing, Found, GitDir, Match, Seen, Sight
+from holdfast.sandbox.plan.planner import (
+    Crossing,
+    Found,
+    GitDir,
+    Match,
+    Seen,
+    Sight,
+    plan_for,
+    settle,
+    warnings,
+)
 from holdfast.sandbox.policy.paths import absolute, join, parent
 from holdfast.sandbox.policy.policy import (
     Access,
@@ -22,8 +31,10 @@ from holdfast.sandbox.policy.policy import (
     Special,
     Where,
     bind,
+    full_access,
+    read_only,
+    workspace_write,
 )
-from holdfast.sandbox.policy.presets import full_access, read_only, workspace_write
 from tests.support.rows import every_row
 
 READ, WRITE, DENY = Access.READ, Access.WRITE, Access.DENY
@@ -352,3 +363,7 @@ def test_a_denied_file_with_other_names_is_warned_about() -> None:
         (Match(bound.globs[0], "/w/a.env", Sight("/w/a.env", FILE, names=1)),),
     )
     assert [line.split()[0] for line in warnings(bound, seen)] == ["/w/key"]
+
+
+def test_only_what_can_be_looked_at_exists() -> None:
+    assert [found for found in Found if Sight("/a", found).exists] == [Found.FILE, Found.DIRECTORY]

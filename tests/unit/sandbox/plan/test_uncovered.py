@@ -1,4 +1,4 @@
-from holdfast.sandbox.plan.seen import Crossing, Found, Sight
+from holdfast.sandbox.plan.planner import Crossing, Found, Sight
 from holdfast.sandbox.plan.uncovered import Refused, Uncovered, uncover
 from holdfast.sandbox.policy.policy import Access
 
