@@ -6,13 +6,12 @@ import time
 
 from bench.confined import workspace
 from bench.measures import MS, Contest
-from holdfast.confine.launch import Command, Confinement, Exit, Launcher
-from holdfast.confine.sandboxes import plan_of
+from holdfast.confine.launch import Launcher
+from holdfast.confine.starts import Command, Confinement, Exit, plan_of
 from holdfast.sandbox.plan import plan
 from holdfast.sandbox.plan.resolve import locate
 from holdfast.sandbox.plan.select import Way
-from holdfast.sandbox.policy.policy import bind
-from holdfast.sandbox.policy.policy import workspace_write
+from holdfast.sandbox.policy.policy import bind, workspace_write
 
 
 def launch_overhead(contest: Contest) -> list[float]:

@@ -13,12 +13,10 @@ from bench.confined import workspace
 from bench.measures import ROUND_WITHIN_S, Contest
 from bench.servers import find_codex
 from holdfast.agents.worker.launching import WorkerSpec, prepare
-from holdfast.confine.launch import Command, Exit
-from holdfast.confine.sandboxes import Sandbox
+from holdfast.confine.starts import Command, Exit, Sandbox
 from holdfast.confine.watching import begin
 from holdfast.sandbox.plan.resolve import locate
-from holdfast.sandbox.policy.policy import Policy, bind
-from holdfast.sandbox.policy.policy import workspace_write
+from holdfast.sandbox.policy.policy import Policy, bind, workspace_write
 from holdfast.server.executor import Executor
 from tests.support.model import MADE, scripted_model
 

@@ -58,7 +58,7 @@ MUTATIONS: Final = (
     Mutation(
         "writes-happen-once",
         "a repeated write is written again",
-        "src/holdfast/server/processes/stdin.py",
+        "src/holdfast/server/processes/process.py",
         "return write_id in self._accepted",
         "return False",
     ),

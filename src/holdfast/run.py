@@ -6,21 +6,13 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 
+from holdfast import outcome
 from holdfast.confine.childenv import scrubbed
 from holdfast.confine.owner import Owner
 from holdfast.confine.starts import Command, Exit, Sandbox, StartFailed, plan_of
 from holdfast.errors import HoldfastError, UsageError, from_os_error
 from holdfast.loop import Loop
-from holdfast.outcome import (
-    NOT_EXECUTABLE,
-    NOT_FOUND,
-    Ending,
-    Explained,
-    Failure,
-    PathAnswer,
-    Planned,
-    failed,
-)
+from holdfast.outcome import Ending, Explained, Failure, PathAnswer, Planned
 from holdfast.relay import Course, Tail, occupy_standard_descriptors, opened
 from holdfast.sandbox.plan.resolve import locate, trace
 from holdfast.sandbox.plan.select import ANY, Choice
@@ -89,9 +81,9 @@ def execute(wish: Wish, argv: Sequence[str]) -> Ending:
             raise UsageError("no command given: holdfast exec [OPTIONS] -- COMMAND")
         return _execute(scene_of(wish, os.environ), argv, watch=wish.watch)
     except HoldfastError as exc:
-        return failed(exc)
+        return outcome.failed(exc)
     except OSError as exc:
-        return failed(from_os_error(exc))
+        return outcome.failed(from_os_error(exc))
     except KeyboardInterrupt:
         return Ending(128 + signal.SIGINT)
 
@@ -294,7 +286,7 @@ def _not_started(exc: StartFailed, command: Command, sandbox: Sandbox) -> Ending
     from holdfast.sandbox.reasons.denials import Denial
 
     missing = exc.errno == errno.ENOENT
-    code = NOT_FOUND if missing else NOT_EXECUTABLE
+    code = outcome.NOT_FOUND if missing else outcome.NOT_EXECUTABLE
     failure = Failure(f"{command.program}: {'command not found' if missing else os.strerror(exc.errno)}")
     denial = None
     found = shutil.which(command.program, path=command.env.get("PATH", os.defpath))

@@ -16,7 +16,8 @@ from typing import Final
 
 import pytest
 
-from holdfast.confine.launch import Command, Confinement, Exit, Launcher, SetupFailed
+from holdfast.confine.launch import Launcher
+from holdfast.confine.starts import Command, Confinement, Exit, SetupFailed
 from holdfast.errors import OperationFailed
 from holdfast.sandbox.plan import plan as plans
 from holdfast.sandbox.plan.plan import Base, Link, Plan, Step, StepKind

@@ -18,7 +18,7 @@ from holdfast.client.pushed import Pushed
 from holdfast.client.recovery import LinkState
 from holdfast.server.connection import Connection
 from holdfast.server.executor import Clocks
-from holdfast.server.processes.stdin import MAX_PENDING
+from holdfast.server.processes.process import MAX_PENDING
 from tests.support.peer import WAIT_S, descendants_named, fresh_mark, seen_running, serving
 from tests.support.recorder import Entry, Message, Recorder, recording
 from tests.support.tiers import asyncio_first

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.confine.launch import Command, Launcher
+from holdfast.confine.launch import Launcher
+from holdfast.confine.starts import Command
 from holdfast.doctor.compare import circumstances
 from holdfast.doctor.compare.captured import capture
 from holdfast.doctor.compare.compare import Landmarks, Side

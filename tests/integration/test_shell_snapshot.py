@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from holdfast.server.processes.shellstate import STATE_FD, replay_argv
-from holdfast.server.processes.snapshot import MAX_ENTRIES, RETRY_S, Prepared, ShellSnapshots
+from holdfast.server.processes.snapshot import MAX_ENTRIES, RETRY_S, Capture, Prepared, ShellSnapshots
 from holdfast.wire.environment import ShellInfo
 from holdfast.wire.paths import PathUri
 from holdfast.wire.processes import EnvPolicy, ShellSnapshotRequest, StartParams
@@ -73,7 +73,8 @@ class Host:
         self.home = tmp_path / "home"
         self.home.mkdir()
         self.clock = Clock()
-        self.snapshots = ShellSnapshots(capture, clock=self.clock)
+        self.snapshots = ShellSnapshots(clock=self.clock)
+        self.capture: Capture = capture
         self.env = {"HOME": str(self.home), "PATH": PATH}
 
     def profile(self, text: str) -> None:
@@ -103,7 +104,7 @@ class Host:
             env_policy=policy,
             shell_snapshot=ShellSnapshotRequest(scope, ShellInfo(self.name, self.shell)),
         )
-        prepared = await self.snapshots.apply(params, argv, str(self.home), dict(final or env))
+        prepared = await self.snapshots.apply(params, str(self.home), dict(final or env), self.capture)
         return await start(prepared, str(self.home))
 
     async def run_login_shell(self, script: str, *parameters: str) -> Ended:
@@ -388,7 +389,7 @@ async def test_a_cancelled_capture_is_taken_over_by_the_next_start(tmp_path: Pat
 
     host = make_host(tmp_path, "bash")
     host.profile("")
-    host.snapshots = ShellSnapshots(stuck_once)
+    host.capture = stuck_once
     first = asyncio.ensure_future(host.run("echo first"))
     await started.wait()
     second = asyncio.ensure_future(host.run("echo second"))

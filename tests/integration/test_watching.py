@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.confine.launch import Command, Confinement, Exit, Launcher
+from holdfast.confine.launch import Launcher
+from holdfast.confine.starts import Command, Confinement, Exit
 from holdfast.sandbox.kernel.kernel import PARENT, processes
 from holdfast.sandbox.plan import plan
 from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind

@@ -4,6 +4,6 @@ commands through here.
 
 Imports: errors, local, loop, relay, sandbox.backends, sandbox.kernel, sandbox.launcher, sandbox.plan,
 sandbox.policy, sandbox.protocol, sandbox.reasons, sandbox.watcher, values, wire.
-Open to other rooms: capture, childenv, deniedlog, launch, owner, permissions, sandboxes, starts, verdict,
+Open to other rooms: childenv, deniedlog, launch, owner, permissions, sandboxes, starts, verdict,
 watching.
 """

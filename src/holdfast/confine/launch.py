@@ -20,14 +20,9 @@ from pathlib import Path
 from typing import Final
 
 import holdfast
+from holdfast.confine import starts
 from holdfast.confine.loopback import Loopback
-from holdfast.confine.starts import Command as Command
-from holdfast.confine.starts import Confinement as Confinement
-from holdfast.confine.starts import Exit as Exit
-from holdfast.confine.starts import SetupFailed as SetupFailed
-from holdfast.confine.starts import Started as Started
-from holdfast.confine.starts import StartFailed as StartFailed
-from holdfast.confine.starts import exit_of, failure_of, request_of
+from holdfast.confine.starts import Command, Confinement, Exit, Started, StartFailed
 from holdfast.errors import OperationFailed
 from holdfast.sandbox.protocol import orders
 from holdfast.sandbox.protocol.loopback import MAX_LISTENERS
@@ -78,11 +73,11 @@ class Launcher:
         self,
         command: Command,
         *,
-        owner: int,
         streams: tuple[int, int, int],
-        tty: bool,
-        state: bytes | None,
         on_exit: Callable[[Exit], None],
+        owner: int = 0,
+        tty: bool = False,
+        state: bytes | None = None,
         confinement: Confinement | None = None,
         watch: socket.socket | None = None,
     ) -> Started:
@@ -97,10 +92,10 @@ class Launcher:
         """
         flags = (orders.TTY if tty else 0) | (orders.WATCH if watch else 0)
         flags |= 0 if state is None else orders.HAS_STATE
-        request = request_of(command, confinement, flags=flags, owner=owner)
+        request = starts.request_of(command, confinement, flags=flags, owner=owner)
         memfd: tuple[int, ...] = ()
         try:
-            memfd = () if state is None else (_memfd(state),)
+            memfd = () if state is None else (orders.in_memory("holdfast-shell-state", state),)
             child = self._send(
                 request, (*streams, *memfd, *(() if watch is None else (watch.fileno(),))), on_exit
             )
@@ -144,7 +139,7 @@ class Launcher:
             raise
         finally:
             alarm.cancel()
-        return Started(child.id, event.pid, tuple(event.stage.split(",")) if event.stage else ())
+        return starts.started_of(event)
 
     def signal(self, id_: int, signum: int) -> None:
         """Signal the whole process group of a command, if any of it is left."""
@@ -216,7 +211,7 @@ class Launcher:
             self._loopback.end(event.id)
             del connection.children[event.id]
             if child.started.done():
-                child.on_exit(exit_of(event))
+                child.on_exit(starts.exit_of(event))
             else:
                 child.started.set_exception(OperationFailed("the process ended before it was started"))
         elif event.pid:
@@ -225,7 +220,7 @@ class Launcher:
         else:
             del connection.children[event.id]
             if not child.started.done():
-                child.started.set_exception(failure_of(event))
+                child.started.set_exception(starts.failure_of(event))
 
     def _lost(self, connection: _Connection) -> None:
         """A launcher died: nobody owns its commands any more, so they are ended."""
@@ -256,16 +251,3 @@ class Launcher:
 
 def _ignore(_exit: Exit) -> None:
     """Nobody waits for this command."""
-
-
-def _memfd(data: bytes) -> int:
-    fd = os.memfd_create("holdfast-shell-state", os.MFD_CLOEXEC)
-    try:
-        view = memoryview(data)
-        while view:
-            view = view[os.write(fd, view) :]
-        os.lseek(fd, 0, os.SEEK_SET)
-    except OSError:
-        os.close(fd)
-        raise
-    return fd

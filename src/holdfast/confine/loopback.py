@@ -1,9 +1,9 @@
 """Connections from confined commands to ports of this host's loopback.
 
 A command's network namespace has listening sockets where the services would be
-(`sandbox/protocol/loopback.py`). They are accepted on here; each connection is joined to the service at the same port, and bytes and
-ends of file pass both ways. A listening socket belongs to one command: nobody else can be at the
-other end, and no other port can be reached through it.
+(`sandbox/protocol/loopback.py`). They are accepted on here; each connection is joined to the service at the
+same port, and bytes and ends of file pass both ways. A listening socket belongs to one command: nobody else
+can be at the other end, and no other port can be reached through it.
 
 A service that listens on only one of 127.0.0.1 and ::1 is reached through both: a client that
 resolved `localhost` does not try the second address once the first has accepted.

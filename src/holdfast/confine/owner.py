@@ -11,23 +11,8 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from holdfast.confine.starts import (
-    TRIAL,
-    TRIAL_S,
-    Command,
-    Confinement,
-    Exit,
-    Sandbox,
-    SetupFailed,
-    Started,
-    confined_by,
-    exit_of,
-    failure_of,
-    plan_of,
-    request_of,
-    sandbox_of,
-    trial_of,
-)
+from holdfast.confine import starts
+from holdfast.confine.starts import Command, Confinement, Exit, Sandbox, SetupFailed, Started
 from holdfast.errors import SandboxUnavailable
 from holdfast.loop import Loop
 from holdfast.relay import Streams
@@ -122,7 +107,7 @@ class Owner(Children):
         if not needs:
             self._begin(command, None, streams, watch=watch)
             return self.sandbox
-        plan, settled = plan_of(bound, command.cwd, ports)
+        plan, settled = starts.plan_of(bound, command.cwd, ports)
         if watch:
             import holdfast.confine.watching
         if ports:
@@ -137,8 +122,8 @@ class Owner(Children):
                     break
                 continue
             held = select(needs, refused | {way: trial})
-            held, confinement = confined_by(held, plan, degraded=self._choice.degraded)
-            self.sandbox = sandbox_of(held, confinement, plan, settled)
+            held, confinement = starts.confined_by(held, plan, degraded=self._choice.degraded)
+            self.sandbox = starts.sandbox_of(held, confinement, plan, settled)
             try:
                 started = self._begin(command, confinement, streams, watch=watch)
             except SetupFailed:
@@ -148,8 +133,8 @@ class Owner(Children):
                 continue
             known = Trial(weakened=started.weakened, tool=trial.tool)
             held = select(needs, refused | {way: known})
-            held, _ = confined_by(held, plan, degraded=self._choice.degraded)
-            self.sandbox = sandbox_of(held, confinement, plan, settled)
+            held, _ = starts.confined_by(held, plan, degraded=self._choice.degraded)
+            self.sandbox = starts.sandbox_of(held, confinement, plan, settled)
             return self.sandbox
         select(needs, refused)
         raise AssertionError("a way that works has been taken")
@@ -171,9 +156,11 @@ class Owner(Children):
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         ends: list[Exit] = []
         late: list[bool] = []
-        timer = self.loop.call_later(TRIAL_S, late.append, True)
+        timer = self.loop.call_later(starts.TRIAL_S, late.append, True)
         try:
-            started = self.start(TRIAL, trial_of(way, tool), (null, null, null), ends.append, late=late)
+            started = self.start(
+                starts.TRIAL, starts.trial_of(way, tool), (null, null, null), ends.append, late=late
+            )
             self.loop.run_until(lambda: bool(ends or late))
         except SetupFailed as exc:
             return Trial(exc.stage, exc.errno)
@@ -231,7 +218,7 @@ class Owner(Children):
             KeyboardInterrupt: it was given up.
         """
         self._last_id += 1
-        request = request_of(command, confinement, flags=flags)
+        request = starts.request_of(command, confinement, flags=flags)
         if confinement is None:  # not confined, but ended with us like everything else
             untouched = plans.encode(Plan(Base.UNTOUCHED, (), network_off=False, cwd=command.cwd))
             request = request._replace(plan=untouched, flags=flags | orders.LANDLOCK | orders.KEPT)
@@ -248,8 +235,8 @@ class Owner(Children):
             raise KeyboardInterrupt
         event = self._events[self._command]
         if not event.pid:
-            raise failure_of(event)
-        return Started(event.id, event.pid, tuple(event.stage.split(",")) if event.stage else ())
+            raise starts.failure_of(event)
+        return starts.started_of(event)
 
     def _command_ended(self, end: Exit) -> None:
         if self._watch is None:
@@ -292,7 +279,7 @@ class Owner(Children):
 
     def _report(self, event: orders.Event, fds: Sequence[int] = ()) -> None:
         if event.op == orders.EXITED:
-            self._ended.pop(event.id)(exit_of(event))
+            self._ended.pop(event.id)(starts.exit_of(event))
             return
         self._events[event.id] = event
         if fds:

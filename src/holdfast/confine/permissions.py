@@ -7,7 +7,6 @@ from typing import Final, assert_never
 
 from holdfast.errors import SandboxUnavailable, UsageError
 from holdfast.sandbox.plan.plan import MAX_LOOPBACK_PORTS
-from holdfast.sandbox.plan.select import needs_of as needs_of
 from holdfast.sandbox.policy.policy import (
     Access,
     At,
@@ -22,25 +21,9 @@ from holdfast.sandbox.policy.policy import (
     Target,
     Where,
 )
+from holdfast.wire import permissions as wire
 from holdfast.wire.paths import PathUri
-from holdfast.wire.permissions import (
-    CurrentWorkingDirectory,
-    Disabled,
-    Entry,
-    External,
-    GlobPath,
-    LiteralPath,
-    Managed,
-    MinimalPath,
-    ProjectRoots,
-    Restricted,
-    RootPath,
-    SandboxContext,
-    SlashTmp,
-    SpecialValue,
-    TmpDir,
-    UnknownPath,
-)
+from holdfast.wire.permissions import Entry, SandboxContext, SpecialValue
 from holdfast.wire.processes import StartParams
 
 _ACCESS: Final = {"read": Access.READ, "write": Access.WRITE, "deny": Access.DENY, "none": Access.DENY}
@@ -60,13 +43,15 @@ def policy_of(context: SandboxContext) -> Policy:
         UsageError: one of its paths is not of this host.
     """
     match context.permissions:
-        case Disabled():
+        case wire.Disabled():
             return Policy(None, Network.ON, PolicyKind.DISABLED)
-        case External(network=network):
+        case wire.External(network=network):
             return Policy(None, Network(network), PolicyKind.EXTERNAL)
-        case Managed(file_system=Restricted(entries=entries, glob_scan_max_depth=depth), network=network):
+        case wire.Managed(
+            file_system=wire.Restricted(entries=entries, glob_scan_max_depth=depth), network=network
+        ):
             return Policy(tuple(_rule(entry) for entry in entries), Network(network), glob_depth=depth)
-        case Managed(network=network):
+        case wire.Managed(network=network):
             return Policy(None, Network(network))
         case _:
             assert_never(context.permissions)
@@ -78,12 +63,12 @@ def _rule(entry: Entry) -> Rule:
 
 def _target(entry: Entry) -> Target:
     match entry.path:
-        case LiteralPath(path=uri):
+        case wire.LiteralPath(path=uri):
             try:
                 return At(uri.native())
             except UsageError as exc:
                 raise UsageError(f"invalid sandbox permission path URI: {exc}") from None
-        case GlobPath(pattern=pattern):
+        case wire.GlobPath(pattern=pattern):
             return Glob(pattern)
         case _:
             return _special(entry.path.value)
@@ -91,17 +76,17 @@ def _target(entry: Entry) -> Target:
 
 def _special(value: SpecialValue) -> Special:
     match value:
-        case RootPath():
+        case wire.RootPath():
             return Special(Place.ROOT)
-        case MinimalPath():
+        case wire.MinimalPath():
             return Special(Place.MINIMAL)
-        case ProjectRoots(subpath=subpath) | CurrentWorkingDirectory(subpath=subpath):
+        case wire.ProjectRoots(subpath=subpath) | wire.CurrentWorkingDirectory(subpath=subpath):
             return Special(Place.PROJECT_ROOTS, subpath)
-        case TmpDir():
+        case wire.TmpDir():
             return Special(Place.TMPDIR)
-        case SlashTmp():
+        case wire.SlashTmp():
             return Special(Place.SLASH_TMP)
-        case UnknownPath():
+        case wire.UnknownPath():
             return Special(Place.UNKNOWN)
         case _:
             assert_never(value)

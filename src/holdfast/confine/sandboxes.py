@@ -10,23 +10,14 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from holdfast.confine.launch import Exit, Launcher, SetupFailed
-from holdfast.confine.permissions import needs_of, policy_of, where_of
-from holdfast.confine.starts import TRIAL, TRIAL_S, Confinement, confined_by, sandbox_of, trial_of
-from holdfast.confine.starts import Sandbox as Sandbox
-from holdfast.confine.starts import plan_of as plan_of
+from holdfast.confine import starts
+from holdfast.confine.launch import Launcher
+from holdfast.confine.permissions import policy_of, where_of
+from holdfast.confine.starts import Confinement, Exit, Sandbox, SetupFailed
 from holdfast.errors import SandboxUnavailable
 from holdfast.sandbox.backends import bwraptool
 from holdfast.sandbox.plan.plan import Plan
-from holdfast.sandbox.plan.select import (
-    ANY,
-    Choice,
-    Enforcement,
-    Need,
-    Trial,
-    Way,
-    select,
-)
+from holdfast.sandbox.plan.select import ANY, Choice, Enforcement, Need, Trial, Way, needs_of, select
 from holdfast.sandbox.policy.policy import Bound, Network, bind
 from holdfast.values import replace
 from holdfast.wire.permissions import SandboxContext
@@ -82,9 +73,9 @@ class Sandboxes:
         if not needs:
             return Sandbox()
         await self.enforcement(needs)  # a policy that nobody enforces is not even looked at
-        plan, settled = await self._in_thread(lambda: plan_of(bound, cwd, loopback_ports))
+        plan, settled = await self._in_thread(lambda: starts.plan_of(bound, cwd, loopback_ports))
         enforcement, confinement = await self.carried_out(needs, plan)
-        return sandbox_of(enforcement, confinement, plan, settled)
+        return starts.sandbox_of(enforcement, confinement, plan, settled)
 
     async def carried_out(self, needs: frozenset[Need], plan: Plan) -> tuple[Enforcement, Confinement]:
         """Who carries out a plan that meets these needs, with what is lost by it.
@@ -92,7 +83,7 @@ class Sandboxes:
         Raises:
             SandboxUnavailable: nobody can, or more is lost than the operator allows.
         """
-        return confined_by(await self.enforcement(needs), plan, degraded=self._choice.degraded)
+        return starts.confined_by(await self.enforcement(needs), plan, degraded=self._choice.degraded)
 
     async def enforcement(self, needs: frozenset[Need]) -> Enforcement:
         """The strongest that works on this host and was not excluded; each way is tried once.
@@ -125,17 +116,13 @@ class Sandboxes:
                 return Trial(exc.stage, exc.errno)
         ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-        trial = trial_of(way, tool)
         try:
-            async with asyncio.timeout(TRIAL_S):
+            async with asyncio.timeout(starts.TRIAL_S):
                 started = await self._launcher.start(
-                    TRIAL,
-                    owner=0,
+                    starts.TRIAL,
                     streams=(null, null, null),
-                    tty=False,
-                    state=None,
                     on_exit=lambda end: None if ended.done() else ended.set_result(end),
-                    confinement=trial,
+                    confinement=starts.trial_of(way, tool),
                 )
                 await ended
         except SetupFailed as exc:

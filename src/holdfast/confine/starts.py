@@ -144,6 +144,10 @@ def request_of(
     )
 
 
+def started_of(event: orders.Event) -> Started:
+    return Started(event.id, event.pid, tuple(event.stage.split(",")) if event.stage else ())
+
+
 def exit_of(event: orders.Event) -> Exit:
     code = os.waitstatus_to_exitcode(event.status)
     return Exit(

@@ -21,19 +21,13 @@ from holdfast.server.codex import discovery, executorconfig
 from holdfast.server.codex.capabilityroot import refused as refused_root
 from holdfast.server.environment import home_directory
 from holdfast.server.executor import Executor, Session
-from holdfast.server.files import copytree, files, walk
+from holdfast.server.files import files, walk
 from holdfast.server.files.confinedfiles import refuse_early
 from holdfast.server.files.handles import FileHandles
 from holdfast.server.files.watch import MissingWatch
 from holdfast.server.http import HttpRequests
+from holdfast.wire import discovery as wire
 from holdfast.wire import rpc
-from holdfast.wire.discovery import (
-    DiscoverParams,
-    DiscoverResult,
-    DiscoverRootsParams,
-    DiscoverRootsResult,
-    RootDiscovery,
-)
 from holdfast.wire.environment import (
     EnvironmentConfig,
     EnvironmentConfigReadParams,
@@ -94,7 +88,7 @@ class Router:
             "fs/canonicalize": self._file_call("fs/canonicalize", files.canonicalize, READ),
             "fs/readDirectory": self._file_call("fs/readDirectory", files.read_directory, READ),
             "fs/remove": self._file_call("fs/remove", files.remove, WRITE),
-            "fs/copy": self._file_call("fs/copy", copytree.copy, WRITE),
+            "fs/copy": self._file_call("fs/copy", files.copy, WRITE),
             "fs/walk": self._file_call("fs/walk", walk.walk, READ),
             "fs/open": self._open,
             "fs/readBlock": lambda p: self._in_thread(self._handles.read_block, p),
@@ -198,17 +192,19 @@ class Router:
             )
         )
 
-    async def _discover_roots(self, params: DiscoverRootsParams) -> DiscoverRootsResult:
+    async def _discover_roots(self, params: wire.DiscoverRootsParams) -> wire.DiscoverRootsResult:
         """A root whose sandbox can not be enforced is refused on its own; the others are not."""
-        refused: dict[int, RootDiscovery] = {}
+        refused: dict[int, wire.RootDiscovery] = {}
         for index, root in enumerate(params.roots):
             if self._bound(root.sandbox, READ) is not None:
                 refused[index] = refused_root(root, _NO_CONFINED_DISCOVERY)
         allowed = [root for index, root in enumerate(params.roots) if index not in refused]
-        found = iter((await self._in_thread(discovery.discover_roots, DiscoverRootsParams(allowed))).roots)
-        return DiscoverRootsResult([refused.get(i) or next(found) for i in range(len(params.roots))])
+        found = iter(
+            (await self._in_thread(discovery.discover_roots, wire.DiscoverRootsParams(allowed))).roots
+        )
+        return wire.DiscoverRootsResult([refused.get(i) or next(found) for i in range(len(params.roots))])
 
-    async def _discover(self, params: DiscoverParams) -> DiscoverResult:
+    async def _discover(self, params: wire.DiscoverParams) -> wire.DiscoverResult:
         if self._bound(params.sandbox, READ) is not None:
             raise SandboxUnavailable(_NO_CONFINED_DISCOVERY)
         environ = self._executor.environ

@@ -9,33 +9,11 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from holdfast.errors import UsageError
+from holdfast.wire import files, processes
 from holdfast.wire.discovery import DiscoverParams, DiscoverRootsParams
 from holdfast.wire.environment import EnvironmentConfigReadParams, InitializeParams
-from holdfast.wire.files import (
-    CopyParams,
-    CreateDirectoryParams,
-    HandleParams,
-    LinkAwareParams,
-    OpenParams,
-    PathParams,
-    ReadBlockParams,
-    RemoveParams,
-    WalkParams,
-    WatchMissingParams,
-    WriteBlockParams,
-    WriteFileParams,
-)
 from holdfast.wire.http import HttpRequestParams
 from holdfast.wire.paths import PathUri
-from holdfast.wire.processes import (
-    DenialsParams,
-    ProcessParams,
-    ReadParams,
-    ResizeParams,
-    SignalParams,
-    StartParams,
-    WriteParams,
-)
 from holdfast.wire.structs import NoParams
 
 Family: TypeAlias = Literal[
@@ -66,28 +44,28 @@ _ROWS: Final = (
     Method("environment/info", NoParams, "environment info", control=True),
     Method("environment/status", NoParams, "environment status", control=True),
     Method("environmentConfig/read", EnvironmentConfigReadParams, "environment config"),
-    Method("process/start", StartParams, "exec"),
-    Method("process/read", ReadParams, "exec"),
-    Method("process/write", WriteParams, "exec"),
-    Method("process/signal", SignalParams, "exec", control=True),
-    Method("process/terminate", ProcessParams, "exec", control=True),
-    Method("process/closeStdin", ProcessParams, "exec", ours=True),
-    Method("process/resize", ResizeParams, "exec", control=True, ours=True),
-    Method("process/denials", DenialsParams, "exec", control=True, ours=True),
-    Method("fs/readFile", LinkAwareParams, "filesystem"),
-    Method("fs/open", OpenParams, "filesystem"),
-    Method("fs/readBlock", ReadBlockParams, "filesystem"),
-    Method("fs/writeBlock", WriteBlockParams, "filesystem"),
-    Method("fs/close", HandleParams, "filesystem", control=True),
-    Method("fs/writeFile", WriteFileParams, "filesystem"),
-    Method("fs/createDirectory", CreateDirectoryParams, "filesystem"),
-    Method("fs/getMetadata", LinkAwareParams, "filesystem"),
-    Method("fs/canonicalize", PathParams, "filesystem"),
-    Method("fs/readDirectory", PathParams, "filesystem"),
-    Method("fs/walk", WalkParams, "filesystem"),
-    Method("fs/remove", RemoveParams, "filesystem"),
-    Method("fs/copy", CopyParams, "filesystem"),
-    Method("fs/watchMissing", WatchMissingParams, "filesystem"),
+    Method("process/start", processes.StartParams, "exec"),
+    Method("process/read", processes.ReadParams, "exec"),
+    Method("process/write", processes.WriteParams, "exec"),
+    Method("process/signal", processes.SignalParams, "exec", control=True),
+    Method("process/terminate", processes.ProcessParams, "exec", control=True),
+    Method("process/closeStdin", processes.ProcessParams, "exec", ours=True),
+    Method("process/resize", processes.ResizeParams, "exec", control=True, ours=True),
+    Method("process/denials", processes.DenialsParams, "exec", control=True, ours=True),
+    Method("fs/readFile", files.LinkAwareParams, "filesystem"),
+    Method("fs/open", files.OpenParams, "filesystem"),
+    Method("fs/readBlock", files.ReadBlockParams, "filesystem"),
+    Method("fs/writeBlock", files.WriteBlockParams, "filesystem"),
+    Method("fs/close", files.HandleParams, "filesystem", control=True),
+    Method("fs/writeFile", files.WriteFileParams, "filesystem"),
+    Method("fs/createDirectory", files.CreateDirectoryParams, "filesystem"),
+    Method("fs/getMetadata", files.LinkAwareParams, "filesystem"),
+    Method("fs/canonicalize", files.PathParams, "filesystem"),
+    Method("fs/readDirectory", files.PathParams, "filesystem"),
+    Method("fs/walk", files.WalkParams, "filesystem"),
+    Method("fs/remove", files.RemoveParams, "filesystem"),
+    Method("fs/copy", files.CopyParams, "filesystem"),
+    Method("fs/watchMissing", files.WatchMissingParams, "filesystem"),
     Method("capabilityRoots/discoverV1", DiscoverRootsParams, "capability discovery"),
     Method("capabilities/discoverV2", DiscoverParams, "capability discovery"),
     Method("http/request", HttpRequestParams, "http"),

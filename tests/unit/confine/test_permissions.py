@@ -7,14 +7,13 @@ from holdfast.confine.permissions import (
     check_cwd,
     loopback_ports,
     managed_ports,
-    needs_of,
     policy_of,
     runs_directly,
     where_of,
 )
 from holdfast.errors import SandboxUnavailable, UsageError
 from holdfast.sandbox.plan.plan import MAX_LOOPBACK_PORTS
-from holdfast.sandbox.plan.select import Need
+from holdfast.sandbox.plan.select import Need, needs_of
 from holdfast.sandbox.policy.policy import (
     Access,
     At,

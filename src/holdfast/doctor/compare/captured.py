@@ -7,7 +7,8 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.confine.launch import Command, Confinement, Exit, Launcher
+from holdfast.confine.launch import Launcher
+from holdfast.confine.starts import Command, Confinement, Exit
 from holdfast.doctor.compare.equivalence import Stream
 
 KILL_S: Final = 5.0  # from SIGKILL to the news of the end; longer only where it hangs in the kernel
@@ -58,7 +59,6 @@ async def capture(
                         owner=owner,
                         streams=theirs,
                         tty=tty,
-                        state=None,
                         on_exit=lambda told: None if ended.done() else ended.set_result(told),
                         confinement=confinement,
                     )

@@ -24,7 +24,8 @@ from typing import Final, Self, TypeAlias
 
 import msgspec
 
-from holdfast.confine.launch import Command, Confinement, Launcher, StartFailed
+from holdfast.confine.launch import Launcher
+from holdfast.confine.starts import Command, Confinement, StartFailed
 from holdfast.confine.verdict import enforcement_report
 from holdfast.doctor.compare import circumstances
 from holdfast.doctor.compare.captured import Captured, capture

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from holdfast.confine.sandboxes import plan_of
+from holdfast.confine.starts import plan_of
 from holdfast.sandbox.plan.plan import Plan
 from holdfast.sandbox.policy.policy import Access, At, Network, Policy, Rule, Where, bind, workspace_write
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from holdfast.confine.launch import Command, Confinement, Launcher
+from holdfast.confine.launch import Launcher
+from holdfast.confine.starts import Command, Confinement
 from holdfast.doctor.compare.captured import capture
 from holdfast.doctor.escape import inside
 from holdfast.doctor.escape.attempt import CONTAINED, FAILED, SKIPPED, Attempt

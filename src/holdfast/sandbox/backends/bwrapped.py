@@ -34,13 +34,16 @@ from holdfast.sandbox.backends.confined import (
     NOT_STARTED,
     Command,
     attend,
-    report_failure,
+    end_like,
+    fail,
     report_weakened,
+    signal_group,
 )
 from holdfast.sandbox.kernel import kernel, seccomp
 from holdfast.sandbox.kernel.kernel import SetupFailed, Stage
 from holdfast.sandbox.kernel.view import CONSOLE, KERNEL_SWITCHES, OLD_PROC
 from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
+from holdfast.sandbox.protocol.orders import in_memory
 
 UNKNOWN: Final = "bwrap:bwrap.other"  # the stage of what nobody can explain
 NO_LANDLOCK: Final = "landlock"  # who is under Landlock may not mount, so there is no second layer
@@ -49,6 +52,7 @@ _FIRST_SOURCE: Final = 20  # above every number that something is moved to
 _MAX_TEXT: Final = 64 * 1024  # what fits into a pipe
 _MASKS: Final = (StepKind.MASK_DIRECTORY, StepKind.MASK_FILE)
 _MACHINE: Final = os.uname().machine
+_MEMORY: Final = "holdfast-bwrap"  # the name of files that have no place
 
 
 class _Running(NamedTuple):
@@ -90,11 +94,9 @@ def run(plan: Plan, command: Command, *, parent: int, status_fd: int, tool: str)
         os.write(started.leave, b"\n")
         report_weakened(status_fd, weakened)
         kernel.close_from(0)  # an end of a pipe held here never ends
-        code = os.waitstatus_to_exitcode(attend(started.bwrap, lambda signum: _forward(started.init, signum)))
-        os._exit(code if code >= 0 else 128 - code)
+        end_like(attend(started.bwrap, lambda signum: _forward(started.init, signum)))
     except BaseException as exc:  # whatever it is, it must not return into the launcher's loop
-        report_failure(status_fd, exc)
-        os._exit(NOT_STARTED)
+        fail(status_fd, exc)
 
 
 def _start(plan: Plan, command: Command, tool: str, *, fresh_proc: bool) -> _Running:
@@ -116,11 +118,11 @@ def _start(plan: Plan, command: Command, tool: str, *, fresh_proc: bool) -> _Run
     report, shims_report = os.pipe2(os.O_CLOEXEC)
     shims_leave, leave = os.pipe2(os.O_CLOEXEC)
     # Not a pipe: without a reader bwrap would die of writing to it, and what it made would hang.
-    info = _in_memory(b"")
+    info = in_memory(_MEMORY, b"")
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     env = {os.fsdecode(name): os.fsdecode(value) for name, value in command.env.items() if name}
-    options = _in_memory(b"".join(os.fsencode(word) + b"\0" for word in arguments(plan, env, around)))
-    program = _in_memory(_filter(plan))
+    options = in_memory(_MEMORY, b"".join(os.fsencode(word) + b"\0" for word in arguments(plan, env, around)))
+    program = in_memory(_MEMORY, _filter(plan))
     placed = [
         *((null, 0), (null, 1), (bwraps_said, 2)),
         *((fd, bubblewrap.STREAMS.get(target, target)) for fd, target in command.fds),
@@ -227,15 +229,6 @@ def _spawn(tool: str, argv: list[str], placed: Iterable[tuple[int, int]]) -> int
             os.close(fd)
 
 
-def _in_memory(data: bytes) -> int:
-    fd = os.memfd_create("holdfast-bwrap", os.MFD_CLOEXEC)
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
-
-
 def _line(fd: int) -> bytes:
     """The one line that the shim reports; empty if it never came to that."""
     line = b""
@@ -275,10 +268,7 @@ def told(text: bytes) -> SetupFailed:
 
 def _forward(init: int, signum: int) -> None:
     """To the group of the command, which is the shim's unless it made one for itself."""
-    try:
-        os.killpg(_group_of_command(init), signum)
-    except ProcessLookupError:
-        return  # it has ended, which SIGCHLD is about to say
+    signal_group(_group_of_command(init), signum)
 
 
 def _group_of_command(init: int) -> int:

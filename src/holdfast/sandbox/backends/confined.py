@@ -137,8 +137,7 @@ def start(
         weakened = isolate(uid=uid, gid=gid, userns=kind.userns, network_off=kind.network_off)
         run(plan, command, weakened, status_fd, listeners_fd, watch_fd)
     except BaseException as exc:  # whatever it is, it must not return into the launcher's loop
-        report_failure(status_fd, exc)
-        os._exit(NOT_STARTED)
+        fail(status_fd, exc)
 
 
 def lead() -> None:
@@ -180,8 +179,7 @@ def run(
         pid = spawn(command._replace(tty=CONSOLE) if in_view else command)
     report_weakened(status_fd, weakened)
     kernel.close_from(0)  # an end of a pipe held here never ends
-    code = os.waitstatus_to_exitcode(attend(pid, lambda signum: signal_group(pid, signum)))
-    os._exit(code if code >= 0 else 128 - code)
+    end_like(attend(pid, lambda signum: signal_group(pid, signum)))
 
 
 def _nobody_reads(pipe: int) -> bool:
@@ -202,18 +200,31 @@ def spawn(command: Command) -> int:
         actions.append((os.POSIX_SPAWN_OPEN, 0, command.tty, os.O_RDWR, 0))
         actions += [(os.POSIX_SPAWN_DUP2, 0, 1), (os.POSIX_SPAWN_DUP2, 0, 2)]
     actions += [(os.POSIX_SPAWN_DUP2, fd, target) for fd, target in command.fds]
+
+    def begin(program: bytes) -> int:
+        return os.posix_spawn(
+            program,
+            command.argv,
+            command.env,
+            file_actions=actions,
+            setsid=True,
+            setsigmask=(),
+            setsigdef=ALL_SIGNALS,
+        )
+
+    return first_found(command, begin)
+
+
+def first_found(command: Command, begin: Callable[[bytes], int]) -> int:
+    """What `begin` makes of the first program that is where a shell looks for this one.
+
+    Raises:
+        OSError: none can be started.
+    """
     denied = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
-    for program in candidates(command.program, command.env.get(b"PATH", os.defpath.encode())):
+    for program in _candidates(command.program, command.env.get(b"PATH", os.defpath.encode())):
         try:
-            return os.posix_spawn(
-                program,
-                command.argv,
-                command.env,
-                file_actions=actions,
-                setsid=True,
-                setsigmask=(),
-                setsigdef=ALL_SIGNALS,
-            )
+            return begin(program)
         except (FileNotFoundError, NotADirectoryError):
             continue
         except PermissionError as exc:
@@ -221,8 +232,7 @@ def spawn(command: Command) -> int:
     raise denied
 
 
-def candidates(program: bytes, path: bytes) -> Iterator[bytes]:
-    """Where a program may be, as a shell looks for it."""
+def _candidates(program: bytes, path: bytes) -> Iterator[bytes]:
     if b"/" in program:
         yield program
         return
@@ -261,11 +271,18 @@ def report_weakened(status_fd: int, words: Iterable[str]) -> None:
     _report(status_fd, (field for word in words for field in (_WEAKENED, word)))
 
 
-def report_failure(status_fd: int, exc: BaseException) -> None:
-    """Say on the status pipe why the command does not run."""
+def end_like(status: int) -> NoReturn:
+    """End as a command did that ended with this wait status."""
+    code = os.waitstatus_to_exitcode(status)
+    os._exit(code if code >= 0 else 128 - code)
+
+
+def fail(status_fd: int, exc: BaseException) -> NoReturn:
+    """Say on the status pipe why the command does not run, and end."""
     if not isinstance(exc, SetupFailed):
         exc = SetupFailed("internal", exc.errno or errno.EIO if isinstance(exc, OSError) else errno.EIO)
     _report(status_fd, (_FAILED, exc.stage, str(exc.errno), exc.path))
+    os._exit(NOT_STARTED)
 
 
 def _report(status_fd: int, fields: Iterable[str]) -> None:

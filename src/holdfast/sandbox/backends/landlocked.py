@@ -24,8 +24,9 @@ from holdfast.sandbox.backends.confined import (
     FORWARDED,
     NOT_STARTED,
     Command,
-    candidates,
-    report_failure,
+    end_like,
+    fail,
+    first_found,
     signal_group,
 )
 from holdfast.sandbox.kernel import kernel, landlock, seccomp
@@ -94,12 +95,11 @@ def run(
                 listener.hand_out(watch_fd, network_off=plan.network_off)
             _become(command)
         kernel.close_from(0)  # an end of a pipe held here never ends
-        code = os.waitstatus_to_exitcode(_await(pid))
+        status = _await(pid)
         _end_descendants()
-        os._exit(code if code >= 0 else 128 - code)
+        end_like(status)
     except BaseException as exc:  # whatever it is, it must not return into the launcher's loop
-        report_failure(status_fd, exc)
-        os._exit(NOT_STARTED)
+        fail(status_fd, exc)
 
 
 def _await(command: int) -> int:
@@ -206,18 +206,10 @@ def _entries(path: str) -> list[str]:
 
 
 def _become(command: Command) -> NoReturn:
+    def begin(program: bytes) -> NoReturn:
+        os.execve(program, command.argv, command.env)  # noqa: S606 - the command itself
+
     with Stage("exec", os.fsdecode(command.program)):
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        _exec(command)
-
-
-def _exec(command: Command) -> NoReturn:
-    denied = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
-    for program in candidates(command.program, command.env.get(b"PATH", os.defpath.encode())):
-        try:
-            os.execve(program, command.argv, command.env)  # noqa: S606 - the command itself
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except PermissionError as exc:
-            denied = exc  # as a shell does: a forbidden match is worth more than no match
-    raise denied
+        first_found(command, begin)
+    raise AssertionError("it has become the command, or has failed")

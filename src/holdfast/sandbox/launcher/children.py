@@ -19,18 +19,8 @@ from holdfast.sandbox.backends.confined import ConfinementKind
 from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.kernel.kernel import PARENT, SESSION, SetupFailed, processes
 from holdfast.sandbox.plan import plan
-from holdfast.sandbox.protocol.orders import (
-    BWRAP,
-    DEGRADED,
-    EXITED,
-    KEPT,
-    LANDLOCK,
-    STARTED,
-    TTY,
-    USER_NAMESPACE,
-    Event,
-    Request,
-)
+from holdfast.sandbox.protocol import orders
+from holdfast.sandbox.protocol.orders import Event, Request
 
 if TYPE_CHECKING:
     import socket
@@ -67,7 +57,7 @@ class _Group(NamedTuple):
 
 def group_of(leader: int, request: Request) -> _Group:
     flags = request.flags
-    kinds = (bool(flags & kind) for kind in (TTY, LANDLOCK, BWRAP))
+    kinds = (bool(flags & kind) for kind in (orders.TTY, orders.LANDLOCK, orders.BWRAP))
     return _Group(leader, request.id, request.owner, *kinds)
 
 
@@ -123,13 +113,13 @@ class Children:
                 return
             pid = self._unconfined(request, fds)
         except OSError as exc:
-            self._report(Event(STARTED, request.id, 0, exc.errno or errno.EIO))
+            self._report(Event(orders.STARTED, request.id, 0, exc.errno or errno.EIO))
             return
         finally:
             for fd in fds:
                 os.close(fd)
         self._running[pid] = group_of(pid, request)
-        self._report(Event(STARTED, request.id, pid))
+        self._report(Event(orders.STARTED, request.id, pid))
 
     def _unconfined(self, request: Request, fds: list[int]) -> int:
         """The pid of a command as it is; raises OSError when it can not be started.
@@ -161,8 +151,8 @@ class Children:
     def _start_confined(self, request: Request, fds: list[int]) -> None:
         """Fork the processes around a confined command; its outcome comes on a pipe."""
         view = plan.decode(request.plan)
-        own = not request.flags & (BWRAP | LANDLOCK)
-        kind = ConfinementKind(bool(request.flags & USER_NAMESPACE), view.network_off) if own else None
+        own = not request.flags & (orders.BWRAP | orders.LANDLOCK)
+        kind = ConfinementKind(bool(request.flags & orders.USER_NAMESPACE), view.network_off) if own else None
         channel = _pair() if view.loopback_ports else None
         listeners = channel[1].fileno() if channel else -1
         status, report = os.pipe2(os.O_CLOEXEC)
@@ -174,7 +164,7 @@ class Children:
         except (OSError, SetupFailed) as exc:
             os.close(status)
             stage = exc.stage if isinstance(exc, SetupFailed) else "processes"
-            self._report(Event(STARTED, request.id, 0, exc.errno or errno.EIO, stage=stage))
+            self._report(Event(orders.STARTED, request.id, 0, exc.errno or errno.EIO, stage=stage))
             return
         finally:
             os.close(report)
@@ -194,16 +184,16 @@ class Children:
         signal.set_wakeup_fd(-1)
         from holdfast.sandbox.backends import bwrapped, landlocked
 
-        if request.flags & BWRAP:
+        if request.flags & orders.BWRAP:
             bwrapped.run(view, command, parent=self._pid, status_fd=report, tool=os.fsdecode(request.tool))
         landlocked.run(
             view,
             command,
             parent=self._pid,
             status_fd=report,
-            degraded=bool(request.flags & DEGRADED),
+            degraded=bool(request.flags & orders.DEGRADED),
             watch_fd=confined.watch_of(request, fds),
-            confine=not request.flags & KEPT,
+            confine=not request.flags & orders.KEPT,
         )
 
     def _set_up(self, status: int) -> None:
@@ -221,14 +211,14 @@ class Children:
         listeners = _take(channel) if channel else []
         report = confined.decode_report(start.report)
         if report.failure is None:
-            started = Event(STARTED, group.id, group.leader, stage=",".join(report.weakened)[:64])
+            started = Event(orders.STARTED, group.id, group.leader, stage=",".join(report.weakened)[:64])
             self._report(started, listeners)
             if start.kind is not None:
                 self._worked(start.kind)
         else:
             self._running.pop(group.leader, None)  # it ends by itself, and nobody waits for it
             failure = report.failure
-            self._report(Event(STARTED, group.id, 0, failure.errno, stage=failure.stage[:64]))
+            self._report(Event(orders.STARTED, group.id, 0, failure.errno, stage=failure.stage[:64]))
         for fd in listeners:
             os.close(fd)
 
@@ -257,7 +247,7 @@ class Children:
                 self._lingering[pid] = group
             self._report(
                 Event(
-                    EXITED,
+                    orders.EXITED,
                     group.id,
                     pid,
                     0,

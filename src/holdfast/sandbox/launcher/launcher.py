@@ -32,19 +32,8 @@ from holdfast.sandbox.kernel import kernel, namespaces
 from holdfast.sandbox.kernel.kernel import SetupFailed
 from holdfast.sandbox.launcher.children import Children
 from holdfast.sandbox.plan import plan
-from holdfast.sandbox.protocol import loopback
-from holdfast.sandbox.protocol.orders import (
-    BE_WATCHER,
-    END_OWNER,
-    SIGNAL,
-    START,
-    STARTED,
-    Event,
-    Request,
-    pack_event,
-    receive,
-    send_request,
-)
+from holdfast.sandbox.protocol import loopback, orders
+from holdfast.sandbox.protocol.orders import Event, Request
 from holdfast.sandbox.watcher import listener
 
 _FORKED_WITH: Final = (bwrapped, landlocked, listener, loopback)  # what a child needs it finds imported
@@ -78,7 +67,7 @@ class Spare:
         """Let it confine a command as `confined.start` would; raises OSError when it is gone."""
         listeners = (listeners_fd,) if listeners_fd >= 0 else ()
         with self._sock:
-            send_request(self._sock, request, (*fds, status_fd, *listeners))
+            orders.send_request(self._sock, request, (*fds, status_fd, *listeners))
 
 
 def _wait(kind: ConfinementKind, order_fd: int, *, uid: int, gid: int) -> NoReturn:
@@ -88,7 +77,7 @@ def _wait(kind: ConfinementKind, order_fd: int, *, uid: int, gid: int) -> NoRetu
         kernel.close_from(_ORDER_FD + 1)
         confined.lead()
         weakened = namespaces.isolate(uid=uid, gid=gid, userns=kind.userns, network_off=kind.network_off)
-        received = receive(socket.socket(fileno=_ORDER_FD))
+        received = orders.receive(socket.socket(fileno=_ORDER_FD))
         if received is None:
             os._exit(confined.NOT_STARTED)
         request, fds = received
@@ -98,8 +87,7 @@ def _wait(kind: ConfinementKind, order_fd: int, *, uid: int, gid: int) -> NoRetu
         watch_fd = confined.watch_of(request, fds)
         confined.run(view, confined.command_of(request, fds), weakened, status_fd, listeners_fd, watch_fd)
     except BaseException as exc:  # whatever it is, it must not return into the launcher's loop
-        confined.report_failure(status_fd, exc)
-        os._exit(confined.NOT_STARTED)
+        confined.fail(status_fd, exc)
 
 
 class Launcher(Children):
@@ -139,17 +127,17 @@ class Launcher(Children):
             self._end_everything()
 
     def _obey(self) -> bool:
-        received = receive(self._sock)
+        received = orders.receive(self._sock)
         if received is None:
             return False
         request, fds = received
-        if request.op == START:
+        if request.op == orders.START:
             self._start(request, fds)
-        elif request.op == BE_WATCHER:
+        elif request.op == orders.BE_WATCHER:
             self._start_watcher(request, fds)
-        elif request.op == SIGNAL:
+        elif request.op == orders.SIGNAL:
             self._signal(lambda group: group.id == request.id, request.signal)
-        elif request.op == END_OWNER:
+        elif request.op == orders.END_OWNER:
             self._signal(lambda group: group.owner == request.owner, signal.SIGKILL)
         return True
 
@@ -157,12 +145,12 @@ class Launcher(Children):
         try:
             pid = self._fork_watcher(fds[0], request)
         except OSError as exc:
-            self._report(Event(STARTED, request.id, 0, exc.errno or errno.EAGAIN))
+            self._report(Event(orders.STARTED, request.id, 0, exc.errno or errno.EAGAIN))
             return
         finally:
             for fd in fds:
                 os.close(fd)
-        self._report(Event(STARTED, request.id, pid))
+        self._report(Event(orders.STARTED, request.id, pid))
 
     def _confined(
         self,
@@ -202,9 +190,9 @@ class Launcher(Children):
 
     def _report(self, event: Event, fds: Sequence[int] = ()) -> None:
         if fds:
-            socket.send_fds(self._sock, [pack_event(event)], fds)
+            socket.send_fds(self._sock, [orders.pack_event(event)], fds)
         else:
-            self._sock.send(pack_event(event))
+            self._sock.send(orders.pack_event(event))
 
 
 def main() -> None:

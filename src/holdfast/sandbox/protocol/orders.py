@@ -81,12 +81,10 @@ def send_request(sock: "socket.socket", request: Request, fds: tuple[int, ...] =
         raise OSError(errno.E2BIG, os.strerror(errno.E2BIG))
     flags, memfd = request.flags, -1
     if len(payload) > MAX_INLINE:
-        memfd = os.memfd_create("holdfast-start", os.MFD_CLOEXEC)
+        memfd = in_memory("holdfast-start", payload)
         flags |= IN_MEMFD
         fds = (*fds, memfd)
     try:
-        if memfd >= 0:
-            _write_all(memfd, payload)
         header = _REQUEST.pack(
             request.op,
             request.id,
@@ -133,10 +131,18 @@ def receive_with_fds(sock: "socket.socket", size: int, max_fds: int) -> tuple[by
     return data, fds.tolist()
 
 
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]
+def in_memory(name: str, data: bytes) -> int:
+    """A file of this content that has no place; raises OSError."""
+    fd = os.memfd_create(name, os.MFD_CLOEXEC)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+        os.lseek(fd, 0, os.SEEK_SET)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
 
 
 def receive(sock: "socket.socket") -> tuple[Request, list[int]] | None:

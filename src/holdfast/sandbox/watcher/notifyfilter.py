@@ -14,18 +14,7 @@ import enum
 import functools
 from typing import Final, NamedTuple
 
-from holdfast.sandbox.kernel.seccomp import (
-    ALLOW,
-    ARCHITECTURES,
-    Instruction,
-    assemble,
-    load_arg,
-    load_number,
-    native_only,
-    ret,
-    when,
-    when_any_bit,
-)
+from holdfast.sandbox.kernel import seccomp
 
 NOTIFY: Final = 0x7FC00000  # SECCOMP_RET_USER_NOTIF
 # asm-generic/fcntl.h, the same on both machines
@@ -129,16 +118,16 @@ def watched(machine: str) -> dict[int, Call]:
     return {number: call for number, call in found if number is not None}
 
 
-def _told(call: Call) -> list[Instruction]:
+def _told(call: Call) -> list[seccomp.Instruction]:
     """What follows when the call was made; falls through, with the number loaded, if nobody is told."""
-    notify = ret(NOTIFY)
+    notify = seccomp.ret(NOTIFY)
     if call.bits is None:
         return notify
     index, bits = call.bits
-    inner = [*load_arg(index), *when_any_bit(bits, notify)]
+    inner = [*seccomp.load_arg(index), *seccomp.when_any_bit(bits, notify)]
     if call.value is not None:
-        inner = [*load_arg(call.value[0]), *when(call.value[1], inner)]
-    return [*inner, *load_number()]
+        inner = [*seccomp.load_arg(call.value[0]), *seccomp.when(call.value[1], inner)]
+    return [*inner, *seccomp.load_number()]
 
 
 @functools.cache  # made once in the launcher, inherited by every child it forks
@@ -148,8 +137,8 @@ def program(machine: str, *, network: bool) -> bytes:
     Raises:
         KeyError: we do not know the architecture's numbers.
     """
-    code = native_only(ARCHITECTURES[machine])
+    code = seccomp.native_only(seccomp.ARCHITECTURES[machine])
     for call in (*FILES, *(NETWORK if network else ())):
         if (number := call.number(machine)) is not None:
-            code += when(number, _told(call))
-    return assemble([*code, *ret(ALLOW)])
+            code += seccomp.when(number, _told(call))
+    return seccomp.assemble([*code, *seccomp.ret(seccomp.ALLOW)])

@@ -17,19 +17,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.server.codex.capabilityroot import MAX_DIRECTORIES, discover_root
 from holdfast.server.codex.executorconfig import SYSTEM_DIR
 from holdfast.server.codex.regular import read_regular
-from holdfast.wire.discovery import (
-    CapabilityRoot,
-    DiscoverParams,
-    DiscoverResult,
-    DiscoverRootsParams,
-    DiscoverRootsResult,
-    DiscoveryOrigin,
-    Plugin,
-    PluginSkill,
-    RootDiscovery,
-    Skill,
-    TextFile,
-)
+from holdfast.wire import discovery as wire
 from holdfast.wire.paths import PathUri
 
 MAX_ROOTS: Final = 128  # of one request: each may cost a whole walk
@@ -72,7 +60,7 @@ class _Cached(NamedTuple):
     remote_id: str | None
 
 
-def discover_roots(params: DiscoverRootsParams) -> DiscoverRootsResult:
+def discover_roots(params: wire.DiscoverRootsParams) -> wire.DiscoverRootsResult:
     """The files of each root, in the order asked for. Sandboxes are the caller's matter, see `refused`.
 
     Raises:
@@ -80,14 +68,14 @@ def discover_roots(params: DiscoverRootsParams) -> DiscoverRootsResult:
     """
     if len(params.roots) > MAX_ROOTS:
         raise InvalidRequest(f"capability root discovery accepts at most {MAX_ROOTS} roots")
-    return DiscoverRootsResult([discover_root(root) for root in params.roots])
+    return wire.DiscoverRootsResult([discover_root(root) for root in params.roots])
 
 
 def discover(
-    params: DiscoverParams, *, codex_home: str, home: str, system_dir: str = SYSTEM_DIR
-) -> DiscoverResult:
+    params: wire.DiscoverParams, *, codex_home: str, home: str, system_dir: str = SYSTEM_DIR
+) -> wire.DiscoverResult:
     """Installed plugins by id, and skills by location and path. `params.cwd` selects none of them."""
-    skills: list[Skill] = []
+    skills: list[wire.Skill] = []
     incomplete = 0
     for location, path in (
         ("codex-home-skills", os.path.join(codex_home, "skills")),
@@ -95,26 +83,26 @@ def discover(
         ("system-skills", os.path.join(system_dir, "skills")),
     ):
         if os.path.isdir(path):
-            found = discover_root(CapabilityRoot(location, PathUri.from_native(path)))
+            found = discover_root(wire.CapabilityRoot(location, PathUri.from_native(path)))
             described, complete = _describe(found)
-            origin = DiscoveryOrigin(location, found.path)
+            origin = wire.DiscoveryOrigin(location, found.path)
             skills += [_located(skill, origin) for skill in described]
             incomplete += not complete
 
-    plugins: list[Plugin] = []
+    plugins: list[wire.Plugin] = []
     cached, resolved = _cached_plugins(os.path.join(codex_home, "plugins", "cache"))
     for entry in sorted(cached):
-        found = discover_root(CapabilityRoot(entry.id, PathUri.from_native(entry.path)))
+        found = discover_root(wire.CapabilityRoot(entry.id, PathUri.from_native(entry.path)))
         described, complete = _describe(found)
         plugin = _plugin(entry, found, described)
         plugins += [plugin] if plugin else []
         incomplete += not (plugin and complete)
     locations = [] if resolved else [LOCATION_WARNING]
-    return DiscoverResult(plugins, skills, locations + [METADATA_WARNING] * incomplete)
+    return wire.DiscoverResult(plugins, skills, locations + [METADATA_WARNING] * incomplete)
 
 
-def _located(skill: PluginSkill, origin: DiscoveryOrigin) -> Skill:
-    return Skill(
+def _located(skill: wire.PluginSkill, origin: wire.DiscoveryOrigin) -> wire.Skill:
+    return wire.Skill(
         name=skill.name,
         description=skill.description,
         short_description=skill.short_description,
@@ -125,12 +113,12 @@ def _located(skill: PluginSkill, origin: DiscoveryOrigin) -> Skill:
     )
 
 
-def _plugin(entry: _Cached, found: RootDiscovery, skills: list[PluginSkill]) -> Plugin | None:
+def _plugin(entry: _Cached, found: wire.RootDiscovery, skills: list[wire.PluginSkill]) -> wire.Plugin | None:
     manifest = found.plugin and _manifest(found.plugin.manifest)
     if not found.plugin or not manifest:
         return None
     display = manifest.interface and manifest.interface.display_name
-    return Plugin(
+    return wire.Plugin(
         id=entry.id,
         display_name=display if display and display.strip() else manifest.name,
         remote_plugin_id=entry.remote_id,
@@ -141,7 +129,7 @@ def _plugin(entry: _Cached, found: RootDiscovery, skills: list[PluginSkill]) -> 
     )
 
 
-def _describe(found: RootDiscovery) -> tuple[list[PluginSkill], bool]:
+def _describe(found: wire.RootDiscovery) -> tuple[list[wire.PluginSkill], bool]:
     """The usable skills of a root, and whether nothing in it was unusable."""
     from holdfast.server.codex import skills as texts
 
@@ -161,7 +149,7 @@ def _describe(found: RootDiscovery) -> tuple[list[PluginSkill], bool]:
         prefix = f"{namespaces[max(owners, key=len)]}:" if owners else ""
         extra = texts.metadata(skill.metadata.contents if skill.metadata else "")
         described.append(
-            PluginSkill(
+            wire.PluginSkill(
                 name=prefix + front.name,
                 description=front.description,
                 short_description=front.short_description,
@@ -174,7 +162,7 @@ def _describe(found: RootDiscovery) -> tuple[list[PluginSkill], bool]:
     return described, complete
 
 
-def _manifest(file: TextFile) -> _Manifest | None:
+def _manifest(file: wire.TextFile) -> _Manifest | None:
     """The manifest, its name never blank; None if it is not one."""
     try:
         manifest = msgspec.json.decode(file.contents, type=_Manifest)
@@ -185,7 +173,7 @@ def _manifest(file: TextFile) -> _Manifest | None:
     return manifest
 
 
-def _plugin_root(manifest: TextFile) -> str:
+def _plugin_root(manifest: wire.TextFile) -> str:
     return manifest.path.rsplit("/", 2)[0]
 
 

@@ -18,7 +18,7 @@ from holdfast.errors import PeerRefused, StartupError
 from holdfast.local import peers
 from holdfast.sandbox.plan.select import ANY, Choice
 from holdfast.server.edges.address import Address, Stdio, UnixAddress, WebSocketAddress
-from holdfast.server.edges.linger import Linger
+from holdfast.server.edges.edge import Linger
 from holdfast.server.metrics import NO_METRICS, Metrics, PrometheusMetrics
 
 if TYPE_CHECKING:

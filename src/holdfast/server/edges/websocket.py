@@ -16,9 +16,8 @@ from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
 from holdfast.errors import RemoteProtocolError
-from holdfast.server.edges.edge import WRITE_HIGH_BYTES, Edge
+from holdfast.server.edges.edge import WRITE_HIGH_BYTES, Edge, Keepalive
 from holdfast.server.edges.httphead import MAX_HEAD_BYTES, HeadAnswer, answer, parse_head
-from holdfast.server.edges.keepalive import Keepalive
 from holdfast.wire.sizes import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:

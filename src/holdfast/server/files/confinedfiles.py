@@ -18,15 +18,17 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.confine.launch import Command, Exit, Launcher
-from holdfast.confine.permissions import check_cwd, needs_of
+from holdfast.confine.launch import Launcher
+from holdfast.confine.permissions import check_cwd
 from holdfast.confine.sandboxes import Sandboxes, bound_of
+from holdfast.confine.starts import Command, Exit
 from holdfast.confine.verdict import set_aside
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError, from_kind
 from holdfast.sandbox.plan import prerequisites
 from holdfast.sandbox.plan.plan import Plan
 from holdfast.sandbox.plan.planner import Seen, plan_for
 from holdfast.sandbox.plan.resolve import Entry, glance, unchanged
+from holdfast.sandbox.plan.select import needs_of
 from holdfast.sandbox.policy.paths import absolute, within
 from holdfast.sandbox.policy.policy import PLATFORM_ROOTS, Access, At, Bound, BoundRule, Rule
 from holdfast.sandbox.protocol.orders import receive_with_fds
@@ -184,10 +186,7 @@ class ConfinedFiles:
         try:
             started = await self._launcher.start(
                 Command((sys.executable, "-I", "-c", _BOOT), sys.executable, "/", self._env),
-                owner=0,
                 streams=(theirs.fileno(), null, null),
-                tty=False,
-                state=None,
                 on_exit=_unnoticed,
                 confinement=confinement,
             )

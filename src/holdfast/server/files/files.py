@@ -4,35 +4,29 @@ Synchronous on purpose: they run in a thread pool, or in a confined worker. `san
 dealt with before these functions are called.
 """
 
+import errno
 import functools
 import os
 import re
 import stat
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, ParamSpec, TypeVar
 
 import msgspec
 import pybase64
 
 from holdfast.errors import InvalidRequest, OperationFailed, from_os_error
-from holdfast.server.files import nofollow
-from holdfast.server.files.contents import READ_FLAGS, SMALL_BYTES, WRITE_FLAGS, create, encoded, overwrite
-from holdfast.server.files.removal import remove_tree
-from holdfast.wire.files import (
-    CanonicalPath,
-    CreateDirectoryParams,
-    DirectoryEntry,
-    DirectoryListing,
-    LinkAwareParams,
-    Metadata,
-    PathParams,
-    RemoveParams,
-    WriteFileParams,
-)
+from holdfast.server.files import contents, nofollow
+from holdfast.wire import files as wire
 from holdfast.wire.paths import ForeignPath, uri_of
 from holdfast.wire.structs import Empty
 
 MAX_DIRECTORY_ENTRIES: Final = 50_000  # what the reference answers at most; bounds the message
+_OPEN: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_RANGE_BYTES: Final = 1 << 30  # per call; the kernel copies without bringing the bytes here
+_BLOCK_BYTES: Final = 256 * 1024  # where it cannot
+_NO_RANGES: Final = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM})
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -56,33 +50,33 @@ def protocol_errors(operation: Callable[_P, _R]) -> Callable[_P, _R]:
 
 
 @protocol_errors
-def read_file(params: LinkAwareParams) -> msgspec.Raw:
+def read_file(params: wire.LinkAwareParams) -> msgspec.Raw:
     """The contents of a regular file as base64, already JSON."""
     path = params.path.native()
     if params.follow_symlinks is False:
         return nofollow.read_file(path)
     fd = open_to_read(path)
     try:
-        return encoded(fd)
+        return contents.encoded(fd)
     finally:
         os.close(fd)
 
 
 @protocol_errors
-def read_small_file(params: LinkAwareParams) -> msgspec.Raw | None:
+def read_small_file(params: wire.LinkAwareParams) -> msgspec.Raw | None:
     """The same for a file that is read quickly; None if it is not one."""
     if params.follow_symlinks is False:
         return None
     fd = open_to_read(params.path.native())
     try:
-        return encoded(fd) if os.fstat(fd).st_size <= SMALL_BYTES else None
+        return contents.encoded(fd) if os.fstat(fd).st_size <= contents.SMALL_BYTES else None
     finally:
         os.close(fd)
 
 
 def open_to_read(path: str) -> int:
     """A descriptor of a regular file; everything else is refused without waiting for it."""
-    fd = os.open(path, READ_FLAGS)
+    fd = os.open(path, contents.READ_FLAGS)
     try:
         refuse_irregular(fd, path)
     except BaseException:
@@ -98,7 +92,7 @@ def refuse_irregular(fd: int, path: str) -> None:
 
 
 @protocol_errors
-def write_file(params: WriteFileParams) -> Empty:
+def write_file(params: wire.WriteFileParams) -> Empty:
     """Create or overwrite a file; `contents` says what holds if that fails half-way."""
     data = _decoded(params.data_base64)
     path = params.path.native()
@@ -106,12 +100,12 @@ def write_file(params: WriteFileParams) -> Empty:
         nofollow.write_file(path, data)
         return Empty()
     try:
-        fd = os.open(path, WRITE_FLAGS)
+        fd = os.open(path, contents.WRITE_FLAGS)
     except FileNotFoundError:
         _create(path, data)
         return Empty()
     try:
-        overwrite(fd, data)
+        contents.overwrite(fd, data)
     finally:
         os.close(fd)
     return Empty()
@@ -120,7 +114,7 @@ def write_file(params: WriteFileParams) -> Empty:
 def _create(path: str, data: bytes) -> None:
     parent = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY)
     try:
-        create(parent, os.path.basename(path), data)
+        contents.create(parent, os.path.basename(path), data)
     finally:
         os.close(parent)
 
@@ -140,7 +134,7 @@ def _decoded(text: str) -> bytes:
 
 
 @protocol_errors
-def create_directory(params: CreateDirectoryParams) -> Empty:
+def create_directory(params: wire.CreateDirectoryParams) -> Empty:
     """Make a directory, with its missing parents unless told otherwise."""
     path = params.path.native()
     recursive = params.recursive is not False
@@ -177,7 +171,7 @@ def _made(path: str) -> bool:
 
 
 @protocol_errors
-def get_metadata(params: LinkAwareParams) -> Metadata:
+def get_metadata(params: wire.LinkAwareParams) -> wire.Metadata:
     """What the path is; of a link's target unless told otherwise."""
     path = params.path.native()
     if params.follow_symlinks is False:
@@ -186,7 +180,7 @@ def get_metadata(params: LinkAwareParams) -> Metadata:
     is_link = stat.S_ISLNK(status.st_mode)
     if is_link:
         status = os.stat(path)
-    return Metadata(
+    return wire.Metadata(
         is_directory=stat.S_ISDIR(status.st_mode),
         is_file=stat.S_ISREG(status.st_mode),
         is_symlink=is_link,
@@ -197,15 +191,15 @@ def get_metadata(params: LinkAwareParams) -> Metadata:
 
 
 @protocol_errors
-def canonicalize(params: PathParams) -> CanonicalPath:
+def canonicalize(params: wire.PathParams) -> wire.CanonicalPath:
     """The path with every link resolved; it must exist."""
-    return CanonicalPath(uri_of(os.path.realpath(params.path.native(), strict=True)))
+    return wire.CanonicalPath(uri_of(os.path.realpath(params.path.native(), strict=True)))
 
 
 @protocol_errors
-def read_directory(params: PathParams) -> DirectoryListing:
+def read_directory(params: wire.PathParams) -> wire.DirectoryListing:
     """The entries in the order of the file system; links count as what they lead to, or not at all."""
-    found: list[DirectoryEntry] = []
+    found: list[wire.DirectoryEntry] = []
     with os.scandir(params.path.native()) as entries:
         for entry in entries:
             if entry.is_symlink():
@@ -217,12 +211,12 @@ def read_directory(params: PathParams) -> DirectoryListing:
             else:
                 is_directory = entry.is_dir(follow_symlinks=False)
                 is_file = entry.is_file(follow_symlinks=False)
-            found.append(DirectoryEntry(lossy(entry.name), is_directory, is_file))
+            found.append(wire.DirectoryEntry(lossy(entry.name), is_directory, is_file))
             if len(found) > MAX_DIRECTORY_ENTRIES:
                 raise OperationFailed(
                     f"fs/readDirectory returned {len(found)} entries; limit is {MAX_DIRECTORY_ENTRIES}"
                 )
-    return DirectoryListing(found)
+    return wire.DirectoryListing(found)
 
 
 def lossy(name: str) -> str:
@@ -233,7 +227,7 @@ def lossy(name: str) -> str:
 
 
 @protocol_errors
-def remove(params: RemoveParams) -> Empty:
+def remove(params: wire.RemoveParams) -> Empty:
     """Remove a file, a link or a directory; with `force`, which is the default, also what is not there."""
     path = params.path.native()
     recursive = params.recursive is not False
@@ -252,3 +246,154 @@ def remove(params: RemoveParams) -> Empty:
         if params.force is False:
             raise
     return Empty()
+
+
+def remove_tree(path: str) -> None:
+    """Remove the directory at `path`; links in it are removed, never followed.
+
+    Every level is reached through the descriptor of the one above, so swapping a directory for a
+    link meanwhile leads nowhere else. What others remove at the same time is no error. One
+    descriptor per level is open: the limit on open files bounds the depth.
+    """
+    levels = [_Level(os.open(path, _OPEN))]
+    try:
+        levels[0].clear()
+        while True:
+            level = levels[-1]
+            if level.directories:
+                name = level.directories[-1]
+                try:
+                    levels.append(_Level(os.open(name, _OPEN, dir_fd=level.fd)))
+                except FileNotFoundError:
+                    level.directories.pop()
+                    continue
+                levels[-1].clear()
+            elif len(levels) > 1:
+                os.close(levels.pop().fd)
+                outer = levels[-1]
+                with suppress(FileNotFoundError):
+                    os.rmdir(outer.directories.pop(), dir_fd=outer.fd)
+            else:
+                break
+    finally:
+        for level in levels:
+            os.close(level.fd)
+    os.rmdir(path)
+
+
+class _Level:
+    """A directory on the way down, and which of its directories are still to go."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.directories: list[str] = []
+
+    def clear(self) -> None:
+        """Remove everything but the directories."""
+        others: list[str] = []
+        with os.scandir(self.fd) as entries:
+            for entry in entries:
+                (self.directories if entry.is_dir(follow_symlinks=False) else others).append(entry.name)
+        for name in others:
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=self.fd)
+
+
+@protocol_errors
+def copy(params: wire.CopyParams) -> Empty:
+    """Copy a file over another, recreate a link, or merge a directory into another."""
+    source, destination = params.source_path.native(), params.destination_path.native()
+    mode = os.lstat(source).st_mode
+    if stat.S_ISDIR(mode):
+        if not params.recursive:
+            raise InvalidRequest("fs/copy requires recursive: true when sourcePath is a directory")
+        _refuse_overlap(source, destination)
+        _copy_tree(source, destination)
+    elif stat.S_ISLNK(mode):
+        os.symlink(os.readlink(source), destination)
+    elif stat.S_ISREG(mode):
+        _copy_file(source, destination)
+    else:
+        raise InvalidRequest("fs/copy only supports regular files, directories, and symlinks")
+    return Empty()
+
+
+def _refuse_overlap(source: str, destination: str) -> None:
+    real = os.path.realpath(source, strict=True)
+    target = os.path.realpath(destination)  # whose last names may be missing
+    if os.path.commonpath([real, target]) == real:
+        raise InvalidRequest("fs/copy cannot copy a directory to itself or one of its descendants")
+
+
+def _copy_tree(source: str, destination: str) -> None:
+    pending = [(source, destination)]
+    while pending:
+        here, there = pending.pop()
+        make_directories(there)
+        with os.scandir(here) as listing:
+            entries = list(listing)
+        for entry in entries:
+            target = os.path.join(there, entry.name)
+            if entry.is_symlink():
+                os.symlink(os.readlink(entry.path), target)
+            elif entry.is_dir(follow_symlinks=False):
+                pending.append((entry.path, target))
+            elif entry.is_file(follow_symlinks=False):
+                _copy_file(entry.path, target)
+
+
+def _copy_file(source: str, destination: str) -> None:
+    """Copy bytes and permissions; a file onto itself stays as it is, a failed new copy is removed."""
+    reader = os.open(source, contents.READ_FLAGS | os.O_NOFOLLOW)
+    try:
+        status = os.fstat(reader)
+        writer, is_new = _open_destination(destination, status.st_mode & 0o777)
+        try:
+            _fill(reader, writer, status)
+        except BaseException:
+            if is_new:
+                with suppress(OSError):
+                    os.unlink(destination)
+            raise
+        finally:
+            os.close(writer)
+    finally:
+        os.close(reader)
+
+
+def _open_destination(path: str, mode: int) -> tuple[int, bool]:
+    with suppress(FileExistsError):
+        return os.open(path, contents.WRITE_FLAGS | os.O_CREAT | os.O_EXCL, mode), True
+    return os.open(path, contents.WRITE_FLAGS | os.O_CREAT, mode), False
+
+
+def _fill(reader: int, writer: int, source: os.stat_result) -> None:
+    target = os.fstat(writer)
+    if os.path.samestat(source, target):
+        return
+    if not stat.S_ISREG(target.st_mode):
+        _transfer(reader, writer)
+        return
+    permissions = stat.S_IMODE(source.st_mode)
+    if (source.st_uid, source.st_gid) != (target.st_uid, target.st_gid):
+        permissions &= ~(stat.S_ISUID | stat.S_ISGID)  # else a copy would lend its new owner's rights
+    os.fchmod(writer, permissions)  # first, so that nobody reads what the source did not show
+    os.ftruncate(writer, _transfer(reader, writer))
+    if permissions & (stat.S_ISUID | stat.S_ISGID):
+        os.fchmod(writer, permissions)  # writing takes these bits away from ordinary users
+
+
+def _transfer(reader: int, writer: int) -> int:
+    """Copy to the end of `reader`; how many bytes that was."""
+    copied = 0
+    try:
+        while count := os.copy_file_range(reader, writer, _RANGE_BYTES):
+            copied += count
+    except OSError as exc:
+        if copied or exc.errno not in _NO_RANGES:
+            raise
+    # Files that do not know their size, as in /proc, look empty to copy_file_range.
+    while block := os.read(reader, _BLOCK_BYTES):
+        contents.write_all(writer, block)
+        copied += len(block)
+    return copied

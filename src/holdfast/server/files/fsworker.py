@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.errors import HoldfastError, kind
-from holdfast.server.files import copytree, files, walk
+from holdfast.server.files import files, walk
 from holdfast.server.files.handles import open_file
 from holdfast.wire.files import OpenParams
 from holdfast.wire.methods import METHODS, json_decoder
@@ -38,7 +38,7 @@ HANDLERS: Final[
     "fs/canonicalize": files.canonicalize,
     "fs/readDirectory": files.read_directory,
     "fs/remove": files.remove,
-    "fs/copy": copytree.copy,
+    "fs/copy": files.copy,
     "fs/walk": walk.walk,
 }
 

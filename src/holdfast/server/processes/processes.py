@@ -6,6 +6,7 @@ recorded. A closed process stays readable for a while, within a bound on what al
 
 import asyncio
 import contextlib
+import functools
 import os
 import signal
 from collections.abc import Callable
@@ -14,35 +15,18 @@ from typing import Final
 
 from msgspec import UNSET
 
-from holdfast.confine.capture import Capture
 from holdfast.confine.childenv import final_env
-from holdfast.confine.launch import Command, Launcher, SetupFailed
+from holdfast.confine.launch import Launcher
 from holdfast.confine.permissions import managed_ports
-from holdfast.confine.sandboxes import Sandbox, Sandboxes
+from holdfast.confine.sandboxes import Sandboxes
+from holdfast.confine.starts import Command, Sandbox, SetupFailed
 from holdfast.confine.verdict import enforcement_report, judge_of
 from holdfast.confine.watching import begin
 from holdfast.errors import InvalidRequest, OperationFailed, UsageError
 from holdfast.sandbox.plan.select import Backend, Enforcement
 from holdfast.server.processes.process import Process, open_pipes, set_window_size
-from holdfast.server.processes.snapshot import ShellSnapshots
-from holdfast.wire.processes import (
-    DenialsParams,
-    DenialsResult,
-    ProcessParams,
-    ReadChunk,
-    ReadParams,
-    ReadResult,
-    ResizeParams,
-    SandboxType,
-    SignalParams,
-    StartParams,
-    StartResult,
-    TerminateResult,
-    Usage,
-    WatchReport,
-    WriteParams,
-    WriteResult,
-)
+from holdfast.server.processes.snapshot import ShellSnapshots, read_output
+from holdfast.wire import processes as wire
 from holdfast.wire.structs import Empty
 
 CLOSED_RETENTION_S: Final = 30.0  # a client that reconnects in time still finds how its process ended
@@ -56,7 +40,7 @@ class _Started:
     """Our ends of its streams, and whether it is watched, if that was asked for."""
 
     ours: list[int]
-    watch: WatchReport | None
+    watch: wire.WatchReport | None
 
 
 @dataclass(slots=True)
@@ -90,12 +74,12 @@ class Processes:
         self._retention_s = closed_retention_s
         self._entries: dict[str, Process | _Starting] = {}
         self._closed: dict[Process, asyncio.TimerHandle] = {}
-        self._snapshots = ShellSnapshots(Capture(launcher, owner))
+        self._snapshots = ShellSnapshots()
         self._paused = False
 
     # --- start
 
-    async def start(self, params: StartParams) -> StartResult:
+    async def start(self, params: wire.StartParams) -> wire.StartResult:
         """Run a command.
 
         Raises:
@@ -110,7 +94,7 @@ class Processes:
                 raise
             return await self._start(params)  # something the plan named went away; look again
 
-    async def _start(self, params: StartParams) -> StartResult:
+    async def _start(self, params: wire.StartParams) -> wire.StartResult:
         try:
             cwd = params.cwd.native()
         except UsageError as exc:
@@ -119,8 +103,8 @@ class Processes:
         sandbox = await self._sandboxes.prepare(
             params.sandbox, cwd=cwd, environ=env, managed_ports=managed_ports(params)
         )
-        capture = Capture(self._launcher, self._owner, sandbox.confinement)
-        prepared = await self._snapshots.apply(params, params.argv, cwd, env, capture)
+        capture = functools.partial(read_output, self._launcher, self._owner, sandbox.confinement)
+        prepared = await self._snapshots.apply(params, cwd, env, capture)
         if not params.argv:
             raise UsageError("argv must not be empty")
         if params.process_id in self._entries:
@@ -168,24 +152,26 @@ class Processes:
             process.discard()
             self._launcher.signal(process.launch_id, signal.SIGKILL)
 
-    def _started(self, process: Process, enforcement: Enforcement, watch: WatchReport | None) -> StartResult:
-        kind: SandboxType = "none" if enforcement.backend is Backend.NONE else "linuxSeccomp"
+    def _started(
+        self, process: Process, enforcement: Enforcement, watch: wire.WatchReport | None
+    ) -> wire.StartResult:
+        kind: wire.SandboxType = "none" if enforcement.backend is Backend.NONE else "linuxSeccomp"
         if not self._extended:
-            return StartResult(process.process_id, kind)
-        return StartResult(process.process_id, kind, enforcement_report(enforcement), process.pid, watch)
+            return wire.StartResult(process.process_id, kind)
+        return wire.StartResult(process.process_id, kind, enforcement_report(enforcement), process.pid, watch)
 
     async def _launch(
         self,
         process: Process,
         command: Command,
-        params: StartParams,
+        params: wire.StartParams,
         state: bytes | None,
         sandbox: Sandbox,
     ) -> _Started:
         """Make the streams and order the start; returns our ends once the command runs."""
         ours: list[int] = []
         theirs: list[int] = []
-        report: WatchReport | None = None
+        report: wire.WatchReport | None = None
         try:
             if params.tty:
                 master, slave = os.openpty()
@@ -224,60 +210,60 @@ class Processes:
 
     # --- the other methods
 
-    async def read(self, params: ReadParams) -> ReadResult:
+    async def read(self, params: wire.ReadParams) -> wire.ReadResult:
         """One page of events, waiting for news if asked to."""
         process = self._find(params.process_id)
         after = params.after_seq or 0
         await process.wait_for_news(after, min((params.wait_ms or 0) / 1000, MAX_WAIT_S))
         page = process.log.read(after, params.max_bytes)
         end = process.usage if self._extended else None
-        return ReadResult(
-            chunks=[ReadChunk(*chunk) for chunk in page.chunks],
+        return wire.ReadResult(
+            chunks=[wire.ReadChunk(*chunk) for chunk in page.chunks],
             next_seq=page.next_seq,
             exited=page.exited,
             exit_code=page.exit_code,
             closed=page.closed,
             failure=None,
             sandbox_denied=page.denied,
-            usage=UNSET if end is None else Usage(end.user_ms, end.system_ms, end.peak_rss_bytes),
+            usage=UNSET if end is None else wire.Usage(end.user_ms, end.system_ms, end.peak_rss_bytes),
         )
 
-    def denials(self, params: DenialsParams) -> DenialsResult:
+    def denials(self, params: wire.DenialsParams) -> wire.DenialsResult:
         """Ours: what its watcher has seen; of a process that is not watched, nothing."""
         watch = self._find(params.process_id).watch
         if watch is None:
-            return DenialsResult([], 0, 0)
+            return wire.DenialsResult([], 0, 0)
         log = watch.denials
-        return DenialsResult(log.read(params.after), log.dropped, log.unread)
+        return wire.DenialsResult(log.read(params.after), log.dropped, log.unread)
 
-    async def write(self, params: WriteParams) -> WriteResult:
+    async def write(self, params: wire.WriteParams) -> wire.WriteResult:
         """Feed standard input; the answer says why not when it can not be fed."""
         if not params.write_id:
             raise UsageError("writeId must not be empty")
         process = self._entries.get(params.process_id)
         if process is None:
-            return WriteResult("unknownProcess")
+            return wire.WriteResult("unknownProcess")
         if isinstance(process, _Starting):
-            return WriteResult("starting")
+            return wire.WriteResult("starting")
         stdin = process.stdin
         if stdin is None or (stdin.ended and not stdin.seen(params.write_id)):
-            return WriteResult("stdinClosed")
+            return wire.WriteResult("stdinClosed")
         await stdin.write(params.write_id, params.chunk)
-        return WriteResult("accepted")
+        return wire.WriteResult("accepted")
 
-    def close_stdin(self, params: ProcessParams) -> WriteResult:
+    def close_stdin(self, params: wire.ProcessParams) -> wire.WriteResult:
         """Ours: end of file on standard input, after what was written before."""
         process = self._entries.get(params.process_id)
         if process is None:
-            return WriteResult("unknownProcess")
+            return wire.WriteResult("unknownProcess")
         if isinstance(process, _Starting):
-            return WriteResult("starting")
+            return wire.WriteResult("starting")
         if process.stdin is None:
-            return WriteResult("stdinClosed")
+            return wire.WriteResult("stdinClosed")
         process.stdin.end()
-        return WriteResult("accepted")
+        return wire.WriteResult("accepted")
 
-    def signal(self, params: SignalParams) -> Empty:
+    def signal(self, params: wire.SignalParams) -> Empty:
         """Signal the whole process group, if it runs."""
         signum = signal_number(params.signal)
         process = self._entries.get(params.process_id)
@@ -285,20 +271,20 @@ class Processes:
             self._launcher.signal(process.launch_id, signum)
         return Empty()
 
-    def terminate(self, params: ProcessParams) -> TerminateResult:
+    def terminate(self, params: wire.ProcessParams) -> wire.TerminateResult:
         """Kill it, whether it runs or is about to."""
         process = self._entries.get(params.process_id)
         if isinstance(process, _Starting):
             process.cancelled = True
             process.task.cancel()
-            return TerminateResult(True)
+            return wire.TerminateResult(True)
         if process is None or process.log.exited:
-            return TerminateResult(False)
+            return wire.TerminateResult(False)
         process.terminate()
         self._launcher.signal(process.launch_id, signal.SIGKILL)
-        return TerminateResult(True)
+        return wire.TerminateResult(True)
 
-    def resize(self, params: ResizeParams) -> Empty:
+    def resize(self, params: wire.ResizeParams) -> Empty:
         """Ours: change the size of the process's terminal."""
         process = self._find(params.process_id)
         if not process.resize(params.rows, params.cols):

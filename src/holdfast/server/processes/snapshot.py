@@ -1,12 +1,17 @@
 """Shell snapshots of one session: start-up files run once for a scope, later commands replay the result."""
 
 import asyncio
+import os
 import secrets
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
+from holdfast.confine.launch import Launcher
+from holdfast.confine.starts import Command, Confinement, Exit
+from holdfast.errors import HoldfastError
 from holdfast.server.processes import shellstate
 from holdfast.wire.environment import ShellInfo
 from holdfast.wire.permissions import SandboxContext
@@ -17,15 +22,9 @@ CAPTURE_BYTES: Final = 512 * 1024
 CAPTURE_S: Final = 10.0
 RETRY_S: Final = 60.0  # a broken or slow start-up file must not be paid for twice on every command
 
+# A command with its directory, environment, limit of output and of time: its output, or None for any failure.
+Capture: TypeAlias = Callable[[list[str], str, dict[str, str], int, float], Awaitable[bytes | None]]
 _Key: TypeAlias = tuple[str, ShellInfo, str, EnvPolicy | None, SandboxContext | None]
-
-
-class Capture(Protocol):
-    """Run a command, confined like the start it is for, without input; its output, or None on any failure."""
-
-    async def __call__(
-        self, argv: list[str], cwd: str, env: dict[str, str], stdout_limit: int, timeout_s: float
-    ) -> bytes | None: ...
 
 
 class Prepared(NamedTuple):
@@ -49,19 +48,11 @@ class _Entry:
 class ShellSnapshots:
     """The snapshots of one session, least recently used last to stay."""
 
-    def __init__(self, capture: Capture, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._capture = capture
+    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._entries: list[_Entry] = []  # a list: keys hold maps and cannot be hashed, and there are few
 
-    async def apply(
-        self,
-        params: StartParams,
-        argv: list[str],
-        cwd: str,
-        env: dict[str, str],
-        capture: Capture | None = None,
-    ) -> Prepared:
+    async def apply(self, params: StartParams, cwd: str, env: dict[str, str], capture: Capture) -> Prepared:
         """The command as it is to be started; unchanged if it has no snapshot or none can be taken.
 
         `env` is the child's final environment, `params.env` what the request itself asked for in it.
@@ -70,6 +61,7 @@ class ShellSnapshots:
         Raises:
             UsageError: the snapshot request makes no sense.
         """
+        argv = params.argv
         unchanged = Prepared(argv, env, None)
         request = params.shell_snapshot
         if request is None or not shellstate.applies(request, argv, params.env):
@@ -80,9 +72,7 @@ class ShellSnapshots:
         entry = self._entry((request.scope_id, request.shell, cwd, params.env_policy, params.sandbox))
         async with entry.lock:
             if entry.taken is None and self._clock() >= entry.retry_at:
-                entry.taken = await self._take(
-                    capture or self._capture, request.shell.name, argv, cwd, env, params.env_policy
-                )
+                entry.taken = await _take(capture, request.shell.name, argv, cwd, env, params.env_policy)
                 entry.retry_at = self._clock() + RETRY_S
         if entry.taken is None:
             return unchanged
@@ -98,17 +88,73 @@ class ShellSnapshots:
         del self._entries[:-MAX_ENTRIES]
         return entry
 
-    async def _take(
-        self,
-        capture: Capture,
-        name: str,
-        argv: list[str],
-        cwd: str,
-        env: dict[str, str],
-        policy: EnvPolicy | None,
-    ) -> shellstate.Snapshot | None:
-        nonce = secrets.token_hex(16)
-        capture_argv = shellstate.capture_argv(name, argv, nonce)
-        output = await capture(capture_argv, cwd, env, CAPTURE_BYTES, CAPTURE_S)
-        dump = shellstate.parse(output, nonce) if output is not None else None
-        return shellstate.snapshot(name, dump, env, policy) if dump is not None else None
+
+async def _take(
+    capture: Capture, name: str, argv: list[str], cwd: str, env: dict[str, str], policy: EnvPolicy | None
+) -> shellstate.Snapshot | None:
+    nonce = secrets.token_hex(16)
+    capture_argv = shellstate.capture_argv(name, argv, nonce)
+    output = await capture(capture_argv, cwd, env, CAPTURE_BYTES, CAPTURE_S)
+    dump = shellstate.parse(output, nonce) if output is not None else None
+    return shellstate.snapshot(name, dump, env, policy) if dump is not None else None
+
+
+async def read_output(
+    launcher: Launcher,
+    owner: int,
+    confinement: Confinement | None,
+    argv: list[str],
+    cwd: str,
+    env: dict[str, str],
+    stdout_limit: int,
+    timeout_s: float,
+) -> bytes | None:
+    """What a helper command without input prints on its standard output; None for any failure."""
+    ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
+    read, write = os.pipe2(os.O_CLOEXEC)
+    null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    launch_id = 0
+    try:
+        async with asyncio.timeout(timeout_s):
+            started = await launcher.start(
+                Command(tuple(argv), argv[0], cwd, env),
+                owner=owner,
+                streams=(null, write, null),
+                on_exit=lambda end: None if ended.done() else ended.set_result(end),
+                confinement=confinement,
+            )
+            launch_id = started.id
+            os.close(write)
+            write = -1
+            output = await _read_all(read, stdout_limit)
+            if output is not None and (await ended).code == 0:
+                return output
+    except (HoldfastError, TimeoutError, OSError):
+        pass  # whatever went wrong, the caller goes on without
+    finally:
+        if launch_id and not ended.done():
+            launcher.signal(launch_id, signal.SIGKILL)
+        for fd in (read, write, null):
+            if fd >= 0:
+                os.close(fd)
+    return None
+
+
+async def _read_all(fd: int, limit: int) -> bytes | None:
+    """Everything until end of file, or None once it is more than `limit` bytes."""
+    loop = asyncio.get_running_loop()
+    os.set_blocking(fd, False)
+    done: asyncio.Future[bytes | None] = loop.create_future()
+    parts: list[bytes] = []
+
+    def on_readable() -> None:
+        data = os.read(fd, 64 * 1024)
+        parts.append(data)
+        if not done.done() and (not data or sum(map(len, parts)) > limit):
+            done.set_result(None if data else b"".join(parts))
+
+    loop.add_reader(fd, on_readable)
+    try:
+        return await done
+    finally:
+        loop.remove_reader(fd)

@@ -1,6 +1,6 @@
 """When to ping, and when a silent peer is gone."""
 
-from holdfast.server.edges.keepalive import PING_S, PONG_S, Keepalive
+from holdfast.server.edges.edge import PING_S, PONG_S, Keepalive
 
 T0 = 100.0
 
