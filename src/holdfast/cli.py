@@ -45,8 +45,3 @@ def cli() -> None:
       holdfast serve --listen ws://127.0.0.1:7000
       holdfast up
     """
-
-
-def main() -> None:
-    """Entry point."""
-    cli()

@@ -198,7 +198,7 @@ def stand_in(bench: Bench, script: str) -> Bench:
 # As `python -m holdfast`, with little patience for a program that never answers.
 IMPATIENT = """
 from holdfast.agentconfig import codex
-from holdfast.cli import main
+from holdfast.entry import main
 from holdfast.doctor.assertion import witness
 codex.ANSWER_S = witness.START_S = 1
 main()

@@ -151,12 +151,8 @@ class PathUri:
             return PathUri(uri_of("/" + _text("/".join(names))))
         return PathUri(_assemble("", names))
 
-    def contains(self, other: "PathUri") -> bool:
-        """Whether `other` is this path or below it, judged by whole names and by text alone."""
-        return other.relative_to(self) is not None
-
     def relative_to(self, base: "PathUri") -> str | None:
-        """The way from `base` down to here with `/` between the names, or None if there is none.
+        """The way from `base` down to here with `/` between the names, judged by text; None if there is none.
 
         A name with an encoded separator in it is below nothing and holds nothing.
         """

@@ -153,13 +153,6 @@ class BoundGlob:
 
 
 @value
-class WritableRoot:
-    path: str
-    read_only: tuple[str, ...]  # what below it is not writable, protected metadata included
-    protected: tuple[str, ...]  # the metadata alone
-
-
-@value
 class Decision:
     """Who decides about a path, in words. `grant` is the flag that would allow exactly this."""
 
@@ -216,10 +209,6 @@ class Bound:
     def denied_by_pattern(self, path: str) -> BoundGlob | None:
         return next((glob for glob in self.globs if glob.pattern.matches(path)), None)
 
-    def writable_roots(self) -> tuple[WritableRoot, ...]:
-        """Every path with a write rule that holds, shallow first; none if everything is writable."""
-        return () if self.full_write else tuple(self._root(rule.path) for rule in self._writable_rules())
-
     def explain(self, path: str, access: Access) -> Decision:
         """Which rule decides whether `path` (lexical, against the working directory) may be read or written.
 
@@ -263,14 +252,6 @@ class Bound:
         found = {rule.path: rule for rule in self.rules if self.decide(rule.path) == rule}
         writable = [rule for rule in found.values() if rule.access is Access.WRITE]
         return sorted(writable, key=lambda rule: (depth(rule.path), rule.path))
-
-    def _root(self, root: str) -> WritableRoot:
-        below = {rule.path for rule in self.rules if rule.path != root and within(rule.path, root)}
-        return WritableRoot(
-            root,
-            tuple(sorted(path for path in below if self.access_at(path) is not Access.WRITE)),
-            tuple(rule.path for rule in self.rules if rule.protects == root),
-        )
 
 
 _STATES: Final = {Access.READ: "read-only", Access.WRITE: "writable", Access.DENY: "denied"}

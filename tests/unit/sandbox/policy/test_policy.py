@@ -18,7 +18,6 @@ from holdfast.sandbox.policy.policy import (
     Rule,
     Special,
     Where,
-    WritableRoot,
     bind,
     full_access,
     read_only,
@@ -145,23 +144,19 @@ def test_full_access_needs_the_root_and_nothing_that_narrows(
 def test_only_a_managed_policy_restricts_files(kind: PolicyKind) -> None:
     free = bind(Policy((Rule(At("/a"), READ),), Network.OFF, kind), WHERE)
     assert free.full_write
-    assert free.writable_roots() == ()
     assert free.explain("/x", WRITE).allowed
     assert free.network is (Network.ON if kind is PolicyKind.DISABLED else Network.OFF)
 
 
 def test_every_writable_root_protects_its_metadata_at_its_top_level_only() -> None:
-    roots = bound((WORKSPACE, WRITE), ("/w/sub", WRITE), ("/w/ro", READ)).writable_roots()
-    names = {top: tuple(f"{top}/{name}" for name in PROTECTED_NAMES) for top in ("/w", "/w/sub")}
-    inside = tuple(sorted((*names["/w"], *names["/w/sub"], "/w/ro")))
-    assert roots == (
-        WritableRoot("/w", inside, names["/w"]),
-        WritableRoot("/w/sub", tuple(sorted(names["/w/sub"])), names["/w/sub"]),
-    )
+    rules = bound((WORKSPACE, WRITE), ("/w/sub", WRITE), ("/w/ro", READ)).rules
+    protected = {rule.path: rule.protects for rule in rules if rule.protects is not None}
+    assert protected == {f"{top}/{name}": top for top in ("/w", "/w/sub") for name in PROTECTED_NAMES}
+    assert all(rule.access is READ for rule in rules if rule.path in (*protected, "/w/ro"))
 
 
 def test_a_denied_root_protects_nothing() -> None:
-    assert bound(("/w", WRITE), ("/w", DENY)).writable_roots() == ()
+    assert {rule.path for rule in bound(("/w", WRITE), ("/w", DENY)).rules} == {"/w"}
 
 
 def test_an_explicit_write_rule_lifts_the_protection() -> None:
@@ -291,13 +286,17 @@ def test_denying_something_of_an_unrestricted_policy_restricts_it() -> None:
     assert (denied.kind, denied.network) == (PolicyKind.MANAGED, Network.ON)
 
 
+def writable(policy: Bound) -> set[str]:
+    return {rule.path for rule in policy.rules if policy.access_at(rule.path) is WRITE}
+
+
 ON_A_MACHINE = Where("/w", ("/w",), tmpdir="/var/tmp/me")
 
 
 def test_read_only_reads_everything_and_writes_nothing() -> None:
     bound = bind(read_only(), ON_A_MACHINE)
     assert bound.full_read
-    assert not bound.writable_roots()
+    assert not writable(bound)
     assert bound.network is Network.OFF
     assert not bound.explain("/w/x", Access.WRITE).allowed
 
@@ -313,7 +312,7 @@ def test_workspace_write_writes_the_workspace_temporary_and_extra_paths() -> Non
     bound = bind(workspace_write(["/cache"], network=Network.ON), ON_A_MACHINE)
     assert bound.full_read
     assert bound.network is Network.ON
-    assert [root.path for root in bound.writable_roots()] == ["/cache", "/tmp", "/w", "/var/tmp/me"]
+    assert writable(bound) == {"/cache", "/tmp", "/w", "/var/tmp/me"}
 
 
 @every_row("name", [".git", ".agents", ".codex", ".aws"])
@@ -327,4 +326,4 @@ def test_workspace_write_protects_the_metadata_of_every_root(root: str, name: st
 
 def test_temporary_directories_can_be_left_out() -> None:
     bound = bind(workspace_write(tmpdir=False, slash_tmp=False), ON_A_MACHINE)
-    assert [root.path for root in bound.writable_roots()] == ["/w"]
+    assert writable(bound) == {"/w"}
