@@ -21,8 +21,7 @@ from holdfast.agentconfig.decision import Mode
 from holdfast.agentconfig.matrix import MATRIX
 from holdfast.cli import cli
 from holdfast.errors import FACES, INTERNAL, HoldfastError
-from holdfast.sandbox.backends.guarantees import BACKENDS, GuaranteeRow
-from holdfast.sandbox.backends.guarantees import GUARANTEES
+from holdfast.sandbox.backends.guarantees import BACKENDS, GUARANTEES, GuaranteeRow
 from holdfast.wire.methods import METHODS, Method
 from holdfast.wire.paths import PathUri
 from tools.agent_pages import faults_page

@@ -22,7 +22,7 @@ from holdfast.errors import OperationFailed
 from holdfast.sandbox.plan import plan as plans
 from holdfast.sandbox.plan.plan import Base, Link, Plan, Step, StepKind
 from holdfast.sandbox.plan.select import Way
-from holdfast.values import replace
+from holdfast.sandbox.values import replace
 from tests.support import confinement, identity
 from tests.support.confinement import Outcome
 from tests.support.patience import patient

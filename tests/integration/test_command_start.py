@@ -17,7 +17,7 @@ SLOW = {
     "websockets",
     "psycopg",
     "holdfast.client",
-    "holdfast.run",
+    "holdfast.exec.run",
 }
 
 

@@ -342,7 +342,9 @@ def test_a_machine_gets_failures_plans_and_explanations_too(own: Place) -> None:
 
 
 def test_the_help_does_not_load_what_runs_commands() -> None:
-    code = "import sys, holdfast.cli; sys.exit('holdfast.run' in sys.modules or 'msgspec' in sys.modules)"
+    code = (
+        "import sys, holdfast.cli; sys.exit('holdfast.exec.run' in sys.modules or 'msgspec' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], timeout=WAIT_S, check=False).returncode == 0
 
 

@@ -23,7 +23,7 @@ import pytest
 from holdfast.sandbox.kernel.landlock import FAKE_ABI
 from holdfast.sandbox.plan import plan as plans
 from holdfast.sandbox.plan.plan import Base, Link, Plan, Step, StepKind
-from holdfast.values import replace
+from holdfast.sandbox.values import replace
 from tests.support import confinement, identity
 from tests.support.confinement import Options, Outcome
 from tests.support.root_only import root_only

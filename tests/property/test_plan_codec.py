@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.sandbox.plan.plan import Base, Link, Plan, Step, StepKind, decode, encode
-from holdfast.values import replace
+from holdfast.sandbox.values import replace
 
 PATHS = st.binary(max_size=12).map(
     lambda raw: "/" + raw.replace(b"\0", b"").decode("utf-8", "surrogateescape")

@@ -21,7 +21,7 @@ from holdfast.sandbox.backends import bwraptool
 from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.kernel.landlock import FAKE_ABI
 from holdfast.sandbox.plan.select import Way
-from holdfast.values import replace
+from holdfast.sandbox.values import replace
 from tests.support import confinement, identity
 from tests.support.patience import patient
 

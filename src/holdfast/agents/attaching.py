@@ -17,8 +17,8 @@ from holdfast.agents.sdk import Workers
 from holdfast.agents.supervisor import messages
 from holdfast.agents.supervisor.messages import InputParams, Output, ResizeParams, WorkerParams, WorkerReport
 from holdfast.errors import ConnectionLost, InvalidRequest
-from holdfast.relay import STDOUT, on_terminal, raw
-from holdfast.streams import Writer, read_input
+from holdfast.local.relay import STDOUT, on_terminal, raw
+from holdfast.local.streams import Writer, read_input
 
 LEAVE: Final = b"\x1c"  # Ctrl-\
 _CLEAR: Final = b"\x1b[2J\x1b[H"

@@ -8,7 +8,7 @@ from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     from holdfast.commands.options import Limits
-    from holdfast.outcome import Ending, Explained, Planned
+    from holdfast.exec.outcome import Ending, Explained, Planned
 
 
 def execute(
@@ -22,17 +22,17 @@ def execute(
     as_json: bool = False,
 ) -> int:
     """Run it, or say what would be done; returns the exit code."""
-    from holdfast import outcome
+    from holdfast.exec import outcome
 
     told: Ending | Planned | Explained
     try:
         if where is not None:
-            from holdfast import remoterun
+            from holdfast.exec import remote
 
-            remoterun.refuse_local_options(
+            remote.refuse_local_options(
                 limits.local() | {"--watch": watch, "--print-plan": print_plan, "--explain": bool(explain)}
             )
-            told = remoterun.execute(where, limits.wish(), command)
+            told = remote.execute(where, limits.wish(), command)
         else:
             told = _here(limits, command, explain, watch=watch, print_plan=print_plan)
     except HoldfastError as exc:
@@ -47,7 +47,7 @@ def execute(
 def _here(
     limits: "Limits", command: Sequence[str], explain: Sequence[str], *, watch: bool, print_plan: bool
 ) -> "Ending | Planned | Explained":
-    from holdfast import run
+    from holdfast.exec import run
 
     wish = limits.wish(watch=watch)
     if print_plan:

@@ -7,10 +7,10 @@ asks for no help; any other is click's, which says what is wrong. So loading cli
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from holdfast.values import value
+from holdfast.sandbox.values import value
 
 if TYPE_CHECKING:
-    from holdfast.run import Wish
+    from holdfast.exec.run import Wish
     from holdfast.sandbox.plan.select import Choice
 
 MAX_PORT: Final = 65535
@@ -122,7 +122,7 @@ class Limits:
         Raises:
             UsageError: they exclude each other.
         """
-        from holdfast import run
+        from holdfast.exec import run
 
         presets = {
             "--read-only": self.read_only,

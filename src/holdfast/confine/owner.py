@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from holdfast.confine import starts
 from holdfast.confine.starts import Command, Confinement, Exit, Sandbox, SetupFailed, Started
 from holdfast.errors import SandboxUnavailable
-from holdfast.loop import Loop
-from holdfast.relay import Streams
+from holdfast.local.loop import Loop
+from holdfast.local.relay import Streams
 from holdfast.sandbox.launcher.children import Children
 from holdfast.sandbox.plan import plan as plans
 from holdfast.sandbox.plan.plan import Base, Plan

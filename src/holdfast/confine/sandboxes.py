@@ -19,7 +19,7 @@ from holdfast.sandbox.backends import bwraptool
 from holdfast.sandbox.plan.plan import Plan
 from holdfast.sandbox.plan.select import ANY, Choice, Enforcement, Need, Trial, Way, needs_of, select
 from holdfast.sandbox.policy.policy import Bound, Network, bind
-from holdfast.values import replace
+from holdfast.sandbox.values import replace
 from holdfast.wire.permissions import SandboxContext
 
 T = TypeVar("T")

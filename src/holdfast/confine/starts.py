@@ -16,7 +16,7 @@ from holdfast.sandbox.plan.resolve import look
 from holdfast.sandbox.plan.select import UNCONFINED, Enforcement, Way, declare
 from holdfast.sandbox.policy.policy import Bound
 from holdfast.sandbox.protocol import orders
-from holdfast.values import replace, value
+from holdfast.sandbox.values import replace, value
 
 TRIAL_S: Final = 5.0  # a set-up takes milliseconds; a host that hangs in it cannot be used
 _WAYS: Final = {

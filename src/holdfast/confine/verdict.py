@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from holdfast.sandbox.plan.select import Enforcement
 from holdfast.sandbox.policy.policy import Network
 from holdfast.sandbox.reasons.denials import Denial, Evidence, classify, sandbox_denied
-from holdfast.values import value
+from holdfast.sandbox.values import value
 
 if TYPE_CHECKING:
     from holdfast.confine.starts import Sandbox

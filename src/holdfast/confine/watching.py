@@ -26,7 +26,7 @@ from holdfast.confine.deniedlog import Counted, DeniedLog, Rules, Seen
 from holdfast.confine.launch import LOST_CODE, Launcher
 from holdfast.confine.starts import Confinement, Exit, Sandbox
 from holdfast.errors import HoldfastError
-from holdfast.loop import AnyLoop, Cancellable, Loop
+from holdfast.local.loop import AnyLoop, Cancellable, Loop
 from holdfast.sandbox.plan import plan
 from holdfast.sandbox.plan.select import Way
 from holdfast.sandbox.watcher import foresight, listener, watcher

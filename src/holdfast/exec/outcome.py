@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from holdfast.errors import HoldfastError, SandboxUnavailable, UsageError
 from holdfast.sandbox.policy.policy import Decision
-from holdfast.values import value
+from holdfast.sandbox.values import value
 
 if TYPE_CHECKING:  # of a command here, or as another machine tells it
     from holdfast.sandbox.plan.select import Enforcement

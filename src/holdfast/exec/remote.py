@@ -24,11 +24,11 @@ from holdfast.client.process import Process
 from holdfast.client.recovery import LinkState
 from holdfast.client.remotepath import to_native, to_uri
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError
-from holdfast.outcome import NOT_EXECUTABLE, NOT_FOUND, Ending, Failure, failed
-from holdfast.relay import ENDING, STDERR, STDOUT, Course, occupy_standard_descriptors, on_terminal, raw
-from holdfast.run import Preset, Wish
+from holdfast.exec.outcome import NOT_EXECUTABLE, NOT_FOUND, Ending, Failure, failed
+from holdfast.exec.run import Preset, Wish
+from holdfast.local.relay import ENDING, STDERR, STDOUT, Course, occupy_standard_descriptors, on_terminal, raw
+from holdfast.local.streams import Writer, peek, read_input
 from holdfast.sandbox.policy import profile
-from holdfast.streams import Writer, peek, read_input
 from holdfast.wire.paths import PathUri
 
 _LOOK_S: Final = 10.0  # a shell that looks for a name, on a machine with much to do

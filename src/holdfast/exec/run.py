@@ -6,20 +6,20 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 
-from holdfast import outcome
 from holdfast.confine.childenv import scrubbed
 from holdfast.confine.owner import Owner
 from holdfast.confine.starts import Command, Exit, Sandbox, StartFailed, plan_of
 from holdfast.errors import HoldfastError, UsageError, from_os_error
-from holdfast.loop import Loop
-from holdfast.outcome import Ending, Explained, Failure, PathAnswer, Planned
-from holdfast.relay import Course, Tail, occupy_standard_descriptors, opened
+from holdfast.exec import outcome
+from holdfast.exec.outcome import Ending, Explained, Failure, PathAnswer, Planned
+from holdfast.local.loop import Loop
+from holdfast.local.relay import Course, Tail, occupy_standard_descriptors, opened
 from holdfast.sandbox.plan.resolve import locate, trace
 from holdfast.sandbox.plan.select import ANY, Choice
 from holdfast.sandbox.policy import policy
 from holdfast.sandbox.policy.paths import absolute, join, parent
 from holdfast.sandbox.policy.policy import Access, Bound, Network, Policy, bind
-from holdfast.values import replace, value
+from holdfast.sandbox.values import replace, value
 
 _MAX_TAIL = 64 * 1024  # bytes at the end of the output that are read for a reason
 _SIGSYS = 128 + signal.SIGSYS

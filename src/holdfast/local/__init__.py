@@ -1,6 +1,6 @@
 """Things of this machine that several rooms need: who is at the other end of a socket, a file replaced
-whole.
+whole, our standard streams joined to a command's.
 
-Imports: nothing of ours.
-Open to other rooms: atomicfile, credentials, peers.
+Imports: errors.
+Open to other rooms: atomicfile, credentials, loop, peers, relay, streams.
 """

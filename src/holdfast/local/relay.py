@@ -14,7 +14,7 @@ import stat
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol
 
-from holdfast.loop import AnyLoop, Cancellable
+from holdfast.local.loop import AnyLoop, Cancellable
 
 STDIN, STDOUT, STDERR = 0, 1, 2
 COPY_BYTES: Final = 64 * 1024  # one pipe's worth at a time

@@ -7,7 +7,7 @@ import select
 from collections.abc import Callable, Coroutine
 
 from holdfast.errors import HoldfastError
-from holdfast.relay import COPY_BYTES, STDERR, STDIN, STDOUT, Outlet, hand_on_input
+from holdfast.local.relay import COPY_BYTES, STDERR, STDIN, STDOUT, Outlet, hand_on_input
 
 
 def peek() -> bytes | None:

@@ -3,7 +3,7 @@
 import json
 
 from holdfast.errors import OperationFailed, SandboxUnavailable, UsageError
-from holdfast.outcome import Ending, Explained, Failure, PathAnswer, Planned, failed
+from holdfast.exec.outcome import Ending, Explained, Failure, PathAnswer, Planned, failed
 from holdfast.sandbox.policy.policy import Decision
 from holdfast.wire.processes import DenialReport, EnforcementReport, Usage
 from tests.support.rows import every_row

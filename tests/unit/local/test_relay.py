@@ -4,8 +4,8 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.loop import Timer
-from holdfast.relay import GRACE_S, Course, Tail
+from holdfast.local.loop import Timer
+from holdfast.local.relay import GRACE_S, Course, Tail
 
 
 class FakeLoop:

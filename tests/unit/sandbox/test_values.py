@@ -4,7 +4,7 @@ import copy
 
 import pytest
 
-from holdfast.values import _FEW, derived, replace, value
+from holdfast.sandbox.values import _FEW, derived, replace, value
 
 
 @value

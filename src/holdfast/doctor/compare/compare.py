@@ -41,8 +41,8 @@ from holdfast.doctor.compare.equivalence import (
     of_status,
 )
 from holdfast.errors import UsageError
-from holdfast.outcome import NOT_EXECUTABLE, NOT_FOUND
-from holdfast.run import Scene, Wish, scene_of
+from holdfast.exec.outcome import NOT_EXECUTABLE, NOT_FOUND
+from holdfast.exec.run import Scene, Wish, scene_of
 from holdfast.sandbox.policy.paths import absolute
 from holdfast.server.executor import Executor
 from holdfast.wire.processes import EnforcementReport

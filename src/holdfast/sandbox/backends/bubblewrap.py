@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
-from holdfast.values import value
+from holdfast.sandbox.values import value
 
 OPTIONS: Final = (  # all that we use; a bubblewrap whose help lacks one is too old
     *("--args", "--as-pid-1", "--bind", "--cap-drop", "--chdir", "--dev", "--dev-bind", "--die-with-parent"),

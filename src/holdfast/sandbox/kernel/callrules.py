@@ -9,7 +9,7 @@ What everyday work needs of these is left alone (a file's mode, owner and times)
 import errno
 from typing import Final
 
-from holdfast.values import value
+from holdfast.sandbox.values import value
 
 
 @value

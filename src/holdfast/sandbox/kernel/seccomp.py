@@ -22,7 +22,7 @@ import functools
 import struct
 from typing import TYPE_CHECKING, Final
 
-from holdfast.values import value
+from holdfast.sandbox.values import value
 
 if TYPE_CHECKING:
     from holdfast.sandbox.kernel.callrules import CallRule

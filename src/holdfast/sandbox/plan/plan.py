@@ -14,7 +14,7 @@ The launcher imports this module, so it needs little of the standard library.
 import enum
 from typing import Final
 
-from holdfast.values import value
+from holdfast.sandbox.values import value
 
 MAX_LOOPBACK_PORTS: Final = 64  # two sockets each, in one message, which takes at most 253
 

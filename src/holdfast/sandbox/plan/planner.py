@@ -13,7 +13,7 @@ from holdfast.errors import SandboxUnavailable
 from holdfast.sandbox.plan.plan import Base, Link, Plan, Step, StepKind
 from holdfast.sandbox.policy.paths import depth, parent, within
 from holdfast.sandbox.policy.policy import Access, Bound, BoundGlob, BoundRule, Network, Place, Special
-from holdfast.values import replace, value
+from holdfast.sandbox.values import replace, value
 
 
 class Found(enum.Enum):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import SandboxUnavailable
 from holdfast.sandbox.policy.policy import Bound, Network
-from holdfast.values import replace, value
+from holdfast.sandbox.values import replace, value
 
 if TYPE_CHECKING:
     from holdfast.sandbox.reasons.fingerprints import Fingerprint

@@ -1,5 +1,5 @@
 """What is wished: rules about paths, patterns, network, presets and TOML profiles. Pure.
 
-Imports: errors, values.
+Imports: errors, sandbox.
 Open to other rooms: globs, paths, policy, profile.
 """

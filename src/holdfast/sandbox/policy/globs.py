@@ -16,7 +16,7 @@ from typing import Final
 
 from holdfast.errors import UsageError
 from holdfast.sandbox.policy.paths import absolute, join, within
-from holdfast.values import value
+from holdfast.sandbox.values import value
 
 # How the reference spells, inside a pattern on the wire, "below every workspace root".
 PROJECT_ROOTS_PREFIX: Final = "codex-project-roots://"

@@ -18,7 +18,7 @@ from typing import Final, TypeAlias, assert_never
 from holdfast.errors import UsageError
 from holdfast.sandbox.policy.globs import Pattern, bind_pattern
 from holdfast.sandbox.policy.paths import absolute, depth, join, within
-from holdfast.values import derived, replace, value
+from holdfast.sandbox.values import derived, replace, value
 
 PROTECTED_NAMES: Final = (".git", ".agents", ".codex", ".aws")
 

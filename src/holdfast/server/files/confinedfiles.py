@@ -32,9 +32,9 @@ from holdfast.sandbox.plan.select import needs_of
 from holdfast.sandbox.policy.paths import absolute, within
 from holdfast.sandbox.policy.policy import PLATFORM_ROOTS, Access, At, Bound, BoundRule, Rule
 from holdfast.sandbox.protocol.orders import receive_with_fds
+from holdfast.sandbox.values import replace
 from holdfast.server.files.fsworker import ERROR, FIRST_READ, FRAME, OPENED, REQUEST
 from holdfast.server.files.mounts import Mounts
-from holdfast.values import replace
 from holdfast.wire.files import OpenParams
 from holdfast.wire.paths import PathUri
 from holdfast.wire.permissions import SandboxContext
