@@ -14,7 +14,7 @@ The launcher imports this module, so it needs little of the standard library.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Final
 
-from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
+from holdfast.sandbox.plan.plan import GRANTS, MASKS, Base, Plan, Step, StepKind
 from holdfast.sandbox.values import value
 
 OPTIONS: Final = (  # all that we use; a bubblewrap whose help lacks one is too old
@@ -24,8 +24,6 @@ OPTIONS: Final = (  # all that we use; a bubblewrap whose help lacks one is too 
     *("--unshare-ipc", "--unshare-net", "--unshare-pid", "--unshare-user"),
 )
 
-_GRANTS: Final = (StepKind.READABLE, StepKind.WRITABLE, StepKind.READ_ONLY)
-_MASKS: Final = (StepKind.MASK_DIRECTORY, StepKind.MASK_FILE)
 # A device on a file system without devices: nobody can open it, nor change its permissions.
 _UNREADABLE: Final = "/dev/null"
 _BURIED: Final = "/dev/.pins"
@@ -134,7 +132,7 @@ class _Steps:
         self._steps = {step.path: step for step in plan.steps if step.kind is not StepKind.PIN}
         self._needed = {plan.cwd}  # and the directories on the way to a grant
         for step in self._steps.values():
-            if step.kind in _GRANTS:
+            if step.kind in GRANTS:
                 self._needed.update(_ancestors(step.path))
 
     def applied(self, unreachable: frozenset[str]) -> list[Step]:
@@ -148,7 +146,7 @@ class _Steps:
                 # Passable but not readable: something below is granted again, or it is entered first.
                 words += ("--perms", "0111", "--tmpfs", step.path)
                 seals.append(step.path)
-            elif step.kind in _MASKS:
+            elif step.kind in MASKS:
                 words += _mask(step)
             else:
                 words += self._passage(step.path)
@@ -158,7 +156,7 @@ class _Steps:
     def _applies(self, step: Step, unreachable: frozenset[str]) -> bool:
         if step.path == "/":
             return False  # that is the base
-        if step.kind in _GRANTS:
+        if step.kind in GRANTS:
             return step.path not in ("/dev", "/proc") and not step.path.startswith("/proc/")  # it has its own
         return step.path not in unreachable and not (self._empty and self._around(step.path) is None)
 

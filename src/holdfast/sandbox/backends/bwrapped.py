@@ -42,7 +42,7 @@ from holdfast.sandbox.backends.confined import (
 from holdfast.sandbox.kernel import kernel, seccomp
 from holdfast.sandbox.kernel.kernel import SetupFailed, Stage
 from holdfast.sandbox.kernel.view import CONSOLE, KERNEL_SWITCHES, OLD_PROC
-from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
+from holdfast.sandbox.plan.plan import MASKS, Base, Plan, Step, StepKind
 from holdfast.sandbox.protocol.orders import in_memory
 
 UNKNOWN: Final = "bwrap:bwrap.other"  # the stage of what nobody can explain
@@ -50,7 +50,6 @@ NO_LANDLOCK: Final = "landlock"  # who is under Landlock may not mount, so there
 _ARGUMENTS_FD, _FILTER_FD, _INFO_FD = 10, 11, 12  # as bwrap has them; it closes them before the shim
 _FIRST_SOURCE: Final = 20  # above every number that something is moved to
 _MAX_TEXT: Final = 64 * 1024  # what fits into a pipe
-_MASKS: Final = (StepKind.MASK_DIRECTORY, StepKind.MASK_FILE)
 _MACHINE: Final = os.uname().machine
 _MEMORY: Final = "holdfast-bwrap"  # the name of files that have no place
 
@@ -163,7 +162,7 @@ def _look(plan: Plan) -> _Seen:
             try:
                 found.append((step, _identity(step.path)))
             except PermissionError:
-                if step.kind not in _MASKS:
+                if step.kind not in MASKS:
                     raise
                 unreachable.add(step.path)  # for us, hence for the command, which has fewer privileges
     return _Seen(found, frozenset(unreachable))
@@ -185,7 +184,7 @@ def _check(init: int, seen: _Seen) -> None:
         try:
             for step, identity in seen.found:
                 shown = _identity(step.path, root) == identity
-                if step.kind is not StepKind.PIN and shown is (step.kind in _MASKS):
+                if step.kind is not StepKind.PIN and shown is (step.kind in MASKS):
                     raise SetupFailed("bwrap:bwrap.view", errno.ESTALE, step.path)
         finally:
             os.close(root)

@@ -75,11 +75,11 @@ class _MountAttr(ctypes.Structure):
     )
 
 
-class _OpenHow(ctypes.Structure):
+class OpenHow(ctypes.Structure):
     _fields_ = (("flags", c_uint64), ("mode", c_uint64), ("resolve", c_uint64))
 
 
-_NO_LINKS: Final = _OpenHow(os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS)
+_NO_LINKS: Final = OpenHow(os.O_PATH | os.O_CLOEXEC, 0, _RESOLVE_NO_SYMLINKS)
 
 
 class _CapHeader(ctypes.Structure):
@@ -137,7 +137,8 @@ def _checked(function: Callable[..., int], *first: int) -> Callable[..., int]:
     return call
 
 
-def _named(name: str, *argtypes: type) -> Callable[..., int]:
+def named(name: str, *argtypes: type) -> Callable[..., int]:
+    """A function of the C library that says by a negative result that it failed; then OSError is raised."""
     return _checked(ctypes.CFUNCTYPE(c_int, *argtypes, use_errno=True)((name, _libc)))
 
 
@@ -146,11 +147,11 @@ def numbered(number: int, *argtypes: type) -> Callable[..., int]:
     return _checked(ctypes.CFUNCTYPE(c_long, c_long, *argtypes, use_errno=True)(("syscall", _libc)), number)
 
 
-_unshare = _named("unshare", c_int)
-_socket = _named("socket", c_int, c_int, c_int)
-_prctl = _named("prctl", c_int, c_ulong, c_ulong, c_ulong, c_ulong)
-_prctl_filter = _named("prctl", c_int, c_ulong, c_void_p)
-_capset = _named("capset", c_void_p, c_void_p)
+_unshare = named("unshare", c_int)
+_socket = named("socket", c_int, c_int, c_int)
+_prctl = named("prctl", c_int, c_ulong, c_ulong, c_ulong, c_ulong)
+_prctl_filter = named("prctl", c_int, c_ulong, c_void_p)
+_capset = named("capset", c_void_p, c_void_p)
 _clone = None if _CLONE is None else numbered(_CLONE, c_ulong, c_ulong, c_ulong, c_ulong, c_ulong)
 _seccomp = None if _SECCOMP is None else numbered(_SECCOMP, c_uint, c_uint, c_void_p)
 _open_tree = numbered(428, c_int, c_char_p, c_uint)
@@ -159,7 +160,7 @@ _fsopen = numbered(430, c_char_p, c_uint)
 _fsconfig = numbered(431, c_int, c_uint, c_char_p, c_char_p, c_int)
 _fsmount = numbered(432, c_int, c_uint, c_uint)
 _close_range = numbered(436, c_uint, c_uint, c_uint)
-_openat2 = numbered(437, c_int, c_char_p, c_void_p, c_size_t)
+openat2 = numbered(437, c_int, c_char_p, c_void_p, c_size_t)
 _mount_setattr = numbered(442, c_int, c_char_p, c_uint, c_void_p, c_size_t)
 
 
@@ -190,7 +191,7 @@ def open_path(path: str, root: int = _AT_FDCWD) -> int:
     """
     if root != _AT_FDCWD:
         path = path.lstrip("/") or "."
-    return _openat2(root, os.fsencode(path), ctypes.byref(_NO_LINKS), ctypes.sizeof(_NO_LINKS))
+    return openat2(root, os.fsencode(path), ctypes.byref(_NO_LINKS), ctypes.sizeof(_NO_LINKS))
 
 
 def copy_tree(fd: int) -> int:

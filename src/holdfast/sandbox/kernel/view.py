@@ -21,10 +21,8 @@ from typing import Final
 
 from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.kernel.kernel import NO_DEV, NO_EXEC, NO_SUID, READ_ONLY, Stage
-from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
+from holdfast.sandbox.plan.plan import GRANTS, MASKS, Base, Plan, Step, StepKind
 
-_GRANTS: Final = (StepKind.READABLE, StepKind.WRITABLE, StepKind.READ_ONLY)
-_MASKS: Final = (StepKind.MASK_DIRECTORY, StepKind.MASK_FILE)
 _DEVICES: Final = ("null", "zero", "full", "random", "urandom", "tty")
 _DEVICE_LINKS: Final = (
     ("ptmx", "pts/ptmx"),
@@ -99,7 +97,7 @@ class _View:
         self._unsealed: list[int] = []
         self._needed: set[str] = set()  # directories on the way to a grant
         for step in plan.steps:
-            if step.kind in _GRANTS:
+            if step.kind in GRANTS:
                 self._needed.update(_ancestors(step.path))
 
     def build(self, tty_path: str | None) -> bool:
@@ -135,7 +133,7 @@ class _View:
 
     def _copy(self, step: Step) -> int:
         """The tree that a step will put in its place, with its attributes; -1 when it needs none."""
-        if step.kind not in _GRANTS or step.path in ("/proc", "/dev") or step.path.startswith("/proc/"):
+        if step.kind not in GRANTS or step.path in ("/proc", "/dev") or step.path.startswith("/proc/"):
             return -1  # the view has its own
         attributes = NO_SUID
         if not step.path.startswith("/dev/"):
@@ -194,12 +192,12 @@ class _View:
         _put_new(pts, "/dev/pts")
         shm = kernel.new_filesystem("tmpfs", NO_SUID | NO_DEV, mode="1777")
         _put_new(shm, SHARED_MEMORY)
-        if any(step.kind in _MASKS for step in self._plan.steps):
+        if any(step.kind in MASKS for step in self._plan.steps):
             os.mkdir(os.path.basename(_MASK_SOURCE), 0, dir_fd=dev)
             _put_new(_new_masks(), _MASK_SOURCE)
 
     def _apply(self, step: Step, tree: int) -> None:
-        if step.kind in _MASKS:
+        if step.kind in MASKS:
             self._mask(step)
         elif tree >= 0:
             directory = stat.S_ISDIR(os.fstat(tree).st_mode)

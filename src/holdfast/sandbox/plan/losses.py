@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from holdfast.sandbox.plan.grants import closed, unlisted
-from holdfast.sandbox.plan.plan import Base, Plan, StepKind
+from holdfast.sandbox.plan.plan import MASKS, Base, Plan, StepKind
 from holdfast.sandbox.plan.rights import REFER_ABI, SCOPE_ABI, TRUNCATE_ABI
 from holdfast.sandbox.plan.select import Losses
 
@@ -18,7 +18,6 @@ _WHOLE: Final = (
     "let this host create user namespaces (in containers: the seccomp or AppArmor profile), or install "
     "bubblewrap: their sandbox keeps all of this"
 )
-_MASKS: Final = (StepKind.MASK_DIRECTORY, StepKind.MASK_FILE)
 
 
 def losses(plan: Plan, *, abi: int, degraded: bool) -> Losses:
@@ -50,7 +49,7 @@ def _weaker(plan: Plan, *, degraded: bool) -> Iterator[str]:
         return
     yield "mode, group and times of a file can be changed by its owner wherever it is"
     yield "shared memory in /dev/shm is the host's, open to others of the same user"
-    if hidden := [step.path for step in plan.steps if step.kind in _MASKS]:
+    if hidden := [step.path for step in plan.steps if step.kind in MASKS]:
         yield f"of {_named(hidden)} size, times and names that somebody guesses can be learned"
     if degraded and (folders := _of_kind(plan, StepKind.MASK_DIRECTORY)):
         yield f"the names in {_named(folders)} can be listed"

@@ -36,6 +36,8 @@ class StepKind(enum.StrEnum):
     PIN = "pin"  # the directory cannot be renamed or removed, its contents are unaffected
 
 
+GRANTS: Final = (StepKind.READABLE, StepKind.WRITABLE, StepKind.READ_ONLY)
+MASKS: Final = (StepKind.MASK_DIRECTORY, StepKind.MASK_FILE)
 _TEXTS: Final = {
     StepKind.READABLE: "{} is readable",
     StepKind.WRITABLE: "{} is writable",

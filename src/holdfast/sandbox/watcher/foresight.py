@@ -13,13 +13,11 @@ import struct
 from typing import Final, NamedTuple
 
 from holdfast.sandbox.plan.grants import closed
-from holdfast.sandbox.plan.plan import Base, Plan, StepKind
+from holdfast.sandbox.plan.plan import GRANTS, MASKS, Base, Plan, StepKind
 from holdfast.sandbox.watcher.notifyfilter import O_CREAT, O_EXCL, Aim
 
 _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10  # linux/socket.h
 _MAPPED: Final = bytes(10) + b"\xff\xff"  # an IPv4 address in IPv6
-_MASKS: Final = (StepKind.MASK_DIRECTORY, StepKind.MASK_FILE)
-_GRANTS: Final = (StepKind.READABLE, StepKind.WRITABLE, StepKind.READ_ONLY)
 _ACCESS: Final = {
     Aim.OPEN: "write",
     Aim.WRITE: "write",
@@ -156,12 +154,12 @@ def predict_connect(address: Address, scene: Scene) -> str | None:
 def scene_of(plan: Plan, *, alone: bool, degraded: bool) -> Scene:
     """What decides when a plan is carried out by mounts, or by Landlock `alone`."""
     steps = plan.steps
-    hidden = tuple(step.path for step in steps if step.kind in _MASKS)
+    hidden = tuple(step.path for step in steps if step.kind in MASKS)
     writable = tuple(step.path for step in steps if step.kind is StepKind.WRITABLE)
     if not alone:
         return Scene(True, plan.network_off, hidden, tuple(step.path for step in steps), writable=writable)
     kept = [step for step in steps if not (degraded and step.kind is StepKind.READ_ONLY)]
-    granted = [(step.path, step.kind is StepKind.WRITABLE) for step in kept if step.kind in _GRANTS]
+    granted = [(step.path, step.kind is StepKind.WRITABLE) for step in kept if step.kind in GRANTS]
     rules = [("/", plan.base is Base.UNTOUCHED), *granted]
     shut = closed(plan, degraded=degraded)
     return Scene(False, plan.network_off, hidden, (), tuple(rules), shut, writable)

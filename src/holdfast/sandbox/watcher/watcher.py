@@ -33,7 +33,7 @@ from ctypes import c_int, c_long, c_size_t, c_ulong, c_void_p
 from typing import Final, NamedTuple, NoReturn
 
 from holdfast.sandbox.kernel import kernel
-from holdfast.sandbox.kernel.kernel import numbered
+from holdfast.sandbox.kernel.kernel import OpenHow, openat2
 from holdfast.sandbox.protocol.orders import receive_with_fds
 from holdfast.sandbox.watcher import foresight
 from holdfast.sandbox.watcher.foresight import Scene, Terrain
@@ -51,15 +51,10 @@ class _Vector(ctypes.Structure):
     _fields_ = (("base", c_void_p), ("length", c_size_t))
 
 
-class _How(ctypes.Structure):
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
-
-
 _libc = ctypes.CDLL(None, use_errno=True)
 _read_memory = ctypes.CFUNCTYPE(c_long, c_int, c_void_p, c_ulong, c_void_p, c_ulong, c_ulong, use_errno=True)(
     ("process_vm_readv", _libc)
 )
-_openat2 = numbered(437, c_int, ctypes.c_char_p, c_void_p, c_size_t)
 
 
 class Memory:
@@ -100,12 +95,12 @@ class View:
     def __init__(self, root: int) -> None:
         self._root = root
         self._hows = {
-            follow: _How(_O_PATH | (0 if follow else os.O_NOFOLLOW), 0, _IN_ROOT) for follow in (0, 1)
+            follow: OpenHow(_O_PATH | (0 if follow else os.O_NOFOLLOW), 0, _IN_ROOT) for follow in (0, 1)
         }
 
     def _open(self, path: bytes, *, follow: bool) -> int:
         how = self._hows[follow]
-        return _openat2(self._root, path.lstrip(b"/") or b".", ctypes.addressof(how), ctypes.sizeof(how))
+        return openat2(self._root, path.lstrip(b"/") or b".", ctypes.addressof(how), ctypes.sizeof(how))
 
     def look(self, path: bytes, *, follow: bool, whole: bool) -> Terrain:
         """What is at this path, resolved as the kernel would.

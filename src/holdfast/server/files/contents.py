@@ -15,7 +15,8 @@ keeps modes:
 import errno
 import os
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import msgspec
@@ -32,6 +33,15 @@ SMALL_BYTES: Final = 64 * 1024  # read in one go, in less time than a thread tak
 _CHUNK_BYTES: Final = 768 * 1024  # a multiple of 3, so every chunk but the last encodes without padding
 _BUFFER_BYTES: Final = 48 * 1024  # likewise; for files that do not know their size, as in /proc
 _NO_RESERVING: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENODEV})
+
+
+@contextmanager
+def closing(fd: int) -> Iterator[int]:
+    """The descriptor, closed at the end."""
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def encoded(fd: int) -> msgspec.Raw:
@@ -75,11 +85,8 @@ def create(parent: int, name: str, data: bytes, *, flags: int = 0, regular_only:
     """
     if _link_complete(parent, name, data):
         return
-    fd = os.open(name, WRITE_FLAGS | os.O_CREAT | flags, NEW_FILE_MODE, dir_fd=parent)
-    try:
+    with closing(os.open(name, WRITE_FLAGS | os.O_CREAT | flags, NEW_FILE_MODE, dir_fd=parent)) as fd:
         overwrite(fd, data, regular_only=regular_only)
-    finally:
-        os.close(fd)
 
 
 def _link_complete(parent: int, name: str, data: bytes) -> bool:
@@ -88,7 +95,7 @@ def _link_complete(parent: int, name: str, data: bytes) -> bool:
         fd = os.open(".", os.O_WRONLY | os.O_TMPFILE, NEW_FILE_MODE, dir_fd=parent)
     except OSError:
         return False  # not here; the ordinary way names the real reason, if there is one
-    try:
+    with closing(fd):
         write_all(fd, data)
         try:
             # Passing a directory descriptor is what makes os.link follow the link in /proc.
@@ -96,8 +103,6 @@ def _link_complete(parent: int, name: str, data: bytes) -> bool:
         except OSError:
             return False  # the name was taken meanwhile, it is a dangling link, or there is no /proc
         return True
-    finally:
-        os.close(fd)
 
 
 def overwrite(fd: int, data: bytes, *, regular_only: bool = False) -> None:

@@ -55,11 +55,8 @@ def read_file(params: wire.LinkAwareParams) -> msgspec.Raw:
     path = params.path.native()
     if params.follow_symlinks is False:
         return nofollow.read_file(path)
-    fd = open_to_read(path)
-    try:
+    with contents.closing(open_to_read(path)) as fd:
         return contents.encoded(fd)
-    finally:
-        os.close(fd)
 
 
 @protocol_errors
@@ -67,11 +64,8 @@ def read_small_file(params: wire.LinkAwareParams) -> msgspec.Raw | None:
     """The same for a file that is read quickly; None if it is not one."""
     if params.follow_symlinks is False:
         return None
-    fd = open_to_read(params.path.native())
-    try:
+    with contents.closing(open_to_read(params.path.native())) as fd:
         return contents.encoded(fd) if os.fstat(fd).st_size <= contents.SMALL_BYTES else None
-    finally:
-        os.close(fd)
 
 
 def open_to_read(path: str) -> int:
@@ -102,21 +96,12 @@ def write_file(params: wire.WriteFileParams) -> Empty:
     try:
         fd = os.open(path, contents.WRITE_FLAGS)
     except FileNotFoundError:
-        _create(path, data)
-        return Empty()
-    try:
-        contents.overwrite(fd, data)
-    finally:
-        os.close(fd)
+        with contents.closing(os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY)) as parent:
+            contents.create(parent, os.path.basename(path), data)
+    else:
+        with contents.closing(fd):
+            contents.overwrite(fd, data)
     return Empty()
-
-
-def _create(path: str, data: bytes) -> None:
-    parent = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY)
-    try:
-        contents.create(parent, os.path.basename(path), data)
-    finally:
-        os.close(parent)
 
 
 def _decoded(text: str) -> bytes:
@@ -344,21 +329,17 @@ def _copy_tree(source: str, destination: str) -> None:
 
 def _copy_file(source: str, destination: str) -> None:
     """Copy bytes and permissions; a file onto itself stays as it is, a failed new copy is removed."""
-    reader = os.open(source, contents.READ_FLAGS | os.O_NOFOLLOW)
-    try:
+    with contents.closing(os.open(source, contents.READ_FLAGS | os.O_NOFOLLOW)) as reader:
         status = os.fstat(reader)
         writer, is_new = _open_destination(destination, status.st_mode & 0o777)
-        try:
-            _fill(reader, writer, status)
-        except BaseException:
-            if is_new:
-                with suppress(OSError):
-                    os.unlink(destination)
-            raise
-        finally:
-            os.close(writer)
-    finally:
-        os.close(reader)
+        with contents.closing(writer):
+            try:
+                _fill(reader, writer, status)
+            except BaseException:
+                if is_new:
+                    with suppress(OSError):
+                        os.unlink(destination)
+                raise
 
 
 def _open_destination(path: str, mode: int) -> tuple[int, bool]:

@@ -6,7 +6,6 @@ files back as descriptors.
 """
 
 import array
-import os
 import socket
 import struct
 from collections.abc import Callable
@@ -16,6 +15,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError, kind
 from holdfast.server.files import files, walk
+from holdfast.server.files.contents import closing
 from holdfast.server.files.handles import open_file
 from holdfast.wire.files import OpenParams
 from holdfast.wire.methods import METHODS, json_decoder
@@ -74,11 +74,8 @@ def _serve_one(sock: socket.socket) -> None:
     try:
         decoded = _DECODERS[name].decode(params)
         if isinstance(decoded, OpenParams):
-            fd = open_file(decoded)
-            try:
+            with closing(open_file(decoded)) as fd:
                 send(sock, OPENED, b"", fd)
-            finally:
-                os.close(fd)
             return
         result = HANDLERS[name](decoded)
     except HoldfastError as exc:

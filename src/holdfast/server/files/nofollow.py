@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from holdfast.errors import InvalidRequest, OperationFailed
-from holdfast.server.files.contents import READ_FLAGS, WRITE_FLAGS, create, encoded, overwrite
+from holdfast.server.files.contents import READ_FLAGS, WRITE_FLAGS, closing, create, encoded, overwrite
 from holdfast.wire.files import Metadata
 
 _SEARCH: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
@@ -26,12 +26,10 @@ def read_file(path: str) -> msgspec.Raw:
     """The result of `fs/readFile` for a regular file."""
     with _parent_of(path) as (parent, name):
         fd = os.open(name, READ_FLAGS | os.O_NOFOLLOW, dir_fd=parent)
-    try:
+    with closing(fd):
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise InvalidRequest("path is not a regular file")
         return encoded(fd)
-    finally:
-        os.close(fd)
 
 
 def write_file(path: str, data: bytes) -> None:
@@ -42,10 +40,8 @@ def write_file(path: str, data: bytes) -> None:
         except FileNotFoundError:
             create(parent, name, data, flags=os.O_NOFOLLOW, regular_only=True)
             return
-    try:
+    with closing(fd):
         overwrite(fd, data, regular_only=True)
-    finally:
-        os.close(fd)
 
 
 def create_directory(path: str, *, recursive: bool) -> None:
@@ -61,12 +57,8 @@ def create_directory(path: str, *, recursive: bool) -> None:
 
 def get_metadata(path: str) -> Metadata:
     """What the entry itself is, with its birth time; nothing is opened for reading."""
-    if path == "/":
-        parent, name = _reach([]), "."
-    else:
-        *parents, name = _names(path)
-        parent = _reach(parents)
-    try:
+    *parents, name = _names(path) or ["."]
+    with closing(_reach(parents)) as parent:
         status = os.stat(name, dir_fd=parent, follow_symlinks=False)
         if stat.S_ISLNK(status.st_mode):
             raise _is_link()
@@ -78,8 +70,6 @@ def get_metadata(path: str) -> Metadata:
             created_at_ms=_birth_ms(parent, name),
             modified_at_ms=status.st_mtime_ns // 1_000_000,
         )
-    finally:
-        os.close(parent)
 
 
 def remove(path: str) -> None:
@@ -107,22 +97,16 @@ def _parent_of(path: str) -> Iterator[tuple[int, str]]:
     names = _names(path)
     if not names:
         raise InvalidRequest("path must name an entry")
-    parent = _reach(names[:-1])
-    try:
+    with closing(_reach(names[:-1])) as parent:
         yield parent, names[-1]
-    finally:
-        os.close(parent)
 
 
 def _reach(names: list[str], *, make_missing: bool = False) -> int:
     """A search-only descriptor of the directory below the root with these names."""
     fd = os.open("/", _SEARCH)
     for name in names:
-        outer = fd
-        try:
+        with closing(fd) as outer:
             fd = _enter(outer, name, make_missing=make_missing)
-        finally:
-            os.close(outer)
     return fd
 
 

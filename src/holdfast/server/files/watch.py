@@ -12,14 +12,16 @@ keeps one, removes single watches, and leaves the closing to a thread.
 """
 
 import asyncio
-import ctypes
+import contextlib
 import functools
 import os
 import stat
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from ctypes import c_char_p, c_int, c_uint32
 from typing import Final, NamedTuple, TypeAlias
 
+from holdfast.sandbox.kernel.kernel import named
 from holdfast.wire.files import WatchMissingParams, WatchResult
 from holdfast.wire.paths import ForeignPath
 
@@ -27,8 +29,6 @@ MAX_MISSING: Final = 64
 MAX_NAMES: Final = 4096  # over all paths: keeps a watch on absurdly deep paths from stalling the loop
 
 # <sys/inotify.h>
-_IN_NONBLOCK: Final = os.O_NONBLOCK
-_IN_CLOEXEC: Final = os.O_CLOEXEC
 _IN_MODIFY: Final = 0x002
 _IN_ATTRIB: Final = 0x004
 _IN_MOVED_FROM: Final = 0x040
@@ -46,6 +46,10 @@ _SELF: Final = _IN_DELETE_SELF | _IN_MOVE_SELF | _IN_DONT_FOLLOW | _IN_MASK_ADD
 _ENTRIES: Final = _SELF | _IN_CREATE | _IN_DELETE | _IN_MOVED_FROM | _IN_MOVED_TO
 _READ_BYTES: Final = 64 * 1024  # some thousand events at once; the kernel bounds how many it keeps
 
+_inotify_init = named("inotify_init1", c_int)
+_inotify_add_watch = named("inotify_add_watch", c_int, c_char_p, c_uint32)
+_inotify_rm_watch = named("inotify_rm_watch", c_int, c_int)
+
 _Survey: TypeAlias = dict[bytes, set[bytes]]  # directory → the names in it that matter, parents first
 
 
@@ -58,7 +62,7 @@ class _Event(NamedTuple):
 def supported() -> bool:
     """Whether this host can watch at all."""
     try:
-        os.close(_inotify_init())
+        os.close(_inotify_init(os.O_NONBLOCK | os.O_CLOEXEC))
     except OSError:
         return False
     return True
@@ -115,14 +119,15 @@ class MissingWatch:
 
     def _add(self, path: bytes, mask: int, names: set[bytes]) -> None:
         if self._fd < 0:
-            self._fd = _inotify_init()
+            self._fd = _inotify_init(os.O_NONBLOCK | os.O_CLOEXEC)
             asyncio.get_running_loop().add_reader(self._fd, self._on_events)
         self._watched.setdefault(_inotify_add_watch(self._fd, path, mask), set()).update(names)
 
     def _disarm(self) -> None:
         watched, self._watched = self._watched, {}
         for wd in watched:
-            _inotify_rm_watch(self._fd, wd)
+            with contextlib.suppress(OSError):  # one that ended by itself (its directory is gone) is removed
+                _inotify_rm_watch(self._fd, wd)
 
     def _on_events(self) -> None:
         try:
@@ -179,41 +184,3 @@ def _events(data: bytes) -> Iterator[_Event]:
         wd, mask, _cookie, length = _EVENT.unpack_from(data, at)
         at += _EVENT.size + length
         yield _Event(wd, mask, data[at - length : at].rstrip(b"\0"))
-
-
-# --- system calls
-
-
-@functools.cache
-def _libc() -> ctypes.CDLL:
-    libc = ctypes.CDLL(None, use_errno=True)
-    try:
-        libc.inotify_init1.argtypes = (ctypes.c_int,)
-        libc.inotify_init1.restype = ctypes.c_int
-        libc.inotify_add_watch.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_uint32)
-        libc.inotify_add_watch.restype = ctypes.c_int
-        libc.inotify_rm_watch.argtypes = (ctypes.c_int, ctypes.c_int)
-        libc.inotify_rm_watch.restype = ctypes.c_int
-    except AttributeError:
-        raise OSError("inotify is not available on this platform") from None
-    return libc
-
-
-def _checked(result: int) -> int:
-    if result < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
-    return result
-
-
-def _inotify_init() -> int:
-    return _checked(_libc().inotify_init1(_IN_NONBLOCK | _IN_CLOEXEC))
-
-
-def _inotify_add_watch(fd: int, path: bytes, mask: int) -> int:
-    return _checked(_libc().inotify_add_watch(fd, path, mask))
-
-
-def _inotify_rm_watch(fd: int, wd: int) -> None:
-    """Remove a watch; one that ended by itself (its directory is gone) is removed already."""
-    _libc().inotify_rm_watch(fd, wd)
