@@ -15,7 +15,6 @@ import mmap
 import os
 import signal
 import subprocess
-import sys
 import sysconfig
 import tarfile
 import tempfile
@@ -38,7 +37,7 @@ TASK_WITHIN_S: Final = 120.0
 QUIET: Final = "HOLDFAST_WALKS_QUIET"  # in the environment of a process that only asks how it went
 SLOTS: Final = 1024  # processes are told apart by their pid, modulo this
 NAME_BYTES: Final = 128
-# Marks live in memory that all processes share: a descriptor would be closed, or be somebody else's, in a sandbox.
+# Marks live in memory that all processes share: a sandbox closes descriptors, or gives them to somebody else.
 HOOK: Final = """
 def _mark_calls():
     import mmap, os, sys, threading
@@ -193,7 +192,7 @@ def walk_task(marked: Marked, folder: Path) -> Walk:
 
 @contextlib.contextmanager
 def dispatching(marked: Marked, home: Path) -> Iterator[None]:
-    command = [marked.python, "-P", "-m", "holdfast", "dispatch", "--board", "main", "--max-load", "0"]
+    command = [str(marked.python), "-P", "-m", "holdfast", "dispatch", "--board", "main", "--max-load", "0"]
     with (home / "log").open("wb") as log:
         process = subprocess.Popen(command, env=environment(home), cwd=home, stdout=log, stderr=log)
     try:
@@ -234,7 +233,10 @@ def page(rows: list[str], start: Walk, task: Walk) -> str:
 Counted by `python -m tools.walks`: a module counts when one of its functions is called, in any process; being
 imported does not count. A module that two processes call counts once in the sum and in each of them.
 
-| commit | modules in all | a confined `process/start`, connection and end included | `task create` to done, dispatcher's start included |
+A start is one `process/start`, with its connection and its end; a task is `task create` to done, with the
+start of the dispatcher.
+
+| commit | modules in all | a confined start | a task |
 |---|---:|---|---|
 {chr(10).join(rows)}
 
@@ -267,4 +269,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
