@@ -6,7 +6,7 @@ import time
 
 from bench.confined import workspace
 from bench.measures import MS, Contest
-from holdfast.confine.launch import Launcher
+from holdfast.confine.launch import LauncherClient
 from holdfast.confine.starts import Command, Confinement, Exit, plan_of
 from holdfast.sandbox.plan import plan
 from holdfast.sandbox.plan.resolve import locate
@@ -24,7 +24,7 @@ async def _differences(contest: Contest) -> list[float]:
     view, _ = plan_of(bind(workspace_write(), locate(folder, [folder], os.environ)), folder)
     way = Way.USER_NAMESPACE if os.getuid() else Way.AS_ROOT
     confinement = Confinement(plan.encode(view), way)
-    launcher = Launcher()
+    launcher = LauncherClient()
     launcher.open()
     try:
         count = contest.plan.warm + contest.plan.starts
@@ -36,7 +36,7 @@ async def _differences(contest: Contest) -> list[float]:
     return [(confined - bare) * MS for bare, confined in pairs[contest.plan.warm :]]
 
 
-async def _life(launcher: Launcher, folder: str, confinement: Confinement | None = None) -> float:
+async def _life(launcher: LauncherClient, folder: str, confinement: Confinement | None = None) -> float:
     ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
     null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
     try:

@@ -22,7 +22,7 @@ from holdfast.agentconfig.matrix import MATRIX
 from holdfast.cli import cli
 from holdfast.errors import FACES, INTERNAL, HoldfastError
 from holdfast.sandbox.backends.guarantees import BACKENDS, GUARANTEES, GuaranteeRow
-from holdfast.wire.methods import METHODS, Method
+from holdfast.wire.methods import METHODS, MethodRow
 from holdfast.wire.paths import PathUri
 from tools.agent_pages import faults_page
 from tools.api_page import api_page
@@ -132,7 +132,7 @@ def objects(shape: shapes.Type) -> Iterator[shapes.StructType]:
                 yield from objects(each)
 
 
-def struct_of(method: Method) -> shapes.StructType:
+def struct_of(method: MethodRow) -> shapes.StructType:
     shape = shapes.type_info(method.params)
     if not isinstance(shape, shapes.StructType):
         raise AssertionError("parameters are an object")

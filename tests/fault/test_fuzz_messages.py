@@ -24,7 +24,7 @@ import uvloop
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-from holdfast.server.connection import Connection
+from holdfast.server.connection import ExecConnection
 from holdfast.server.executor import Clocks, Executor
 from holdfast.server.processes import processes
 from holdfast.wire.methods import METHODS
@@ -121,7 +121,7 @@ class Bench:
         shutil.rmtree(self._root, ignore_errors=True)
         furnish(self._root)
         wire = Wire()
-        connection = Connection(self._executor, wire, label="fuzz", slots=slots, resumable=resumable)
+        connection = ExecConnection(self._executor, wire, label="fuzz", slots=slots, resumable=resumable)
         wire.life = asyncio.ensure_future(connection.run())
         await asyncio.sleep(0)
         initialized = False
@@ -143,7 +143,7 @@ class Bench:
 
     async def _burst(
         self,
-        connection: Connection,
+        connection: ExecConnection,
         wire: Wire,
         messages: list[bytes],
         initialized: bool,

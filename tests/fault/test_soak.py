@@ -25,7 +25,7 @@ import pytest
 
 from holdfast.errors import InvalidRequest
 from holdfast.server.executor import Executor
-from holdfast.server.processes.process import Process
+from holdfast.server.processes.process import SessionProcess
 from holdfast.wire.methods import METHODS, decode_params
 from holdfast.wire.processes import ProcessParams
 from tests.support.accounting import (
@@ -390,7 +390,9 @@ async def test_a_start_taken_back_at_the_last_moment_leaves_nothing(how: str) ->
         params = decode_params(METHODS["process/start"], start | {"pipeStdin": True})
         starting = asyncio.ensure_future(session.processes.start(params))
         entries = session.processes._entries
-        while not any(not isinstance(entry, Process) and entry.task.done() for entry in entries.values()):
+        while not any(
+            not isinstance(entry, SessionProcess) and entry.task.done() for entry in entries.values()
+        ):
             await asyncio.sleep(0)  # one step at a time: it runs, and its request does not know it yet
         if how == "connection lost":
             starting.cancel()

@@ -16,11 +16,11 @@ from typing import Final
 
 import pytest
 
-from holdfast.confine.launch import Launcher
+from holdfast.confine.launch import LauncherClient
 from holdfast.confine.starts import Command, Confinement, Exit, SetupFailed
 from holdfast.errors import OperationFailed
 from holdfast.sandbox.plan import plan as plans
-from holdfast.sandbox.plan.plan import Base, Link, Plan, Step, StepKind
+from holdfast.sandbox.plan.plan import Base, Plan, PlanLink, Step, StepKind
 from holdfast.sandbox.plan.select import Way
 from holdfast.sandbox.values import replace
 from tests.support import confinement, identity
@@ -85,7 +85,7 @@ class Scene:
 
     def empty_plan(self) -> Plan:
         names = ("/usr", "/etc", "/bin", "/lib", "/lib64")
-        links = tuple(Link(path, os.readlink(path)) for path in names if os.path.islink(path))
+        links = tuple(PlanLink(path, os.readlink(path)) for path in names if os.path.islink(path))
         shown = [path for path in names if os.path.isdir(path) and not os.path.islink(path)]
         readable = tuple(Step(StepKind.READABLE, path) for path in shown)
         return replace(self.plan, base=Base.EMPTY, steps=(*self.pins, *readable, *self.rules), links=links)
@@ -314,7 +314,7 @@ def test_what_bubblewrap_says_is_never_output_and_names_the_cause(
 class Runs:
     """Commands in bubblewrap through a launcher, as the server starts them."""
 
-    def __init__(self, scene: Scene, launcher: Launcher) -> None:
+    def __init__(self, scene: Scene, launcher: LauncherClient) -> None:
         self.scene, self.launcher = scene, launcher
         self.ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
 
@@ -341,7 +341,7 @@ class Runs:
 
 @contextlib.asynccontextmanager
 async def running(scene: Scene) -> AsyncIterator[Runs]:
-    launcher = Launcher()
+    launcher = LauncherClient()
     try:
         yield Runs(scene, launcher)
     finally:

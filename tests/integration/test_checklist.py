@@ -17,7 +17,7 @@ from websockets.exceptions import InvalidStatus
 from websockets.frames import Frame, Opcode
 from websockets.uri import parse_uri
 
-from holdfast.server.connection import Connection
+from holdfast.server.connection import ExecConnection
 from holdfast.server.executor import Clocks, Executor
 from holdfast.wire import rpc
 from tests.support.httpd import Script, httpd, reply
@@ -141,13 +141,13 @@ async def test_nothing_is_lost_while_the_peer_lags_and_goes_on_talking(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     blocked = asyncio.Event()
-    pause = Connection.writing_paused
+    pause = ExecConnection.writing_paused
 
-    def paused(connection: Connection) -> None:
+    def paused(connection: ExecConnection) -> None:
         blocked.set()
         pause(connection)
 
-    monkeypatch.setattr(Connection, "writing_paused", paused)
+    monkeypatch.setattr(ExecConnection, "writing_paused", paused)
     count = 2_000_000
     script = {"argv": ["/usr/bin/seq", str(count)], "cwd": "file:///", "env": {}, "tty": False}
     async with serving() as (url, _), ready(url) as peer:

@@ -16,7 +16,7 @@ from holdfast.client import ordering, recovery, transport
 from holdfast.client import process as process_module
 from holdfast.client.pushed import Pushed
 from holdfast.client.recovery import LinkState
-from holdfast.server.connection import Connection
+from holdfast.server.connection import ExecConnection
 from holdfast.server.executor import Clocks
 from holdfast.server.processes.process import MAX_PENDING
 from tests.support.peer import WAIT_S, descendants_named, fresh_mark, seen_running, serving
@@ -465,7 +465,7 @@ async def test_a_unix_socket_is_dialled_again(tmp_path: Path) -> None:
     async with serving(listen=address) as (_, executor), holdfast.connect(address) as env:
         process = await env.start(["/bin/cat"], stdin=True)
         [session] = executor.sessions
-        assert isinstance(session.listener, Connection)
+        assert isinstance(session.listener, ExecConnection)
         first = session.listener
         first._wire.abort()
         await until(lambda: session.listener not in (None, first))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.confine.launch import Launcher
+from holdfast.confine.launch import LauncherClient
 from holdfast.confine.starts import Command
 from holdfast.doctor.compare import circumstances
 from holdfast.doctor.compare.captured import capture
@@ -150,7 +150,7 @@ def test_endless_output_is_bounded_by_the_time(own: Place) -> None:
 
 
 async def test_what_is_captured_is_bounded_but_counted_to_its_end(tmp_path: Path) -> None:
-    launcher = Launcher()
+    launcher = LauncherClient()
     try:
         done = await capture(
             launcher,
@@ -168,7 +168,7 @@ async def test_what_is_captured_is_bounded_but_counted_to_its_end(tmp_path: Path
 
 async def test_what_does_not_end_is_gone_when_its_time_is_over(tmp_path: Path) -> None:
     name = f"8{uuid.uuid4().int % 10**7:07}"
-    launcher = Launcher()
+    launcher = LauncherClient()
     try:
         command = Command(("sleep", name), "sleep", str(tmp_path), dict(os.environ))
         done = await capture(launcher, command, owner=1, confinement=None, limit_s=0.2, keep=1)
@@ -215,7 +215,7 @@ def test_where_no_probe_can_run_the_answer_is_open_or_no_but_never_yes(own: Plac
 
 
 async def test_the_plain_side_is_what_a_child_of_ours_sees(tmp_path: Path) -> None:
-    launcher = Launcher()
+    launcher = LauncherClient()
     try:
         with Landmarks() as landmarks:
             question = landmarks.question([str(tmp_path)], os.environ)
@@ -239,7 +239,7 @@ async def test_the_plain_side_is_what_a_child_of_ours_sees(tmp_path: Path) -> No
 
 
 async def test_every_consequence_is_about_something_that_is_looked_at(tmp_path: Path) -> None:
-    launcher = Launcher()
+    launcher = LauncherClient()
     try:
         with Landmarks() as landmarks:
             question = landmarks.question([str(tmp_path)], os.environ)

@@ -22,7 +22,7 @@ import pytest
 
 from holdfast.sandbox.kernel.landlock import FAKE_ABI
 from holdfast.sandbox.plan import plan as plans
-from holdfast.sandbox.plan.plan import Base, Link, Plan, Step, StepKind
+from holdfast.sandbox.plan.plan import Base, Plan, PlanLink, Step, StepKind
 from holdfast.sandbox.values import replace
 from tests.support import confinement, identity
 from tests.support.confinement import Options, Outcome
@@ -109,7 +109,7 @@ class Scene:
     def empty_plan(self) -> Plan:
         roots = [root for root in ("/usr", "/etc") if Path(root).is_dir()]
         links = tuple(
-            Link(path, os.readlink(path)) for path in ("/bin", "/lib", "/lib64") if os.path.islink(path)
+            PlanLink(path, os.readlink(path)) for path in ("/bin", "/lib", "/lib64") if os.path.islink(path)
         )
         roots += [path for path in ("/bin", "/lib", "/lib64") if not os.path.islink(path)]
         readable = tuple(Step(StepKind.READABLE, root) for root in roots)
@@ -281,7 +281,7 @@ def test_a_path_that_vanished_stops_the_start_and_is_not_made(scene: Scene, kind
 
 def test_a_mount_point_is_never_made_on_the_host(scene: Scene) -> None:
     before = scene.tree()
-    links = (Link(str(scene.workspace / "made/link"), "file"),)
+    links = (PlanLink(str(scene.workspace / "made/link"), "file"),)
     plan = replace(scene.plan, steps=(Step(StepKind.WRITABLE, "/"),), links=links)
     done = scene.sh("true", plan=plan)
     assert (done.failed, done.errno) == ("link", 2)

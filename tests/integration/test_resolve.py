@@ -9,7 +9,7 @@ import pytest
 from holdfast.errors import OperationFailed, SandboxUnavailable, UsageError
 from holdfast.sandbox.plan import resolve
 from holdfast.sandbox.plan.plan import Plan
-from holdfast.sandbox.plan.planner import Crossing, Found, GitDir, Seen, Sight, plan_for
+from holdfast.sandbox.plan.planner import Crossing, DiskSnapshot, FoundKind, GitDir, Sight, plan_for
 from holdfast.sandbox.plan.resolve import MAX_MATCHES, locate, look, trace
 from holdfast.sandbox.policy.policy import (
     Network,
@@ -27,7 +27,7 @@ def fixture_top(tmp_path: Path) -> Path:
     return tmp_path.resolve()
 
 
-def seen(policy: Policy, root: Path) -> Seen:
+def seen(policy: Policy, root: Path) -> DiskSnapshot:
     return look(bind(policy, Where(str(root), (str(root),), slash_tmp=False)))
 
 
@@ -59,15 +59,15 @@ def test_places_are_located_in_the_environment() -> None:
 def test_files_and_directories_are_told_apart(top: Path) -> None:
     file = touch(top / "file")
     os.link(file, top / "other")
-    assert trace(str(file)) == Sight(str(file), Found.FILE, names=2)
-    assert trace(str(top)) == Sight(str(top), Found.DIRECTORY)
-    assert trace("/") == Sight("/", Found.DIRECTORY)
+    assert trace(str(file)) == Sight(str(file), FoundKind.FILE, names=2)
+    assert trace(str(top)) == Sight(str(top), FoundKind.DIRECTORY)
+    assert trace("/") == Sight("/", FoundKind.DIRECTORY)
 
 
 @pytest.mark.parametrize("below", ["no/deep", "file/x", "file/.", "n" * 300])
 def test_what_is_missing_keeps_its_name(top: Path, below: str) -> None:
     touch(top / "file")
-    assert trace(f"{top}/{below}") == Sight(f"{top}/{below.removesuffix('/.')}", Found.MISSING)
+    assert trace(f"{top}/{below}") == Sight(f"{top}/{below.removesuffix('/.')}", FoundKind.MISSING)
 
 
 def test_every_link_on_the_way_is_recorded_where_it_lies(top: Path) -> None:
@@ -76,14 +76,16 @@ def test_every_link_on_the_way_is_recorded_where_it_lies(top: Path) -> None:
     (top / "relative").symlink_to("./absolute/../real/deep")
     assert trace(f"{top}/relative/file") == Sight(
         f"{top}/real/deep/file",
-        Found.FILE,
+        FoundKind.FILE,
         (Crossing(f"{top}/relative", "./absolute/../real/deep"), Crossing(f"{top}/absolute", f"{top}/real")),
     )
 
 
 def test_a_dangling_link_leads_to_what_is_missing(top: Path) -> None:
     (top / "link").symlink_to("gone")
-    assert trace(f"{top}/link/x") == Sight(f"{top}/gone/x", Found.MISSING, (Crossing(f"{top}/link", "gone"),))
+    assert trace(f"{top}/link/x") == Sight(
+        f"{top}/gone/x", FoundKind.MISSING, (Crossing(f"{top}/link", "gone"),)
+    )
 
 
 def test_links_in_a_circle_are_refused(top: Path) -> None:
@@ -99,7 +101,7 @@ def test_what_may_not_be_looked_at_is_out_of_sight(monkeypatch: pytest.MonkeyPat
         raise OSError(code, "no", path)
 
     monkeypatch.setattr(os, "lstat", refuse)
-    assert trace("/a/b") == Sight("/a/b", Found.OUT_OF_SIGHT)
+    assert trace("/a/b") == Sight("/a/b", FoundKind.OUT_OF_SIGHT)
 
 
 def test_a_failing_disk_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,8 +116,8 @@ def test_a_failing_disk_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_command_starts_where_its_directory_really_is(top: Path) -> None:
     (top / "link").symlink_to(top)
     bound = bind(full_access(), Where(str(top)))
-    assert look(bound, "link") == Seen(str(top))
-    assert look(bound) == Seen(str(top))
+    assert look(bound, "link") == DiskSnapshot(str(top))
+    assert look(bound) == DiskSnapshot(str(top))
 
 
 @pytest.mark.parametrize("line", ["gitdir: {}", "gitdir:{}\n", "gitdir: main/../main/git\nmore"])

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.confine.launch import Launcher
+from holdfast.confine.launch import LauncherClient
 from holdfast.confine.starts import Command, Confinement, Exit
 from holdfast.sandbox.kernel.kernel import PARENT, processes
 from holdfast.sandbox.plan import plan
@@ -23,8 +23,8 @@ from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
 from holdfast.sandbox.plan.select import Way
 from holdfast.sandbox.watcher import foresight, listener, watcher
 from holdfast.server.executor import Executor
-from holdfast.server.processes.process import Process as ServerProcess
-from holdfast.wire.processes import Denied
+from holdfast.server.processes.process import SessionProcess as ServerProcess
+from holdfast.wire.processes import DeniedCall
 from tests.integration.test_confined import policy
 from tests.support import identity
 from tests.support.cut import way_to
@@ -412,7 +412,7 @@ async def test_nothing_is_left_of_a_watch_when_its_command_or_its_session_ends(t
 
 async def test_what_was_writable_looks_so_until_the_last_call_is_judged(top: Path) -> None:
     view = Plan(Base.HOST, (Step(StepKind.WRITABLE, str(top / "ws")),), network_off=True, cwd=str(top / "ws"))
-    launcher = Launcher()
+    launcher = LauncherClient()
     ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
     ours, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     null = os.open(os.devnull, os.O_RDWR)
@@ -455,7 +455,7 @@ def looks_read_only(root: int, path: Path) -> bool:
 async def test_a_call_that_a_dead_watcher_had_received_is_answered_by_its_successor(top: Path) -> None:
     """The one moment that killing by chance hardly ever hits: received, and not answered."""
     view = Plan(Base.HOST, (Step(StepKind.WRITABLE, str(top / "ws")),), network_off=True, cwd=str(top / "ws"))
-    launcher = Launcher()
+    launcher = LauncherClient()
     ended: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
     ours, inside = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -539,7 +539,9 @@ async def test_what_was_denied_before_the_start_was_answered_is_told_before_the_
         on_closed=lambda _process: None,
         extended=True,
     )
-    process.denied(Denied("p", 1, "create", "/x", "/x", "openat", "EROFS", True, 1, "sh", 1, 0, None, None))
+    process.denied(
+        DeniedCall("p", 1, "create", "/x", "/x", "openat", "EROFS", True, 1, "sh", 1, 0, None, None)
+    )
     assert told == []
     ends = [os.pipe() for _ in range(2)]
     process.attach_pipes(ends[0][0], ends[1][0], None)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.sandbox.plan.plan import Base, Link, Plan, Step, StepKind, decode, encode
+from holdfast.sandbox.plan.plan import Base, Plan, PlanLink, Step, StepKind, decode, encode
 from holdfast.sandbox.values import replace
 
 PATHS = st.binary(max_size=12).map(
@@ -16,7 +16,7 @@ PLANS = st.builds(
     network_off=st.booleans(),
     cwd=PATHS,
     absent=st.lists(PATHS, max_size=3).map(tuple),
-    links=st.lists(st.builds(Link, PATHS, PATHS), max_size=3).map(tuple),
+    links=st.lists(st.builds(PlanLink, PATHS, PATHS), max_size=3).map(tuple),
 )
 PORTS = st.lists(st.integers(1, 65535), max_size=4).map(tuple)
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.sandbox.policy.policy import Access, At, Bound, Network, Policy, Rule, Where, bind
+from holdfast.sandbox.policy.policy import Access, At, BoundPolicy, Network, Policy, Rule, Where, bind
 
 STRENGTH = {Access.DENY: 0, Access.READ: 1, Access.WRITE: 2}
 WHERE = Where("/")
@@ -57,7 +57,7 @@ def inside_metadata(rules: list[Rule], path: str) -> bool:
     )
 
 
-def accesses(bound: Bound, path: str) -> tuple[bool, bool]:
+def accesses(bound: BoundPolicy, path: str) -> tuple[bool, bool]:
     return (bound.explain(path, Access.READ).allowed, bound.explain(path, Access.WRITE).allowed)
 
 

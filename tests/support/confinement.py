@@ -186,7 +186,7 @@ class Sabotage:
         return wrapper
 
 
-def start(applied: plan.Plan, command: confined.Command, status_fd: int, options: Options) -> int:
+def start(applied: plan.Plan, command: confined.PreparedCommand, status_fd: int, options: Options) -> int:
     """As the launcher does; the pid of the process around the command."""
     if not options.alone and not options.tool:
         kind = confined.ConfinementKind(options.userns, applied.network_off)
@@ -211,7 +211,7 @@ def sabotaged(applied: plan.Plan, argv: tuple[bytes, ...], options: Options) -> 
     for attempt in range(1, 400):
         sabotage.left = attempt
         reader, writer = os.pipe2(os.O_CLOEXEC)
-        command = confined.Command(argv[0], argv, {b"PATH": SAFE_PATH.encode()}, ((1, 1), (2, 2)))
+        command = confined.PreparedCommand(argv[0], argv, {b"PATH": SAFE_PATH.encode()}, ((1, 1), (2, 2)))
         child = start(applied, command, writer, options)
         sabotage.left = -1
         os.close(writer)
@@ -252,7 +252,7 @@ def main(options: Options, argv: list[str]) -> None:
     env = {b"PATH": SAFE_PATH.encode(), b"LANG": b"C.UTF-8", b"TERM": b"dumb"}
     fds = () if options.tty else ((0, 0), (1, 1), (2, 2))
     arguments = tuple(os.fsencode(one) for one in argv)
-    command = confined.Command(arguments[0], arguments, env, fds, tty)
+    command = confined.PreparedCommand(arguments[0], arguments, env, fds, tty)
     child = start(applied, command, writer, options)
     os.close(writer)
     said = b""

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.confine.launch import Launcher
+from holdfast.confine.launch import LauncherClient
 from holdfast.doctor.escape import selfcheck
 from holdfast.doctor.escape.attempts import ATTEMPTS, Attempt, Guarantee
 from holdfast.sandbox.backends import bwraptool
@@ -197,7 +197,7 @@ async def _run(mode: Mode, folder: Path, python: str) -> list[selfcheck.AttemptR
         return await selfcheck.run(_without_sandbox, folder=folder, attempts=attempts, python=python)
     if not mode.landlock and not mode.bwrap:
         return await selfcheck.run(_without_landlock, folder=folder, attempts=attempts, python=python)
-    launcher = Launcher()
+    launcher = LauncherClient()
     try:
         tool = bwraptool.find(os.defpath) if mode.bwrap else ""
         backend: selfcheck.RunConfined = selfcheck.Native(launcher, mode.way, tool=tool)

@@ -15,7 +15,7 @@ from websockets.asyncio.client import ClientConnection, connect
 from holdfast.sandbox.plan.select import ANY, Choice
 from holdfast.server.edges.address import parse
 from holdfast.server.edges.auth import Authenticator
-from holdfast.server.edges.listen import Options, Server
+from holdfast.server.edges.listen import ServeOptions, Server
 from holdfast.server.executor import Clocks, Executor
 from tests.support.patience import patient
 
@@ -177,7 +177,7 @@ async def serving(
 ) -> AsyncIterator[tuple[str, Executor]]:
     """A whole server in this loop; yields its address and its executor."""
     executor = Executor(environ, clocks, choice)
-    server = Server(Options(parse(listen), slots, authenticator, metrics), executor)
+    server = Server(ServeOptions(parse(listen), slots, authenticator, metrics), executor)
     bound: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     task = asyncio.ensure_future(server.serve(bound.set_result))
     try:

@@ -14,7 +14,7 @@ from holdfast.client.answer import typed
 from holdfast.client.session import Caller
 from holdfast.errors import ConnectionLost, HoldfastError, NotFound, RemoteProtocolError
 from holdfast.local.tasks import TaskSet
-from holdfast.wire.files import Block, HandleParams, OpenParams, ReadBlockParams, WriteBlockParams
+from holdfast.wire.files import FileBlock, HandleParams, OpenParams, ReadBlockParams, WriteBlockParams
 from holdfast.wire.paths import PathUri
 from holdfast.wire.permissions import SandboxContext
 from holdfast.wire.rpc import JsonValue
@@ -37,7 +37,7 @@ class OpenFiles:
             offset, at_end = 0, False
             while not at_end:
                 answer = await self._call("fs/readBlock", ReadBlockParams(handle, offset, BLOCK_BYTES))
-                block = typed(answer, Block)
+                block = typed(answer, FileBlock)
                 if len(block.chunk) > BLOCK_BYTES or not (block.chunk or block.eof):
                     raise RemoteProtocolError("the server's block is not what was asked for")
                 offset, at_end = offset + len(block.chunk), block.eof

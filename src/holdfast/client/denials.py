@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from holdfast.client.answer import typed
 from holdfast.client.session import Session
 from holdfast.errors import HoldfastError
-from holdfast.wire.processes import DenialsParams, DenialsResult, Denied
+from holdfast.wire.processes import DenialsParams, DenialsResult, DeniedCall
 from holdfast.wire.rpc import JsonValue
 
 
@@ -20,7 +20,7 @@ class Denials:
     def __init__(self, session: Session, process_id: str) -> None:
         self._session = session
         self._process_id = process_id
-        self._entries: dict[tuple[str, str, str, str], Denied] = {}
+        self._entries: dict[tuple[str, str, str, str], DeniedCall] = {}
         self._last = 0
         self._asking = 0
         self._closed = False
@@ -28,11 +28,11 @@ class Denials:
         self._forget = session.on("process/denied", self._heard)
 
     @property
-    def known(self) -> list[Denied]:
+    def known(self) -> list[DeniedCall]:
         """Each kind once, the one that was seen last at the end."""
         return list(self._entries.values())
 
-    async def __aiter__(self) -> AsyncIterator[Denied]:
+    async def __aiter__(self) -> AsyncIterator[DeniedCall]:
         last = 0
         while True:
             news = [entry for entry in self._entries.values() if entry.number > last]
@@ -72,12 +72,12 @@ class Denials:
             self._wake()
 
     def _heard(self, params: JsonValue) -> None:
-        entry = typed(params, Denied)
+        entry = typed(params, DeniedCall)
         if entry.process_id == self._process_id:
             self._take(entry)
             self._wake()
 
-    def _take(self, entry: Denied) -> None:
+    def _take(self, entry: DeniedCall) -> None:
         key = (entry.syscall, entry.access, entry.errno, entry.path)
         if key in self._entries and self._entries[key].number >= entry.number:
             return

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from holdfast.wire.processes import DenialReport, Usage
+from holdfast.wire.processes import DenialReport, ProcessUsage
 
 MAX_WAITING_EVENTS: Final = 256  # early events of one process; more means the missing one never comes
 MAX_WAITING_BYTES: Final = 1024 * 1024  # of early output: what a server keeps, so a page would do as well
@@ -39,7 +39,7 @@ class Exited:
     seq: int
     code: int
     sandbox_denied: bool | None
-    usage: Usage | None = None
+    usage: ProcessUsage | None = None
     denial: DenialReport | None = None
 
 
@@ -64,7 +64,7 @@ class ReadPage:
     closed: bool
     failure: str | None
     sandbox_denied: bool
-    usage: Usage | None = None
+    usage: ProcessUsage | None = None
 
 
 class Lost(Exception):

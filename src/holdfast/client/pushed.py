@@ -14,7 +14,7 @@ import pybase64
 from holdfast.client.answer import typed
 from holdfast.client.ordering import Closed, Event, Exited, Output, ReadPage
 from holdfast.errors import InvalidRequest, RemoteProtocolError
-from holdfast.wire.processes import DenialReport, EnforcementReport, Usage, WatchReport
+from holdfast.wire.processes import DenialReport, EnforcementReport, ProcessUsage, WatchReport
 from holdfast.wire.rpc import JsonValue
 
 _SHORTCUT: Final = re.compile(
@@ -61,7 +61,7 @@ class _Exited(msgspec.Struct, rename="camel"):
     seq: int
     exit_code: int
     sandbox_denied: bool | None = None
-    usage: Usage | None = None
+    usage: ProcessUsage | None = None
     denial: DenialReport | None = None
 
 
@@ -102,7 +102,7 @@ class _Read(msgspec.Struct, rename="camel"):
     closed: bool = False
     failure: str | None = None
     sandbox_denied: bool = False
-    usage: Usage | None = None
+    usage: ProcessUsage | None = None
 
 
 def decode_pushed(message: bytes | memoryview) -> Pushed | None:

@@ -5,7 +5,7 @@ from typing import Final
 
 from holdfast.client.backlog import Ends
 from holdfast.client.ordering import Event, Exited, Output
-from holdfast.wire.processes import DenialReport, EnforcementReport, Usage
+from holdfast.wire.processes import DenialReport, EnforcementReport, ProcessUsage
 
 MAX_OUTPUT_BYTES: Final = 16 * 1024 * 1024  # of each stream in a Result, unless asked otherwise
 
@@ -20,7 +20,7 @@ class Result:
     denial: DenialReport | None
     sandbox_denied: bool | None
     enforcement: EnforcementReport | None
-    usage: Usage | None
+    usage: ProcessUsage | None
     dropped_bytes: int
 
 

@@ -114,7 +114,7 @@ def serve(
     """
     from holdfast import log, tracing
     from holdfast.server.edges.address import parse
-    from holdfast.server.edges.listen import Options
+    from holdfast.server.edges.listen import ServeOptions
     from holdfast.server.edges.listen import serve as run
 
     log.set_up(style=log_format, level=log_level)
@@ -135,7 +135,7 @@ def serve(
                 skew_s=skew_s,
             )
         choice = choice_of(backend, degraded=degraded)
-        options = Options(parse(listen), slots, authenticator, metrics, choice, keep_s)
+        options = ServeOptions(parse(listen), slots, authenticator, metrics, choice, keep_s)
         _run(run(options, announce=functools.partial(_announce, hint=hint)))
     except HoldfastError as exc:
         fail(exc)

@@ -22,7 +22,7 @@ from holdfast.dispatch.installed import installed
 from holdfast.dispatch.rules import pressure
 from holdfast.errors import Conflict, StartupError
 from holdfast.server.edges.address import parse
-from holdfast.server.edges.listen import Options as ServerOptions
+from holdfast.server.edges.listen import ServeOptions as ServerOptions
 from holdfast.server.edges.listen import Server
 from holdfast.server.executor import Executor
 

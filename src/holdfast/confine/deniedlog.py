@@ -14,13 +14,13 @@ from msgspec import structs
 from holdfast.sandbox.policy.paths import parent
 from holdfast.sandbox.policy.policy import Access
 from holdfast.sandbox.reasons.denials import Explain
-from holdfast.wire.processes import Denied
+from holdfast.wire.processes import DeniedCall
 
 MAX_DENIALS: Final = 256  # entries kept of one process: a reader learns nothing from more
 MAX_DENIAL_BYTES: Final = 256 * 1024  # of their texts
 
 
-class Seen(msgspec.Struct, frozen=True):
+class DenialNotice(msgspec.Struct, frozen=True):
     """What the watcher tells of one kind of denial: `count` more of it."""
 
     syscall: str
@@ -48,7 +48,7 @@ class Rules:
     exists: Callable[[str], bool]
     closed: Collection[str] = ()  # writable directories whose entries the backend cannot let change
 
-    def why(self, seen: Seen) -> tuple[str | None, str | None]:
+    def why(self, seen: DenialNotice) -> tuple[str | None, str | None]:
         """The rule in words and the smallest grant that would allow it, if one does."""
         if seen.access == "connect":
             return "the network is off", "--network on"
@@ -81,13 +81,13 @@ class DeniedLog:
     def __init__(self, process_id: str, rules: Rules) -> None:
         self.process_id = process_id
         self._rules = rules
-        self._entries: dict[tuple[str, ...], Denied] = {}
+        self._entries: dict[tuple[str, ...], DeniedCall] = {}
         self._bytes = 0
         self._number = 0
         self.dropped = 0
         self.unread = 0
 
-    def add(self, seen: Seen, *, at_ms: int) -> Denied | None:
+    def add(self, seen: DenialNotice, *, at_ms: int) -> DeniedCall | None:
         """The entry as it is now; None if there is no room for another."""
         key = (seen.syscall, seen.access, seen.errno, seen.path)
         known = self._entries.get(key)
@@ -98,7 +98,7 @@ class DeniedLog:
                 self.dropped += seen.count
                 return None
             self._bytes += size
-            known = Denied(
+            known = DeniedCall(
                 process_id=self.process_id,
                 number=0,
                 access=seen.access,
@@ -127,6 +127,6 @@ class DeniedLog:
         self._entries[key] = entry
         return entry
 
-    def read(self, after: int) -> list[Denied]:
+    def read(self, after: int) -> list[DeniedCall]:
         """What has changed since that number, in order."""
         return [entry for entry in self._entries.values() if entry.number > after]

@@ -22,7 +22,7 @@ from typing import Final
 import holdfast
 from holdfast.confine import starts
 from holdfast.confine.loopback import Loopback
-from holdfast.confine.starts import Command, Confinement, Exit, Started, StartFailed
+from holdfast.confine.starts import Command, Confinement, Exit, StartedCommand, StartFailed
 from holdfast.errors import OperationFailed
 from holdfast.sandbox.protocol import orders
 from holdfast.sandbox.protocol.loopback import MAX_LISTENERS
@@ -56,7 +56,7 @@ class _Connection:
     children: dict[int, _Child] = field(default_factory=dict)
 
 
-class Launcher:
+class LauncherClient:
     """Starts commands outside the server's own process."""
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class Launcher:
         state: bytes | None = None,
         confinement: Confinement | None = None,
         watch: socket.socket | None = None,
-    ) -> Started:
+    ) -> StartedCommand:
         """Run `command` on these descriptors.
 
         On `watch` a confined command hands its listener out. All stay the caller's to close. `on_exit` is
@@ -108,15 +108,15 @@ class Launcher:
 
     async def start_watcher(
         self, sock: socket.socket, *, owner: int, on_exit: Callable[[Exit], None]
-    ) -> Started:
+    ) -> StartedCommand:
         """Be watched by a process on this socket, which stays the caller's to close; otherwise as `start`."""
         try:
-            child = self._send(orders.Request(orders.BE_WATCHER, owner=owner), (sock.fileno(),), on_exit)
+            child = self._send(orders.Order(orders.BE_WATCHER, owner=owner), (sock.fileno(),), on_exit)
         except OSError as exc:
             raise StartFailed(exc.errno or errno.EIO) from None
         return await self._outcome(child)
 
-    def _send(self, request: orders.Request, fds: tuple[int, ...], on_exit: Callable[[Exit], None]) -> _Child:
+    def _send(self, request: orders.Order, fds: tuple[int, ...], on_exit: Callable[[Exit], None]) -> _Child:
         """Raises OSError."""
         connection = self._current or self._connect()
         self._last_id += 1
@@ -129,7 +129,7 @@ class Launcher:
             raise
         return child
 
-    async def _outcome(self, child: _Child) -> Started:
+    async def _outcome(self, child: _Child) -> StartedCommand:
         alarm = asyncio.get_running_loop().call_later(STUCK_S, self._replace, child.connection)
         try:
             event = await child.started
@@ -143,11 +143,11 @@ class Launcher:
 
     def signal(self, id_: int, signum: int) -> None:
         """Signal the whole process group of a command, if any of it is left."""
-        self._order(orders.Request(orders.SIGNAL, id_, signal=signum))
+        self._order(orders.Order(orders.SIGNAL, id_, signal=signum))
 
     def end_owner(self, owner: int) -> None:
         """Kill every process group of this owner, also those that outlived their command."""
-        self._order(orders.Request(orders.END_OWNER, owner=owner))
+        self._order(orders.Order(orders.END_OWNER, owner=owner))
 
     async def aclose(self) -> None:
         """End every command and every launcher."""
@@ -160,7 +160,7 @@ class Launcher:
                 connection.process.kill()
         await self._loopback.aclose()
 
-    def _order(self, request: orders.Request) -> None:
+    def _order(self, request: orders.Order) -> None:
         """To every launcher: ids and owners are unique among them."""
         for connection in list(self._connections):
             try:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from holdfast.confine import starts
-from holdfast.confine.starts import Command, Confinement, Exit, Sandbox, SetupFailed, Started
+from holdfast.confine.starts import Command, Confinement, Exit, Sandbox, SetupFailed, StartedCommand
 from holdfast.errors import SandboxUnavailable
 from holdfast.local.loop import Loop
 from holdfast.local.relay import Streams
@@ -21,13 +21,13 @@ from holdfast.sandbox.plan import plan as plans
 from holdfast.sandbox.plan.plan import Base, Plan
 from holdfast.sandbox.plan.select import Choice, Need, Trial, Way, meets, needs_of, select
 from holdfast.sandbox.policy.paths import within
-from holdfast.sandbox.policy.policy import Access, Bound
+from holdfast.sandbox.policy.policy import Access, BoundPolicy
 from holdfast.sandbox.protocol import orders
 
 if TYPE_CHECKING:
     from holdfast.confine.loopback import Ports
     from holdfast.confine.watching import LocalWatch
-    from holdfast.wire.processes import Denied, WatchReport
+    from holdfast.wire.processes import DeniedCall, WatchReport
 
 _HERE: Final = os.path.realpath(f"{os.path.dirname(__file__)}/../..")  # where the package is
 _LIBRARY: Final = os.path.dirname(os.path.realpath(os.__file__))
@@ -41,7 +41,7 @@ _LATE: Final = (
 )
 
 
-def load_only_what_is_ours(policy: Bound) -> None:
+def load_only_what_is_ours(policy: BoundPolicy) -> None:
     """From here on nothing is imported that a command under this policy could have written.
 
     Only the standard library and we are looked for; and if it may write there, all is loaded now.
@@ -58,13 +58,13 @@ def load_only_what_is_ours(policy: Bound) -> None:
             import_module(name)
 
 
-def _writes(policy: Bound, place: str) -> bool:
+def _writes(policy: BoundPolicy, place: str) -> bool:
     """Is it writable, or something below it?"""
     below = (rule for rule in policy.rules if rule.access is Access.WRITE and within(rule.path, place))
     return policy.access_at(place) is Access.WRITE or any(below)
 
 
-class Owner(Children):
+class CommandOwner(Children):
     """Starts the command, hears of its end, and ends whatever is left of it."""
 
     def __init__(self, loop: Loop, choice: Choice) -> None:
@@ -88,7 +88,7 @@ class Owner(Children):
     def run(
         self,
         command: Command,
-        bound: Bound,
+        bound: BoundPolicy,
         ports: tuple[int, ...],
         streams: Streams,
         *,
@@ -173,7 +173,7 @@ class Owner(Children):
 
     def _begin(
         self, command: Command, confinement: Confinement | None, streams: Streams, *, watch: bool
-    ) -> Started:
+    ) -> StartedCommand:
         channel = None
         if watch:
             from holdfast.confine import watching
@@ -210,7 +210,7 @@ class Owner(Children):
         flags: int = 0,
         watch: int = -1,
         late: Sequence[bool] = (),
-    ) -> Started:
+    ) -> StartedCommand:
         """Start something on these descriptors, which stay the caller's.
 
         Raises:
@@ -247,7 +247,7 @@ class Owner(Children):
     def _set_end(self, end: Exit) -> None:
         self.end = end
 
-    def seen(self) -> "list[Denied]":
+    def seen(self) -> "list[DeniedCall]":
         """What the watcher saw refused."""
         return self._watch.denials.read(0) if self._watch else []
 
@@ -265,7 +265,7 @@ class Owner(Children):
         """Fork a watcher on this socket, which stays the caller's; its id. Raises OSError."""
         self._last_id += 1
         self._ended[self._last_id] = on_exit
-        self._fork_watcher(fd, orders.Request(orders.BE_WATCHER, self._last_id))
+        self._fork_watcher(fd, orders.Order(orders.BE_WATCHER, self._last_id))
         return self._last_id
 
     def end_everything(self) -> None:

@@ -10,7 +10,7 @@ from holdfast.sandbox.plan.plan import MAX_LOOPBACK_PORTS
 from holdfast.sandbox.policy.policy import (
     Access,
     At,
-    Bound,
+    BoundPolicy,
     Glob,
     Network,
     Place,
@@ -159,7 +159,7 @@ def loopback_ports(asked: Iterable[int]) -> tuple[int, ...]:
 
 
 @functools.lru_cache(maxsize=64)  # asked before every file call, with the same few policies
-def runs_directly(bound: Bound, use: FileUse) -> bool:
+def runs_directly(bound: BoundPolicy, use: FileUse) -> bool:
     """May a file operation run outside a sandbox, because nothing is denied to it?"""
     return bound.full_write or (use is FileUse.READ and bound.full_read)
 

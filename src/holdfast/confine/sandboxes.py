@@ -11,14 +11,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from holdfast.confine import starts
-from holdfast.confine.launch import Launcher
+from holdfast.confine.launch import LauncherClient
 from holdfast.confine.permissions import policy_of, where_of
 from holdfast.confine.starts import Confinement, Exit, Sandbox, SetupFailed
 from holdfast.errors import SandboxUnavailable
 from holdfast.sandbox.backends import bwraptool
 from holdfast.sandbox.plan.plan import Plan
 from holdfast.sandbox.plan.select import ANY, Choice, Enforcement, Need, Trial, Way, needs_of, select
-from holdfast.sandbox.policy.policy import Bound, Network, bind
+from holdfast.sandbox.policy.policy import BoundPolicy, Network, bind
 from holdfast.sandbox.values import replace
 from holdfast.wire.permissions import SandboxContext
 
@@ -29,7 +29,7 @@ class Sandboxes:
     """Plans for policies, on this host."""
 
     def __init__(
-        self, launcher: Launcher, files: ThreadPoolExecutor, *, path: str, choice: Choice = ANY
+        self, launcher: LauncherClient, files: ThreadPoolExecutor, *, path: str, choice: Choice = ANY
     ) -> None:
         self._launcher = launcher
         self._files = files
@@ -61,7 +61,7 @@ class Sandboxes:
             bound = replace(bound, network=Network.OFF)
         return await self.confine(bound, cwd=cwd, loopback_ports=managed_ports or ())
 
-    async def confine(self, bound: Bound, *, cwd: str, loopback_ports: tuple[int, ...] = ()) -> Sandbox:
+    async def confine(self, bound: BoundPolicy, *, cwd: str, loopback_ports: tuple[int, ...] = ()) -> Sandbox:
         """The sandbox for a command that starts in `cwd` under this policy.
 
         Only a policy that has the network off can let ports of our loopback through.
@@ -137,7 +137,7 @@ class Sandboxes:
         return await asyncio.get_running_loop().run_in_executor(self._files, call)
 
 
-def bound_of(context: SandboxContext, *, cwd: str, environ: Mapping[str, str]) -> Bound:
+def bound_of(context: SandboxContext, *, cwd: str, environ: Mapping[str, str]) -> BoundPolicy:
     """The policy of a context with concrete paths.
 
     Raises:

@@ -14,7 +14,7 @@ from holdfast.sandbox.plan.plan import Base, Plan, StepKind
 from holdfast.sandbox.plan.planner import plan_for, settle
 from holdfast.sandbox.plan.resolve import look
 from holdfast.sandbox.plan.select import UNCONFINED, Enforcement, Way, declare
-from holdfast.sandbox.policy.policy import Bound
+from holdfast.sandbox.policy.policy import BoundPolicy
 from holdfast.sandbox.protocol import orders
 from holdfast.sandbox.values import replace, value
 
@@ -58,7 +58,7 @@ class Confinement:
 
 
 @value
-class Started:
+class StartedCommand:
     """A running command: the id to signal it by, its leader, and what of its confinement came out weaker."""
 
     id: int
@@ -72,7 +72,7 @@ class Sandbox:
 
     enforcement: Enforcement = UNCONFINED
     confinement: Confinement | None = None
-    bound: Bound | None = None  # on real paths, to explain denials with
+    bound: BoundPolicy | None = None  # on real paths, to explain denials with
     fixed: tuple[str, ...] = ()  # mount points: never renamed or removed inside
     absent: tuple[str, ...] = ()  # protected names that do not exist yet
     closed: tuple[str, ...] = ()  # writable directories whose entries cannot change
@@ -87,7 +87,7 @@ def trial_of(way: Way, tool: str) -> Confinement:
     return Confinement(plans.encode(Plan(Base.HOST, (), network_off=True, cwd="/")), way, tool)
 
 
-def plan_of(bound: Bound, cwd: str, loopback_ports: tuple[int, ...] = ()) -> tuple[Plan, Bound]:
+def plan_of(bound: BoundPolicy, cwd: str, loopback_ports: tuple[int, ...] = ()) -> tuple[Plan, BoundPolicy]:
     """The plan for a command that starts in `cwd`, and the policy on real paths; looks at the disk."""
     seen = look(bound, cwd)
     return replace(plan_for(bound, seen), loopback_ports=loopback_ports), settle(bound, seen)
@@ -109,7 +109,7 @@ def confined_by(held: Enforcement, plan: Plan, *, degraded: bool) -> tuple[Enfor
     return held, Confinement(plans.encode(plan), held.way, held.tool, degraded)
 
 
-def sandbox_of(held: Enforcement, confinement: Confinement, plan: Plan, settled: Bound) -> Sandbox:
+def sandbox_of(held: Enforcement, confinement: Confinement, plan: Plan, settled: BoundPolicy) -> Sandbox:
     """What holds for a command in this confinement."""
     sandbox = Sandbox(held, confinement, settled, tuple(step.path for step in plan.steps), plan.absent)
     if held.way is not Way.LANDLOCK:
@@ -127,11 +127,11 @@ def sandbox_of(held: Enforcement, confinement: Confinement, plan: Plan, settled:
 
 def request_of(
     command: Command, confinement: Confinement | None, *, flags: int, owner: int = 0
-) -> orders.Request:
+) -> orders.Order:
     """The order to start this command."""
     if confinement is not None:
         flags |= _WAYS[confinement.way] | (orders.DEGRADED if confinement.degraded else 0)
-    return orders.Request(
+    return orders.Order(
         orders.START,
         owner=owner,
         flags=flags,
@@ -144,8 +144,8 @@ def request_of(
     )
 
 
-def started_of(event: orders.Event) -> Started:
-    return Started(event.id, event.pid, tuple(event.stage.split(",")) if event.stage else ())
+def started_of(event: orders.Event) -> StartedCommand:
+    return StartedCommand(event.id, event.pid, tuple(event.stage.split(",")) if event.stage else ())
 
 
 def exit_of(event: orders.Event) -> Exit:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from holdfast.sandbox.plan.select import Enforcement
 from holdfast.sandbox.policy.policy import Network
-from holdfast.sandbox.reasons.denials import Denial, Evidence, classify, sandbox_denied
+from holdfast.sandbox.reasons.denials import Denial, DenialEvidence, classify, sandbox_denied
 from holdfast.sandbox.values import value
 
 if TYPE_CHECKING:
     from holdfast.confine.starts import Sandbox
-    from holdfast.wire.processes import DenialReport, Denied, EnforcementReport
+    from holdfast.wire.processes import DenialReport, DeniedCall, EnforcementReport
 
 MAX_TAIL: Final = 64 * 1024  # bytes at the end of the output that are read for a reason
 
@@ -73,7 +73,7 @@ def judge_of(sandbox: "Sandbox", cwd: str) -> Judge | None:
         return DenialVerdict(
             sandbox_denied(exit_code, output, sandboxed=True),
             classify(
-                Evidence(
+                DenialEvidence(
                     exit_code,
                     output[-MAX_TAIL:].decode("utf-8", "replace"),
                     policy.explain,
@@ -118,7 +118,7 @@ def enforcement_report(held: Enforcement) -> "EnforcementReport":
 
 
 def proven(
-    denial: "Denial | DenialReport | None", seen: "Sequence[Denied]"
+    denial: "Denial | DenialReport | None", seen: "Sequence[DeniedCall]"
 ) -> "Denial | DenialReport | None":
     """A denial read from the output, by what a watcher saw: that one if it was seen, or else the last."""
     mattered = [one for one in seen if one.access != "listen"]

@@ -22,8 +22,8 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from holdfast.confine.deniedlog import Counted, DeniedLog, Rules, Seen
-from holdfast.confine.launch import LOST_CODE, Launcher
+from holdfast.confine.deniedlog import Counted, DenialNotice, DeniedLog, Rules
+from holdfast.confine.launch import LOST_CODE, LauncherClient
 from holdfast.confine.starts import Confinement, Exit, Sandbox
 from holdfast.errors import HoldfastError
 from holdfast.local.loop import AnyLoop, Cancellable, Loop
@@ -31,7 +31,7 @@ from holdfast.local.tasks import TaskSet
 from holdfast.sandbox.plan import plan
 from holdfast.sandbox.plan.select import Way
 from holdfast.sandbox.watcher import foresight, listener, watcher
-from holdfast.wire.processes import Denied, WatchReport
+from holdfast.wire.processes import DeniedCall, WatchReport
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ MAX_RETRY_S: Final = 1.0
 MAX_REPORT: Final = 64 * 1024  # bytes of one report: a few words and two paths, escaped
 _PTRACE_SCOPE: Final = "/proc/sys/kernel/yama/ptrace_scope"
 
-_seen = msgspec.json.Decoder(Seen)
+_seen = msgspec.json.Decoder(DenialNotice)
 _counted = msgspec.json.Decoder(Counted)
 
 
@@ -74,12 +74,16 @@ def _scene(confinement: Confinement) -> bytes:
 
 
 async def begin(
-    launcher: Launcher, owner: int, sandbox: Sandbox, process_id: str, tell: Callable[[Denied], None]
-) -> "tuple[Watch, None] | tuple[None, WatchReport]":
+    launcher: LauncherClient,
+    owner: int,
+    sandbox: Sandbox,
+    process_id: str,
+    tell: Callable[[DeniedCall], None],
+) -> "tuple[CommandWatch, None] | tuple[None, WatchReport]":
     """A watch for a command that is about to be started in this sandbox; or why there is none."""
     why = unwatchable(sandbox)
     if why is None:
-        watch = Watch(launcher, owner, sandbox, process_id, tell)
+        watch = CommandWatch(launcher, owner, sandbox, process_id, tell)
         try:
             await watch.open()
         except (HoldfastError, OSError) as exc:
@@ -89,7 +93,7 @@ async def begin(
     return None, WatchReport(False, why)
 
 
-class Owner(Protocol):
+class WatcherOwner(Protocol):
     """Whoever owns the command of `holdfast exec`, and forks its watcher."""
 
     loop: Loop
@@ -98,16 +102,16 @@ class Owner(Protocol):
     def signal(self, id_: int, signum: int) -> None: ...
 
 
-class Watch:
+class CommandWatch:
     """Of a command that is about to be started in this sandbox."""
 
     def __init__(
         self,
-        launcher: Launcher | Owner,
+        launcher: LauncherClient | WatcherOwner,
         owner: int,
         sandbox: Sandbox,
         process_id: str,
-        tell: Callable[[Denied], None],
+        tell: Callable[[DeniedCall], None],
         loop: AnyLoop | None = None,
     ) -> None:
         if sandbox.confinement is None or sandbox.bound is None:
@@ -186,7 +190,7 @@ class Watch:
     async def _start(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         launcher = self._launcher
-        if not isinstance(launcher, Launcher):
+        if not isinstance(launcher, LauncherClient):
             raise AssertionError("whoever has no launcher starts its watcher itself")
         try:
             with theirs:
@@ -306,7 +310,7 @@ class Watch:
 
 
 def begin_local(
-    owner: Owner, sandbox: Sandbox, name: str
+    owner: WatcherOwner, sandbox: Sandbox, name: str
 ) -> "tuple[LocalWatch, None] | tuple[None, WatchReport]":
     """A watch for a command that is about to be started in this sandbox; or why there is none."""
     why = unwatchable(sandbox)
@@ -318,10 +322,10 @@ def begin_local(
     return None, WatchReport(False, why)
 
 
-class LocalWatch(Watch):
+class LocalWatch(CommandWatch):
     """Over a command of `holdfast exec`: on a loop without coroutines, its watcher a fork of this process."""
 
-    def __init__(self, owner: Owner, sandbox: Sandbox, name: str) -> None:
+    def __init__(self, owner: WatcherOwner, sandbox: Sandbox, name: str) -> None:
         """Raises OSError."""
         self._owned = owner
         super().__init__(owner, 0, sandbox, name, lambda _: None, loop=owner.loop)

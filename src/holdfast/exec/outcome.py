@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from holdfast.errors import HoldfastError, SandboxUnavailable, UsageError
-from holdfast.sandbox.policy.policy import Decision
+from holdfast.sandbox.policy.policy import PathDecision
 from holdfast.sandbox.values import value
 
 if TYPE_CHECKING:  # of a command here, or as another machine tells it
     from holdfast.sandbox.plan.select import Enforcement
     from holdfast.sandbox.reasons.denials import Denial
-    from holdfast.wire.processes import DenialReport, Denied, EnforcementReport, WatchReport
+    from holdfast.wire.processes import DenialReport, DeniedCall, EnforcementReport, WatchReport
 
 SCHEMA_VERSION: Final = 1
 CERTAIN: Final = 0.6  # below this confidence a denial is worded as a guess
@@ -22,7 +22,7 @@ _FAILURE: Final = ("message", "remedy", "fingerprint")
 _ACCESS: Final = {"read": "reading", "write": "writing", None: "access to"}
 
 
-class Used(Protocol):
+class ExecUsage(Protocol):
     """What a command and the descendants that it waited for consumed."""
 
     @property
@@ -34,7 +34,7 @@ class Used(Protocol):
 
 
 @value
-class Failure:
+class ExecFailure:
     message: str
     remedy: str | None = None
     fingerprint: str | None = None
@@ -47,11 +47,11 @@ class Ending:
     code: int
     enforcement: "Enforcement | EnforcementReport | None" = None
     denial: "Denial | DenialReport | None" = None
-    usage: Used | None = None
-    failure: Failure | None = None
+    usage: ExecUsage | None = None
+    failure: ExecFailure | None = None
     unexplained: bool = False  # another server says that its sandbox denied something, and not what
     watch: "WatchReport | None" = None
-    denials: "Sequence[Denied]" = ()
+    denials: "Sequence[DeniedCall]" = ()
 
     def lines(self) -> list[str]:
         """What a person should know besides the command's own output."""
@@ -116,8 +116,8 @@ class PathAnswer:
 
     path: str
     real: str
-    read: Decision
-    write: Decision
+    read: PathDecision
+    write: PathDecision
 
     def lines(self) -> list[str]:
         lines = [self.path if self.path == self.real else f"{self.path}, which is {self.real}"]
@@ -150,7 +150,7 @@ def failed(exc: HoldfastError) -> Ending:
     """The ending of what could not begin."""
     code = BAD_USAGE if isinstance(exc, UsageError) else NOT_SET_UP
     fingerprint = exc.fingerprint if isinstance(exc, SandboxUnavailable) else None
-    return Ending(code, failure=Failure(str(exc), exc.remedy, fingerprint))
+    return Ending(code, failure=ExecFailure(str(exc), exc.remedy, fingerprint))
 
 
 def _named(told: object, names: tuple[str, ...]) -> dict[str, object]:
@@ -162,7 +162,7 @@ def _held(held: "Enforcement | EnforcementReport") -> dict[str, object]:
     return {"backend": str(held.backend), **lists, "fingerprint": held.fingerprint}
 
 
-def _used(usage: Used) -> dict[str, object]:
+def _used(usage: ExecUsage) -> dict[str, object]:
     return {
         "userMs": usage.user_ms,
         "systemMs": usage.system_ms,

@@ -24,7 +24,7 @@ from holdfast.client.process import Process
 from holdfast.client.recovery import LinkState
 from holdfast.client.remotepath import to_native, to_uri
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError
-from holdfast.exec.outcome import NOT_EXECUTABLE, NOT_FOUND, Ending, Failure, failed
+from holdfast.exec.outcome import NOT_EXECUTABLE, NOT_FOUND, Ending, ExecFailure, failed
 from holdfast.exec.run import Preset, Wish
 from holdfast.local.relay import ENDING, STDERR, STDOUT, Course, occupy_standard_descriptors, on_terminal, raw
 from holdfast.local.streams import Writer, peek, read_input
@@ -276,7 +276,7 @@ def _not_started(exc: HoldfastError, program: str, *, absent: bool) -> Ending:
         raise exc
     missing = absent or int(number[1]) == errno.ENOENT
     what = "command not found" if missing else os.strerror(int(number[1]))
-    return Ending(NOT_FOUND if missing else NOT_EXECUTABLE, failure=Failure(f"{program}: {what}"))
+    return Ending(NOT_FOUND if missing else NOT_EXECUTABLE, failure=ExecFailure(f"{program}: {what}"))
 
 
 async def _is_directory(environment: Environment, path: str) -> bool:

@@ -7,18 +7,18 @@ import signal
 from collections.abc import Mapping, Sequence
 
 from holdfast.confine.childenv import scrubbed
-from holdfast.confine.owner import Owner
+from holdfast.confine.owner import CommandOwner
 from holdfast.confine.starts import Command, Exit, Sandbox, StartFailed, plan_of
 from holdfast.errors import HoldfastError, UsageError, from_os_error
 from holdfast.exec import outcome
-from holdfast.exec.outcome import Ending, Explained, Failure, PathAnswer, Planned
+from holdfast.exec.outcome import Ending, ExecFailure, Explained, PathAnswer, Planned
 from holdfast.local.loop import Loop
 from holdfast.local.relay import Course, Tail, occupy_standard_descriptors, opened
 from holdfast.sandbox.plan.resolve import locate, trace
 from holdfast.sandbox.plan.select import ANY, Choice
 from holdfast.sandbox.policy import policy
 from holdfast.sandbox.policy.paths import absolute, join, parent
-from holdfast.sandbox.policy.policy import Access, Bound, Network, Policy, bind
+from holdfast.sandbox.policy.policy import Access, BoundPolicy, Network, Policy, bind
 from holdfast.sandbox.values import replace, value
 
 _MAX_TAIL = 64 * 1024  # bytes at the end of the output that are read for a reason
@@ -48,12 +48,12 @@ class Wish:
 
 
 @value
-class Scene:
+class ResolvedWish:
     """The wish, on this machine."""
 
     cwd: str
     environ: dict[str, str]
-    bound: Bound
+    bound: BoundPolicy
     choice: Choice
     loopback_ports: tuple[int, ...]
 
@@ -123,7 +123,7 @@ def _here() -> str:
         raise UsageError("the current directory does not exist any more") from None
 
 
-def scene_of(wish: Wish, environ: Mapping[str, str]) -> Scene:
+def scene_of(wish: Wish, environ: Mapping[str, str]) -> ResolvedWish:
     """What a wish comes to, here and now.
 
     Raises:
@@ -146,7 +146,7 @@ def scene_of(wish: Wish, environ: Mapping[str, str]) -> Scene:
                 f"--allow-write {path}: there is no such file or directory; create it or allow its directory"
             )
         policy = policy.allow_write(path)
-    return Scene(cwd, env, bind(policy, where), wish.choice, _ports(wish.loopback_ports))
+    return ResolvedWish(cwd, env, bind(policy, where), wish.choice, _ports(wish.loopback_ports))
 
 
 def _ports(asked: Sequence[int]) -> tuple[int, ...]:
@@ -201,7 +201,7 @@ def _load(path: str) -> Policy:
     return profile.policy_of(tree, source=path, home=os.path.expanduser("~"))
 
 
-def _answer(path: str, bound: Bound) -> PathAnswer:
+def _answer(path: str, bound: BoundPolicy) -> PathAnswer:
     real = trace(path).real
     write, above = bound.explain(real, Access.WRITE), real
     while not os.path.lexists(above) and not bound.explain(parent(above), Access.WRITE).allowed:
@@ -214,7 +214,7 @@ def _answer(path: str, bound: Bound) -> PathAnswer:
 # --- the run
 
 
-async def _plan(scene: Scene) -> Planned:
+async def _plan(scene: ResolvedWish) -> Planned:
     from holdfast.server.executor import Executor
 
     executor = Executor(scene.environ, choice=scene.choice)
@@ -229,10 +229,10 @@ async def _plan(scene: Scene) -> Planned:
     return Planned(made.describe(), sandbox.enforcement)
 
 
-def _execute(scene: Scene, argv: Sequence[str], *, watch: bool) -> Ending:
+def _execute(scene: ResolvedWish, argv: Sequence[str], *, watch: bool) -> Ending:
     command = Command(tuple(argv), argv[0], scene.cwd, scene.environ)
     loop = Loop()
-    owner = Owner(loop, scene.choice)
+    owner = CommandOwner(loop, scene.choice)
     course = Course(loop, owner)
     tail = Tail(_MAX_TAIL)
     try:
@@ -265,7 +265,7 @@ def _execute(scene: Scene, argv: Sequence[str], *, watch: bool) -> Ending:
     return _judged(owner, owner.end, sandbox, tail.read(), scene.cwd)
 
 
-def _judged(owner: Owner, end: Exit, sandbox: Sandbox, output: bytes, cwd: str) -> Ending:
+def _judged(owner: CommandOwner, end: Exit, sandbox: Sandbox, output: bytes, cwd: str) -> Ending:
     """What to say at the end. Reading an output for a reason takes longer than most commands run."""
     created = any(os.access(path, os.F_OK, follow_symlinks=False) for path in sandbox.absent)
     if owner.watched is None and not created and (end.code == 0 or not (output or end.code == _SIGSYS)):
@@ -287,7 +287,7 @@ def _not_started(exc: StartFailed, command: Command, sandbox: Sandbox) -> Ending
 
     missing = exc.errno == errno.ENOENT
     code = outcome.NOT_FOUND if missing else outcome.NOT_EXECUTABLE
-    failure = Failure(f"{command.program}: {'command not found' if missing else os.strerror(exc.errno)}")
+    failure = ExecFailure(f"{command.program}: {'command not found' if missing else os.strerror(exc.errno)}")
     denial = None
     found = shutil.which(command.program, path=command.env.get("PATH", os.defpath))
     if found is not None and sandbox.bound is not None:

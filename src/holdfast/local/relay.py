@@ -41,7 +41,7 @@ class Tail:
         return bytes(self._data[-self._max_bytes :])
 
 
-class Target(Protocol):
+class SignalTarget(Protocol):
     """A running command as a signal reaches it."""
 
     def pass_on(self, signum: int) -> None: ...
@@ -56,7 +56,7 @@ class Course:
     reads its output.
     """
 
-    def __init__(self, loop: AnyLoop, target: Target) -> None:
+    def __init__(self, loop: AnyLoop, target: SignalTarget) -> None:
         self._loop, self._target = loop, target
         self.running = self.ended = self.over = False
         self.stopped_by: int | None = None  # a signal that was for us
@@ -335,7 +335,7 @@ class Pipes(Streams):
             self._drain(source, sink, tail, _nothing, one_ended, close=True)
 
 
-class Terminal(Streams):
+class TerminalStreams(Streams):
     """A terminal for the command, with the settings and the size of ours."""
 
     tty = True
@@ -369,7 +369,7 @@ def opened(loop: AnyLoop) -> Iterator[Streams]:
         yield Pipes(loop)
         return
     with raw() as settings:
-        terminal = Terminal(loop, settings)
+        terminal = TerminalStreams(loop, settings)
         loop.add_signal_handler(signal.SIGWINCH, terminal.resize)
         yield terminal
 

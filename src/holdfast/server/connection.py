@@ -17,12 +17,12 @@ from typing import Final, Protocol
 
 from holdfast import tracing
 from holdfast.errors import HoldfastError, InvalidRequest, MethodNotFound, RemoteProtocolError, face, kind
-from holdfast.server.executor import Executor, Session
+from holdfast.server.executor import Executor, ServerSession
 from holdfast.server.metrics import NO_METRICS, Metrics
 from holdfast.server.router import Router, Streamed
 from holdfast.wire import rpc
 from holdfast.wire.environment import InitializeParams, InitializeResult
-from holdfast.wire.methods import METHODS, Method, decode_params
+from holdfast.wire.methods import METHODS, MethodRow, decode_params
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Wire(Protocol):
         """Drop the peer at once."""
 
 
-class Stage(enum.Enum):
+class HandshakeStage(enum.Enum):
     """How far the handshake has come."""
 
     NEW = enum.auto()
@@ -54,22 +54,22 @@ class Stage(enum.Enum):
     READY = enum.auto()
 
 
-def gate(stage: Stage, method: Method) -> None:
+def gate(stage: HandshakeStage, method: MethodRow) -> None:
     """Refuse a method whose time has not come.
 
     Raises:
         InvalidRequest: the handshake is not complete, or is repeated.
     """
     if method.name == "initialize":
-        if stage is not Stage.NEW:
+        if stage is not HandshakeStage.NEW:
             raise InvalidRequest("initialize may only be sent once per connection")
-    elif stage is Stage.NEW:
+    elif stage is HandshakeStage.NEW:
         raise InvalidRequest(f"client must call initialize before using {method.family} methods")
-    elif stage is Stage.INITIALIZED:
+    elif stage is HandshakeStage.INITIALIZED:
         raise InvalidRequest(f"client must send initialized before using {method.family} methods")
 
 
-class Connection:
+class ExecConnection:
     """Feed it messages with `receive`; it answers on its wire. `run` is its life."""
 
     def __init__(
@@ -89,8 +89,8 @@ class Connection:
         self._resumable = resumable
         self._metrics = metrics
         self._router = Router(executor, self._send_and_wait, self.push)
-        self._stage = Stage.NEW
-        self._session: Session | None = None
+        self._stage = HandshakeStage.NEW
+        self._session: ServerSession | None = None
         self._extended = False  # is the peer one of ours, and wants more than the reference has?
         self._inbox: deque[bytes] = deque()
         self._inbox_bytes = 0
@@ -207,14 +207,14 @@ class Connection:
             return None
         match message:
             case rpc.Request():
-                if self._slots > 1 and self._stage is Stage.READY:
+                if self._slots > 1 and self._stage is HandshakeStage.READY:
                     self._waiting += 1
                     self._throttle()
                     self._tasks.create_task(self._in_lane(message))
                     return None
                 return self._traced(message) if tracing.enabled() else self._answer(message)
-            case rpc.Notification(method="initialized") if self._stage is not Stage.NEW:
-                self._stage = Stage.READY
+            case rpc.Notification(method="initialized") if self._stage is not HandshakeStage.NEW:
+                self._stage = HandshakeStage.READY
             case _:
                 # A notification we do not know, or an answer to a request we never made.
                 log.warning("connection dropped: the client broke the protocol")
@@ -305,7 +305,7 @@ class Connection:
         session = self._executor.attach(self, params.resume_session_id, extended=params.holdfast)
         self._session = self._router.session = session
         self._extended = params.holdfast
-        self._stage = Stage.INITIALIZED
+        self._stage = HandshakeStage.INITIALIZED
         return InitializeResult(session.session_id, self._executor.info())
 
 

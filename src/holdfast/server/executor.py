@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from holdfast.confine.launch import Launcher
+from holdfast.confine.launch import LauncherClient
 from holdfast.confine.sandboxes import Sandboxes
 from holdfast.sandbox.plan.select import ANY, Choice
 from holdfast.server.environment import environment_info
@@ -26,7 +26,7 @@ MAX_KEPT_BYTES: Final = 512 * 1024 * 1024  # of output that those hold
 FILE_THREADS: Final = 4  # file calls that may block at once; more queue
 
 
-class Listener(Protocol):
+class EventSink(Protocol):
     """A connection as the session sees it: somewhere to send events."""
 
     def push(self, message: bytes) -> None: ...
@@ -49,14 +49,14 @@ class Clocks:
 _CLOCKS: Final = Clocks()
 
 
-class Session:
+class ServerSession:
     """A session and its processes; events go to the attached connection, if there is one."""
 
     def __init__(
-        self, session_id: str, launcher: Launcher, owner: int, *, extended: bool, executor: "Executor"
+        self, session_id: str, launcher: LauncherClient, owner: int, *, extended: bool, executor: "Executor"
     ):
         self.session_id = session_id
-        self.listener: Listener | None = None
+        self.listener: EventSink | None = None
         self.processes = Processes(
             launcher,
             executor.sandboxes,
@@ -80,8 +80,8 @@ class Executor:
     ) -> None:
         self.environ = dict(environ)
         self.clocks = clocks
-        self.launcher = Launcher()
-        self.sessions: Sessions[Session, Listener] = Sessions(detached_s=clocks.detached_s)
+        self.launcher = LauncherClient()
+        self.sessions: Sessions[ServerSession, EventSink] = Sessions(detached_s=clocks.detached_s)
         self.files = ThreadPoolExecutor(FILE_THREADS, thread_name_prefix="holdfast-files")
         self.mounts = Mounts()
         self.sandboxes = Sandboxes(
@@ -102,7 +102,7 @@ class Executor:
             self._info = environment_info(self.environ)
         return self._info
 
-    def attach(self, listener: Listener, resume: str | None, *, extended: bool) -> Session:
+    def attach(self, listener: EventSink, resume: str | None, *, extended: bool) -> ServerSession:
         """A new session, or the one to resume, with its events going to `listener` from now on.
 
         Raises:
@@ -111,7 +111,7 @@ class Executor:
         """
         if resume is None:
             self._owners += 1
-            session = Session(
+            session = ServerSession(
                 str(uuid.uuid4()), self.launcher, self._owners, extended=extended, executor=self
             )
             self.sessions.add(session.session_id, session, listener)
@@ -124,7 +124,7 @@ class Executor:
         )
         return session
 
-    def detach(self, session: Session, listener: Listener) -> None:
+    def detach(self, session: ServerSession, listener: EventSink) -> None:
         """The connection is gone; the session waits for another for a while."""
         keep_s = self.clocks.kept_s if session.processes.any else None
         if self.sessions.detach(session.session_id, listener, self._now(), keep_s=keep_s):
@@ -146,7 +146,7 @@ class Executor:
             del held[session]
             self.end(session)
 
-    def end(self, session: Session) -> None:
+    def end(self, session: ServerSession) -> None:
         """End a session at once, with everything it runs."""
         self.sessions.remove(session.session_id)
         session.listener = None

@@ -82,7 +82,7 @@ Headers: TypeAlias = tuple[Header, ...]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Target:
+class RequestTarget:
     """A checked URL without fragment and credentials, and the credentials as a header value."""
 
     url: str
@@ -104,7 +104,7 @@ def method(text: str) -> str:
     return text
 
 
-def target(text: str) -> Target:
+def target(text: str) -> RequestTarget:
     """What to fetch.
 
     Raises:
@@ -126,8 +126,8 @@ def target(text: str) -> Target:
         raise UsageError("http/request url is invalid: invalid international domain name")
     credentials, at, bare = parts.netloc.rpartition("@")
     if not at:
-        return Target(text, None)
-    return Target(text.replace(parts.netloc, bare, 1), _basic(parts, credentials))
+        return RequestTarget(text, None)
+    return RequestTarget(text.replace(parts.netloc, bare, 1), _basic(parts, credentials))
 
 
 def _basic(parts: SplitResult, credentials: str) -> bytes | None:

@@ -16,11 +16,11 @@ import msgspec
 
 from holdfast.confine.permissions import FileUse, runs_directly
 from holdfast.errors import InvalidRequest, SandboxUnavailable
-from holdfast.sandbox.policy.policy import Bound
+from holdfast.sandbox.policy.policy import BoundPolicy
 from holdfast.server.codex import discovery, executorconfig
 from holdfast.server.codex.capabilityroot import refused as refused_root
 from holdfast.server.environment import home_directory
-from holdfast.server.executor import Executor, Session
+from holdfast.server.executor import Executor, ServerSession
 from holdfast.server.files import files, walk
 from holdfast.server.files.confinedfiles import refuse_early
 from holdfast.server.files.handles import FileHandles
@@ -63,7 +63,7 @@ class Router:
     ):
         self._executor = executor
         self._send = send
-        self.session: Session | None = None
+        self.session: ServerSession | None = None
         self._handles = FileHandles()
         self._http = HttpRequests(self._body_delta, executor.environ)
         self._watch = MissingWatch(
@@ -126,14 +126,16 @@ class Router:
 
         return handle
 
-    def _bound(self, context: SandboxContext | None, use: FileUse) -> Bound | None:
+    def _bound(self, context: SandboxContext | None, use: FileUse) -> BoundPolicy | None:
         """The policy to carry a file method out under; None if it may run directly."""
         if context is None:
             return None
         bound = self._executor.confined.bound(context)
         return None if runs_directly(bound, use) else bound
 
-    async def _confined(self, bound: Bound, method: str, params: Any, use: FileUse = READ) -> msgspec.Raw:
+    async def _confined(
+        self, bound: BoundPolicy, method: str, params: Any, use: FileUse = READ
+    ) -> msgspec.Raw:
         if isinstance(params, CopyParams):
             refuse_early(bound, params.source_path, writes=False)
             refuse_early(bound, params.destination_path, writes=True)

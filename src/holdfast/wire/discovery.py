@@ -2,7 +2,7 @@
 
 from holdfast.wire.paths import PathUri
 from holdfast.wire.permissions import SandboxContext
-from holdfast.wire.structs import Params, Result
+from holdfast.wire.structs import MethodResult, Params
 
 
 class CapabilityRoot(Params, frozen=True):
@@ -26,42 +26,42 @@ class DiscoverParams(Params, frozen=True):
     sandbox: DiscoverySandbox | None = None
 
 
-class TextFile(Result, frozen=True):
+class CapabilityFile(MethodResult, frozen=True):
     path: str
     contents: str
 
 
-class PluginFiles(Result, frozen=True):
-    manifest: TextFile
-    mcp_config: TextFile | None
-    apps_config: TextFile | None
+class PluginFiles(MethodResult, frozen=True):
+    manifest: CapabilityFile
+    mcp_config: CapabilityFile | None
+    apps_config: CapabilityFile | None
 
 
-class SkillFiles(Result, frozen=True):
-    instructions: TextFile
-    metadata: TextFile | None
+class SkillFiles(MethodResult, frozen=True):
+    instructions: CapabilityFile
+    metadata: CapabilityFile | None
 
 
-class RootDiscovery(Result, frozen=True):
+class RootDiscovery(MethodResult, frozen=True):
     id: str
     path: str
     plugin: PluginFiles | None
     skills: list[SkillFiles]
-    namespace_manifests: list[TextFile]
+    namespace_manifests: list[CapabilityFile]
     warnings: list[str]
     error: str | None
 
 
-class DiscoverRootsResult(Result, frozen=True):
+class DiscoverRootsResult(MethodResult, frozen=True):
     roots: list[RootDiscovery]
 
 
-class DiscoveryOrigin(Result, frozen=True):
+class DiscoveryOrigin(MethodResult, frozen=True):
     id: str
     path: str
 
 
-class ToolDependency(Result, frozen=True):
+class ToolDependency(MethodResult, frozen=True):
     type: str
     value: str
     description: str | None
@@ -71,16 +71,16 @@ class ToolDependency(Result, frozen=True):
     oauth_callback_port: int | None
 
 
-class SkillDependencies(Result, frozen=True):
+class SkillDependencies(MethodResult, frozen=True):
     tools: list[ToolDependency]
 
 
-class SkillPolicy(Result, frozen=True):
+class SkillPolicy(MethodResult, frozen=True):
     allow_implicit_invocation: bool | None
     products: list[str]
 
 
-class PluginSkill(Result, frozen=True):
+class PluginSkill(MethodResult, frozen=True):
     name: str
     description: str
     short_description: str | None
@@ -89,7 +89,7 @@ class PluginSkill(Result, frozen=True):
     policy: SkillPolicy | None
 
 
-class Skill(Result, frozen=True):
+class Skill(MethodResult, frozen=True):
     name: str
     description: str
     short_description: str | None
@@ -99,7 +99,7 @@ class Skill(Result, frozen=True):
     policy: SkillPolicy | None
 
 
-class Plugin(Result, frozen=True):
+class Plugin(MethodResult, frozen=True):
     id: str
     display_name: str
     remote_plugin_id: str | None
@@ -109,7 +109,7 @@ class Plugin(Result, frozen=True):
     skills: list[PluginSkill]
 
 
-class DiscoverResult(Result, frozen=True):
+class DiscoverResult(MethodResult, frozen=True):
     plugins: list[Plugin]
     skills: list[Skill]
     warnings: list[str]

@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 from holdfast.wire.paths import PathUri
-from holdfast.wire.structs import Params, Result
+from holdfast.wire.structs import MethodResult, Params
 
 
 class InitializeParams(Params, frozen=True):
@@ -19,7 +19,7 @@ class ShellInfo(msgspec.Struct, frozen=True):
     path: str
 
 
-class Capabilities(Result, frozen=True):
+class Capabilities(MethodResult, frozen=True):
     """What a client may use. The first block is the reference's, the second is ours."""
 
     capability_discovery_sandbox: bool = False
@@ -39,7 +39,7 @@ class Capabilities(Result, frozen=True):
     holdfast_watch: bool = False
 
 
-class EnvironmentInfo(Result, frozen=True, omit_defaults=True):
+class EnvironmentInfo(MethodResult, frozen=True, omit_defaults=True):
     shell: ShellInfo
     cwd: str | None = None
     temporary_directories: list[str] | None = None
@@ -52,12 +52,12 @@ class EnvironmentInfo(Result, frozen=True, omit_defaults=True):
     prepend_path_dirs: list[str] | None = None
 
 
-class InitializeResult(Result, frozen=True):
+class InitializeResult(MethodResult, frozen=True):
     session_id: str
     environment_info: EnvironmentInfo
 
 
-class EnvironmentStatus(Result, frozen=True):
+class EnvironmentStatus(MethodResult, frozen=True):
     status: Literal["ready"] = "ready"
 
 
@@ -67,18 +67,18 @@ class EnvironmentConfigReadParams(Params, frozen=True):
     requirements_paths: list[list[str]]
 
 
-class ConfigLayer(Result, frozen=True):
+class ConfigLayer(MethodResult, frozen=True):
     source: str
     base_dir: str
     toml: str
 
 
-class LayerStack(Result, frozen=True):
+class LayerStack(MethodResult, frozen=True):
     layers: list[ConfigLayer]
     cloud_insertion_index: int = 0
 
 
-class EnvironmentConfig(Result, frozen=True):
+class EnvironmentConfig(MethodResult, frozen=True):
     user_home_dir: str | None
     codex_home_dir: str
     hostname: str | None

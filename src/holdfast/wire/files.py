@@ -4,7 +4,7 @@ from typing import Literal
 
 from holdfast.wire.paths import PathUri
 from holdfast.wire.permissions import SandboxContext
-from holdfast.wire.structs import U64, Params, Result
+from holdfast.wire.structs import U64, MethodResult, Params
 
 
 class PathParams(Params, frozen=True):
@@ -32,11 +32,11 @@ class OpenParams(Params, frozen=True):
     mode: Literal["read", "replace"] = "read"
 
 
-class HandleResult(Result, frozen=True):
+class HandleResult(MethodResult, frozen=True):
     handle_id: str
 
 
-class FileContents(Result, frozen=True):
+class FileContents(MethodResult, frozen=True):
     data_base64: bytes
 
 
@@ -46,7 +46,7 @@ class ReadBlockParams(Params, frozen=True):
     len: U64
 
 
-class Block(Result, frozen=True):
+class FileBlock(MethodResult, frozen=True):
     chunk: bytes
     eof: bool
 
@@ -68,7 +68,7 @@ class CreateDirectoryParams(Params, frozen=True):
     sandbox: SandboxContext | None = None
 
 
-class Metadata(Result, frozen=True):
+class Metadata(MethodResult, frozen=True):
     is_directory: bool
     is_file: bool
     is_symlink: bool
@@ -77,17 +77,17 @@ class Metadata(Result, frozen=True):
     modified_at_ms: int
 
 
-class CanonicalPath(Result, frozen=True):
+class CanonicalPath(MethodResult, frozen=True):
     path: str
 
 
-class DirectoryEntry(Result, frozen=True):
+class DirectoryEntry(MethodResult, frozen=True):
     file_name: str
     is_directory: bool
     is_file: bool
 
 
-class DirectoryListing(Result, frozen=True):
+class DirectoryListing(MethodResult, frozen=True):
     entries: list[DirectoryEntry]
 
 
@@ -105,17 +105,17 @@ class WalkParams(Params, frozen=True):
     sandbox: SandboxContext | None = None
 
 
-class WalkEntry(Result, frozen=True):
+class WalkEntry(MethodResult, frozen=True):
     path: str
     kind: Literal["directory", "file"]
 
 
-class WalkError(Result, frozen=True):
+class WalkError(MethodResult, frozen=True):
     path: str
     message: str
 
 
-class WalkResult(Result, frozen=True):
+class WalkResult(MethodResult, frozen=True):
     entries: list[WalkEntry]
     errors: list[WalkError]
     truncated: bool
@@ -142,9 +142,9 @@ class WatchMissingParams(Params, frozen=True):
     present: PathUri | None = None
 
 
-class WatchResult(Result, frozen=True):
+class WatchResult(MethodResult, frozen=True):
     watching: bool
 
 
-class MissingChanged(Result, frozen=True):
+class MissingChanged(MethodResult, frozen=True):
     watch_id: int

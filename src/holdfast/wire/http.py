@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from holdfast.wire.structs import U64, Params, Result
+from holdfast.wire.structs import U64, MethodResult, Params
 
 
 class HttpHeader(Params, frozen=True):
@@ -22,18 +22,18 @@ class HttpRequestParams(Params, frozen=True):
     stream_response: bool = False
 
 
-class HttpHeaderResult(Result, frozen=True):
+class HttpHeaderResult(MethodResult, frozen=True):
     name: str
     value: str
 
 
-class HttpResponse(Result, frozen=True):
+class HttpResponse(MethodResult, frozen=True):
     status: int
     headers: list[HttpHeaderResult]
     body_base64: bytes
 
 
-class BodyDelta(Result, frozen=True):
+class BodyDelta(MethodResult, frozen=True):
     request_id: str
     seq: int
     delta_base64: bytes

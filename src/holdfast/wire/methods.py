@@ -29,7 +29,7 @@ Family: TypeAlias = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Method:
+class MethodRow:
     """One row: `params` decodes the request, `family` words the gate errors, `control` picks the lane."""
 
     name: str
@@ -40,38 +40,38 @@ class Method:
 
 
 _ROWS: Final = (
-    Method("initialize", InitializeParams, "handshake"),
-    Method("environment/info", NoParams, "environment info", control=True),
-    Method("environment/status", NoParams, "environment status", control=True),
-    Method("environmentConfig/read", EnvironmentConfigReadParams, "environment config"),
-    Method("process/start", processes.StartParams, "exec"),
-    Method("process/read", processes.ReadParams, "exec"),
-    Method("process/write", processes.WriteParams, "exec"),
-    Method("process/signal", processes.SignalParams, "exec", control=True),
-    Method("process/terminate", processes.ProcessParams, "exec", control=True),
-    Method("process/closeStdin", processes.ProcessParams, "exec", ours=True),
-    Method("process/resize", processes.ResizeParams, "exec", control=True, ours=True),
-    Method("process/denials", processes.DenialsParams, "exec", control=True, ours=True),
-    Method("fs/readFile", files.LinkAwareParams, "filesystem"),
-    Method("fs/open", files.OpenParams, "filesystem"),
-    Method("fs/readBlock", files.ReadBlockParams, "filesystem"),
-    Method("fs/writeBlock", files.WriteBlockParams, "filesystem"),
-    Method("fs/close", files.HandleParams, "filesystem", control=True),
-    Method("fs/writeFile", files.WriteFileParams, "filesystem"),
-    Method("fs/createDirectory", files.CreateDirectoryParams, "filesystem"),
-    Method("fs/getMetadata", files.LinkAwareParams, "filesystem"),
-    Method("fs/canonicalize", files.PathParams, "filesystem"),
-    Method("fs/readDirectory", files.PathParams, "filesystem"),
-    Method("fs/walk", files.WalkParams, "filesystem"),
-    Method("fs/remove", files.RemoveParams, "filesystem"),
-    Method("fs/copy", files.CopyParams, "filesystem"),
-    Method("fs/watchMissing", files.WatchMissingParams, "filesystem"),
-    Method("capabilityRoots/discoverV1", DiscoverRootsParams, "capability discovery"),
-    Method("capabilities/discoverV2", DiscoverParams, "capability discovery"),
-    Method("http/request", HttpRequestParams, "http"),
+    MethodRow("initialize", InitializeParams, "handshake"),
+    MethodRow("environment/info", NoParams, "environment info", control=True),
+    MethodRow("environment/status", NoParams, "environment status", control=True),
+    MethodRow("environmentConfig/read", EnvironmentConfigReadParams, "environment config"),
+    MethodRow("process/start", processes.StartParams, "exec"),
+    MethodRow("process/read", processes.ReadParams, "exec"),
+    MethodRow("process/write", processes.WriteParams, "exec"),
+    MethodRow("process/signal", processes.SignalParams, "exec", control=True),
+    MethodRow("process/terminate", processes.ProcessParams, "exec", control=True),
+    MethodRow("process/closeStdin", processes.ProcessParams, "exec", ours=True),
+    MethodRow("process/resize", processes.ResizeParams, "exec", control=True, ours=True),
+    MethodRow("process/denials", processes.DenialsParams, "exec", control=True, ours=True),
+    MethodRow("fs/readFile", files.LinkAwareParams, "filesystem"),
+    MethodRow("fs/open", files.OpenParams, "filesystem"),
+    MethodRow("fs/readBlock", files.ReadBlockParams, "filesystem"),
+    MethodRow("fs/writeBlock", files.WriteBlockParams, "filesystem"),
+    MethodRow("fs/close", files.HandleParams, "filesystem", control=True),
+    MethodRow("fs/writeFile", files.WriteFileParams, "filesystem"),
+    MethodRow("fs/createDirectory", files.CreateDirectoryParams, "filesystem"),
+    MethodRow("fs/getMetadata", files.LinkAwareParams, "filesystem"),
+    MethodRow("fs/canonicalize", files.PathParams, "filesystem"),
+    MethodRow("fs/readDirectory", files.PathParams, "filesystem"),
+    MethodRow("fs/walk", files.WalkParams, "filesystem"),
+    MethodRow("fs/remove", files.RemoveParams, "filesystem"),
+    MethodRow("fs/copy", files.CopyParams, "filesystem"),
+    MethodRow("fs/watchMissing", files.WatchMissingParams, "filesystem"),
+    MethodRow("capabilityRoots/discoverV1", DiscoverRootsParams, "capability discovery"),
+    MethodRow("capabilities/discoverV2", DiscoverParams, "capability discovery"),
+    MethodRow("http/request", HttpRequestParams, "http"),
 )
 
-METHODS: Final[dict[str, Method]] = {row.name: row for row in _ROWS}
+METHODS: Final[dict[str, MethodRow]] = {row.name: row for row in _ROWS}
 
 
 def _hook(kind: type, value: Any) -> Any:
@@ -82,12 +82,12 @@ def _hook(kind: type, value: Any) -> Any:
     raise AssertionError(f"no struct has a field of type {kind}")
 
 
-def json_decoder(method: Method) -> msgspec.json.Decoder[Any]:
+def json_decoder(method: MethodRow) -> msgspec.json.Decoder[Any]:
     """For params that were encoded by us: straight from JSON to the method's struct."""
     return msgspec.json.Decoder(method.params, dec_hook=_hook)
 
 
-def decode_params(method: Method, params: Any) -> Any:
+def decode_params(method: MethodRow, params: Any) -> Any:
     """Untyped params to the method's struct.
 
     Raises:

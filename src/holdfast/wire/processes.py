@@ -7,7 +7,7 @@ import msgspec
 from holdfast.wire.environment import ShellInfo
 from holdfast.wire.paths import PathUri
 from holdfast.wire.permissions import SandboxContext
-from holdfast.wire.structs import U16, U64, Params, Result
+from holdfast.wire.structs import U16, U64, MethodResult, Params
 
 
 class EnvPolicy(Params, frozen=True):
@@ -58,7 +58,7 @@ class StartParams(Params, frozen=True):
 SandboxType: TypeAlias = Literal["none", "macosSeatbelt", "linuxSeccomp"]
 
 
-class EnforcementReport(Result, frozen=True):
+class EnforcementReport(MethodResult, frozen=True):
     """Ours: what really holds for the started process."""
 
     backend: str
@@ -68,14 +68,14 @@ class EnforcementReport(Result, frozen=True):
     fingerprint: str | None = None
 
 
-class WatchReport(Result, frozen=True):
+class WatchReport(MethodResult, frozen=True):
     """Ours: whether the sandbox's refusals are seen, or why not."""
 
     on: bool
     why: str | None = None
 
 
-class StartResult(Result, frozen=True, omit_defaults=True):
+class StartResult(MethodResult, frozen=True, omit_defaults=True):
     process_id: str
     sandbox_type: SandboxType
     enforcement: EnforcementReport | None = None
@@ -90,7 +90,7 @@ class ReadParams(Params, frozen=True):
     wait_ms: U64 | None = None
 
 
-class Usage(Result, frozen=True):
+class ProcessUsage(MethodResult, frozen=True):
     """Ours: what the process and the descendants it waited for consumed."""
 
     user_ms: int
@@ -98,7 +98,7 @@ class Usage(Result, frozen=True):
     peak_rss_bytes: int
 
 
-class DenialReport(Result, frozen=True):
+class DenialReport(MethodResult, frozen=True):
     """Ours: what the sandbox refused, who decided, and the smallest grant that would allow it."""
 
     kind: Literal["filesystem", "network", "syscall", "setup"]
@@ -111,7 +111,7 @@ class DenialReport(Result, frozen=True):
     evidence: str
 
 
-class Denied(Result, frozen=True):
+class DeniedCall(MethodResult, frozen=True):
     """Ours: a call that the sandbox refuses, as the watcher foresaw it; `count` is of all that were alike.
 
     `number` grows with everything that is told of one process: what is alike comes again, with a new one.
@@ -138,30 +138,30 @@ class DenialsParams(Params, frozen=True):
     after: U64 = 0  # the number of the last one known
 
 
-class DenialsResult(Result, frozen=True):
+class DenialsResult(MethodResult, frozen=True):
     """Ours: `dropped` were denied and found no room; nobody could read what `unread` calls were about."""
 
-    denials: list[Denied]
+    denials: list[DeniedCall]
     dropped: int
     unread: int
 
 
-class ProcessExited(Result, frozen=True):
+class ProcessExited(MethodResult, frozen=True):
     process_id: str
     seq: int
     exit_code: int
     sandbox_denied: bool
-    usage: Usage | msgspec.UnsetType = msgspec.UNSET
+    usage: ProcessUsage | msgspec.UnsetType = msgspec.UNSET
     denial: DenialReport | msgspec.UnsetType | None = msgspec.UNSET
 
 
-class ReadChunk(Result, frozen=True):
+class ReadChunk(MethodResult, frozen=True):
     seq: int
     stream: str
     chunk: bytes
 
 
-class ReadResult(Result, frozen=True):
+class ReadResult(MethodResult, frozen=True):
     chunks: list[ReadChunk]
     next_seq: int
     exited: bool
@@ -169,7 +169,7 @@ class ReadResult(Result, frozen=True):
     closed: bool
     failure: str | None
     sandbox_denied: bool
-    usage: Usage | msgspec.UnsetType = msgspec.UNSET
+    usage: ProcessUsage | msgspec.UnsetType = msgspec.UNSET
 
 
 class WriteParams(Params, frozen=True):
@@ -178,7 +178,7 @@ class WriteParams(Params, frozen=True):
     write_id: str
 
 
-class WriteResult(Result, frozen=True):
+class WriteResult(MethodResult, frozen=True):
     status: Literal["accepted", "unknownProcess", "stdinClosed", "starting"]
 
 
@@ -191,7 +191,7 @@ class ProcessParams(Params, frozen=True):
     process_id: str
 
 
-class TerminateResult(Result, frozen=True):
+class TerminateResult(MethodResult, frozen=True):
     running: bool
 
 

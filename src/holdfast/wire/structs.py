@@ -17,7 +17,7 @@ class Params(msgspec.Struct, frozen=True, rename="camel"):
     """What the client sends. Unknown members are ignored."""
 
 
-class Result(msgspec.Struct, frozen=True, rename="camel"):
+class MethodResult(msgspec.Struct, frozen=True, rename="camel"):
     """What the server sends."""
 
 
@@ -25,5 +25,5 @@ class NoParams(Params, frozen=True):
     """The method takes none: omitted, null and {} are the same."""
 
 
-class Empty(Result, frozen=True):
+class Empty(MethodResult, frozen=True):
     """A result that says only: done."""

@@ -19,10 +19,10 @@ from holdfast.client.ordering import (
     next_look_s,
 )
 from holdfast.server.processes.processes import CLOSED_RETENTION_S
-from holdfast.wire.processes import DenialReport, Usage
+from holdfast.wire.processes import DenialReport, ProcessUsage
 from tests.support.rows import every_row
 
-USAGE = Usage(user_ms=1, system_ms=2, peak_rss_bytes=3)
+USAGE = ProcessUsage(user_ms=1, system_ms=2, peak_rss_bytes=3)
 DENIAL = DenialReport("filesystem", "/x", None, "write", None, None, 1.0, "EROFS")
 STREAM: list[Event] = [
     Output(1, "stdout", b"a"),
@@ -264,7 +264,7 @@ def test_a_waiting_exit_learns_the_denial_of_the_page(said: bool | None, denied:
 
 def test_a_waiting_exit_keeps_the_usage_it_came_with() -> None:
     ordering = fed(Exited(2, 1, False, usage=USAGE))
-    told = replace(page(1, next_seq=3, code=1), usage=Usage(user_ms=9, system_ms=9, peak_rss_bytes=9))
+    told = replace(page(1, next_seq=3, code=1), usage=ProcessUsage(user_ms=9, system_ms=9, peak_rss_bytes=9))
     assert ordering.catch_up(told) == [output(1), Exited(2, 1, False, USAGE)]
 
 

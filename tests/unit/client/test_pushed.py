@@ -8,7 +8,7 @@ import pytest
 from holdfast.client.ordering import Closed, Exited, Output, ReadPage
 from holdfast.client.pushed import Pushed, convert_pushed, decode_page, decode_pushed
 from holdfast.errors import RemoteProtocolError
-from holdfast.wire.processes import DenialReport, Usage
+from holdfast.wire.processes import DenialReport, ProcessUsage
 from tests.support.rows import every_row
 
 DATA = bytes(range(256))
@@ -46,7 +46,7 @@ CASES = [
             7,
             0,
             False,
-            Usage(1, 2, 3),
+            ProcessUsage(1, 2, 3),
             DenialReport("filesystem", "/x", None, "write", None, None, 0.5, "EROFS"),
         ),
     ),
@@ -132,7 +132,7 @@ def test_a_whole_page_is_read() -> None:
             "usage": USAGE,
         }
     )
-    assert page == ReadPage((Output(2, "stderr", b"a"),), 5, True, 7, True, None, True, Usage(1, 2, 3))
+    assert page == ReadPage((Output(2, "stderr", b"a"),), 5, True, 7, True, None, True, ProcessUsage(1, 2, 3))
 
 
 @pytest.mark.parametrize("answer", [None, [], {}, {"chunks": [{}], "nextSeq": 1}])

@@ -4,9 +4,9 @@ import pytest
 
 from holdfast.client.ordering import Closed, Exited, Output
 from holdfast.client.result import Collector, Result
-from holdfast.wire.processes import DenialReport, Usage
+from holdfast.wire.processes import DenialReport, ProcessUsage
 
-USAGE = Usage(user_ms=1, system_ms=2, peak_rss_bytes=3)
+USAGE = ProcessUsage(user_ms=1, system_ms=2, peak_rss_bytes=3)
 DENIAL = DenialReport("filesystem", "/x", None, "write", None, None, 1.0, "EROFS")
 
 

@@ -2,7 +2,7 @@ import pytest
 from msgspec import structs
 
 from holdfast.confine import deniedlog
-from holdfast.confine.deniedlog import DeniedLog, Rules, Seen
+from holdfast.confine.deniedlog import DenialNotice, DeniedLog, Rules
 from holdfast.sandbox.policy.policy import Network, Where, bind, workspace_write
 from tests.support.rows import every_row
 
@@ -18,7 +18,7 @@ THERE = {
     "/home/me/odd name",
 }
 RULES = Rules(BOUND.explain, THERE.__contains__, closed=("/home/me/ws",))
-SEEN = Seen("openat", "write", "EROFS", "/home/me/f", "../f", 7, "sh", 1)
+SEEN = DenialNotice("openat", "write", "EROFS", "/home/me/f", "../f", 7, "sh", 1)
 
 
 def why(**changes: object) -> tuple[str | None, str | None]:

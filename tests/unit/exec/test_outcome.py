@@ -3,9 +3,9 @@
 import json
 
 from holdfast.errors import OperationFailed, SandboxUnavailable, UsageError
-from holdfast.exec.outcome import Ending, Explained, Failure, PathAnswer, Planned, failed
-from holdfast.sandbox.policy.policy import Decision
-from holdfast.wire.processes import DenialReport, EnforcementReport, Usage
+from holdfast.exec.outcome import Ending, ExecFailure, Explained, PathAnswer, Planned, failed
+from holdfast.sandbox.policy.policy import PathDecision
+from holdfast.wire.processes import DenialReport, EnforcementReport, ProcessUsage
 from tests.support.rows import every_row
 
 HELD = EnforcementReport("namespaces", weakened=["no second layer"])
@@ -15,7 +15,7 @@ WRITE = DenialReport(
 
 
 def test_an_ordinary_end_needs_no_words() -> None:
-    assert Ending(7, HELD, usage=Usage(1, 2, 3)).lines() == []
+    assert Ending(7, HELD, usage=ProcessUsage(1, 2, 3)).lines() == []
 
 
 def test_what_was_not_enforced_is_told_however_it_ended() -> None:
@@ -66,7 +66,7 @@ def test_the_exit_code_tells_bad_arguments_from_a_failing_host() -> None:
 
 
 def test_the_report_of_an_end_is_complete_and_plain() -> None:
-    report = json.loads(json.dumps(Ending(1, HELD, WRITE, Usage(1, 2, 3)).report()))
+    report = json.loads(json.dumps(Ending(1, HELD, WRITE, ProcessUsage(1, 2, 3)).report()))
     assert report == {
         "schemaVersion": 1,
         "exitCode": 1,
@@ -96,7 +96,7 @@ def test_the_report_of_a_failure_has_the_same_members() -> None:
     ending = failed(SandboxUnavailable("m", remedy="r", fingerprint="userns.eperm"))
     assert ending.report().keys() == Ending(0).report().keys()
     assert ending.report()["error"] == {"message": "m", "remedy": "r", "fingerprint": "userns.eperm"}
-    assert failed(OperationFailed("m")).failure == Failure("m")
+    assert failed(OperationFailed("m")).failure == ExecFailure("m")
 
 
 def test_a_plan_ends_with_who_enforces_it_and_how_well() -> None:
@@ -111,8 +111,8 @@ def test_a_plan_ends_with_who_enforces_it_and_how_well() -> None:
 
 
 def test_an_explanation_says_who_decides_and_what_would_allow_it() -> None:
-    read = Decision(True, None, "everything is readable", None)
-    write = Decision(False, None, "outside", "--allow-write /b")
+    read = PathDecision(True, None, "everything is readable", None)
+    write = PathDecision(False, None, "outside", "--allow-write /b")
     explained = Explained([PathAnswer("/a", "/b", read, write)])
     assert explained.lines() == [
         "/a, which is /b",

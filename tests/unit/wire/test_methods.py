@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.errors import UsageError
 from holdfast.wire import rpc
-from holdfast.wire.methods import METHODS, Method, decode_params, json_decoder
+from holdfast.wire.methods import METHODS, MethodRow, decode_params, json_decoder
 from holdfast.wire.paths import PathUri
 from holdfast.wire.processes import ReadParams
 from holdfast.wire.structs import NoParams
@@ -293,7 +293,7 @@ def test_a_struct_with_a_type_nobody_decodes_is_a_mistake_of_ours() -> None:
         value: complex
 
     with pytest.raises(AssertionError):
-        decode_params(Method("odd", Odd, "exec"), {"value": 1})
+        decode_params(MethodRow("odd", Odd, "exec"), {"value": 1})
 
 
 def test_params_of_our_own_are_decoded_straight_from_json() -> None:

@@ -22,7 +22,7 @@ from holdfast.agents.worker.procwatch import tree
 from holdfast.agents.worker.strace import MAX_LINE, Strace, command_line, tells
 from holdfast.client.policy import Policy
 from holdfast.sandbox.policy.policy import Where, bind
-from holdfast.wire.processes import Denied as Refusal
+from holdfast.wire.processes import DeniedCall as Refusal
 
 JOIN_S: Final = 10.0  # a start waits so long for strace, on a busy machine; then it is joined later
 ANSWER_S: Final = 10.0  # for strace to join, or to say why not

@@ -19,7 +19,7 @@ from holdfast.client.environment import Environment
 from holdfast.client.policy import Policy
 from holdfast.errors import HoldfastError
 from holdfast.sandbox.plan import prerequisites
-from holdfast.sandbox.policy.policy import Access, Bound, Network, Where, bind
+from holdfast.sandbox.policy.policy import Access, BoundPolicy, Network, Where, bind
 
 LIMIT_S: Final = 10.0  # for all of it; a name server that does not answer takes the most
 _CONNECT_S: Final = 3.0
@@ -146,7 +146,7 @@ async def preflight(
     return found
 
 
-def _hidden(bound: Bound) -> PreflightProblem | None:
+def _hidden(bound: BoundPolicy) -> PreflightProblem | None:
     """What of our own interpreter cannot be read there: it could not say so itself."""
     for path in map(os.path.realpath, prerequisites.of_ourselves()):
         decision = bound.explain(path, Access.READ)
@@ -168,7 +168,7 @@ def _distinct(kept: list[tuple[str, StatePath]]) -> list[tuple[str, StatePath]]:
 
 
 def _of_path(
-    agent: Agent, path: str, kept: StatePath, told: Mapping[str, str], state: str, bound: Bound
+    agent: Agent, path: str, kept: StatePath, told: Mapping[str, str], state: str, bound: BoundPolicy
 ) -> PreflightProblem:
     moved = relocation_of(agent, kept, state=state)
     decision = bound.explain(told["at"], Access.WRITE)
@@ -189,7 +189,7 @@ def _of_path(
     return PreflightProblem(what, told["errno"], kept.without, remedy, None if decision.allowed else denied)
 
 
-def _of_provider(provider: tuple[str, int], told: Mapping[str, str], bound: Bound) -> PreflightProblem:
+def _of_provider(provider: tuple[str, int], told: Mapping[str, str], bound: BoundPolicy) -> PreflightProblem:
     host, port = provider
     name = told["step"] == "name"
     what = (

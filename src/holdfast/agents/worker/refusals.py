@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from holdfast.agents.catalog.agent import Agent, launch, relocation_of, state_of
 from holdfast.agents.evidence.evidence import MAX_SEEN, Denied, Evidence, Source
-from holdfast.wire.processes import Denied as Refusal
+from holdfast.wire.processes import DeniedCall as Refusal
 
 
 class Tally:

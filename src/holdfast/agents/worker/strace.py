@@ -11,12 +11,12 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from holdfast.agents.evidence.evidence import Denied
-from holdfast.confine.deniedlog import Rules, Seen
+from holdfast.confine.deniedlog import DenialNotice, Rules
 from holdfast.errors import UsageError
 from holdfast.sandbox.policy.paths import absolute
-from holdfast.sandbox.policy.policy import Access, Bound, Network
+from holdfast.sandbox.policy.policy import Access, BoundPolicy, Network
 from holdfast.sandbox.watcher.foresight import access
-from holdfast.sandbox.watcher.notifyfilter import FILES, Aim, Call, Place
+from holdfast.sandbox.watcher.notifyfilter import FILES, Aim, Call, PathArgument
 
 MAX_UNFINISHED: Final = 4096  # calls under way at once, one per thread; more are not remembered
 MAX_LINE: Final = 64 * 1024  # characters of a line; two paths of 4096 bytes, each byte escaped
@@ -66,7 +66,7 @@ def _names_directory(call: Call) -> bool:
 class Strace:
     """Feed it lines; `watched` says that there is a watcher as well."""
 
-    def __init__(self, bound: Bound, exists: Callable[[str], bool], *, watched: bool) -> None:
+    def __init__(self, bound: BoundPolicy, exists: Callable[[str], bool], *, watched: bool) -> None:
         self._bound = bound
         self._rules = Rules(bound.explain, exists)
         self._watched = watched
@@ -146,7 +146,7 @@ class Strace:
     def _why(self, name: str, wanted: str, path: str, errno: str, pid: int) -> tuple[str | None, str | None]:
         match wanted:
             case "write" | "create" | "remove":
-                return self._rules.why(Seen(name, wanted, errno, path, path, pid, "", 1))
+                return self._rules.why(DenialNotice(name, wanted, errno, path, path, pid, "", 1))
             case _:
                 decision = self._bound.explain(path, Access.READ)
                 beyond = "the policy allows it; the host itself does not"
@@ -218,7 +218,7 @@ def _place(wanted: str, written: str | None, folder: str | None) -> tuple[str, s
         return None
 
 
-def _directory(place: Place, args: list[str]) -> str | None:
+def _directory(place: PathArgument, args: list[str]) -> str | None:
     return None if place.directory is None else _folder(args[place.directory])
 
 

@@ -22,7 +22,7 @@ from holdfast.agents.worker.book import Book, Record
 from holdfast.agents.worker.equivalence import CONFINEMENT, Case, EquivalenceReport, judge, unknown
 from holdfast.agents.worker.launching import Ready
 from holdfast.client.environment import Environment
-from holdfast.confine.launch import Launcher
+from holdfast.confine.launch import LauncherClient
 from holdfast.doctor.compare.circumstances import NAMESPACES
 from holdfast.doctor.compare.compare import PROBE_S, Landmarks, Side, look, places
 from holdfast.doctor.compare.equivalence import Value, of_status
@@ -109,7 +109,7 @@ async def _observe(
             return ""
         return done.stdout.decode("utf-8", "replace")
 
-    beside = Launcher()
+    beside = LauncherClient()
     try:
         with Landmarks() as landmarks:
             paths = places(record.cwd, ready.environment, [*case.state, *record.writable])

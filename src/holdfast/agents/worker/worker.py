@@ -43,7 +43,7 @@ from holdfast.client.ordering import Exited as ProcessExited
 from holdfast.client.ordering import Output
 from holdfast.client.process import Process
 from holdfast.errors import HoldfastError, InvalidRequest
-from holdfast.wire.processes import Denied as Refusal
+from holdfast.wire.processes import DeniedCall as Refusal
 
 log = logging.getLogger(__name__)
 

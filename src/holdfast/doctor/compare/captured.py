@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.confine.launch import Launcher
+from holdfast.confine.launch import LauncherClient
 from holdfast.confine.starts import Command, Confinement, Exit
 from holdfast.doctor.compare.equivalence import Stream
 
@@ -26,7 +26,7 @@ class Captured:
 
 
 async def capture(
-    launcher: Launcher,
+    launcher: LauncherClient,
     command: Command,
     *,
     owner: int,
@@ -74,7 +74,12 @@ async def capture(
 
 
 async def _clear(
-    launcher: Launcher, owner: int, ended: "asyncio.Future[Exit]", sinks: "list[_Sink]", *, started: bool
+    launcher: LauncherClient,
+    owner: int,
+    ended: "asyncio.Future[Exit]",
+    sinks: "list[_Sink]",
+    *,
+    started: bool,
 ) -> None:
     if started:
         launcher.end_owner(owner)  # the command, or whoever outlived it

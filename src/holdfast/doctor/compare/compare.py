@@ -24,7 +24,7 @@ from typing import Final, Self, TypeAlias
 
 import msgspec
 
-from holdfast.confine.launch import Launcher
+from holdfast.confine.launch import LauncherClient
 from holdfast.confine.starts import Command, Confinement, StartFailed
 from holdfast.confine.verdict import enforcement_report
 from holdfast.doctor.compare import circumstances
@@ -42,7 +42,7 @@ from holdfast.doctor.compare.equivalence import (
 )
 from holdfast.errors import UsageError
 from holdfast.exec.outcome import NOT_EXECUTABLE, NOT_FOUND
-from holdfast.exec.run import Scene, Wish, scene_of
+from holdfast.exec.run import ResolvedWish, Wish, scene_of
 from holdfast.sandbox.policy.paths import absolute
 from holdfast.server.executor import Executor
 from holdfast.wire.processes import EnforcementReport
@@ -87,9 +87,9 @@ def run(wish: Wish, argv: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> Com
 
 
 async def _run(
-    scene: Scene, environ: dict[str, str], argv: tuple[str, ...], paths: list[str], timeout_s: float
+    scene: ResolvedWish, environ: dict[str, str], argv: tuple[str, ...], paths: list[str], timeout_s: float
 ) -> Compared:
-    executor, plain = Executor(scene.environ, choice=scene.choice), Launcher()
+    executor, plain = Executor(scene.environ, choice=scene.choice), LauncherClient()
     executor.open()
     try:
         sandbox = await executor.sandboxes.confine(
@@ -200,7 +200,7 @@ class Side:
 
     def __init__(
         self,
-        launcher: Launcher,
+        launcher: LauncherClient,
         confinement: Confinement | None,
         cwd: str,
         environ: dict[str, str],

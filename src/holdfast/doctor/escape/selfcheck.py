@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from holdfast.confine.launch import Launcher
+from holdfast.confine.launch import LauncherClient
 from holdfast.confine.starts import Command, Confinement
 from holdfast.doctor.compare.captured import capture
 from holdfast.doctor.escape import inside
@@ -180,7 +180,7 @@ def _environment(scene: Scene) -> dict[str, str]:
 class Native:
     """Runs jobs through a launcher, as the server runs its commands."""
 
-    def __init__(self, launcher: Launcher, way: Way, *, tool: str = "") -> None:
+    def __init__(self, launcher: LauncherClient, way: Way, *, tool: str = "") -> None:
         self._launcher = launcher
         self._way, self._tool = way, tool
         self._errands = 0

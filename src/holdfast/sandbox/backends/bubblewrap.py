@@ -31,7 +31,7 @@ _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - not a file of ours, but where
 
 
 @value
-class Surroundings:
+class BwrapSettings:
     """What the arguments depend on beside the plan. The descriptors are those that bubblewrap inherits."""
 
     seccomp_fd: int
@@ -42,7 +42,7 @@ class Surroundings:
     unreachable: frozenset[str] = frozenset()  # denied by the host already, where we cannot mount
 
 
-def arguments(plan: Plan, env: Mapping[str, str], around: Surroundings) -> list[str]:
+def arguments(plan: Plan, env: Mapping[str, str], around: BwrapSettings) -> list[str]:
     """Every option for this plan and environment, without the command."""
     return [
         *_base(plan),
@@ -95,7 +95,7 @@ def _pins(plan: Plan) -> list[str]:
     return [*words, "--perms", "0000", "--tmpfs", _BURIED, "--remount-ro", _BURIED] if words else []
 
 
-def _system(plan: Plan, around: Surroundings) -> list[str]:
+def _system(plan: Plan, around: BwrapSettings) -> list[str]:
     words: list[str] = []
     if plan.base is not Base.UNTOUCHED:
         words += ("--dev", "/dev", "--perms", "1777", "--tmpfs", _SHARED_MEMORY)

@@ -28,11 +28,11 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple, NoReturn
 
 from holdfast.sandbox.backends import bubblewrap
-from holdfast.sandbox.backends.bubblewrap import Surroundings, applied, arguments
+from holdfast.sandbox.backends.bubblewrap import BwrapSettings, applied, arguments
 from holdfast.sandbox.backends.confined import (
     ALL_SIGNALS,
     NOT_STARTED,
-    Command,
+    PreparedCommand,
     attend,
     end_like,
     fail,
@@ -40,7 +40,7 @@ from holdfast.sandbox.backends.confined import (
     signal_group,
 )
 from holdfast.sandbox.kernel import kernel, seccomp
-from holdfast.sandbox.kernel.kernel import SetupFailed, Stage
+from holdfast.sandbox.kernel.kernel import Stage, StageFailed
 from holdfast.sandbox.kernel.view import CONSOLE, KERNEL_SWITCHES, OLD_PROC
 from holdfast.sandbox.plan.plan import MASKS, Base, Plan, Step, StepKind
 from holdfast.sandbox.protocol.orders import in_memory
@@ -69,7 +69,7 @@ class _Seen(NamedTuple):
     unreachable: frozenset[str]
 
 
-def run(plan: Plan, command: Command, *, parent: int, status_fd: int, tool: str) -> NoReturn:
+def run(plan: Plan, command: PreparedCommand, *, parent: int, status_fd: int, tool: str) -> NoReturn:
     """Be the confined command. To be called right after a fork, in the child of `parent`.
 
     Ends with the command's own status, or when it could not be started with a report on
@@ -85,7 +85,7 @@ def run(plan: Plan, command: Command, *, parent: int, status_fd: int, tool: str)
         weakened: tuple[str, ...] = (NO_LANDLOCK,)
         try:
             started = _start(plan, command, tool, fresh_proc=True)
-        except SetupFailed as exc:
+        except StageFailed as exc:
             if exc.stage != "bwrap:proc.masked":
                 raise
             weakened += (OLD_PROC,)
@@ -98,14 +98,14 @@ def run(plan: Plan, command: Command, *, parent: int, status_fd: int, tool: str)
         fail(status_fd, exc)
 
 
-def _start(plan: Plan, command: Command, tool: str, *, fresh_proc: bool) -> _Running:
+def _start(plan: Plan, command: PreparedCommand, tool: str, *, fresh_proc: bool) -> _Running:
     """Everything up to the moment at which the command may run.
 
     Raises:
-        SetupFailed: it may not; nothing is left.
+        StageFailed: it may not; nothing is left.
     """
     seen = _look(plan)
-    around = Surroundings(
+    around = BwrapSettings(
         seccomp_fd=_FILTER_FD,
         status_fd=_INFO_FD,
         terminal=None if command.tty is None else (command.tty, CONSOLE),
@@ -141,8 +141,8 @@ def _start(plan: Plan, command: Command, tool: str, *, fresh_proc: bool) -> _Run
             init = _init_of(os.pread(info, _MAX_TEXT, 0))
             _check(init, seen)
             if os.waitpid(bwrap, os.WNOHANG) != (0, 0):
-                raise SetupFailed(UNKNOWN, errno.ECHILD)
-        except SetupFailed:
+                raise StageFailed(UNKNOWN, errno.ECHILD)
+        except StageFailed:
             os.close(leave)  # the shim gives up, and everything ends with it
             os.waitpid(bwrap, 0)
             raise
@@ -185,19 +185,19 @@ def _check(init: int, seen: _Seen) -> None:
             for step, identity in seen.found:
                 shown = _identity(step.path, root) == identity
                 if step.kind is not StepKind.PIN and shown is (step.kind in MASKS):
-                    raise SetupFailed("bwrap:bwrap.view", errno.ESTALE, step.path)
+                    raise StageFailed("bwrap:bwrap.view", errno.ESTALE, step.path)
         finally:
             os.close(root)
 
 
 def _filter(plan: Plan) -> bytes:
     if _MACHINE not in seccomp.ARCHITECTURES:
-        raise SetupFailed("seccomp", errno.ENOSYS)
+        raise StageFailed("seccomp", errno.ENOSYS)
     # Unix sockets lead to services of the host, and no Landlock confines them here.
     return seccomp.program(_MACHINE, seccomp.Sockets.LOOPBACK if plan.network_off else seccomp.Sockets.ALL)
 
 
-def _command_line(plan: Plan, command: Command, env: dict[str, str]) -> list[str]:
+def _command_line(plan: Plan, command: PreparedCommand, env: dict[str, str]) -> list[str]:
     in_view = command.tty is not None and plan.base is not Base.UNTOUCHED
     inner = bubblewrap.command_line(
         os.fsdecode(command.program),
@@ -239,22 +239,22 @@ def _line(fd: int) -> bytes:
     return line.strip()
 
 
-def _judge(answer: bytes, command: Command) -> None:
+def _judge(answer: bytes, command: PreparedCommand) -> None:
     if answer == bubblewrap.NO_ARG0.encode():
-        raise SetupFailed("bwrap:bwrap.arg0", errno.ENOSYS)
+        raise StageFailed("bwrap:bwrap.arg0", errno.ENOSYS)
     if answer != b"0":
-        raise SetupFailed("exec", int(answer), os.fsdecode(command.program))
+        raise StageFailed("exec", int(answer), os.fsdecode(command.program))
 
 
 def _init_of(info: bytes) -> int:
     """The process that bwrap names in the first of its records."""
     number = info.partition(b'"child-pid":')[2].partition(b",")[0].partition(b"}")[0].strip()
     if not number.isdigit():
-        raise SetupFailed(UNKNOWN, errno.EPROTO)
+        raise StageFailed(UNKNOWN, errno.EPROTO)
     return int(number)
 
 
-def told(text: bytes) -> SetupFailed:
+def told(text: bytes) -> StageFailed:
     """The failure that bwrap's message is about."""
     from holdfast.sandbox.reasons import fingerprint_table, fingerprints
 
@@ -262,7 +262,7 @@ def told(text: bytes) -> SetupFailed:
     known = {row.id for row in fingerprint_table.SETUP_ROWS}
     ids = [match.fingerprint.id for match in fingerprints.match(message) if match.fingerprint.id in known]
     codes = [code for code in errno.errorcode if message.endswith(os.strerror(code))]
-    return SetupFailed(f"bwrap:{ids[0]}" if ids else UNKNOWN, codes[0] if codes else errno.EIO)
+    return StageFailed(f"bwrap:{ids[0]}" if ids else UNKNOWN, codes[0] if codes else errno.EIO)
 
 
 def _forward(init: int, signum: int) -> None:

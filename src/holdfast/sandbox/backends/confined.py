@@ -24,11 +24,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple, NoReturn
 
 from holdfast.sandbox.kernel import kernel
-from holdfast.sandbox.kernel.kernel import SetupFailed, Stage
+from holdfast.sandbox.kernel.kernel import Stage, StageFailed
 from holdfast.sandbox.kernel.namespaces import drop, fork, isolate, own_mounts
 from holdfast.sandbox.kernel.view import CONSOLE, build_view
 from holdfast.sandbox.plan.plan import Base, Plan
-from holdfast.sandbox.protocol.orders import HAS_STATE, STATE_FD, TTY, WATCH, Request
+from holdfast.sandbox.protocol.orders import HAS_STATE, STATE_FD, TTY, WATCH, Order
 
 MAX_REPORT: Final = 8192  # a few words and one path
 NOT_STARTED: Final = 125  # exit status of a set-up that failed; the report says why
@@ -50,7 +50,7 @@ FORWARDED: Final = (
 _FAILED, _WEAKENED = "failed", "weakened"
 
 
-class Command(NamedTuple):
+class PreparedCommand(NamedTuple):
     """What to run. `fds` are (descriptor here, number there); with a terminal 0, 1 and 2 are that."""
 
     program: bytes
@@ -64,7 +64,7 @@ class StartReport(NamedTuple):
     """What the status pipe said until its end."""
 
     weakened: tuple[str, ...] = ()
-    failure: SetupFailed | None = None
+    failure: StageFailed | None = None
 
 
 def decode_report(data: bytes) -> StartReport:
@@ -80,22 +80,22 @@ def decode_report(data: bytes) -> StartReport:
             weakened.append(next(fields, ""))
         elif kind == _FAILED:
             stage, code, path = next(fields, ""), next(fields, ""), next(fields, "")
-            return StartReport(tuple(weakened), SetupFailed(stage, int(code), path))
+            return StartReport(tuple(weakened), StageFailed(stage, int(code), path))
         else:
             raise ValueError("not a report")
     return StartReport(tuple(weakened))
 
 
-def command_of(request: Request, fds: Sequence[int]) -> Command:
+def command_of(request: Order, fds: Sequence[int]) -> PreparedCommand:
     """The command of an order, with the descriptors that came with it."""
     tty = os.ttyname(fds[0]) if request.flags & TTY else None
     streams = () if tty else tuple((fd, target) for target, fd in enumerate(fds[:3]))
     state = ((fds[3], STATE_FD),) if request.flags & HAS_STATE else ()
     env = dict(entry.split(b"=", 1) for entry in request.env)
-    return Command(request.program, request.argv, env, (*streams, *state), tty)
+    return PreparedCommand(request.program, request.argv, env, (*streams, *state), tty)
 
 
-def watch_of(request: Request, fds: Sequence[int]) -> int:
+def watch_of(request: Order, fds: Sequence[int]) -> int:
     """The socket of an order on which whoever watches waits for a listener; -1 if nobody does."""
     return fds[-1] if request.flags & WATCH else -1
 
@@ -110,7 +110,7 @@ class ConfinementKind(NamedTuple):
 def start(
     kind: ConfinementKind,
     plan: Plan,
-    command: Command,
+    command: PreparedCommand,
     *,
     status_fd: int,
     listeners_fd: int = -1,
@@ -124,7 +124,7 @@ def start(
     have one thread.
 
     Raises:
-        SetupFailed: not even the process could be made.
+        StageFailed: not even the process could be made.
     """
     uid, gid = os.getuid(), os.getgid()
     pid = fork(userns=kind.userns)
@@ -150,7 +150,7 @@ def lead() -> None:
 
 def run(
     plan: Plan,
-    command: Command,
+    command: PreparedCommand,
     weakened: tuple[str, ...],
     status_fd: int,
     listeners_fd: int,
@@ -188,7 +188,7 @@ def _nobody_reads(pipe: int) -> bool:
     return bool(asked.poll(0))
 
 
-def spawn(command: Command) -> int:
+def spawn(command: PreparedCommand) -> int:
     """Start a command as the leader of a new session, in our directory; its pid.
 
     Raises:
@@ -215,7 +215,7 @@ def spawn(command: Command) -> int:
     return first_found(command, begin)
 
 
-def first_found(command: Command, begin: Callable[[bytes], int]) -> int:
+def first_found(command: PreparedCommand, begin: Callable[[bytes], int]) -> int:
     """What `begin` makes of the first program that is where a shell looks for this one.
 
     Raises:
@@ -279,8 +279,8 @@ def end_like(status: int) -> NoReturn:
 
 def fail(status_fd: int, exc: BaseException) -> NoReturn:
     """Say on the status pipe why the command does not run, and end."""
-    if not isinstance(exc, SetupFailed):
-        exc = SetupFailed("internal", exc.errno or errno.EIO if isinstance(exc, OSError) else errno.EIO)
+    if not isinstance(exc, StageFailed):
+        exc = StageFailed("internal", exc.errno or errno.EIO if isinstance(exc, OSError) else errno.EIO)
     _report(status_fd, (_FAILED, exc.stage, str(exc.errno), exc.path))
     os._exit(NOT_STARTED)
 

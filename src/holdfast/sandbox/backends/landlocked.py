@@ -23,14 +23,14 @@ from typing import Final, NoReturn
 from holdfast.sandbox.backends.confined import (
     FORWARDED,
     NOT_STARTED,
-    Command,
+    PreparedCommand,
     end_like,
     fail,
     first_found,
     signal_group,
 )
 from holdfast.sandbox.kernel import kernel, landlock, seccomp
-from holdfast.sandbox.kernel.kernel import PARENT, SetupFailed, Stage, processes
+from holdfast.sandbox.kernel.kernel import PARENT, Stage, StageFailed, processes
 from holdfast.sandbox.plan.grants import TERMINAL, TooManyGrants, grants
 from holdfast.sandbox.plan.plan import Base, Plan
 from holdfast.sandbox.plan.rights import SCOPE_ABI
@@ -58,7 +58,7 @@ def _filter(*, network_off: bool) -> bytes:
 
 def run(
     plan: Plan,
-    command: Command,
+    command: PreparedCommand,
     *,
     parent: int,
     status_fd: int,
@@ -131,7 +131,7 @@ def _end_descendants() -> None:
         signal.sigtimedwait({signal.SIGCHLD}, _LOOK_AGAIN_S)
 
 
-def _prepare(command: Command, *, keeper: int, cwd: str) -> None:
+def _prepare(command: PreparedCommand, *, keeper: int, cwd: str) -> None:
     os.setsid()
     for signum in _ALL_SIGNALS:
         signal.signal(signum, signal.SIG_DFL)  # what is ignored would be ignored by the command too
@@ -144,19 +144,19 @@ def _prepare(command: Command, *, keeper: int, cwd: str) -> None:
         os.chdir(cwd)
 
 
-def _confine(plan: Plan, command: Command, *, degraded: bool) -> None:
+def _confine(plan: Plan, command: PreparedCommand, *, degraded: bool) -> None:
     with Stage("capabilities"):
         kernel.drop_capabilities(bounding_set=False)  # an ordinary user may not, and need not
     with Stage("nnp"):
         kernel.refuse_new_privileges()
     _restrict(plan, command.tty, degraded=degraded)
     if _MACHINE not in seccomp.ARCHITECTURES:
-        raise SetupFailed("seccomp", errno.ENOSYS)
+        raise StageFailed("seccomp", errno.ENOSYS)
     with Stage("seccomp"):
         kernel.install_filter(_filter(network_off=plan.network_off))
 
 
-def _take_descriptors(command: Command) -> None:
+def _take_descriptors(command: PreparedCommand) -> None:
     """The command's descriptors at their numbers; no other survives exec."""
     # First out of the way: one may be where another belongs.
     moved = [(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _FREE_FD), target) for fd, target in command.fds]
@@ -178,7 +178,7 @@ def _restrict(plan: Plan, tty: str | None, *, degraded: bool) -> None:
     try:
         granted = grants(plan, _entries, degraded=degraded)
     except TooManyGrants as exc:
-        raise SetupFailed("grants", errno.E2BIG, str(exc)) from None
+        raise StageFailed("grants", errno.E2BIG, str(exc)) from None
     if tty is not None:
         granted.append((tty, TERMINAL))
     # Scopes make a domain as well, and with it the processes outside cannot be inspected.
@@ -205,7 +205,7 @@ def _entries(path: str) -> list[str]:
         return []
 
 
-def _become(command: Command) -> NoReturn:
+def _become(command: PreparedCommand) -> NoReturn:
     def begin(program: bytes) -> NoReturn:
         os.execve(program, command.argv, command.env)  # noqa: S606 - the command itself
 

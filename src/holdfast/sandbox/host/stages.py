@@ -25,7 +25,7 @@ from typing import Final, NamedTuple, NoReturn
 
 from holdfast.sandbox.backends import bwraptool
 from holdfast.sandbox.kernel import kernel, landlock, namespaces, seccomp
-from holdfast.sandbox.kernel.kernel import SetupFailed, Stage
+from holdfast.sandbox.kernel.kernel import Stage, StageFailed
 
 MAX_READING: Final = 4096  # bytes of one file; what we look for is a number or a few lines
 MAX_LINE: Final = 4096  # bytes that one child may say: no more than a pipe takes at once
@@ -146,7 +146,7 @@ def _seccomp() -> str:
     _no_new_privileges()
     machine = os.uname().machine
     if machine not in seccomp.ARCHITECTURES:
-        raise SetupFailed("seccomp", errno.ENOSYS)
+        raise StageFailed("seccomp", errno.ENOSYS)
     with Stage("seccomp"):
         kernel.install_filter(seccomp.program(machine, seccomp.Sockets.NONE))
     return ""
@@ -164,7 +164,7 @@ def _bwrap(path: str) -> str:
     try:
         tool = bwraptool.find(path)
     except bwraptool.Unusable as exc:
-        raise SetupFailed(exc.stage, exc.errno, " ".join(exc.lacking)) from None
+        raise StageFailed(exc.stage, exc.errno, " ".join(exc.lacking)) from None
     reader, writer = os.pipe()
     os.posix_spawn(
         tool,
@@ -205,7 +205,7 @@ def _be(attempt: Callable[[], str], report: int) -> NoReturn:
         os.setpgid(0, 0)
         kernel.die_with_parent(signal.SIGKILL)
         said = ("", 0, attempt())
-    except SetupFailed as exc:
+    except StageFailed as exc:
         said = (exc.stage, exc.errno, exc.path)
     except OSError as exc:
         said = ("internal", exc.errno or errno.EIO, "")

@@ -1,6 +1,6 @@
 """The kernel calls of the native backend that Python does not offer: one small function each.
 
-Everything raises OSError. `Stage` turns that into `SetupFailed`, which says at which stage of the
+Everything raises OSError. `Stage` turns that into `StageFailed`, which says at which stage of the
 set-up it happened, so that a sandbox that could not be built is never taken for a failed command.
 
 The mount calls are those of Linux 5.12: a mount is a descriptor, made or copied off-stage, given
@@ -94,7 +94,7 @@ class _FilterProgram(ctypes.Structure):
     _fields_ = (("length", c_uint16), ("filter", c_char_p))
 
 
-class SetupFailed(Exception):
+class StageFailed(Exception):
     """The sandbox could not be built; nothing was run."""
 
     def __init__(self, stage: str, errno: int, path: str = "") -> None:
@@ -107,7 +107,7 @@ class SetupFailed(Exception):
 
 
 class Stage:
-    """`with Stage("uidmap"):` an OSError inside becomes SetupFailed of this stage."""
+    """`with Stage("uidmap"):` an OSError inside becomes StageFailed of this stage."""
 
     def __init__(self, name: str, path: str = "") -> None:
         self._name = name
@@ -120,7 +120,7 @@ class Stage:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(exc, OSError):
-            raise SetupFailed(self._name, exc.errno or errno.EIO, self._path) from exc
+            raise StageFailed(self._name, exc.errno or errno.EIO, self._path) from exc
 
 
 _libc = ctypes.CDLL(None, use_errno=True)

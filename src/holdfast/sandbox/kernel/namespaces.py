@@ -16,7 +16,7 @@ import struct
 from typing import Final
 
 from holdfast.sandbox.kernel import kernel, landlock, seccomp
-from holdfast.sandbox.kernel.kernel import SetupFailed, Stage
+from holdfast.sandbox.kernel.kernel import Stage, StageFailed
 from holdfast.sandbox.kernel.view import SHARED_MEMORY
 from holdfast.sandbox.plan import rights
 from holdfast.sandbox.plan.plan import Base, Plan, StepKind
@@ -35,13 +35,13 @@ def fork(*, userns: bool) -> int:
     """Fork; the child is PID 1 of a new PID namespace. Without `userns` the caller must be privileged.
 
     Raises:
-        SetupFailed: the host does not allow it.
+        StageFailed: the host does not allow it.
     """
     try:
         return kernel.clone(kernel.CLONE_NEWPID | (kernel.CLONE_NEWUSER if userns else 0))
     except OSError as exc:
         stage = "userns" if userns and not _user_namespaces_work() else "pidns"
-        raise SetupFailed(stage, exc.errno or errno.EIO) from exc
+        raise StageFailed(stage, exc.errno or errno.EIO) from exc
 
 
 def _user_namespaces_work() -> bool:
@@ -59,7 +59,7 @@ def isolate(*, uid: int, gid: int, userns: bool, network_off: bool) -> tuple[str
     """Be this user in the new user namespace, without the host's network; what came out weaker is returned.
 
     Raises:
-        SetupFailed: the host does not allow it.
+        StageFailed: the host does not allow it.
     """
     if userns:
         map_ids(uid=uid, gid=gid)
@@ -87,7 +87,7 @@ def own_mounts() -> None:
     """Have mounts of our own, as the host's are now.
 
     Raises:
-        SetupFailed: the host does not allow it.
+        StageFailed: the host does not allow it.
     """
     with Stage("mountns"):
         kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC)
@@ -97,7 +97,7 @@ def map_ids(*, uid: int, gid: int) -> None:
     """Be this user in the user namespace that we have just entered.
 
     Raises:
-        SetupFailed: the host does not allow it.
+        StageFailed: the host does not allow it.
     """
     with Stage("uidmap"):
         _write("/proc/self/setgroups", "deny")
@@ -124,7 +124,7 @@ def drop(plan: Plan) -> tuple[str, ...]:
     """Give up privileges, paths and system calls for good; what came out weaker is returned.
 
     Raises:
-        SetupFailed: something could not be given up.
+        StageFailed: something could not be given up.
     """
     with Stage("capabilities"):
         kernel.drop_capabilities()
@@ -137,7 +137,7 @@ def drop(plan: Plan) -> tuple[str, ...]:
         unix_confined = not weakened and abi >= rights.UNIX_ABI
         sockets = seccomp.Sockets.LOOPBACK_AND_UNIX if unix_confined else seccomp.Sockets.LOOPBACK
     if _MACHINE not in seccomp.ARCHITECTURES:
-        raise SetupFailed("seccomp", errno.ENOSYS)
+        raise StageFailed("seccomp", errno.ENOSYS)
     with Stage("seccomp"):
         kernel.install_filter(seccomp.program(_MACHINE, sockets))
     return weakened

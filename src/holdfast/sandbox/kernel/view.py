@@ -45,7 +45,7 @@ def build_view(plan: Plan, tty_path: str | None) -> tuple[str, ...]:
     """Make the mounts of this process what the plan says; what came out weaker is returned.
 
     Raises:
-        SetupFailed: the plan can not be applied in full.
+        StageFailed: the plan can not be applied in full.
     """
     weakened: list[str] = []
     with Stage("propagation"):

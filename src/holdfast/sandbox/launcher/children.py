@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from holdfast.sandbox.backends import confined
 from holdfast.sandbox.backends.confined import ConfinementKind
 from holdfast.sandbox.kernel import kernel
-from holdfast.sandbox.kernel.kernel import PARENT, SESSION, SetupFailed, processes
+from holdfast.sandbox.kernel.kernel import PARENT, SESSION, StageFailed, processes
 from holdfast.sandbox.plan import plan
 from holdfast.sandbox.protocol import orders
-from holdfast.sandbox.protocol.orders import Event, Request
+from holdfast.sandbox.protocol.orders import Event, Order
 
 if TYPE_CHECKING:
     import socket
@@ -55,7 +55,7 @@ class _Group(NamedTuple):
         return reached
 
 
-def group_of(leader: int, request: Request) -> _Group:
+def group_of(leader: int, request: Order) -> _Group:
     flags = request.flags
     kinds = (bool(flags & kind) for kind in (orders.TTY, orders.LANDLOCK, orders.BWRAP))
     return _Group(leader, request.id, request.owner, *kinds)
@@ -92,7 +92,7 @@ class Children:
         """No more of this pipe, which is about to be closed."""
         raise NotImplementedError
 
-    def _fork_watcher(self, fd: int, request: Request) -> int:
+    def _fork_watcher(self, fd: int, request: Order) -> int:
         """Fork one: an interpreter of its own would take longer to come up than many a command runs."""
         from holdfast.sandbox.watcher import watcher
 
@@ -106,7 +106,7 @@ class Children:
     def _worked(self, kind: ConfinementKind) -> None:
         """A confined start of this kind came about."""
 
-    def _start(self, request: Request, fds: list[int]) -> None:
+    def _start(self, request: Order, fds: list[int]) -> None:
         try:
             if request.plan:
                 self._start_confined(request, fds)
@@ -121,7 +121,7 @@ class Children:
         self._running[pid] = group_of(pid, request)
         self._report(Event(orders.STARTED, request.id, pid))
 
-    def _unconfined(self, request: Request, fds: list[int]) -> int:
+    def _unconfined(self, request: Order, fds: list[int]) -> int:
         """The pid of a command as it is; raises OSError when it can not be started.
 
         posix_spawn shares our memory with the child until exec, which is several times faster than a
@@ -138,7 +138,7 @@ class Children:
         self,
         kind: ConfinementKind,
         view: plan.Plan,
-        request: Request,
+        request: Order,
         fds: list[int],
         report: int,
         listeners: int,
@@ -148,7 +148,7 @@ class Children:
         watch = confined.watch_of(request, fds)
         return confined.start(kind, view, command, status_fd=report, listeners_fd=listeners, watch_fd=watch)
 
-    def _start_confined(self, request: Request, fds: list[int]) -> None:
+    def _start_confined(self, request: Order, fds: list[int]) -> None:
         """Fork the processes around a confined command; its outcome comes on a pipe."""
         view = plan.decode(request.plan)
         own = not request.flags & (orders.BWRAP | orders.LANDLOCK)
@@ -161,9 +161,9 @@ class Children:
                 pid = self._confined_otherwise(view, request, fds, report)
             else:
                 pid = self._confined(kind, view, request, fds, report, listeners)
-        except (OSError, SetupFailed) as exc:
+        except (OSError, StageFailed) as exc:
             os.close(status)
-            stage = exc.stage if isinstance(exc, SetupFailed) else "processes"
+            stage = exc.stage if isinstance(exc, StageFailed) else "processes"
             self._report(Event(orders.STARTED, request.id, 0, exc.errno or errno.EIO, stage=stage))
             return
         finally:
@@ -175,7 +175,7 @@ class Children:
         self._setting_up[status] = _SettingUp(self._running[pid], kind)
         self._await(status)
 
-    def _confined_otherwise(self, view: plan.Plan, request: Request, fds: list[int], report: int) -> int:
+    def _confined_otherwise(self, view: plan.Plan, request: Order, fds: list[int], report: int) -> int:
         """The same with bubblewrap or with Landlock alone."""
         command = confined.command_of(request, fds)
         pid = os.fork()

@@ -29,11 +29,11 @@ from typing import Final, NoReturn
 from holdfast.sandbox.backends import bwrapped, confined, landlocked
 from holdfast.sandbox.backends.confined import ConfinementKind
 from holdfast.sandbox.kernel import kernel, namespaces
-from holdfast.sandbox.kernel.kernel import SetupFailed
+from holdfast.sandbox.kernel.kernel import StageFailed
 from holdfast.sandbox.launcher.children import Children
 from holdfast.sandbox.plan import plan
 from holdfast.sandbox.protocol import loopback, orders
-from holdfast.sandbox.protocol.orders import Event, Request
+from holdfast.sandbox.protocol.orders import Event, Order
 from holdfast.sandbox.watcher import listener
 
 _FORKED_WITH: Final = (bwrapped, landlocked, listener, loopback)  # what a child needs it finds imported
@@ -50,7 +50,7 @@ class Spare:
     """
 
     def __init__(self, kind: ConfinementKind) -> None:
-        """Raises OSError or SetupFailed."""
+        """Raises OSError or StageFailed."""
         self._sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         uid, gid = os.getuid(), os.getgid()
         try:
@@ -63,7 +63,7 @@ class Spare:
             _wait(kind, theirs.detach(), uid=uid, gid=gid)
         theirs.close()
 
-    def use(self, request: Request, fds: Sequence[int], *, status_fd: int, listeners_fd: int = -1) -> None:
+    def use(self, request: Order, fds: Sequence[int], *, status_fd: int, listeners_fd: int = -1) -> None:
         """Let it confine a command as `confined.start` would; raises OSError when it is gone."""
         listeners = (listeners_fd,) if listeners_fd >= 0 else ()
         with self._sock:
@@ -141,7 +141,7 @@ class Launcher(Children):
             self._signal(lambda group: group.owner == request.owner, signal.SIGKILL)
         return True
 
-    def _start_watcher(self, request: Request, fds: list[int]) -> None:
+    def _start_watcher(self, request: Order, fds: list[int]) -> None:
         try:
             pid = self._fork_watcher(fds[0], request)
         except OSError as exc:
@@ -156,7 +156,7 @@ class Launcher(Children):
         self,
         kind: ConfinementKind,
         view: plan.Plan,
-        request: Request,
+        request: Order,
         fds: list[int],
         report: int,
         listeners: int,
@@ -185,7 +185,7 @@ class Launcher(Children):
         """Only of a kind that has just worked, so a host that refuses is not asked again and again."""
         kind = self._wanted.pop()
         if kind not in self._spares:
-            with contextlib.suppress(OSError, SetupFailed):  # then the next start says why
+            with contextlib.suppress(OSError, StageFailed):  # then the next start says why
                 self._spares[kind] = Spare(kind)
 
     def _report(self, event: Event, fds: Sequence[int] = ()) -> None:

@@ -63,7 +63,7 @@ class Step:
 
 
 @value
-class Link:
+class PlanLink:
     """A symbolic link of the host that an empty base lacks, as `/bin` to `usr/bin`."""
 
     path: str
@@ -82,7 +82,7 @@ class Plan:
     network_off: bool
     cwd: str
     absent: tuple[str, ...] = ()  # must not appear while the command runs; nothing is there now
-    links: tuple[Link, ...] = ()  # only on an empty base, made before the steps
+    links: tuple[PlanLink, ...] = ()  # only on an empty base, made before the steps
     loopback_ports: tuple[int, ...] = ()  # of the host, let through although the network is off
 
     def __post_init__(self) -> None:
@@ -153,7 +153,7 @@ def decode(data: bytes) -> Plan:
         network_off=network == "off",
         cwd=fields[2],
         absent=tuple(fields[_HEADER:links_at]),
-        links=tuple(Link(path, target) for path, target in zip(links[::2], links[1::2], strict=True)),
+        links=tuple(PlanLink(path, target) for path, target in zip(links[::2], links[1::2], strict=True)),
         loopback_ports=tuple(map(int, ports)),
     )
 

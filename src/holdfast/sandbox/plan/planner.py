@@ -10,13 +10,13 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from holdfast.errors import SandboxUnavailable
-from holdfast.sandbox.plan.plan import Base, Link, Plan, Step, StepKind
+from holdfast.sandbox.plan.plan import Base, Plan, PlanLink, Step, StepKind
 from holdfast.sandbox.policy.paths import depth, parent, within
-from holdfast.sandbox.policy.policy import Access, Bound, BoundGlob, BoundRule, Network, Place, Special
+from holdfast.sandbox.policy.policy import Access, BoundGlob, BoundPolicy, BoundRule, Network, Place, Special
 from holdfast.sandbox.values import replace, value
 
 
-class Found(enum.Enum):
+class FoundKind(enum.Enum):
     MISSING = enum.auto()
     OUT_OF_SIGHT = enum.auto()  # a directory on the way may not be searched by us
     FILE = enum.auto()  # anything that is not a directory
@@ -36,17 +36,17 @@ class Sight:
     """Where a path really leads. The part that is missing is attached as written."""
 
     real: str
-    found: Found
+    found: FoundKind
     links: tuple[Crossing, ...] = ()
     names: int = 1  # hard links of a file
 
     @property
     def exists(self) -> bool:
-        return self.found in (Found.FILE, Found.DIRECTORY)
+        return self.found in (FoundKind.FILE, FoundKind.DIRECTORY)
 
 
 @value
-class Match:
+class PatternMatch:
     """Something that a deny pattern matches; a link is masked where it leads."""
 
     glob: BoundGlob
@@ -66,19 +66,19 @@ _NONE: Final[Mapping[str, Sight]] = {}
 
 
 @value
-class Seen:
+class DiskSnapshot:
     """`sights` has every path of the bound rules, the roots of patterns, and the git directories."""
 
     cwd: str
     sights: Mapping[str, Sight] = _NONE
-    matches: tuple[Match, ...] = ()
+    matches: tuple[PatternMatch, ...] = ()
     gitdirs: tuple[GitDir, ...] = ()
 
 
 _REFUSED: Final = {Access.READ: "read-only", Access.WRITE: "writable", Access.DENY: "deny-read"}
 
 
-def settle(bound: Bound, seen: Seen) -> Bound:
+def settle(bound: BoundPolicy, seen: DiskSnapshot) -> BoundPolicy:
     """The policy on real paths, with git directories and what patterns match: ask it about real paths."""
     if bound.full_write:
         return bound
@@ -93,7 +93,7 @@ def settle(bound: Bound, seen: Seen) -> Bound:
     return replace(bound, rules=tuple(kept), globs=tuple(globs))
 
 
-def plan_for(bound: Bound, seen: Seen) -> Plan:
+def plan_for(bound: BoundPolicy, seen: DiskSnapshot) -> Plan:
     """The operations that enforce `bound`.
 
     Raises:
@@ -123,24 +123,24 @@ def plan_for(bound: Bound, seen: Seen) -> Plan:
     )
 
 
-def warnings(bound: Bound, seen: Seen) -> list[str]:
+def warnings(bound: BoundPolicy, seen: DiskSnapshot) -> list[str]:
     """What the plan cannot stop and the user should know."""
     denied = {seen.sights[rule.path] for rule in bound.rules if rule.access is Access.DENY}
     denied |= {match.sight for match in seen.matches}
     return [
         f"{sight.real} is denied, but the file has other names through which it can be read"
         for sight in sorted(denied, key=lambda sight: sight.real)
-        if sight.found is Found.FILE and sight.names > 1
+        if sight.found is FoundKind.FILE and sight.names > 1
     ]
 
 
-def _named(bound: Bound, seen: Seen) -> list[BoundRule]:
+def _named(bound: BoundPolicy, seen: DiskSnapshot) -> list[BoundRule]:
     """The rules, and those for the directories behind a `.git` file."""
     metadata = {rule.path: rule for rule in bound.rules if rule.protects is not None}
     return [*bound.rules, *(replace(metadata[found.pointer], path=found.path) for found in seen.gitdirs)]
 
 
-def _effective(named: list[BoundRule], seen: Seen) -> list[BoundRule]:
+def _effective(named: list[BoundRule], seen: DiskSnapshot) -> list[BoundRule]:
     """Without the rules of our own making (metadata, platform) that explicit ones leave no room for.
 
     Ours never widen what an explicit rule says, nor narrow it; on real paths they might.
@@ -159,12 +159,12 @@ def _effective(named: list[BoundRule], seen: Seen) -> list[BoundRule]:
     return [rule for rule in named if holds(rule)]
 
 
-def _moved(rule: BoundRule, seen: Seen) -> BoundRule:
+def _moved(rule: BoundRule, seen: DiskSnapshot) -> BoundRule:
     protects = None if rule.protects is None else seen.sights[rule.protects].real
     return replace(rule, path=seen.sights[rule.path].real, protects=protects)
 
 
-def _table(rules: Iterable[BoundRule], seen: Seen) -> dict[str, Access]:
+def _table(rules: Iterable[BoundRule], seen: DiskSnapshot) -> dict[str, Access]:
     """The access at each real path that a rule names."""
     table: dict[str, Access] = {}
     for rule in rules:
@@ -191,7 +191,7 @@ def _covered(path: str, tops: Mapping[str, object]) -> bool:
 
 
 def _refuse_replaceable_links(
-    bound: Bound, seen: Seen, rules: list[BoundRule], table: Mapping[str, Access]
+    bound: BoundPolicy, seen: DiskSnapshot, rules: list[BoundRule], table: Mapping[str, Access]
 ) -> None:
     def replaceable(sight: Sight) -> Crossing | None:
         return next((at for at in sight.links if _nearest(table, parent(at.at)) is Access.WRITE), None)
@@ -224,19 +224,21 @@ def _crossing(access: Access, path: str, link: Crossing) -> SandboxUnavailable:
     )
 
 
-def _refuse_unseen(bound: Bound, seen: Seen, rules: list[BoundRule], table: Mapping[str, Access]) -> None:
+def _refuse_unseen(
+    bound: BoundPolicy, seen: DiskSnapshot, rules: list[BoundRule], table: Mapping[str, Access]
+) -> None:
     """The owner of a directory that hides something from us can open it again."""
     narrowing = [rule.path for rule in rules if rule.access is not Access.WRITE]
     for path in (*narrowing, *(glob.pattern.root for glob in bound.globs)):
         sight = seen.sights[path]
-        if sight.found is Found.OUT_OF_SIGHT and _nearest(table, sight.real) is Access.WRITE:
+        if sight.found is FoundKind.OUT_OF_SIGHT and _nearest(table, sight.real) is Access.WRITE:
             raise SandboxUnavailable(
                 f"cannot enforce what the sandbox says about {path} because it cannot be looked at",
                 remedy="make the directories above it searchable",
             )
 
 
-def _hide_matches(seen: Seen, table: dict[str, Access]) -> None:
+def _hide_matches(seen: DiskSnapshot, table: dict[str, Access]) -> None:
     """Patterns win over every rule: what lies below a match is denied with it."""
     masks: dict[str, Access] = {}
     for match in seen.matches:
@@ -254,7 +256,7 @@ def _hide_matches(seen: Seen, table: dict[str, Access]) -> None:
     table |= masks
 
 
-def _steps(table: Mapping[str, Access], kinds: Mapping[str, Found]) -> list[Step]:
+def _steps(table: Mapping[str, Access], kinds: Mapping[str, FoundKind]) -> list[Step]:
     steps: list[Step] = []
     for path in sorted(table, key=lambda path: (depth(path), path)):
         around = Access.READ if path == "/" else _nearest(table, parent(path))
@@ -266,7 +268,7 @@ def _steps(table: Mapping[str, Access], kinds: Mapping[str, Found]) -> list[Step
         elif here is Access.READ:
             kind = StepKind.READ_ONLY if around is Access.WRITE else StepKind.READABLE
         else:
-            kind = StepKind.MASK_DIRECTORY if kinds[path] is Found.DIRECTORY else StepKind.MASK_FILE
+            kind = StepKind.MASK_DIRECTORY if kinds[path] is FoundKind.DIRECTORY else StepKind.MASK_FILE
         steps.append(Step(kind, path))
     return steps
 
@@ -285,28 +287,28 @@ def _pins(steps: list[Step], table: Mapping[str, Access]) -> list[Step]:
     return [Step(StepKind.PIN, path) for path in sorted(pins, key=lambda path: (depth(path), path))]
 
 
-def _absent(seen: Seen, rules: list[BoundRule], table: Mapping[str, Access]) -> tuple[str, ...]:
+def _absent(seen: DiskSnapshot, rules: list[BoundRule], table: Mapping[str, Access]) -> tuple[str, ...]:
     wanted = _table(rules, seen)
     names: set[str] = set()
     for rule in rules:
         sight = seen.sights[rule.path]
-        if sight.found is not Found.MISSING or wanted[sight.real] is Access.WRITE:
+        if sight.found is not FoundKind.MISSING or wanted[sight.real] is Access.WRITE:
             continue
         if rule.protects is None:
             possible = not rule.skip_missing
         else:
-            possible = seen.sights[rule.protects].found is Found.DIRECTORY
+            possible = seen.sights[rule.protects].found is FoundKind.DIRECTORY
         if possible and _nearest(table, sight.real) is Access.WRITE:
             names.add(sight.real)
     return tuple(sorted(names))
 
 
-def _links(seen: Seen, rules: list[BoundRule], table: Mapping[str, Access]) -> tuple[Link, ...]:
+def _links(seen: DiskSnapshot, rules: list[BoundRule], table: Mapping[str, Access]) -> tuple[PlanLink, ...]:
     """Links on the way to what is shown that no step shows."""
     return tuple(
         sorted(
             {
-                Link(link.at, link.target)
+                PlanLink(link.at, link.target)
                 for rule in rules
                 if (sight := seen.sights[rule.path]).exists and _nearest(table, sight.real) is not Access.DENY
                 for link in sight.links

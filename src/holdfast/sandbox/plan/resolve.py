@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from holdfast.errors import SandboxUnavailable, UsageError, from_os_error
-from holdfast.sandbox.plan.planner import Crossing, Found, GitDir, Match, Seen, Sight
+from holdfast.sandbox.plan.planner import Crossing, DiskSnapshot, FoundKind, GitDir, PatternMatch, Sight
 from holdfast.sandbox.policy.paths import absolute, join, name, parent
-from holdfast.sandbox.policy.policy import Bound, BoundGlob, Where
+from holdfast.sandbox.policy.policy import BoundGlob, BoundPolicy, Where
 
 MAX_LINKS: Final = 40  # as many as the kernel follows
 MAX_MATCHES: Final = 8192  # more masks than this would make every start slow
@@ -27,7 +27,7 @@ def locate(cwd: str, workspace_roots: Iterable[str], environ: Mapping[str, str])
     )
 
 
-class Entry(NamedTuple):
+class DiskEntry(NamedTuple):
     """What one name is; with an errno nothing else counts."""
 
     mode: int = 0
@@ -36,7 +36,7 @@ class Entry(NamedTuple):
     errno: int = 0
 
 
-def look(bound: Bound, cwd: str | None = None) -> Seen:
+def look(bound: BoundPolicy, cwd: str | None = None) -> DiskSnapshot:
     """Everything the plan for `bound` must know; the command starts in `cwd`, else in the policy's.
 
     Raises:
@@ -47,15 +47,15 @@ def look(bound: Bound, cwd: str | None = None) -> Seen:
     return glance(bound, cwd)[0]
 
 
-def glance(bound: Bound, cwd: str | None = None) -> tuple[Seen, dict[str, Entry] | None]:
+def glance(bound: BoundPolicy, cwd: str | None = None) -> tuple[DiskSnapshot, dict[str, DiskEntry] | None]:
     """As `look`; and every name on the way, unless more than names was looked at.
 
     As long as those are `unchanged`, another look would see the same.
     """
-    known: dict[str, Entry] = {}
+    known: dict[str, DiskEntry] = {}
     start = trace(absolute(cwd or bound.cwd, bound.cwd), known).real
     if bound.full_write:
-        return Seen(start), known
+        return DiskSnapshot(start), known
     paths = dict.fromkeys(
         (
             *(rule.path for rule in bound.rules),
@@ -66,17 +66,17 @@ def glance(bound: Bound, cwd: str | None = None) -> tuple[Seen, dict[str, Entry]
     sights: dict[str, Sight] = {}
     for path in sorted(paths):  # the paths of one policy share most of their way
         above = sights.get(parent(path))
-        straight = above is not None and above.found is Found.DIRECTORY and above.real == parent(path)
+        straight = above is not None and above.found is FoundKind.DIRECTORY and above.real == parent(path)
         sights[path] = trace(path, known, since=parent(path) if straight else "/")
     pointers = [rule.path for rule in bound.rules if rule.protects is not None and name(rule.path) == ".git"]
     gitdirs = tuple(found for path in pointers for found in _git_directories(path, sights[path]))
     sights |= {gitdir.path: trace(gitdir.path) for gitdir in gitdirs}
-    seen = Seen(start, sights, tuple(_matches(bound, sights)), gitdirs)
-    only_names = not bound.globs and all(sights[path].found is not Found.FILE for path in pointers)
+    seen = DiskSnapshot(start, sights, tuple(_matches(bound, sights)), gitdirs)
+    only_names = not bound.globs and all(sights[path].found is not FoundKind.FILE for path in pointers)
     return seen, known if only_names else None
 
 
-def unchanged(entries: Mapping[str, Entry]) -> bool:
+def unchanged(entries: Mapping[str, DiskEntry]) -> bool:
     """Is every one of these names still what it was? Asked before every confined file call."""
     for path, entry in entries.items():
         if entry.errno == errno.ENOENT:  # as most are; asked so that no exception has to be made
@@ -97,17 +97,17 @@ def unchanged(entries: Mapping[str, Entry]) -> bool:
     return True
 
 
-def _entry(path: str) -> Entry:
+def _entry(path: str) -> DiskEntry:
     try:
         status = os.lstat(path)
         target = os.readlink(path) if stat.S_ISLNK(status.st_mode) else None
     except OSError as exc:
-        return Entry(errno=exc.errno or errno.EIO)
+        return DiskEntry(errno=exc.errno or errno.EIO)
     directory = stat.S_ISDIR(status.st_mode)
-    return Entry(stat.S_IFMT(status.st_mode), 1 if directory else status.st_nlink, target)
+    return DiskEntry(stat.S_IFMT(status.st_mode), 1 if directory else status.st_nlink, target)
 
 
-def trace(path: str, known: dict[str, Entry] | None = None, *, since: str = "/") -> Sight:
+def trace(path: str, known: dict[str, DiskEntry] | None = None, *, since: str = "/") -> Sight:
     """Follow an absolute path link by link.
 
     What is `known` is not looked at again; up to the directory `since` there is no link.
@@ -138,25 +138,25 @@ def trace(path: str, known: dict[str, Entry] | None = None, *, since: str = "/")
         elif stat.S_ISDIR(entry.mode):
             real = here
         elif todo or entry.errno:
-            found = _why_not(entry.errno) if entry.errno else Found.MISSING
+            found = _why_not(entry.errno) if entry.errno else FoundKind.MISSING
             whole = absolute("/".join([here, *todo[::-1]]), "") if todo else here
             return Sight(whole, found, tuple(links))
         else:
-            return Sight(here, Found.FILE, tuple(links), entry.names)
-    return Sight(real, Found.DIRECTORY, tuple(links))
+            return Sight(here, FoundKind.FILE, tuple(links), entry.names)
+    return Sight(real, FoundKind.DIRECTORY, tuple(links))
 
 
-def _why_not(code: int) -> Found:
+def _why_not(code: int) -> FoundKind:
     if code in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
-        return Found.MISSING
+        return FoundKind.MISSING
     if code in (errno.EACCES, errno.EPERM):
-        return Found.OUT_OF_SIGHT
+        return FoundKind.OUT_OF_SIGHT
     raise from_os_error(OSError(code, os.strerror(code)))
 
 
 def _git_directories(pointer: str, sight: Sight) -> Iterator[GitDir]:
     """Where hooks and settings lie when `.git` is a file: its directory, and the one that one shares."""
-    if sight.found is not Found.FILE:
+    if sight.found is not FoundKind.FILE:
         return
     text = _first_line(sight.real)
     if text is None or not text.startswith("gitdir:"):
@@ -184,7 +184,7 @@ def _first_line(path: str) -> str | None:
     return None if "\0" in line else line
 
 
-def _matches(bound: Bound, sights: Mapping[str, Sight]) -> Iterator[Match]:
+def _matches(bound: BoundPolicy, sights: Mapping[str, Sight]) -> Iterator[PatternMatch]:
     """What the deny patterns match now. Patterns with the same root share one scan."""
     by_root: dict[str, list[BoundGlob]] = {}
     for glob in bound.globs:
@@ -206,12 +206,14 @@ def _matches(bound: Bound, sights: Mapping[str, Sight]) -> Iterator[Match]:
             yield match
 
 
-def _matches_below(root: str, sight: Sight, globs: list[BoundGlob], max_depth: int | None) -> Iterator[Match]:
+def _matches_below(
+    root: str, sight: Sight, globs: list[BoundGlob], max_depth: int | None
+) -> Iterator[PatternMatch]:
     exact = next((glob for glob in globs if not glob.pattern.tail), None)
     if exact is not None:
-        yield Match(exact, sight.real, sight)
+        yield PatternMatch(exact, sight.real, sight)
         return
-    if sight.found is not Found.DIRECTORY:
+    if sight.found is not FoundKind.DIRECTORY:
         return
     limits = [glob.pattern.max_depth for glob in globs]
     deepest = min((limit for limit in (_largest(limits), max_depth) if limit is not None), default=None)
@@ -229,7 +231,7 @@ def _matches_below(root: str, sight: Sight, globs: list[BoundGlob], max_depth: i
             path = f"{below}{entry.name}"
             glob = next((glob for glob in globs if glob.pattern.regex.fullmatch(path)), None)
             if glob is not None:
-                yield Match(glob, entry.path, trace(entry.path))
+                yield PatternMatch(glob, entry.path, trace(entry.path))
             elif (deepest is None or level < deepest) and entry.is_dir(follow_symlinks=False):
                 waiting.append((f"{path}/", entry.path, level + 1))
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import SandboxUnavailable
-from holdfast.sandbox.policy.policy import Bound, Network
+from holdfast.sandbox.policy.policy import BoundPolicy, Network
 from holdfast.sandbox.values import replace, value
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ WEAKNESSES: Final = {
 CAUSED: Final = ("proc", "loopback")  # those that have one cause, whatever the errno
 
 
-def needs_of(bound: Bound) -> frozenset[Need]:
+def needs_of(bound: BoundPolicy) -> frozenset[Need]:
     """What running a command under this policy asks of a backend."""
     needs = set()
     if not bound.full_write:

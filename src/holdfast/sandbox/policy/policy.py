@@ -153,7 +153,7 @@ class BoundGlob:
 
 
 @value
-class Decision:
+class PathDecision:
     """Who decides about a path, in words. `grant` is the flag that would allow exactly this."""
 
     allowed: bool
@@ -163,7 +163,7 @@ class Decision:
 
 
 @value
-class Bound:
+class BoundPolicy:
     """A policy in which every path is concrete. `rules` hold the protected metadata too."""
 
     rules: tuple[BoundRule, ...]
@@ -209,7 +209,7 @@ class Bound:
     def denied_by_pattern(self, path: str) -> BoundGlob | None:
         return next((glob for glob in self.globs if glob.pattern.matches(path)), None)
 
-    def explain(self, path: str, access: Access) -> Decision:
+    def explain(self, path: str, access: Access) -> PathDecision:
         """Which rule decides whether `path` (lexical, against the working directory) may be read or written.
 
         Raises:
@@ -219,15 +219,15 @@ class Bound:
             raise UsageError("ask for reading or for writing")
         path = absolute(path, self.cwd)
         if not self.restricted:
-            return Decision(True, None, "the policy does not restrict the file system", None)
+            return PathDecision(True, None, "the policy does not restrict the file system", None)
         if (glob := self.denied_by_pattern(path)) is not None:
-            return Decision(False, glob.origin, f"it matches the denied pattern {glob.pattern}", None)
+            return PathDecision(False, glob.origin, f"it matches the denied pattern {glob.pattern}", None)
         rule = self.decide(path)
         if rule is None:
-            return Decision(False, None, "no rule allows it", self._grant(path, access))
+            return PathDecision(False, None, "no rule allows it", self._grant(path, access))
         allowed = access <= rule.access < Access.DENY
         why = self._why(rule, path, access)
-        return Decision(allowed, rule.origin, why, None if allowed else self._grant(path, access))
+        return PathDecision(allowed, rule.origin, why, None if allowed else self._grant(path, access))
 
     def _why(self, rule: BoundRule, path: str, access: Access) -> str:
         if rule.protects is not None and access is Access.WRITE:
@@ -278,7 +278,7 @@ def _quoted(path: str) -> str:
     return path if plain else "'" + path.replace("'", "'\"'\"'") + "'"
 
 
-def bind(policy: Policy, where: Where) -> Bound:
+def bind(policy: Policy, where: Where) -> BoundPolicy:
     """The policy with concrete paths. Looks at no disk: a path may be missing, or lead through a link.
 
     Raises:
@@ -297,7 +297,7 @@ def bind(policy: Policy, where: Where) -> Bound:
         else:
             for path in _paths(rule.target, where, cwd, roots):
                 rules.setdefault((path, rule.access), BoundRule(path, rule.access, rule, rule.skip_missing))
-    bound = Bound(
+    bound = BoundPolicy(
         rules=tuple(rules.values()),
         globs=tuple(globs.values()),
         network=Network.ON if policy.kind is PolicyKind.DISABLED else policy.network,
@@ -336,7 +336,7 @@ def _subpath(subpath: str | None) -> str:
     return subpath or "."
 
 
-def _with_platform(bound: Bound, policy: Policy) -> Bound:
+def _with_platform(bound: BoundPolicy, policy: Policy) -> BoundPolicy:
     asked = next((r for r in policy.rules or () if r.target == Special(Place.MINIMAL)), None)
     if not bound.restricted or bound.full_read or asked is None or asked.access is Access.DENY:
         return bound
@@ -348,7 +348,7 @@ def _with_platform(bound: Bound, policy: Policy) -> Bound:
     return replace(bound, rules=(*bound.rules, *roots), minimal=True)
 
 
-def _with_protection(bound: Bound) -> Bound:
+def _with_protection(bound: BoundPolicy) -> BoundPolicy:
     """Add what is missing of every writable root's protection, and mark what the policy spells out."""
     if not bound.restricted or bound.full_write:
         return bound

@@ -12,7 +12,7 @@ import errno
 import socket
 from typing import Final
 
-from holdfast.sandbox.kernel.kernel import SetupFailed, Stage
+from holdfast.sandbox.kernel.kernel import Stage, StageFailed
 from holdfast.sandbox.kernel.namespaces import NO_LOOPBACK
 from holdfast.sandbox.plan.plan import MAX_LOOPBACK_PORTS, Plan
 from holdfast.sandbox.protocol.orders import receive_with_fds
@@ -26,10 +26,10 @@ def hand_out(plan: Plan, weakened: tuple[str, ...], channel: int) -> None:
     """Listen on the plan's ports and send the sockets; `weakened` is what the view lacks.
 
     Raises:
-        SetupFailed: not every port is listened on, or nobody takes the sockets.
+        StageFailed: not every port is listened on, or nobody takes the sockets.
     """
     if NO_LOOPBACK in weakened:
-        raise SetupFailed("loopback", errno.ENETDOWN)
+        raise StageFailed("loopback", errno.ENETDOWN)
     listeners: list[socket.socket] = []
     with Stage("loopback"), socket.socket(fileno=channel) as sock:
         for port in plan.loopback_ports:

@@ -30,7 +30,7 @@ MAX_FDS: Final = 8  # stdin, stdout, stderr, shell state, watch; status and list
 MAX_PAYLOAD: Final = 8 * 1024 * 1024  # more than the kernel takes as arguments and environment
 
 
-class Request(NamedTuple):
+class Order(NamedTuple):
     """One order. A start comes with stdin, stdout, stderr, shell state and watch socket if any.
 
     To be a watcher comes with its socket, and is answered like a start.
@@ -66,7 +66,7 @@ class Event(NamedTuple):
     stage: str = ""
 
 
-def send_request(sock: "socket.socket", request: Request, fds: tuple[int, ...] = ()) -> None:
+def send_request(sock: "socket.socket", request: Order, fds: tuple[int, ...] = ()) -> None:
     """Send one order; raises OSError when the launcher is gone or the order is too large."""
     import array
     import socket
@@ -145,7 +145,7 @@ def in_memory(name: str, data: bytes) -> int:
     return fd
 
 
-def receive(sock: "socket.socket") -> tuple[Request, list[int]] | None:
+def receive(sock: "socket.socket") -> tuple[Order, list[int]] | None:
     """The next order with its descriptors, or None when the other side is gone."""
     data, fds = receive_with_fds(sock, _REQUEST.size + MAX_INLINE, MAX_FDS)
     if not data:
@@ -157,11 +157,9 @@ def receive(sock: "socket.socket") -> tuple[Request, list[int]] | None:
         payload = os.pread(memfd, length, 0)
         os.close(memfd)
     if op != START:
-        return Request(op, id_, owner, flags, signum), fds
+        return Order(op, id_, owner, flags, signum), fds
     end = len(payload) - plan_length
     fields = payload[:end].split(b"\0")
     argv, env = tuple(fields[3 : 3 + argc]), tuple(fields[3 + argc : 3 + argc + envc])
-    command = Request(
-        op, id_, owner, flags, signum, fields[0], fields[1], argv, env, payload[end:], fields[2]
-    )
+    command = Order(op, id_, owner, flags, signum, fields[0], fields[1], argv, env, payload[end:], fields[2])
     return command, fds

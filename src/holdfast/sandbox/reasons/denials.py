@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from holdfast.errors import UsageError
 from holdfast.sandbox.policy.paths import absolute, parent
-from holdfast.sandbox.policy.policy import Access, Decision
+from holdfast.sandbox.policy.policy import Access, PathDecision
 from holdfast.sandbox.reasons.fingerprint_table import Layer
 from holdfast.sandbox.reasons.fingerprints import Match, by_errno, match
 
@@ -70,12 +70,12 @@ _REMOVING: Final = re.compile(
 _DATABASE: Final = re.compile(r"(?<![\w/.~-])((?:\.{0,2}/)?[\w./@+-]{1,400}\.(?:db3?|sqlite3?))(?![\w/.])")
 _LOOPBACK: Final = re.compile(r"localhost|127\.[\d.]{5,11}|::1|0\.0\.0\.0", re.IGNORECASE)
 
-Explain = Callable[[str, Access], Decision]
+Explain = Callable[[str, Access], PathDecision]
 DenialKind = Literal["filesystem", "network", "syscall", "setup"]
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class DenialEvidence:
     """What is known about a run that ended."""
 
     exit_code: int
@@ -116,7 +116,7 @@ def sandbox_denied(exit_code: int, output: bytes | str, *, sandboxed: bool) -> b
     return sys.platform == "linux" and exit_code == SIGSYS_EXIT
 
 
-def classify(evidence: Evidence) -> Denial | None:
+def classify(evidence: DenialEvidence) -> Denial | None:
     """The most credible denial, of equals the last; None if nothing points at the sandbox."""
     if evidence.setup is not None:
         return _setup(*evidence.setup)
@@ -138,7 +138,7 @@ def _setup(stage: str, errno: int) -> Denial:
     return Denial("setup", None, None, None, rule, None, 1.0, f"{stage} failed with errno {errno}{cause}")
 
 
-def _denial(seen: Match, evidence: Evidence) -> Denial | None:
+def _denial(seen: Match, evidence: DenialEvidence) -> Denial | None:
     match seen.fingerprint.layer:
         case Layer.FILESYSTEM:
             return _filesystem(seen, evidence)
@@ -166,7 +166,7 @@ def _network(seen: Match) -> Denial:
     return replace(plain, path=socket, host=host, rule="the network is off", grant="--network on")
 
 
-def _filesystem(seen: Match, evidence: Evidence) -> Denial | None:
+def _filesystem(seen: Match, evidence: DenialEvidence) -> Denial | None:
     weight, written = 1.0, seen.paths
     if seen.fingerprint.path is not None:
         written = (seen.fingerprint.path,)
@@ -189,7 +189,7 @@ def _unnamed(seen: Match) -> Denial | None:
     return _plain("filesystem", seen, seen.fingerprint.confidence * UNNAMED)
 
 
-def _judge(seen: Match, written: str, evidence: Evidence) -> Denial | None:
+def _judge(seen: Match, written: str, evidence: DenialEvidence) -> Denial | None:
     """Ask the policy about one path; None if it allows what was tried."""
     try:
         path = absolute(written, evidence.cwd)
@@ -217,8 +217,8 @@ def _judge(seen: Match, written: str, evidence: Evidence) -> Denial | None:
 
 
 def _verdict(
-    seen: Match, path: str, tried: Access | None, evidence: Evidence, explain: Explain
-) -> tuple[Access, Decision, float] | None:
+    seen: Match, path: str, tried: Access | None, evidence: DenialEvidence, explain: Explain
+) -> tuple[Access, PathDecision, float] | None:
     read, write = explain(path, Access.READ), explain(path, Access.WRITE)
     above = explain(parent(path), Access.WRITE)
     if seen.fingerprint.id == "fs.hidden":
@@ -244,7 +244,9 @@ def _verdict(
     return Access.WRITE, write, 1.0 if certain else AMBIGUOUS
 
 
-def _short(seen: Match, path: str, tried: Access | None, evidence: Evidence, plain: Denial) -> Denial | None:
+def _short(
+    seen: Match, path: str, tried: Access | None, evidence: DenialEvidence, plain: Denial
+) -> Denial | None:
     """What the policy allows and the backend cannot."""
     if path in evidence.unlisted and tried is not Access.WRITE:
         rule = f"{path} cannot be listed without the names of what is hidden below it; --degraded shows them"
@@ -280,7 +282,7 @@ def _words(seen: Match) -> str:
 
 
 def _grant(
-    seen: Match, path: str, access: Access, decision: Decision, evidence: Evidence, explain: Explain
+    seen: Match, path: str, access: Access, decision: PathDecision, evidence: DenialEvidence, explain: Explain
 ) -> str | None:
     """The policy's flag for the path; for its directory if something must be created there."""
     if access is Access.READ or seen.fingerprint.path is not None:

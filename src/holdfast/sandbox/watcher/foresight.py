@@ -35,7 +35,7 @@ def access(aim: Aim, *, exists: bool) -> str:
     return "create" if aim is Aim.OPEN and not exists else _ACCESS[aim]
 
 
-class Scene(NamedTuple):
+class WatchScene(NamedTuple):
     """What confines the command, as far as it decides about calls."""
 
     mounts: bool = True  # a view of read-only mounts; otherwise Landlock stands alone, and decides by `rules`
@@ -58,7 +58,7 @@ class Terrain(NamedTuple):
     read_only: bool = False  # the mount it is on, or would be
 
 
-def predict(aim: Aim, flags: int, at: Terrain, scene: Scene) -> str | None:
+def predict(aim: Aim, flags: int, at: Terrain, scene: WatchScene) -> str | None:
     """The errno by name with which the sandbox refuses this; None if it does not."""
     if any(_within(at.path, hidden) for hidden in scene.hidden):
         return "EACCES"
@@ -71,7 +71,7 @@ def predict(aim: Aim, flags: int, at: Terrain, scene: Scene) -> str | None:
     return "EBUSY" if aim is Aim.REMOVE and at.path in scene.fixed else None
 
 
-def predict_move(source: Terrain, target: Terrain, scene: Scene) -> tuple[Terrain, Aim, str] | None:
+def predict_move(source: Terrain, target: Terrain, scene: WatchScene) -> tuple[Terrain, Aim, str] | None:
     """The same for a rename: which of its paths is the obstacle."""
     if not (source.exists and source.reachable and target.reachable):
         return None
@@ -97,7 +97,7 @@ def _wanted(aim: Aim, flags: int, at: Terrain) -> bool:
             return at.exists
 
 
-def _by_rules(aim: Aim, at: Terrain, scene: Scene) -> str | None:
+def _by_rules(aim: Aim, at: Terrain, scene: WatchScene) -> str | None:
     """Landlock does not guard modes, owners and times; the devices that it lets through are many."""
     if aim is Aim.CHANGE or _within(at.path, "/dev"):
         return None
@@ -146,31 +146,33 @@ def _host(raw: bytes, port: int) -> Address:
     return Address(host=f"{'.'.join(map(str, raw))}:{port}", loopback=own)
 
 
-def predict_connect(address: Address, scene: Scene) -> str | None:
+def predict_connect(address: Address, scene: WatchScene) -> str | None:
     """The errno by name for a connection, or a datagram, to this address."""
     return "ENETUNREACH" if address.host and not address.loopback and scene.network_off else None
 
 
-def scene_of(plan: Plan, *, alone: bool, degraded: bool) -> Scene:
+def scene_of(plan: Plan, *, alone: bool, degraded: bool) -> WatchScene:
     """What decides when a plan is carried out by mounts, or by Landlock `alone`."""
     steps = plan.steps
     hidden = tuple(step.path for step in steps if step.kind in MASKS)
     writable = tuple(step.path for step in steps if step.kind is StepKind.WRITABLE)
     if not alone:
-        return Scene(True, plan.network_off, hidden, tuple(step.path for step in steps), writable=writable)
+        return WatchScene(
+            True, plan.network_off, hidden, tuple(step.path for step in steps), writable=writable
+        )
     kept = [step for step in steps if not (degraded and step.kind is StepKind.READ_ONLY)]
     granted = [(step.path, step.kind is StepKind.WRITABLE) for step in kept if step.kind in GRANTS]
     rules = [("/", plan.base is Base.UNTOUCHED), *granted]
     shut = closed(plan, degraded=degraded)
-    return Scene(False, plan.network_off, hidden, (), tuple(rules), shut, writable)
+    return WatchScene(False, plan.network_off, hidden, (), tuple(rules), shut, writable)
 
 
-def encode(scene: Scene) -> bytes:
+def encode(scene: WatchScene) -> bytes:
     """For `decode`, in the watcher."""
     return json.dumps(scene).encode()
 
 
-def decode(data: bytes) -> Scene:
+def decode(data: bytes) -> WatchScene:
     mounts, network_off, hidden, fixed, rules, *rest = json.loads(data)
     decided = tuple((path, may) for path, may in rules)
-    return Scene(mounts, network_off, tuple(hidden), tuple(fixed), decided, *map(tuple, rest))
+    return WatchScene(mounts, network_off, tuple(hidden), tuple(fixed), decided, *map(tuple, rest))

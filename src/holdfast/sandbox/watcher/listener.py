@@ -35,7 +35,7 @@ def hand_out(channel: int, *, network_off: bool) -> None:
     """From here on our calls are told of. The channel is closed. Where that cannot be, it is said there.
 
     Raises:
-        SetupFailed: nobody is at the other end any more.
+        StageFailed: nobody is at the other end any more.
     """
     with socket.socket(fileno=channel) as sock, Stage("watch"):
         root = os.open("/", os.O_PATH | os.O_CLOEXEC)

@@ -37,7 +37,7 @@ class Aim(enum.StrEnum):
     LISTEN = "listen"  # to system calls, as the watcher does
 
 
-class Place(NamedTuple):
+class PathArgument(NamedTuple):
     """Which arguments name a path. Without `directory` it is relative to the current one."""
 
     path: int
@@ -52,7 +52,7 @@ class Call(NamedTuple):
     x86_64: int | None
     aarch64: int | None
     aims: tuple[Aim, ...]
-    places: tuple[Place, ...] = ()
+    places: tuple[PathArgument, ...] = ()
     flags: int | None = None  # the argument that holds them
     unfollow: int = 0  # with this flag a link at the end does not lead on
     bits: tuple[int, int] | None = None  # watched only if this argument has one of these bits
@@ -63,8 +63,8 @@ class Call(NamedTuple):
         return self.x86_64 if machine == "x86_64" else self.aarch64
 
 
-_HERE, _AT = Place(0), Place(1, 0)
-_FOLLOWED, _FOLLOWED_AT = Place(0, follow=True), Place(1, 0, follow=True)
+_HERE, _AT = PathArgument(0), PathArgument(1, 0)
+_FOLLOWED, _FOLLOWED_AT = PathArgument(0, follow=True), PathArgument(1, 0, follow=True)
 _OPEN, _WRITE, _CHANGE = (Aim.OPEN,), (Aim.WRITE,), (Aim.CHANGE,)
 _CREATE, _REMOVE, _MOVE = (Aim.CREATE,), (Aim.REMOVE,), (Aim.REMOVE, Aim.CREATE)
 _EVERY_BIT: Final = 0xFFFFFFFF
@@ -81,14 +81,14 @@ FILES: Final = (
     Call("mkdirat", 258, 34, _CREATE, (_AT,)),
     Call("mknod", 133, None, _CREATE, (_HERE,)),
     Call("mknodat", 259, 33, _CREATE, (_AT,)),
-    Call("symlink", 88, None, _CREATE, (Place(1),)),
-    Call("symlinkat", 266, 36, _CREATE, (Place(2, 1),)),
+    Call("symlink", 88, None, _CREATE, (PathArgument(1),)),
+    Call("symlinkat", 266, 36, _CREATE, (PathArgument(2, 1),)),
     # What is linked to is not changed; only where the new name goes matters.
-    Call("link", 86, None, _CREATE, (Place(1),)),
-    Call("linkat", 265, 37, _CREATE, (Place(3, 2),)),
-    Call("rename", 82, None, _MOVE, (_HERE, Place(1))),
-    Call("renameat", 264, 38, _MOVE, (_AT, Place(3, 2))),
-    Call("renameat2", 316, 276, _MOVE, (_AT, Place(3, 2))),
+    Call("link", 86, None, _CREATE, (PathArgument(1),)),
+    Call("linkat", 265, 37, _CREATE, (PathArgument(3, 2),)),
+    Call("rename", 82, None, _MOVE, (_HERE, PathArgument(1))),
+    Call("renameat", 264, 38, _MOVE, (_AT, PathArgument(3, 2))),
+    Call("renameat2", 316, 276, _MOVE, (_AT, PathArgument(3, 2))),
     Call("unlink", 87, None, _REMOVE, (_HERE,)),
     Call("unlinkat", 263, 35, _REMOVE, (_AT,)),
     Call("rmdir", 84, None, _REMOVE, (_HERE,)),
@@ -102,13 +102,13 @@ FILES: Final = (
     Call("utimes", 235, None, _CHANGE, (_FOLLOWED,)),
     Call("futimesat", 261, None, _CHANGE, (_FOLLOWED_AT,)),
     Call("utimensat", 280, 88, _CHANGE, (_FOLLOWED_AT,), flags=3, unfollow=_NO_FOLLOW),
-    Call("bind", 49, 200, (Aim.BIND,), (Place(1),)),
+    Call("bind", 49, 200, (Aim.BIND,), (PathArgument(1),)),
     # A process tree has one listener, and that is ours.
     Call("seccomp", 317, 277, (Aim.LISTEN,), bits=(1, _NEW_LISTENER), value=(0, _SET_FILTER)),
 )
 NETWORK: Final = (
-    Call("connect", 42, 203, (Aim.CONNECT,), (Place(1),)),
-    Call("sendto", 44, 206, (Aim.CONNECT,), (Place(4),), bits=(5, _EVERY_BIT)),  # with an address only
+    Call("connect", 42, 203, (Aim.CONNECT,), (PathArgument(1),)),
+    Call("sendto", 44, 206, (Aim.CONNECT,), (PathArgument(4),), bits=(5, _EVERY_BIT)),  # with an address only
 )
 
 

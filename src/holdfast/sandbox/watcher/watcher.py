@@ -36,8 +36,8 @@ from holdfast.sandbox.kernel import kernel
 from holdfast.sandbox.kernel.kernel import OpenHow, openat2
 from holdfast.sandbox.protocol.orders import receive_with_fds
 from holdfast.sandbox.watcher import foresight
-from holdfast.sandbox.watcher.foresight import Scene, Terrain
-from holdfast.sandbox.watcher.notifyfilter import WRITE_INTENT, Aim, Call, Place, watched
+from holdfast.sandbox.watcher.foresight import Terrain, WatchScene
+from holdfast.sandbox.watcher.notifyfilter import WRITE_INTENT, Aim, Call, PathArgument, watched
 
 MAX_PATH: Final = 4096  # PATH_MAX
 MAX_LINKS: Final = 8  # dangling links followed by hand
@@ -224,7 +224,7 @@ class _Kind:
 class Watcher:
     """The loop: calls in, answers out, denials told."""
 
-    def __init__(self, sock: socket.socket, scene: Scene, listener: int, root: int, memory: int) -> None:
+    def __init__(self, sock: socket.socket, scene: WatchScene, listener: int, root: int, memory: int) -> None:
         self._sock, self._scene, self._listener = sock, scene, listener
         self._shared = mmap.mmap(memory, MEMORY_BYTES)
         self._notice = ctypes.addressof(ctypes.c_char.from_buffer(self._shared))
@@ -322,7 +322,7 @@ class Watcher:
         ]
 
     @staticmethod
-    def _follows(call: Call, place: Place, flags: int) -> bool:
+    def _follows(call: Call, place: PathArgument, flags: int) -> bool:
         if call.aims[0] is Aim.OPEN:
             return not (flags & os.O_NOFOLLOW or (flags & os.O_CREAT and flags & os.O_EXCL))
         return place.follow and not flags & call.unfollow

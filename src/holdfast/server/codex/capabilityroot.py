@@ -17,11 +17,11 @@ import msgspec
 from holdfast.errors import HoldfastError, from_os_error
 from holdfast.server.codex.regular import read_regular
 from holdfast.wire.discovery import (
+    CapabilityFile,
     CapabilityRoot,
     PluginFiles,
     RootDiscovery,
     SkillFiles,
-    TextFile,
 )
 from holdfast.wire.paths import uri_of
 
@@ -53,7 +53,7 @@ class _Bundle:
     warnings: list[str] = field(default_factory=list)
     left: int = MAX_BUNDLE_BYTES
 
-    def read(self, path: str) -> TextFile | None:
+    def read(self, path: str) -> CapabilityFile | None:
         uri = uri_of(path)
         try:
             data = read_regular(path, MAX_FILE_BYTES)
@@ -75,9 +75,9 @@ class _Bundle:
             self.warnings.append(f"capability file {uri} is not UTF-8")
             return None
         self.left -= len(data)
-        return TextFile(uri, contents)
+        return CapabilityFile(uri, contents)
 
-    def manifest(self, plugin_root: str) -> TextFile | None:
+    def manifest(self, plugin_root: str) -> CapabilityFile | None:
         candidates = (self.read(_manifest_path(plugin_root, folder)) for folder in _MANIFEST_FOLDERS)
         return next((file for file in candidates if file), None)
 
@@ -166,7 +166,9 @@ def _scan(root: str) -> _Scan:
     return found
 
 
-def _namespaces(bundle: _Bundle, root: str, manifest: TextFile | None, scan: _Scan) -> Iterator[TextFile]:
+def _namespaces(
+    bundle: _Bundle, root: str, manifest: CapabilityFile | None, scan: _Scan
+) -> Iterator[CapabilityFile]:
     """The manifest that names the root, its own or the nearest above; then one of each plugin root inside."""
     owner = root
     while manifest is None and owner != "/":
@@ -181,12 +183,12 @@ def _namespaces(bundle: _Bundle, root: str, manifest: TextFile | None, scan: _Sc
             yield inner
 
 
-def _plugin_files(bundle: _Bundle, root: str, manifest: TextFile) -> PluginFiles:
+def _plugin_files(bundle: _Bundle, root: str, manifest: CapabilityFile) -> PluginFiles:
     try:
         declared = msgspec.json.decode(manifest.contents, type=_Declared)
     except (msgspec.DecodeError, RecursionError):
         declared = _Declared()
-    files: list[TextFile | None] = []
+    files: list[CapabilityFile | None] = []
     for key, value, default in (
         ("mcpServers", declared.mcp_servers, ".mcp.json"),
         ("apps", declared.apps, ".app.json"),

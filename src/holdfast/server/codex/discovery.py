@@ -162,7 +162,7 @@ def _describe(found: wire.RootDiscovery) -> tuple[list[wire.PluginSkill], bool]:
     return described, complete
 
 
-def _manifest(file: wire.TextFile) -> _Manifest | None:
+def _manifest(file: wire.CapabilityFile) -> _Manifest | None:
     """The manifest, its name never blank; None if it is not one."""
     try:
         manifest = msgspec.json.decode(file.contents, type=_Manifest)
@@ -173,7 +173,7 @@ def _manifest(file: wire.TextFile) -> _Manifest | None:
     return manifest
 
 
-def _plugin_root(manifest: wire.TextFile) -> str:
+def _plugin_root(manifest: wire.CapabilityFile) -> str:
     return manifest.path.rsplit("/", 2)[0]
 
 

@@ -48,7 +48,7 @@ class Front:
 
 
 @dataclass(frozen=True, slots=True)
-class Metadata:
+class SkillMetadata:
     dependencies: SkillDependencies | None = None
     policy: SkillPolicy | None = None
 
@@ -68,16 +68,16 @@ def front_matter(text: str, *, fallback_name: str) -> Front | None:
     return None
 
 
-def metadata(text: str) -> Metadata:
+def metadata(text: str) -> SkillMetadata:
     """Dependencies and policy of an `agents/openai.yaml`; one mistake in it and all of it is ignored."""
     try:
         document = _mapping(_compose(text))
         interface = _mapping(document.get("interface"))
         for key in _INTERFACE:
             _text(interface.get(key))
-        return Metadata(_dependencies(document.get("dependencies")), _policy(document.get("policy")))
+        return SkillMetadata(_dependencies(document.get("dependencies")), _policy(document.get("policy")))
     except _Unusable:
-        return Metadata()
+        return SkillMetadata()
 
 
 def _front(text: str, fallback_name: str) -> Front:

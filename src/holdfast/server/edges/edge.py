@@ -1,4 +1,4 @@
-"""What every edge does: carry one `Connection`, and tell it when the peer does not take what is sent.
+"""What every edge does: carry one `ExecConnection`, and tell it when the peer does not take what is sent.
 
 A client that talks in round trips sends its next request within some tens of microseconds. By then
 an idle processor sleeps, and waking it costs more than the whole request (measured: half of a round
@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:  # loaded when there is one: who waits for the handshake does not wait for that
-    from holdfast.server.connection import Connection
+    from holdfast.server.connection import ExecConnection
 
 WRITE_HIGH_BYTES: Final = 2 * 1024 * 1024  # unsent output of a connection before its children wait
 PING_S: Final = 30.0  # as often as the reference
@@ -22,7 +22,7 @@ LINGER_S: Final = 0.0001  # covers a client's turn-around on the same machine; l
 
 class Edge(asyncio.Protocol):
     def __init__(self) -> None:
-        self._connection: Connection | None = None
+        self._connection: ExecConnection | None = None
         self._task: asyncio.Task[None] | None = None
 
     def pause_writing(self) -> None:

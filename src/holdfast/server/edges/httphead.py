@@ -27,7 +27,7 @@ _PROBES: Final = ("/readyz", "/healthz")
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class RequestHead:
     """A request line and its headers, names in lower case."""
 
     method: str
@@ -64,7 +64,7 @@ class HeadAnswer:
         return head.encode() + (b"" if self.head_only else self.body)
 
 
-def parse_head(data: bytes) -> Head:
+def parse_head(data: bytes) -> RequestHead:
     """Parse everything up to and including the empty line.
 
     Raises:
@@ -83,11 +83,11 @@ def parse_head(data: bytes) -> Head:
         if not colon or not name or name != name.strip():
             raise RemoteProtocolError("not an HTTP header")
         headers.append((name.lower(), value.strip()))
-    return Head(method, target.partition("?")[0], tuple(headers))
+    return RequestHead(method, target.partition("?")[0], tuple(headers))
 
 
 def answer(
-    head: Head, *, authenticate: Callable[[str | None], None], metrics: Callable[[], bytes | None]
+    head: RequestHead, *, authenticate: Callable[[str | None], None], metrics: Callable[[], bytes | None]
 ) -> HeadAnswer | None:
     """The response to this request, or None: go on with the WebSocket handshake."""
     if head.get("origin") is not None:
@@ -115,7 +115,7 @@ def answer(
     return _refusal(head, authenticate)
 
 
-def _refusal(head: Head, authenticate: Callable[[str | None], None]) -> HeadAnswer | None:
+def _refusal(head: RequestHead, authenticate: Callable[[str | None], None]) -> HeadAnswer | None:
     try:
         authenticate(head.get("authorization"))
     except PeerRefused as exc:

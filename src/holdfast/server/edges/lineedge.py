@@ -1,4 +1,4 @@
-"""The newline edge: a unix socket or a pair of pipes to messages of one `Connection` and back."""
+"""The newline edge: a unix socket or a pair of pipes to messages of one `ExecConnection` and back."""
 
 import asyncio
 import logging
@@ -10,7 +10,7 @@ from holdfast.server.edges.edge import WRITE_HIGH_BYTES, Edge
 from holdfast.wire.lines import LineReader
 
 if TYPE_CHECKING:
-    from holdfast.server.connection import Connection
+    from holdfast.server.connection import ExecConnection
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ class LineEdge(Edge):
     def __init__(
         self,
         *,
-        connect: "Callable[[LineEdge], Connection]",
+        connect: "Callable[[LineEdge], ExecConnection]",
         admit: Callable[[asyncio.BaseTransport], bool],
         adopt: Callable[["asyncio.Task[None]"], None],
         linger: Callable[[], None],

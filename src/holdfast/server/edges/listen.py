@@ -23,7 +23,7 @@ from holdfast.server.edges.edge import Linger
 from holdfast.server.metrics import NO_METRICS, Metrics, PrometheusMetrics
 
 if TYPE_CHECKING:
-    from holdfast.server.connection import Connection, Wire
+    from holdfast.server.connection import ExecConnection, Wire
     from holdfast.server.edges.auth import Authenticator
     from holdfast.server.edges.lineedge import LineEdge
     from holdfast.server.executor import Executor
@@ -36,7 +36,7 @@ _ONLY_OWNER: Final = "only the user who runs this server may connect without a t
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ServeOptions:
     """How to serve, already checked by the command line."""
 
     address: Address
@@ -50,7 +50,7 @@ class Options:
 class Server:
     """An executor with one listener. Without one it makes its own, once somebody has come or nobody has."""
 
-    def __init__(self, options: Options, executor: "Executor | None" = None) -> None:
+    def __init__(self, options: ServeOptions, executor: "Executor | None" = None) -> None:
         self._options = options
         self._made = executor
         self._metrics: Metrics = PrometheusMetrics(self._executor) if options.metrics else NO_METRICS
@@ -186,11 +186,11 @@ class Server:
         await asyncio.wait([done, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
         done.cancel()
 
-    def _connect(self, wire: "Wire", label: str, *, resumable: bool = True) -> "Connection":
+    def _connect(self, wire: "Wire", label: str, *, resumable: bool = True) -> "ExecConnection":
         self._open()
-        from holdfast.server.connection import Connection
+        from holdfast.server.connection import ExecConnection
 
-        return Connection(
+        return ExecConnection(
             self._executor,
             wire,
             label=label,
@@ -224,7 +224,7 @@ class _Flow(asyncio.BaseProtocol):
         self._edge.resume_writing()
 
 
-def check_exposure(options: Options) -> None:
+def check_exposure(options: ServeOptions) -> None:
     """Refuse to let a network in without a token.
 
     Raises:
@@ -311,7 +311,7 @@ def _admit_unix_peer(transport: asyncio.BaseTransport) -> bool:
     return admitted
 
 
-async def serve(options: Options, announce: Callable[[str], None]) -> None:
+async def serve(options: ServeOptions, announce: Callable[[str], None]) -> None:
     """The whole life of `holdfast serve`: SIGTERM and SIGINT end it cleanly.
 
     Raises:

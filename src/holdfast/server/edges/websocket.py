@@ -1,4 +1,4 @@
-"""The WebSocket edge: bytes of one TCP connection to messages of one `Connection` and back.
+"""The WebSocket edge: bytes of one TCP connection to messages of one `ExecConnection` and back.
 
 Framing is the `websockets` library's sans-I/O core; this class moves bytes, keeps time and decides
 nothing else. Messages larger than a frame may be at the peer are sent in fragments.
@@ -21,7 +21,7 @@ from holdfast.server.edges.httphead import MAX_HEAD_BYTES, HeadAnswer, answer, p
 from holdfast.wire.sizes import MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
-    from holdfast.server.connection import Connection
+    from holdfast.server.connection import ExecConnection
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ class WebSocketEdge(Edge):
     def __init__(
         self,
         *,
-        connect: "Callable[[WebSocketEdge, str], Connection]",
+        connect: "Callable[[WebSocketEdge, str], ExecConnection]",
         authenticate: Authenticate,
         metrics: Callable[[], bytes | None],
         adopt: Callable[["asyncio.Task[None]"], None],

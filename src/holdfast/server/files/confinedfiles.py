@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.confine.launch import Launcher
+from holdfast.confine.launch import LauncherClient
 from holdfast.confine.permissions import check_cwd
 from holdfast.confine.sandboxes import Sandboxes, bound_of
 from holdfast.confine.starts import Command, Exit
@@ -26,11 +26,11 @@ from holdfast.confine.verdict import set_aside
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError, from_kind
 from holdfast.sandbox.plan import prerequisites
 from holdfast.sandbox.plan.plan import Plan
-from holdfast.sandbox.plan.planner import Seen, plan_for
-from holdfast.sandbox.plan.resolve import Entry, glance, unchanged
+from holdfast.sandbox.plan.planner import DiskSnapshot, plan_for
+from holdfast.sandbox.plan.resolve import DiskEntry, glance, unchanged
 from holdfast.sandbox.plan.select import needs_of
 from holdfast.sandbox.policy.paths import absolute, within
-from holdfast.sandbox.policy.policy import PLATFORM_ROOTS, Access, At, Bound, BoundRule, Rule
+from holdfast.sandbox.policy.policy import PLATFORM_ROOTS, Access, At, BoundPolicy, BoundRule, Rule
 from holdfast.sandbox.protocol.orders import receive_with_fds
 from holdfast.sandbox.values import replace
 from holdfast.server.files.fsworker import ERROR, FIRST_READ, FRAME, OPENED, REQUEST
@@ -66,8 +66,8 @@ _encode = msgspec.json.Encoder(enc_hook=_to_wire).encode
 
 @dataclass(slots=True, eq=False)
 class _Worker:
-    seen: Seen
-    names: Mapping[str, Entry] | None  # all that was looked at, if it was only names
+    seen: DiskSnapshot
+    names: Mapping[str, DiskEntry] | None  # all that was looked at, if it was only names
     plan: Plan
     launch_id: int
     sock: socket.socket
@@ -78,18 +78,18 @@ class ConfinedFiles:
     """The workers of one executor."""
 
     def __init__(
-        self, launcher: Launcher, sandboxes: Sandboxes, mounts: Mounts, environ: Mapping[str, str]
+        self, launcher: LauncherClient, sandboxes: Sandboxes, mounts: Mounts, environ: Mapping[str, str]
     ) -> None:
         self._launcher = launcher
         self._mounts = mounts
         self._sandboxes = sandboxes
         self._env = {name: environ[name] for name in _PASSED if name in environ}
-        self._workers: OrderedDict[Bound, _Worker] = OrderedDict()
+        self._workers: OrderedDict[BoundPolicy, _Worker] = OrderedDict()
         self._starting = asyncio.Lock()
         self._environ = environ
-        self._bounds: dict[bytes, Bound] = {}
+        self._bounds: dict[bytes, BoundPolicy] = {}
 
-    def bound(self, context: SandboxContext) -> Bound:
+    def bound(self, context: SandboxContext) -> BoundPolicy:
         """The policy of a context with concrete paths; remembered, because clients send the same one again.
 
         Raises:
@@ -109,7 +109,7 @@ class ConfinedFiles:
             self._bounds[key] = bound
         return bound
 
-    async def call(self, bound: Bound, method: str, params: Any) -> msgspec.Raw:
+    async def call(self, bound: BoundPolicy, method: str, params: Any) -> msgspec.Raw:
         """Carry out a file method inside the policy's view.
 
         Raises:
@@ -119,7 +119,7 @@ class ConfinedFiles:
         reply, _ = await self._carry_out(bound, method, params)
         return msgspec.Raw(reply)
 
-    async def open(self, bound: Bound, params: OpenParams) -> int:
+    async def open(self, bound: BoundPolicy, params: OpenParams) -> int:
         """A descriptor opened inside the policy's view."""
         _, fd = await self._carry_out(bound, "fs/open", params)
         if fd is None:
@@ -132,7 +132,7 @@ class ConfinedFiles:
             self._end(worker)
         self._workers.clear()
 
-    async def _carry_out(self, bound: Bound, method: str, params: Any) -> tuple[bytes, int | None]:
+    async def _carry_out(self, bound: BoundPolicy, method: str, params: Any) -> tuple[bytes, int | None]:
         for _ in range(MAX_REPLANS):
             worker = self._workers.get(bound) or await self._replace(bound)
             if next(reversed(self._workers)) is not bound:
@@ -156,7 +156,7 @@ class ConfinedFiles:
             await self._replace(bound, worker)
         raise OperationFailed("what the policy names keeps changing")
 
-    async def _fits(self, worker: _Worker, bound: Bound) -> bool:
+    async def _fits(self, worker: _Worker, bound: BoundPolicy) -> bool:
         """Is there still what the worker's plan was made for? On the loop where that can not hang."""
         if worker.names is None:
             return (await asyncio.to_thread(glance, with_worker_readable(bound), bound.cwd))[0] == worker.seen
@@ -164,7 +164,7 @@ class ConfinedFiles:
             return unchanged(worker.names)
         return await asyncio.to_thread(unchanged, worker.names)
 
-    async def _replace(self, bound: Bound, stale: _Worker | None = None) -> _Worker:
+    async def _replace(self, bound: BoundPolicy, stale: _Worker | None = None) -> _Worker:
         """A worker with the plan of this moment; concurrent callers share it."""
         async with self._starting:
             worker = self._workers.get(bound)
@@ -178,7 +178,9 @@ class ConfinedFiles:
                 self._forget(next(iter(self._workers.values())))
             return worker
 
-    async def _start(self, bound: Bound, seen: Seen, names: Mapping[str, Entry] | None) -> _Worker:
+    async def _start(
+        self, bound: BoundPolicy, seen: DiskSnapshot, names: Mapping[str, DiskEntry] | None
+    ) -> _Worker:
         plan = plan_for(with_worker_readable(bound), seen)
         _, confinement = await self._sandboxes.carried_out(needs_of(bound), plan)
         ours, theirs = socket.socketpair()
@@ -300,7 +302,7 @@ async def _receive(sock: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
-def with_worker_readable(bound: Bound) -> Bound:
+def with_worker_readable(bound: BoundPolicy) -> BoundPolicy:
     """The policy for the worker itself: it must be able to read its own program."""
     places: tuple[str, ...]
     if bound.access_at("/") is Access.DENY:
@@ -316,7 +318,7 @@ def with_worker_readable(bound: Bound) -> Bound:
     return replace(bound, rules=(*bound.rules, *own))
 
 
-def refuse_early(bound: Bound, path: PathUri, *, writes: bool) -> None:
+def refuse_early(bound: BoundPolicy, path: PathUri, *, writes: bool) -> None:
     """What the view alone would let through: the worker's own program, protected names that do not exist.
 
     Raises:

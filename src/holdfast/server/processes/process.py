@@ -21,10 +21,10 @@ from msgspec import structs
 
 from holdfast.confine.starts import Exit
 from holdfast.confine.verdict import DenialVerdict, Judge, denial_report
-from holdfast.confine.watching import Watch
+from holdfast.confine.watching import CommandWatch
 from holdfast.errors import OperationFailed
 from holdfast.server.processes.eventlog import EventLog
-from holdfast.wire.processes import Denied, ProcessExited, Usage
+from holdfast.wire.processes import DeniedCall, ProcessExited, ProcessUsage
 from holdfast.wire.rpc import notification
 
 READ_BYTES: Final = 64 * 1024  # one chunk: large enough for throughput, small against the 1 MiB window
@@ -37,7 +37,7 @@ MAX_REMEMBERED: Final = 4096  # write ids; a client has far fewer unanswered
 _json = msgspec.json.Encoder()
 
 
-class Stdin:
+class ProcessInput:
     """The write end of a pipe or terminal: ordered, bounded, each write taken once. Owns `fd` until `close`.
 
     `accepted` means queued. A write id that was accepted is acknowledged again without writing, so a
@@ -176,7 +176,7 @@ def set_window_size(fd: int, rows: int, cols: int) -> None:
     fcntl.ioctl(fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
 
 
-class Process:
+class SessionProcess:
     """A started command. `push` receives each event as a ready message, in order."""
 
     def __init__(
@@ -184,7 +184,7 @@ class Process:
         process_id: str,
         *,
         push: Callable[[bytes], None],
-        on_closed: Callable[["Process"], None],
+        on_closed: Callable[["SessionProcess"], None],
         extended: bool,
         judge: Judge | None = None,
     ) -> None:
@@ -192,7 +192,7 @@ class Process:
         self.launch_id = 0
         self.pid: int | None = None
         self.log = EventLog()
-        self.stdin: Stdin | None = None
+        self.stdin: ProcessInput | None = None
         self.usage: Exit | None = None
         self.terminated = False
         self._push = push
@@ -200,13 +200,13 @@ class Process:
         self._extended = extended
         self._judge = judge
         self.verdict = DenialVerdict()
-        self.watch: Watch | None = None
+        self.watch: CommandWatch | None = None
         self._streams: dict[int, str] = {}
         self._terminal = -1
         self._paused = False
         self._attached = False
         self._early_exit: Exit | None = None
-        self._denied: list[Denied] = []
+        self._denied: list[DeniedCall] = []
         self._changed = asyncio.Event()
         self._id_json = _json.encode(process_id)
 
@@ -216,14 +216,14 @@ class Process:
         """Take over our ends of the child's pipes."""
         self._streams = {stdout: "stdout", stderr: "stderr"}
         if stdin is not None:
-            self.stdin = Stdin(stdin)
+            self.stdin = ProcessInput(stdin)
         self._attach()
 
     def attach_terminal(self, master: int) -> None:
         """Take over the master of the child's terminal."""
         self._terminal = master
         self._streams = {master: "pty"}
-        self.stdin = Stdin(os.dup(master), eof=_CONTROL_D)
+        self.stdin = ProcessInput(os.dup(master), eof=_CONTROL_D)
         self._attach()
 
     def pause(self) -> None:
@@ -281,7 +281,7 @@ class Process:
         os.close(fd)
         self._close_if_over()
 
-    def denied(self, denied: Denied) -> None:
+    def denied(self, denied: DeniedCall) -> None:
         """The watcher has seen something."""
         self._denied.append(denied)
         if self._attached:
@@ -318,7 +318,7 @@ class Process:
         seq = self.log.exit(end.code, denied=self.verdict.denied)
         params = ProcessExited(self.process_id, seq, end.code, self.verdict.denied)
         if self._extended:
-            usage = Usage(end.user_ms, end.system_ms, end.peak_rss_bytes)
+            usage = ProcessUsage(end.user_ms, end.system_ms, end.peak_rss_bytes)
             params = structs.replace(params, usage=usage, denial=denial_report(self.verdict.denial))
         self._push(notification("process/exited", params))
         self._wake()

@@ -16,7 +16,7 @@ from typing import Final
 from msgspec import UNSET
 
 from holdfast.confine.childenv import final_env
-from holdfast.confine.launch import Launcher
+from holdfast.confine.launch import LauncherClient
 from holdfast.confine.permissions import managed_ports
 from holdfast.confine.sandboxes import Sandboxes
 from holdfast.confine.starts import Command, Sandbox, SetupFailed
@@ -24,7 +24,7 @@ from holdfast.confine.verdict import enforcement_report, judge_of
 from holdfast.confine.watching import begin
 from holdfast.errors import InvalidRequest, OperationFailed, UsageError
 from holdfast.sandbox.plan.select import Backend, Enforcement
-from holdfast.server.processes.process import Process, open_pipes, set_window_size
+from holdfast.server.processes.process import SessionProcess, open_pipes, set_window_size
 from holdfast.server.processes.snapshot import ShellSnapshots, read_output
 from holdfast.wire import processes as wire
 from holdfast.wire.structs import Empty
@@ -56,7 +56,7 @@ class Processes:
 
     def __init__(
         self,
-        launcher: Launcher,
+        launcher: LauncherClient,
         sandboxes: Sandboxes,
         *,
         owner: int,
@@ -72,8 +72,8 @@ class Processes:
         self._server_env = server_env
         self._extended = extended
         self._retention_s = closed_retention_s
-        self._entries: dict[str, Process | _Starting] = {}
-        self._closed: dict[Process, asyncio.TimerHandle] = {}
+        self._entries: dict[str, SessionProcess | _Starting] = {}
+        self._closed: dict[SessionProcess, asyncio.TimerHandle] = {}
         self._snapshots = ShellSnapshots()
         self._paused = False
 
@@ -110,7 +110,7 @@ class Processes:
         if params.process_id in self._entries:
             raise InvalidRequest(f"process {params.process_id} already exists")
         command = _command(prepared.argv, params.arg0, cwd, prepared.env)
-        process = Process(
+        process = SessionProcess(
             params.process_id,
             push=self._push,
             on_closed=self._keep_closed,
@@ -143,7 +143,7 @@ class Processes:
             process.pause()
         return self._started(process, sandbox.enforcement, started.watch)
 
-    def _take_back(self, process: Process, task: "asyncio.Task[_Started]") -> None:
+    def _take_back(self, process: SessionProcess, task: "asyncio.Task[_Started]") -> None:
         """Undo a start, also one that has succeeded before its cancellation could reach it."""
         self._entries.pop(process.process_id, None)
         task.cancel()
@@ -153,7 +153,7 @@ class Processes:
             self._launcher.signal(process.launch_id, signal.SIGKILL)
 
     def _started(
-        self, process: Process, enforcement: Enforcement, watch: wire.WatchReport | None
+        self, process: SessionProcess, enforcement: Enforcement, watch: wire.WatchReport | None
     ) -> wire.StartResult:
         kind: wire.SandboxType = "none" if enforcement.backend is Backend.NONE else "linuxSeccomp"
         if not self._extended:
@@ -162,7 +162,7 @@ class Processes:
 
     async def _launch(
         self,
-        process: Process,
+        process: SessionProcess,
         command: Command,
         params: wire.StartParams,
         state: bytes | None,
@@ -225,7 +225,7 @@ class Processes:
             closed=page.closed,
             failure=None,
             sandbox_denied=page.denied,
-            usage=UNSET if end is None else wire.Usage(end.user_ms, end.system_ms, end.peak_rss_bytes),
+            usage=UNSET if end is None else wire.ProcessUsage(end.user_ms, end.system_ms, end.peak_rss_bytes),
         )
 
     def denials(self, params: wire.DenialsParams) -> wire.DenialsResult:
@@ -267,7 +267,7 @@ class Processes:
         """Signal the whole process group, if it runs."""
         signum = signal_number(params.signal)
         process = self._entries.get(params.process_id)
-        if isinstance(process, Process) and not process.log.exited:
+        if isinstance(process, SessionProcess) and not process.log.exited:
             self._launcher.signal(process.launch_id, signum)
         return Empty()
 
@@ -291,7 +291,7 @@ class Processes:
             raise InvalidRequest(f"process {params.process_id} has no terminal")
         return Empty()
 
-    def _find(self, process_id: str) -> Process:
+    def _find(self, process_id: str) -> SessionProcess:
         process = self._entries.get(process_id)
         if process is None:
             raise InvalidRequest(f"unknown process id {process_id}")
@@ -314,16 +314,18 @@ class Processes:
 
     def held_bytes(self) -> int:
         """How much output of all of them is kept."""
-        return sum(entry.log.held_bytes for entry in self._entries.values() if isinstance(entry, Process))
+        return sum(
+            entry.log.held_bytes for entry in self._entries.values() if isinstance(entry, SessionProcess)
+        )
 
     def pause(self) -> None:
         """The reader does not keep up: let the children wait."""
         self._paused = True
-        self._each(Process.pause)
+        self._each(SessionProcess.pause)
 
     def resume(self) -> None:
         self._paused = False
-        self._each(Process.resume)
+        self._each(SessionProcess.resume)
 
     def end(self) -> None:
         """Kill everything and forget it, without a word to anybody."""
@@ -331,25 +333,25 @@ class Processes:
             if isinstance(entry, _Starting):
                 entry.cancelled = True
                 entry.task.cancel()
-        self._each(Process.discard)
+        self._each(SessionProcess.discard)
         self._launcher.end_owner(self._owner)
         for timer in self._closed.values():
             timer.cancel()
         self._closed.clear()
         self._entries.clear()
 
-    def _each(self, act: Callable[[Process], None]) -> None:
+    def _each(self, act: Callable[[SessionProcess], None]) -> None:
         for entry in list(self._entries.values()):
-            if isinstance(entry, Process):
+            if isinstance(entry, SessionProcess):
                 act(entry)
 
-    def _keep_closed(self, process: Process) -> None:
+    def _keep_closed(self, process: SessionProcess) -> None:
         loop = asyncio.get_running_loop()
         self._closed[process] = loop.call_later(self._retention_s, self._forget, process)
         while len(self._closed) > MAX_CLOSED:
             self._forget(next(iter(self._closed)))
 
-    def _forget(self, process: Process) -> None:
+    def _forget(self, process: SessionProcess) -> None:
         self._closed.pop(process).cancel()
         if self._entries.get(process.process_id) is process:
             del self._entries[process.process_id]

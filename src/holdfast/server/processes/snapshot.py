@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
-from holdfast.confine.launch import Launcher
+from holdfast.confine.launch import LauncherClient
 from holdfast.confine.starts import Command, Confinement, Exit
 from holdfast.errors import HoldfastError
 from holdfast.server.processes import shellstate
@@ -100,7 +100,7 @@ async def _take(
 
 
 async def read_output(
-    launcher: Launcher,
+    launcher: LauncherClient,
     owner: int,
     confinement: Confinement | None,
     argv: list[str],

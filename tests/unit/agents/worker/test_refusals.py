@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.evidence.evidence import Denied, Source
 from holdfast.agents.worker.refusals import Tally, Whose, evidence_of
-from holdfast.wire.processes import Denied as Refusal
+from holdfast.wire.processes import DeniedCall as Refusal
 
 REFUSAL = Refusal(
     process_id="worker",

@@ -4,14 +4,14 @@ import pytest
 
 from holdfast.agents.evidence.evidence import Denied
 from holdfast.agents.worker.strace import MAX_UNFINISHED, Strace, command_line, split, tells
-from holdfast.sandbox.policy.policy import Bound, Network, Where, bind, workspace_write
+from holdfast.sandbox.policy.policy import BoundPolicy, Network, Where, bind, workspace_write
 from tests.support.rows import every_row
 
 WS = "/home/me/ws"
 THERE = {"/", "/etc", "/etc/passwd", "/home", "/home/me", WS}
 
 
-def bound(network: Network = Network.OFF) -> Bound:
+def bound(network: Network = Network.OFF) -> BoundPolicy:
     return bind(workspace_write().with_network(network).deny("/home/me/secret"), Where(WS, (WS,)))
 
 

@@ -5,15 +5,15 @@ import pytest
 from holdfast.sandbox.backends.bubblewrap import (
     BASH,
     OPTIONS,
-    Surroundings,
+    BwrapSettings,
     applied,
     arguments,
     candidates,
     command_line,
 )
-from holdfast.sandbox.plan.plan import Base, Link, Plan, Step, StepKind
+from holdfast.sandbox.plan.plan import Base, Plan, PlanLink, Step, StepKind
 
-AROUND = Surroundings(11, 12)
+AROUND = BwrapSettings(11, 12)
 PIN, WRITABLE, READABLE, READ_ONLY, MASK_DIRECTORY, MASK_FILE = (
     StepKind.PIN,
     StepKind.WRITABLE,
@@ -32,7 +32,7 @@ def plan(*steps: tuple[StepKind, str], base: Base = Base.HOST, cwd: str = "/ws",
     return Plan(base, told, network_off=True, cwd=cwd, **more)  # type: ignore[arg-type]  # fields of Plan
 
 
-def said(made: Plan, env: dict[str, str] | None = None, around: Surroundings = AROUND) -> list[str]:
+def said(made: Plan, env: dict[str, str] | None = None, around: BwrapSettings = AROUND) -> list[str]:
     """One line per operation; the permissions of an operation are in its line."""
     return list(_lines(iter(arguments(made, env or {}, around))))
 
@@ -137,7 +137,7 @@ def test_a_device_that_is_granted_can_be_used() -> None:
 
 
 def test_kernel_switches_are_covered_after_proc_is_mounted() -> None:
-    around = Surroundings(11, 12, switches=("/proc/sys", "/proc/fs"))
+    around = BwrapSettings(11, 12, switches=("/proc/sys", "/proc/fs"))
     for base in Base:
         lines = said(plan(base=base), around=around)
         assert lines.index("--proc /proc") < lines.index("--ro-bind /proc/sys /proc/sys")
@@ -145,7 +145,7 @@ def test_kernel_switches_are_covered_after_proc_is_mounted() -> None:
 
 
 def test_without_a_fresh_proc_the_hosts_is_read_only() -> None:
-    around = Surroundings(11, 12, switches=("/proc/sys",), fresh_proc=False)
+    around = BwrapSettings(11, 12, switches=("/proc/sys",), fresh_proc=False)
     for base in (Base.HOST, Base.EMPTY):
         assert "--ro-bind /proc /proc" in said(plan(base=base), around=around)
     untouched = said(plan(base=Base.UNTOUCHED), around=around)
@@ -154,7 +154,7 @@ def test_without_a_fresh_proc_the_hosts_is_read_only() -> None:
 
 
 def test_links_are_made_before_the_steps_and_only_on_an_empty_base() -> None:
-    links = (Link("/bin", "usr/bin"),)
+    links = (PlanLink("/bin", "usr/bin"),)
     lines = said(plan((READABLE, "/usr"), base=Base.EMPTY, links=links))
     assert lines.index("--symlink usr/bin /bin") < lines.index("--ro-bind /usr /usr")
     assert "--symlink usr/bin /bin" not in said(plan(links=links))
@@ -171,7 +171,7 @@ def test_privileges_sessions_and_namespaces_do_not_depend_on_the_plan() -> None:
 
 
 def test_the_terminal_is_the_views_console() -> None:
-    around = Surroundings(11, 12, terminal=("/dev/pts/3", "/dev/console"))
+    around = BwrapSettings(11, 12, terminal=("/dev/pts/3", "/dev/console"))
     lines = said(plan(), around=around)
     assert lines.index("--dev /dev") < lines.index("--dev-bind /dev/pts/3 /dev/console")
     assert "--dev-bind /dev/pts/3 /dev/console" not in said(plan(base=Base.UNTOUCHED), around=around)
@@ -191,8 +191,8 @@ def test_no_option_is_used_that_the_search_for_a_usable_program_does_not_ask_for
     )
     used = {"--args"}  # by the caller
     for base in Base:
-        made = plan(*steps, base=base, links=(Link("/bin", "usr/bin"),))
-        around = Surroundings(11, 12, terminal=("/dev/pts/1", "/dev/console"), switches=("/proc/sys",))
+        made = plan(*steps, base=base, links=(PlanLink("/bin", "usr/bin"),))
+        around = BwrapSettings(11, 12, terminal=("/dev/pts/1", "/dev/console"), switches=("/proc/sys",))
         used |= {word for word in arguments(made, {"A": "b"}, around) if word.startswith("--")}
     assert used == set(OPTIONS)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.sandbox.plan.plan import Base, Link, Plan, Step, StepKind, decode, encode
+from holdfast.sandbox.plan.plan import Base, Plan, PlanLink, Step, StepKind, decode, encode
 from tests.support.rows import every_row
 
 PLAN = Plan(
@@ -18,7 +18,7 @@ PLAN = Plan(
     network_off=True,
     cwd="/w",
     absent=("/w/.codex", "/w/.aws"),
-    links=(Link("/bin", "usr/bin"),),
+    links=(PlanLink("/bin", "usr/bin"),),
     loopback_ports=(80, 65535),
 )
 

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 import pytest
 
 from holdfast.errors import SandboxUnavailable
-from holdfast.sandbox.plan.plan import Base, Link, Plan
+from holdfast.sandbox.plan.plan import Base, Plan, PlanLink
 from holdfast.sandbox.plan.planner import (
     Crossing,
-    Found,
+    DiskSnapshot,
+    FoundKind,
     GitDir,
-    Match,
-    Seen,
+    PatternMatch,
     Sight,
     plan_for,
     settle,
@@ -21,7 +21,7 @@ from holdfast.sandbox.policy.paths import absolute, join, parent
 from holdfast.sandbox.policy.policy import (
     Access,
     At,
-    Bound,
+    BoundPolicy,
     Glob,
     Network,
     Place,
@@ -40,9 +40,9 @@ from tests.support.rows import every_row
 READ, WRITE, DENY = Access.READ, Access.WRITE, Access.DENY
 ROOT, WORKSPACE, MINIMAL = (Special(place) for place in (Place.ROOT, Place.PROJECT_ROOTS, Place.MINIMAL))
 WHERE = Where("/w", ("/w",), slash_tmp=False)
-DIRECTORY, FILE, HIDDEN = Found.DIRECTORY, Found.FILE, Found.OUT_OF_SIGHT
+DIRECTORY, FILE, HIDDEN = FoundKind.DIRECTORY, FoundKind.FILE, FoundKind.OUT_OF_SIGHT
 
-Tree = Mapping[str, Found | str]  # a string is the text of a symbolic link
+Tree = Mapping[str, FoundKind | str]  # a string is the text of a symbolic link
 
 
 def trace(tree: Tree, path: str, links: tuple[Crossing, ...] = ()) -> Sight:
@@ -57,20 +57,20 @@ def trace(tree: Tree, path: str, links: tuple[Crossing, ...] = ()) -> Sight:
         if isinstance(found, str):
             return trace(tree, absolute(join(found, rest), real), (*links, Crossing(here, found)))
         if found in (None, HIDDEN):
-            return Sight(join(here, rest).rstrip("/"), found or Found.MISSING, links)
+            return Sight(join(here, rest).rstrip("/"), found or FoundKind.MISSING, links)
         real = here
-    return Sight(real, tree[real] if isinstance(tree.get(real), Found) else DIRECTORY, links)  # type: ignore[arg-type]  # a link never ends a trace
+    return Sight(real, tree[real] if isinstance(tree.get(real), FoundKind) else DIRECTORY, links)  # type: ignore[arg-type]  # a link never ends a trace
 
 
 def look(
-    bound: Bound, tree: Tree, *, matches: tuple[str, ...] = (), gitdirs: tuple[GitDir, ...] = ()
-) -> Seen:
+    bound: BoundPolicy, tree: Tree, *, matches: tuple[str, ...] = (), gitdirs: tuple[GitDir, ...] = ()
+) -> DiskSnapshot:
     paths = {rule.path for rule in bound.rules} | {rule.protects for rule in bound.rules if rule.protects}
     paths |= {glob.pattern.root for glob in bound.globs} | {gitdir.path for gitdir in gitdirs}
-    return Seen(
+    return DiskSnapshot(
         "/w",
         {path: trace(tree, path) for path in paths},
-        tuple(Match(bound.globs[0], path, trace(tree, path)) for path in matches),
+        tuple(PatternMatch(bound.globs[0], path, trace(tree, path)) for path in matches),
         gitdirs,
     )
 
@@ -178,7 +178,7 @@ def test_restricted_reading_starts_from_nothing() -> None:
     made = plan(rules, tree)
     assert made.base is Base.EMPTY
     assert steps(made) == [("readable", "/usr"), ("writable", "/w"), ("mask-file", "/usr/secret")]
-    assert made.links == (Link("/bin", "usr/bin"),)
+    assert made.links == (PlanLink("/bin", "usr/bin"),)
 
 
 def test_a_link_that_a_step_shows_is_not_made_again() -> None:
@@ -353,17 +353,20 @@ def test_an_unrestricted_policy_settles_as_it_is() -> None:
 
 def test_a_denied_file_with_other_names_is_warned_about() -> None:
     bound = bind(read_only().deny("/w/key").deny("/w/dir").deny_glob("/w/*.env"), WHERE)
-    seen = Seen(
+    seen = DiskSnapshot(
         "/w",
         {
             "/": Sight("/", DIRECTORY),
             "/w/key": Sight("/w/key", FILE, names=2),
             "/w/dir": Sight("/w/dir", DIRECTORY),
         },
-        (Match(bound.globs[0], "/w/a.env", Sight("/w/a.env", FILE, names=1)),),
+        (PatternMatch(bound.globs[0], "/w/a.env", Sight("/w/a.env", FILE, names=1)),),
     )
     assert [line.split()[0] for line in warnings(bound, seen)] == ["/w/key"]
 
 
 def test_only_what_can_be_looked_at_exists() -> None:
-    assert [found for found in Found if Sight("/a", found).exists] == [Found.FILE, Found.DIRECTORY]
+    assert [found for found in FoundKind if Sight("/a", found).exists] == [
+        FoundKind.FILE,
+        FoundKind.DIRECTORY,
+    ]

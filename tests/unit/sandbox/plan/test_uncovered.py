@@ -1,4 +1,4 @@
-from holdfast.sandbox.plan.planner import Crossing, Found, Sight
+from holdfast.sandbox.plan.planner import Crossing, FoundKind, Sight
 from holdfast.sandbox.plan.uncovered import Refused, Uncovered, uncover
 from holdfast.sandbox.policy.policy import Access
 
@@ -7,7 +7,7 @@ AROUND = "/srv/work"
 
 
 def folder(path: str, *links: tuple[str, str]) -> Sight:
-    return Sight(path, Found.DIRECTORY, tuple(Crossing(*link) for link in links))
+    return Sight(path, FoundKind.DIRECTORY, tuple(Crossing(*link) for link in links))
 
 
 def found(*paths: str, table: dict[str, Access] = TABLE, around: str = AROUND, **sights: Sight) -> Uncovered:
@@ -23,7 +23,7 @@ def test_a_grant_inside_another_is_none_of_its_own() -> None:
 
 
 def test_what_is_not_there_needs_no_grant() -> None:
-    gone = Sight("/tmp/x", Found.MISSING, (Crossing("/tmp/link", "x"),))
+    gone = Sight("/tmp/x", FoundKind.MISSING, (Crossing("/tmp/link", "x"),))
     assert uncover({"/tmp/link": gone}, TABLE, around=AROUND) == Uncovered((), ())
 
 

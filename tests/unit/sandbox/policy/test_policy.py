@@ -8,10 +8,10 @@ from holdfast.sandbox.policy.policy import (
     PROTECTED_NAMES,
     Access,
     At,
-    Bound,
-    Decision,
+    BoundPolicy,
     Glob,
     Network,
+    PathDecision,
     Place,
     Policy,
     PolicyKind,
@@ -35,11 +35,11 @@ def policy(*rules: tuple[At | Glob | Special | str, Access], network: Network = 
     return Policy(tuple(Rule(target, access) for target, access in targets), network)
 
 
-def bound(*rules: tuple[At | Glob | Special | str, Access], where: Where = WHERE) -> Bound:
+def bound(*rules: tuple[At | Glob | Special | str, Access], where: Where = WHERE) -> BoundPolicy:
     return bind(policy(*rules), where)
 
 
-def accesses(policy: Bound, *paths: str) -> list[Access]:
+def accesses(policy: BoundPolicy, *paths: str) -> list[Access]:
     return [policy.access_at(path) for path in paths]
 
 
@@ -64,7 +64,7 @@ def test_a_repeated_rule_counts_once() -> None:
 
 def test_without_rules_nothing_is_allowed() -> None:
     nothing = bound()
-    assert nothing.explain("/etc/passwd", READ) == Decision(
+    assert nothing.explain("/etc/passwd", READ) == PathDecision(
         False, None, "no rule allows it", "--allow-read /etc/passwd"
     )
     assert not nothing.full_read
@@ -286,7 +286,7 @@ def test_denying_something_of_an_unrestricted_policy_restricts_it() -> None:
     assert (denied.kind, denied.network) == (PolicyKind.MANAGED, Network.ON)
 
 
-def writable(policy: Bound) -> set[str]:
+def writable(policy: BoundPolicy) -> set[str]:
     return {rule.path for rule in policy.rules if policy.access_at(rule.path) is WRITE}
 
 

@@ -20,7 +20,7 @@ from holdfast.sandbox.protocol.orders import (
     STARTED,
     TTY,
     Event,
-    Request,
+    Order,
     send_request,
 )
 
@@ -36,7 +36,7 @@ def pair() -> Iterator[Pair]:
         yield ours, theirs
 
 
-def passed_on(pair: Pair, request: Request, fds: tuple[int, ...] = ()) -> tuple[Request, list[int]]:
+def passed_on(pair: Pair, request: Order, fds: tuple[int, ...] = ()) -> tuple[Order, list[int]]:
     """What the launcher receives; the descriptors are the caller's to close."""
     send_request(pair[0], request, fds)
     received = orders.receive(pair[1])
@@ -44,8 +44,8 @@ def passed_on(pair: Pair, request: Request, fds: tuple[int, ...] = ()) -> tuple[
     return received
 
 
-def start(*, argv: tuple[bytes, ...] = (b"ls",), env: tuple[bytes, ...] = (), flags: int = 0) -> Request:
-    return Request(START, 7, 3, flags, cwd=b"/srv", program=b"ls", argv=argv, env=env)
+def start(*, argv: tuple[bytes, ...] = (b"ls",), env: tuple[bytes, ...] = (), flags: int = 0) -> Order:
+    return Order(START, 7, 3, flags, cwd=b"/srv", program=b"ls", argv=argv, env=env)
 
 
 def descriptors() -> set[int]:
@@ -61,13 +61,13 @@ def descriptors() -> set[int]:
         start(argv=(), env=(b"A=b",)),
         start(argv=(b"",), env=(b"=",)),
         start(flags=TTY | HAS_STATE),
-        Request(START, 2**32 - 1, 2**32 - 1, program=b"", cwd=b"", argv=(b"x",)),
-        Request(SIGNAL, 7, signal=15),
-        Request(SIGNAL, 7, signal=-1),
-        Request(END_OWNER, owner=3),
+        Order(START, 2**32 - 1, 2**32 - 1, program=b"", cwd=b"", argv=(b"x",)),
+        Order(SIGNAL, 7, signal=15),
+        Order(SIGNAL, 7, signal=-1),
+        Order(END_OWNER, owner=3),
     ],
 )
-def test_an_order_arrives_as_it_was_given(pair: Pair, request_: Request) -> None:
+def test_an_order_arrives_as_it_was_given(pair: Pair, request_: Order) -> None:
     assert passed_on(pair, request_) == (request_, [])
 
 
@@ -79,8 +79,8 @@ def test_orders_arrive_one_by_one_and_in_order(pair: Pair) -> None:
 
 
 def test_only_a_start_carries_a_command(pair: Pair) -> None:
-    request = Request(SIGNAL, 7, signal=9, cwd=b"/srv", program=b"ls", argv=(b"ls",), env=(b"A=b",))
-    assert passed_on(pair, request) == (Request(SIGNAL, 7, signal=9), [])
+    request = Order(SIGNAL, 7, signal=9, cwd=b"/srv", program=b"ls", argv=(b"ls",), env=(b"A=b",))
+    assert passed_on(pair, request) == (Order(SIGNAL, 7, signal=9), [])
 
 
 def test_descriptors_arrive_in_order_and_are_not_inherited(pair: Pair) -> None:
@@ -98,7 +98,7 @@ def test_descriptors_arrive_in_order_and_are_not_inherited(pair: Pair) -> None:
             os.close(fd)
 
 
-def sized(length: int) -> Request:
+def sized(length: int) -> Order:
     """A start whose payload has exactly this length."""
     fixed = len(b"\0".join((b"/srv", b"ls", b"", b"")))
     return start(argv=(b"x" * (length - fixed),))

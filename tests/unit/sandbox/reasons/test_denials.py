@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from holdfast.sandbox.policy.policy import Access, At, Network, Place, Policy, Rule, Special, Where, bind
-from holdfast.sandbox.reasons.denials import Denial, Evidence, classify, sandbox_denied
+from holdfast.sandbox.reasons.denials import Denial, DenialEvidence, classify, sandbox_denied
 from tests.support.rows import every_row
 
 RULES = (
@@ -32,7 +32,7 @@ def seen(
 ) -> Denial | None:
     exists = None if existing is None else lambda path: path in existing
     return classify(
-        Evidence(
+        DenialEvidence(
             exit_code,
             output,
             WORKSPACE.explain,
@@ -330,7 +330,9 @@ def test_a_directory_that_cannot_be_listed_is_told() -> None:
 
 
 def test_what_the_policy_hides_is_missing_from_inside() -> None:
-    evidence = Evidence(1, "cat: /home/u/.netrc: No such file or directory", HIDING.explain, True, "/ws")
+    evidence = DenialEvidence(
+        1, "cat: /home/u/.netrc: No such file or directory", HIDING.explain, True, "/ws"
+    )
     denial = classify(evidence)
     assert denial is not None
     assert (denial.path, denial.access, denial.grant) == (
@@ -349,7 +351,7 @@ def test_a_relative_path_is_taken_against_the_working_directory() -> None:
 def test_without_a_policy_a_path_is_unconfirmed() -> None:
     outputs = ["cat: /x: Permission denied", "tee: /x: Read-only file system", "mkdir x: file exists"]
     outputs.append("open /x: permission denied")
-    found = [classify(Evidence(1, output, None, False, "/ws")) for output in outputs]
+    found = [classify(DenialEvidence(1, output, None, False, "/ws")) for output in outputs]
     assert found == [
         Denial("filesystem", "/x", None, "read", None, None, 0.63, outputs[0]),
         Denial("filesystem", "/x", None, "write", None, None, 0.66, outputs[1]),
@@ -371,7 +373,7 @@ def test_the_most_credible_denial_wins_and_of_equals_the_last() -> None:
 
 
 def test_a_setup_failure_is_never_taken_for_the_commands_own() -> None:
-    evidence = Evidence(
+    evidence = DenialEvidence(
         125,
         "touch: cannot touch '/ro': Read-only file system",
         WORKSPACE.explain,
@@ -385,7 +387,7 @@ def test_a_setup_failure_is_never_taken_for_the_commands_own() -> None:
 
 
 def test_an_unknown_stage_is_still_a_setup_failure() -> None:
-    denial = classify(Evidence(125, "", None, False, "/ws", ("warp", 5)))
+    denial = classify(DenialEvidence(125, "", None, False, "/ws", ("warp", 5)))
     assert denial == Denial("setup", None, None, None, None, None, 1.0, "warp failed with errno 5")
 
 

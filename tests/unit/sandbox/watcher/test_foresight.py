@@ -6,8 +6,8 @@ import pytest
 from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
 from holdfast.sandbox.watcher.foresight import (
     Address,
-    Scene,
     Terrain,
+    WatchScene,
     access,
     address_of,
     decode,
@@ -20,8 +20,8 @@ from holdfast.sandbox.watcher.foresight import (
 from holdfast.sandbox.watcher.notifyfilter import O_CREAT, O_EXCL, Aim
 from tests.support.rows import every_row
 
-VIEW = Scene(hidden=("/ws/secret",), fixed=("/ws", "/ws/.git", "/ws/secret"))
-ALONE = Scene(mounts=False, rules=(("/", False), ("/ws", True), ("/ws/.git", False)), closed=("/ws",))
+VIEW = WatchScene(hidden=("/ws/secret",), fixed=("/ws", "/ws/.git", "/ws/secret"))
+ALONE = WatchScene(mounts=False, rules=(("/", False), ("/ws", True), ("/ws/.git", False)), closed=("/ws",))
 THERE = Terrain("/out/f", read_only=True)
 MISSING = Terrain("/out/f", exists=False, read_only=True)
 FOLDER = Terrain("/out/d", directory=True, read_only=True)
@@ -137,7 +137,7 @@ def six(host: str, port: int) -> bytes:
     return struct.pack("=H", socket.AF_INET6) + struct.pack(">HI", port, 0) + raw + bytes(4)
 
 
-OFF, ON = Scene(network_off=True), Scene()
+OFF, ON = WatchScene(network_off=True), WatchScene()
 
 
 @every_row(
@@ -191,7 +191,7 @@ PLAN = Plan(
 
 def test_a_scene_of_mounts_knows_what_is_hidden_and_held_in_place() -> None:
     scene = scene_of(PLAN, alone=False, degraded=False)
-    assert scene == Scene(
+    assert scene == WatchScene(
         True, True, ("/ws/key",), ("/ws", "/ws/a", "/ws/.git", "/ws/key"), writable=("/ws",)
     )
 

@@ -9,18 +9,18 @@ import pytest
 
 from holdfast.server.codex import capabilityroot
 from holdfast.server.codex.capabilityroot import MAX_FILE_BYTES, discover_root, refused
-from holdfast.wire.discovery import CapabilityRoot, PluginFiles, RootDiscovery, SkillFiles, TextFile
+from holdfast.wire.discovery import CapabilityFile, CapabilityRoot, PluginFiles, RootDiscovery, SkillFiles
 from holdfast.wire.paths import PathUri
 
 
-def put(path: Path, contents: str | bytes = "x") -> TextFile:
+def put(path: Path, contents: str | bytes = "x") -> CapabilityFile:
     path.parent.mkdir(parents=True, exist_ok=True)
     data = contents.encode() if isinstance(contents, str) else contents
     path.write_bytes(data)
-    return TextFile(path.as_uri(), data.decode("utf-8", "replace"))
+    return CapabilityFile(path.as_uri(), data.decode("utf-8", "replace"))
 
 
-def plugin(root: Path, manifest: object, folder: str = ".codex-plugin") -> TextFile:
+def plugin(root: Path, manifest: object, folder: str = ".codex-plugin") -> CapabilityFile:
     return put(root / folder / "plugin.json", json.dumps(manifest))
 
 

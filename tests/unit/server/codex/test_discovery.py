@@ -16,6 +16,7 @@ from holdfast.server.codex.discovery import (
     discover_roots,
 )
 from holdfast.wire.discovery import (
+    CapabilityFile,
     CapabilityRoot,
     DiscoverParams,
     DiscoverResult,
@@ -27,7 +28,6 @@ from holdfast.wire.discovery import (
     Skill,
     SkillDependencies,
     SkillPolicy,
-    TextFile,
     ToolDependency,
 )
 from holdfast.wire.paths import PathUri
@@ -47,17 +47,17 @@ def look(home: Path) -> DiscoverResult:
     )
 
 
-def put(path: Path, text: str) -> TextFile:
+def put(path: Path, text: str) -> CapabilityFile:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
-    return TextFile(path.as_uri(), text)
+    return CapabilityFile(path.as_uri(), text)
 
 
 def skill(folder: Path, name: str = "s") -> str:
     return put(folder / "SKILL.md", f"---\nname: {name}\ndescription: d\n---\n").path
 
 
-def plugin(folder: Path, manifest: object) -> TextFile:
+def plugin(folder: Path, manifest: object) -> CapabilityFile:
     return put(folder / ".codex-plugin/plugin.json", json.dumps(manifest))
 
 

@@ -1,6 +1,6 @@
 """YAML as people write it, and as attackers do."""
 
-from holdfast.server.codex.skills import MAX_YAML_CHARS, Front, Metadata, front_matter, metadata
+from holdfast.server.codex.skills import MAX_YAML_CHARS, Front, SkillMetadata, front_matter, metadata
 from holdfast.wire.discovery import SkillDependencies, SkillPolicy, ToolDependency
 from tests.support.rows import every_row
 
@@ -121,7 +121,7 @@ dependencies:
 """
     full = tool("mcp", "v", description="a b", transport="stdio", command="c", url="u")
     tools = [full, tool("mcp", "v", oauth_callback_port=80), tool("1", "false", oauth_callback_port=81)]
-    assert metadata(text) == Metadata(SkillDependencies(tools), None)
+    assert metadata(text) == SkillMetadata(SkillDependencies(tools), None)
 
 
 @every_row(
@@ -140,7 +140,7 @@ dependencies:
     ],
 )
 def test_a_policy_is_read(text: str, policy: SkillPolicy | None) -> None:
-    assert metadata(text) == Metadata(None, policy)
+    assert metadata(text) == SkillMetadata(None, policy)
 
 
 @every_row(
@@ -166,7 +166,7 @@ def test_a_policy_is_read(text: str, policy: SkillPolicy | None) -> None:
     ],
 )
 def test_one_mistake_and_all_metadata_is_ignored(mistake: str) -> None:
-    assert metadata(mistake) == Metadata(None, None)
+    assert metadata(mistake) == SkillMetadata(None, None)
 
 
 def test_aliases_that_multiply_cost_nothing() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from holdfast.errors import PeerRefused, RemoteProtocolError
-from holdfast.server.edges.httphead import Head, HeadAnswer, answer, parse_head
+from holdfast.server.edges.httphead import HeadAnswer, RequestHead, answer, parse_head
 from tests.support.rows import every_row
 
 NO_HEADERS: dict[str, str] = {}
@@ -28,23 +28,23 @@ def ask(
         if token is not None and value != token:
             raise PeerRefused("invalid websocket bearer token")
 
-    head = Head(method, path, tuple(headers.items()))
+    head = RequestHead(method, path, tuple(headers.items()))
     return answer(head, authenticate=authenticate, metrics=lambda: page)
 
 
 @pytest.mark.parametrize(
     ("data", "head"),
     [
-        (b"GET / HTTP/1.1\r\n\r\n", Head("GET", "/", ())),
-        (b"HEAD /readyz?x=1&y HTTP/1.0\r\n\r\n", Head("HEAD", "/readyz", ())),
+        (b"GET / HTTP/1.1\r\n\r\n", RequestHead("GET", "/", ())),
+        (b"HEAD /readyz?x=1&y HTTP/1.0\r\n\r\n", RequestHead("HEAD", "/readyz", ())),
         (
             b"GET / HTTP/1.1\r\nHost: a:1\r\nX-A:\r\nX-B:  b: \t\r\nx-b: c\r\n\r\n",
-            Head("GET", "/", (("host", "a:1"), ("x-a", ""), ("x-b", "b:"), ("x-b", "c"))),
+            RequestHead("GET", "/", (("host", "a:1"), ("x-a", ""), ("x-b", "b:"), ("x-b", "c"))),
         ),
-        (b"GET /\xe9 HTTP/1.1\r\nA: \xe9\r\n\r\n", Head("GET", "/é", (("a", "é"),))),
+        (b"GET /\xe9 HTTP/1.1\r\nA: \xe9\r\n\r\n", RequestHead("GET", "/é", (("a", "é"),))),
     ],
 )
-def test_a_request_head_is_parsed(data: bytes, head: Head) -> None:
+def test_a_request_head_is_parsed(data: bytes, head: RequestHead) -> None:
     assert parse_head(data) == head
 
 
@@ -74,7 +74,7 @@ def test_what_is_not_a_request_head_is_refused(data: bytes) -> None:
 
 
 def test_the_first_of_repeated_headers_counts() -> None:
-    head = Head("GET", "/", (("a", "1"), ("a", "2")))
+    head = RequestHead("GET", "/", (("a", "1"), ("a", "2")))
     assert (head.get("a"), head.get("b")) == ("1", None)
 
 
@@ -92,7 +92,7 @@ def test_the_first_of_repeated_headers_counts() -> None:
 )
 def test_the_connection_header_asks_for_the_upgrade(connection: str | None, wanted: bool) -> None:
     headers = () if connection is None else (("connection", connection),)
-    assert Head("GET", "/", headers).wants_upgrade() is wanted
+    assert RequestHead("GET", "/", headers).wants_upgrade() is wanted
 
 
 @every_row(
