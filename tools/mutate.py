@@ -164,7 +164,7 @@ MUTATIONS: Final = (
         "codex-sandboxed",
         "a denial is not told",
         "src/holdfast/confine/verdict.py",
-        "sandbox_denied(exit_code, output, sandboxed=True),",
+        "looks_denied(exit_code, output, sandboxed=True),",
         "False,",
     ),
 )

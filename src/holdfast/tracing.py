@@ -47,7 +47,7 @@ def enable() -> None:
     _on = True
 
 
-def enabled() -> bool:
+def is_enabled() -> bool:
     """Whether `span` does anything."""
     return _on
 

@@ -154,16 +154,16 @@ class Bench:
         """Deliver the messages and settle what is due for them; tells whether `initialize` has succeeded."""
         wire.answers.clear()
         if choppy:
-            connection.writing_paused()
+            connection.on_writing_paused()
         for message in messages:
             if not wire.readable.is_set():
                 if choppy:
-                    connection.writing_resumed()
+                    connection.on_writing_resumed()
                 async with asyncio.timeout(ANSWER_S):
                     await wire.readable.wait()
             connection.receive(message)
         if choppy:
-            connection.writing_resumed()
+            connection.on_writing_resumed()
         debts = [due(message, initialized=True) for message in messages]
         settle = self._in_order if slots == 1 else self._in_any_order
         try:

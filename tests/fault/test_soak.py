@@ -60,12 +60,12 @@ import uvloop
 from holdfast import log
 from holdfast.server.edges.address import parse
 from holdfast.server.executor import Clocks, Executor
-from holdfast.server.edges.listen import Options, Server
+from holdfast.server.edges.listen import ServeOptions, Server
 
 async def main():
     log.set_up(style="text", level="warning")
     executor = Executor(clocks=Clocks(detached_s={seconds}, closed_s={seconds}))
-    server = Server(Options(parse(sys.argv[-1])), executor)
+    server = Server(ServeOptions(parse(sys.argv[-1])), executor)
     def report():
         gc.collect()
         ctypes.CDLL(None).malloc_trim(0)  # what is merely kept for later use is no leak

@@ -149,7 +149,7 @@ while sorted(os.listdir(f"/proc/{made.pid}/fd")) != ["0", "1", "2", "3"]:
 subprocess.run(["mount", "-t", "tmpfs", "none", folder], check=True)
 open(f"{folder}/later", "w").close()
 view = encode(Plan(base=Base.HOST, steps=(), cwd=folder, network_off=True))
-order = orders.Request(orders.START, program=b"/bin/ls", argv=(b"ls",), cwd=folder.encode(), plan=view)
+order = orders.Order(orders.START, program=b"/bin/ls", argv=(b"ls",), cwd=folder.encode(), plan=view)
 status, report = os.pipe2(os.O_CLOEXEC)
 made.use(order, (0, 1, 2), status_fd=report)
 os.close(report)

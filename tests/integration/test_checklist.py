@@ -141,13 +141,13 @@ async def test_nothing_is_lost_while_the_peer_lags_and_goes_on_talking(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     blocked = asyncio.Event()
-    pause = ExecConnection.writing_paused
+    pause = ExecConnection.on_writing_paused
 
     def paused(connection: ExecConnection) -> None:
         blocked.set()
         pause(connection)
 
-    monkeypatch.setattr(ExecConnection, "writing_paused", paused)
+    monkeypatch.setattr(ExecConnection, "on_writing_paused", paused)
     count = 2_000_000
     script = {"argv": ["/usr/bin/seq", str(count)], "cwd": "file:///", "env": {}, "tty": False}
     async with serving() as (url, _), ready(url) as peer:

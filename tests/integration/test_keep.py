@@ -17,7 +17,7 @@ KEEPING = Clocks(detached_s=0.05, closed_s=LONG, kept_s=LONG)
 
 async def until_sessions(executor: Executor, count: int) -> None:
     async with asyncio.timeout(WAIT_S):
-        while len(executor.sessions) != count or len(executor.sessions.detached()) != count:
+        while len(executor.sessions) != count or len(executor.sessions.list_detached()) != count:
             await asyncio.sleep(0.01)
 
 

@@ -131,7 +131,7 @@ def test_a_probe_needs_no_messages_to_itself() -> None:
 
 HANGS = """
 import json, os, sys, time
-from holdfast.sandbox.kernel.kernel import SetupFailed
+from holdfast.sandbox.kernel.kernel import StageFailed
 from holdfast.sandbox.host.stages import Probe, try_all
 
 def hang():
@@ -141,7 +141,7 @@ def hang():
     time.sleep(1000)
 
 def fail():
-    raise SetupFailed("userns", 1)
+    raise StageFailed("userns", 1)
 
 wanted = {"a": Probe("x", lambda: "fine"), "b": Probe("x", hang), "c": Probe("userns", fail)}
 wanted["d"] = Probe("x", lambda: 1 // 0)

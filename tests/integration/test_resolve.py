@@ -279,7 +279,7 @@ def test_a_glance_notices_whatever_another_look_would(top: Path, change: str) ->
     bound = bind(workspace_write(), Where(str(root), (str(root),), slash_tmp=False))
     before, names = resolve.glance(bound)
     assert names is not None
-    assert resolve.unchanged(names)
+    assert resolve.is_unchanged(names)
     match change:
         case "create .git":
             (root / ".git").mkdir()
@@ -291,7 +291,7 @@ def test_a_glance_notices_whatever_another_look_would(top: Path, change: str) ->
             (top / "way").symlink_to("elsewhere")
         case "rename above":
             (top / "above").rename(top / "moved")
-    assert not resolve.unchanged(names)
+    assert not resolve.is_unchanged(names)
     assert resolve.look(bound) != before
 
 

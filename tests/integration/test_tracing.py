@@ -67,4 +67,4 @@ def test_nothing_is_exported_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -
     assert tracing.set_up({}) is False
     assert tracing.set_up({"OTEL_TRACES_EXPORTER": "none"}) is False
     with tracing.span("x", None, None):
-        assert not tracing.enabled()
+        assert not tracing.is_enabled()

@@ -275,13 +275,13 @@ async def test_without_inotify_nothing_is_watched(
     def exhausted(*_args: object) -> int:
         raise OSError(28, "No space left on device")
 
-    assert watch.supported()
+    assert watch.is_supported()
     monkeypatch.setattr(watch, "_inotify_add_watch", exhausted)
     assert not client.watch(1, tmp_path / "a")
     monkeypatch.undo()
     assert client.watch(2, tmp_path / "a")
     monkeypatch.setattr(watch, "_inotify_init", exhausted)
-    assert not watch.supported()
+    assert not watch.is_supported()
     assert not Client().watch(1, tmp_path / "a")
 
 

@@ -539,7 +539,7 @@ async def test_what_was_denied_before_the_start_was_answered_is_told_before_the_
         on_closed=lambda _process: None,
         extended=True,
     )
-    process.denied(
+    process.on_denied(
         DeniedCall("p", 1, "create", "/x", "/x", "openat", "EROFS", True, 1, "sh", 1, 0, None, None)
     )
     assert told == []
@@ -547,6 +547,6 @@ async def test_what_was_denied_before_the_start_was_answered_is_told_before_the_
     process.attach_pipes(ends[0][0], ends[1][0], None)
     for _, theirs in ends:
         os.close(theirs)
-    process.exited(Exit(1))  # heard in the same turn of the loop
+    process.on_exited(Exit(1))  # heard in the same turn of the loop
     await asyncio.sleep(0)
     assert told == ["process/denied", "process/exited", "process/closed"]

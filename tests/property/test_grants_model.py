@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from holdfast.sandbox.plan.grants import grants
 from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
-from holdfast.sandbox.plan.rights import LIST, READ, WRITE, fitting
+from holdfast.sandbox.plan.rights import LIST, READ, WRITE, limit_rights
 
 ALLOWED = {None: 0, "read": READ, "write": WRITE}
 CHANGING = WRITE & ~READ
@@ -72,8 +72,10 @@ def may(plan: Plan, folders: dict[str, bool], *, degraded: bool) -> dict[str, in
     for path, rights in grants(plan, lambda path: children.get(path, []), degraded=degraded):
         granted[path] = granted.get(path, 0) | rights
     return {
-        path: fitting(
-            _union(fitting(granted.get(at, 0), ALL, directory=folders.get(at, True)) for at in above(path)),
+        path: limit_rights(
+            _union(
+                limit_rights(granted.get(at, 0), ALL, directory=folders.get(at, True)) for at in above(path)
+            ),
             ALL,
             directory=folder,
         )
@@ -95,7 +97,7 @@ def test_never_more_than_the_plan_allows_and_all_of_it_where_nothing_is_spared(
     folders, table, plan = scene
     found = may(plan, folders, degraded=False)
     for path, folder in folders.items():
-        allowed = fitting(ALLOWED[nearest(table, path)], ALL, directory=folder)
+        allowed = limit_rights(ALLOWED[nearest(table, path)], ALL, directory=folder)
         below = [ALLOWED[nearest(table, other)] for other in folders if other.startswith(f"{path}/")]
         assert found[path] & ~allowed == 0
         if all(other & allowed == allowed for other in below):
@@ -114,5 +116,5 @@ def test_degraded_what_is_hidden_stays_unread_and_what_was_readable_stays_unwrit
     found = may(plan, folders, degraded=True)
     for path, folder in folders.items():
         access = nearest(table, path)
-        allowed = fitting(ALLOWED[access] | (0 if access else LIST), ALL, directory=folder)
+        allowed = limit_rights(ALLOWED[access] | (0 if access else LIST), ALL, directory=folder)
         assert found[path] & ~allowed == 0

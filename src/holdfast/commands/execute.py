@@ -36,7 +36,7 @@ def execute(
         else:
             told = _here(limits, command, explain, watch=watch, print_plan=print_plan)
     except HoldfastError as exc:
-        told = outcome.failed(exc)
+        told = outcome.build_failure(exc)
     stream = sys.stderr if isinstance(told, outcome.Ending) else sys.stdout
     for line in _lines(told, as_json=as_json):
         stream.write(f"{line}\n")

@@ -25,11 +25,11 @@ def final_env(
 ) -> dict[str, str]:
     """What the child sees: the server's environment under `policy`, then `env`, minus scrubbed names."""
     if policy is None:
-        return scrubbed(env)
-    return scrubbed({**narrowed(inherited(server_env, policy), policy), **env})
+        return scrub(env)
+    return scrub({**narrow(inherit(server_env, policy), policy), **env})
 
 
-def inherited(server_env: Mapping[str, str], policy: "EnvPolicy") -> dict[str, str]:
+def inherit(server_env: Mapping[str, str], policy: "EnvPolicy") -> dict[str, str]:
     """What the policy lets a child start from, before any filter."""
     if policy.inherit == "all":
         return dict(server_env)
@@ -38,7 +38,7 @@ def inherited(server_env: Mapping[str, str], policy: "EnvPolicy") -> dict[str, s
     return {}
 
 
-def narrowed(env: Mapping[str, str], policy: "EnvPolicy") -> dict[str, str]:
+def narrow(env: Mapping[str, str], policy: "EnvPolicy") -> dict[str, str]:
     """`env` after the policy's filters and settings, in the order the protocol gives them."""
     excludes = policy.exclude if policy.ignore_default_excludes else [*DEFAULT_EXCLUDES, *policy.exclude]
     kept = {name: value for name, value in env.items() if not _matches_any(excludes, name)}
@@ -48,7 +48,7 @@ def narrowed(env: Mapping[str, str], policy: "EnvPolicy") -> dict[str, str]:
     return {name: value for name, value in kept.items() if _matches_any(policy.include_only, name)}
 
 
-def scrubbed(env: Mapping[str, str]) -> dict[str, str]:
+def scrub(env: Mapping[str, str]) -> dict[str, str]:
     """`env` without the names no child may ever see."""
     return {
         name: value

@@ -166,7 +166,7 @@ class LauncherClient:
             try:
                 orders.send_request(connection.sock, request)
             except OSError:
-                self._lost(connection)
+                self._on_lost(connection)
 
     def _connect(self) -> _Connection:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -181,7 +181,7 @@ class LauncherClient:
             )
         self._current = connection = _Connection(process, ours)
         self._connections.add(connection)
-        asyncio.get_running_loop().add_reader(ours.fileno(), self._hear, connection)
+        asyncio.get_running_loop().add_reader(ours.fileno(), self._read_event, connection)
         return connection
 
     def _replace(self, stuck: _Connection) -> None:
@@ -189,7 +189,7 @@ class LauncherClient:
             log.error("the launcher hangs; further starts use a new one", extra={"pid": stuck.process.pid})
             self._current = None
 
-    def _hear(self, connection: _Connection) -> None:
+    def _read_event(self, connection: _Connection) -> None:
         try:
             received = orders.receive_event(connection.sock, MAX_LISTENERS)
         except BlockingIOError:
@@ -197,7 +197,7 @@ class LauncherClient:
         except OSError:
             received = None
         if received is None:
-            self._lost(connection)
+            self._on_lost(connection)
             return
         event, listeners = received
         child = connection.children.get(event.id)
@@ -222,7 +222,7 @@ class LauncherClient:
             if not child.started.done():
                 child.started.set_exception(starts.failure_of(event))
 
-    def _lost(self, connection: _Connection) -> None:
+    def _on_lost(self, connection: _Connection) -> None:
         """A launcher died: nobody owns its commands any more, so they are ended."""
         log.error("the launcher died; its commands are lost", extra={"pid": connection.process.pid})
         for child in connection.children.values():

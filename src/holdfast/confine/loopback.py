@@ -41,13 +41,13 @@ class Loopback:
     def open(self, id_: int, listeners: Iterable[int]) -> None:
         """Accept for this command from now on; the descriptors are ours."""
         sockets = [socket.socket(fileno=fd) for fd in listeners]
-        self._commands[id_] = _Command(sockets, has_room=self._has_room, freed=lambda: self._freed(id_))
+        self._commands[id_] = _Command(sockets, has_room=self._has_room, freed=lambda: self._on_freed(id_))
 
     def end(self, id_: int) -> None:
         """The command has ended: accept nothing more, and give what it sent a moment to arrive."""
         if id_ in self._commands:
             self._commands[id_].end()
-            self._freed(id_)
+            self._on_freed(id_)
 
     async def aclose(self) -> None:
         """End all and wait until nothing is open."""
@@ -59,7 +59,7 @@ class Loopback:
     def _has_room(self) -> bool:
         return sum(len(command.connections) for command in self._commands.values()) < MAX_TOTAL
 
-    def _freed(self, id_: int) -> None:
+    def _on_freed(self, id_: int) -> None:
         if id_ in self._commands and self._commands[id_].over:
             del self._commands[id_]
         for command in self._commands.values():
@@ -75,7 +75,7 @@ class _Command:
         self.connections: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self._listeners = listeners
-        self._has_room, self._freed = has_room, freed
+        self._has_room, self._on_freed = has_room, freed
         self._listening = self._ended = False
         for listener in listeners:
             listener.setblocking(False)
@@ -137,12 +137,12 @@ class _Command:
         inner.setblocking(False)
         connection = self._loop.create_task(_serve(inner, listener.family, listener.getsockname()[1]))
         self.connections.add(connection)
-        connection.add_done_callback(self._closed)
+        connection.add_done_callback(self._on_closed)
         return True
 
-    def _closed(self, connection: "asyncio.Task[None]") -> None:
+    def _on_closed(self, connection: "asyncio.Task[None]") -> None:
         self.connections.discard(connection)
-        self._freed()
+        self._on_freed()
 
 
 async def _serve(inner: socket.socket, family: int, port: int) -> None:

@@ -115,7 +115,7 @@ class CommandOwner(Children):
         load_only_what_is_ours(settled)
         refused: dict[Way, Trial] = {}
         for way in self._choice.ways(root=os.geteuid() == 0):
-            trial = self._expected(way, needs)
+            trial = self._expect(way, needs)
             if not trial.works or not meets(way, needs):
                 refused[way] = trial
                 if trial.works:
@@ -139,7 +139,7 @@ class CommandOwner(Children):
         select(needs, refused)
         raise AssertionError("a way that works has been taken")
 
-    def _expected(self, way: Way, needs: frozenset[Need]) -> Trial:
+    def _expect(self, way: Way, needs: frozenset[Need]) -> Trial:
         """That it works, unless that has to be known before."""
         tool = ""
         if way is Way.BWRAP:
@@ -185,7 +185,7 @@ class CommandOwner(Children):
                 command,
                 confinement,
                 streams.theirs,
-                self._command_ended,
+                self._on_command_end,
                 flags=orders.TTY if streams.tty else 0,
                 watch=-1 if channel is None else channel.fileno(),
             )
@@ -198,7 +198,7 @@ class CommandOwner(Children):
             if channel is not None:
                 channel.close()
             if self._watch is not None:
-                self.watched = self._watch.reported()
+                self.watched = self._watch.await_report()
 
     def start(
         self,
@@ -238,7 +238,7 @@ class CommandOwner(Children):
             raise starts.failure_of(event)
         return starts.started_of(event)
 
-    def _command_ended(self, end: Exit) -> None:
+    def _on_command_end(self, end: Exit) -> None:
         if self._watch is None:
             self.end = end
         else:
@@ -247,7 +247,7 @@ class CommandOwner(Children):
     def _set_end(self, end: Exit) -> None:
         self.end = end
 
-    def seen(self) -> "list[DeniedCall]":
+    def read_denials(self) -> "list[DeniedCall]":
         """What the watcher saw refused."""
         return self._watch.denials.read(0) if self._watch else []
 

@@ -101,9 +101,9 @@ def confined_by(held: Enforcement, plan: Plan, *, degraded: bool) -> tuple[Enfor
     """
     if held.way is Way.LANDLOCK:
         from holdfast.sandbox.kernel import landlock
-        from holdfast.sandbox.plan.losses import losses
+        from holdfast.sandbox.plan.losses import find_losses
 
-        held = declare(held, losses(plan, abi=landlock.abi(), degraded=degraded), degraded=degraded)
+        held = declare(held, find_losses(plan, abi=landlock.abi(), degraded=degraded), degraded=degraded)
     if held.way is None:
         raise AssertionError("a plan exists only where something is needed")
     return held, Confinement(plans.encode(plan), held.way, held.tool, degraded)
@@ -120,8 +120,8 @@ def sandbox_of(held: Enforcement, confinement: Confinement, plan: Plan, settled:
     return replace(
         sandbox,
         fixed=(),
-        closed=grants.closed(plan, degraded=degraded),
-        unlisted=grants.unlisted(plan, degraded=degraded),
+        closed=grants.find_closed(plan, degraded=degraded),
+        unlisted=grants.find_unlisted(plan, degraded=degraded),
     )
 
 

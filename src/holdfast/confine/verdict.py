@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from holdfast.sandbox.plan.select import Enforcement
 from holdfast.sandbox.policy.policy import Network
-from holdfast.sandbox.reasons.denials import Denial, DenialEvidence, classify, sandbox_denied
+from holdfast.sandbox.reasons.denials import Denial, DenialEvidence, classify, looks_denied
 from holdfast.sandbox.values import value
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def judge_of(sandbox: "Sandbox", cwd: str) -> Judge | None:
         if created is not None:
             return DenialVerdict(True, created)
         return DenialVerdict(
-            sandbox_denied(exit_code, output, sandboxed=True),
+            looks_denied(exit_code, output, sandboxed=True),
             classify(
                 DenialEvidence(
                     exit_code,
@@ -117,7 +117,7 @@ def enforcement_report(held: Enforcement) -> "EnforcementReport":
     return EnforcementReport(held.backend.value, missing, weakened, remedies, held.fingerprint)
 
 
-def proven(
+def prove(
     denial: "Denial | DenialReport | None", seen: "Sequence[DeniedCall]"
 ) -> "Denial | DenialReport | None":
     """A denial read from the output, by what a watcher saw: that one if it was seen, or else the last."""

@@ -194,13 +194,13 @@ class CommandWatch:
             raise AssertionError("whoever has no launcher starts its watcher itself")
         try:
             with theirs:
-                started = await launcher.start_watcher(theirs, owner=self._owner, on_exit=self._died)
+                started = await launcher.start_watcher(theirs, owner=self._owner, on_exit=self._on_died)
         except BaseException:
             ours.close()
             raise
-        self._joined(started.id, ours)
+        self._on_joined(started.id, ours)
 
-    def _joined(self, watcher_id: int, ours: socket.socket) -> None:
+    def _on_joined(self, watcher_id: int, ours: socket.socket) -> None:
         """A watcher runs, at the other end of this."""
         self._watcher = watcher_id
         if self._closed:
@@ -208,7 +208,7 @@ class CommandWatch:
             return
         ours.setblocking(False)
         self._sock = ours
-        self._loop.add_reader(ours.fileno(), self._hear, ours)
+        self._loop.add_reader(ours.fileno(), self._read_reports, ours)
         self._hand_on()
 
     def _hand_on(self) -> None:
@@ -216,7 +216,7 @@ class CommandWatch:
             with contextlib.suppress(OSError):  # it is dead, which is about to be heard
                 socket.send_fds(self._sock, [self._scene], self._handed)
 
-    def _hear(self, sock: socket.socket) -> None:
+    def _read_reports(self, sock: socket.socket) -> None:
         while True:
             try:
                 data = sock.recv(MAX_REPORT)
@@ -247,7 +247,7 @@ class CommandWatch:
         if entry is not None:
             self._tell(entry)
 
-    def _died(self, end: Exit) -> None:
+    def _on_died(self, end: Exit) -> None:
         # By itself it ends only when all is over; that can be heard before the command's own end.
         if not self._watcher or self._then is not None or end.code in (0, LOST_CODE):
             return
@@ -265,7 +265,7 @@ class CommandWatch:
         try:
             await self._start()
         except (HoldfastError, OSError):
-            self._died(Exit(1))
+            self._on_died(Exit(1))
 
     def _drop_watcher(self) -> None:
         if self._sock is not None:
@@ -331,7 +331,7 @@ class LocalWatch(CommandWatch):
         super().__init__(owner, 0, sandbox, name, lambda _: None, loop=owner.loop)
         self._fork()
 
-    def reported(self) -> WatchReport:
+    def await_report(self) -> WatchReport:
         """Is the command, whose start has been answered, watched?"""
         self._owned.loop.run_until(self._report.done)
         report: WatchReport = self._report.result()
@@ -343,10 +343,10 @@ class LocalWatch(CommandWatch):
     def _fork(self) -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
-            self._joined(self._owned.start_watcher(theirs.fileno(), self._died), ours)
+            self._on_joined(self._owned.start_watcher(theirs.fileno(), self._on_died), ours)
 
     def _again(self) -> None:
         try:
             self._fork()
         except OSError:
-            self._died(Exit(1))
+            self._on_died(Exit(1))

@@ -64,7 +64,7 @@ class Ending:
         if self.watch is not None and not self.watch.on:
             lines.append(f"holdfast: not watched: {self.watch.why}")
         if self.denial is not None:
-            lines += _told(self.denial)
+            lines += _explain_denial(self.denial)
         elif self.unexplained:
             lines.append("holdfast: the sandbox over there denied something; its server does not say what")
         return _printable(lines)
@@ -74,14 +74,14 @@ class Ending:
         return {
             "schemaVersion": SCHEMA_VERSION,
             "exitCode": self.code,
-            "enforcement": None if self.enforcement is None else _held(self.enforcement),
-            "denial": None if self.denial is None else _named(self.denial, _DENIAL),
-            "usage": None if self.usage is None else _used(self.usage),
-            "error": None if failure is None else _named(failure, _FAILURE),
-            **({} if self.watch is None else self._watched()),
+            "enforcement": None if self.enforcement is None else _report_enforcement(self.enforcement),
+            "denial": None if self.denial is None else _pick_fields(self.denial, _DENIAL),
+            "usage": None if self.usage is None else _report_usage(self.usage),
+            "error": None if failure is None else _pick_fields(failure, _FAILURE),
+            **({} if self.watch is None else self._report_watch()),
         }
 
-    def _watched(self) -> dict[str, object]:
+    def _report_watch(self) -> dict[str, object]:
         import msgspec  # slow, and for this only
 
         return {"watch": msgspec.to_builtins(self.watch), "denials": msgspec.to_builtins(list(self.denials))}
@@ -106,7 +106,7 @@ class Planned:
         return {
             "schemaVersion": SCHEMA_VERSION,
             "plan": self.operations,
-            "enforcement": _held(self.enforcement),
+            "enforcement": _report_enforcement(self.enforcement),
         }
 
 
@@ -146,23 +146,23 @@ class Explained:
         return {"schemaVersion": SCHEMA_VERSION, "paths": [answer.report() for answer in self.answers]}
 
 
-def failed(exc: HoldfastError) -> Ending:
+def build_failure(exc: HoldfastError) -> Ending:
     """The ending of what could not begin."""
     code = BAD_USAGE if isinstance(exc, UsageError) else NOT_SET_UP
     fingerprint = exc.fingerprint if isinstance(exc, SandboxUnavailable) else None
     return Ending(code, failure=ExecFailure(str(exc), exc.remedy, fingerprint))
 
 
-def _named(told: object, names: tuple[str, ...]) -> dict[str, object]:
+def _pick_fields(told: object, names: tuple[str, ...]) -> dict[str, object]:
     return {name: getattr(told, name) for name in names}
 
 
-def _held(held: "Enforcement | EnforcementReport") -> dict[str, object]:
+def _report_enforcement(held: "Enforcement | EnforcementReport") -> dict[str, object]:
     lists = {name: list(getattr(held, name)) for name in ("missing", "weakened", "remedies")}
     return {"backend": str(held.backend), **lists, "fingerprint": held.fingerprint}
 
 
-def _used(usage: ExecUsage) -> dict[str, object]:
+def _report_usage(usage: ExecUsage) -> dict[str, object]:
     return {
         "userMs": usage.user_ms,
         "systemMs": usage.system_ms,
@@ -170,9 +170,9 @@ def _used(usage: ExecUsage) -> dict[str, object]:
     }
 
 
-def _told(denial: "Denial | DenialReport") -> list[str]:
+def _explain_denial(denial: "Denial | DenialReport") -> list[str]:
     verb = "denied" if denial.confidence >= CERTAIN else "may have denied"
-    lines = [f"holdfast: the sandbox {verb} {_wanted(denial)}"]
+    lines = [f"holdfast: the sandbox {verb} {_describe_target(denial)}"]
     if denial.rule:
         lines.append(f"  rule: {denial.rule}")
     if denial.grant:
@@ -181,7 +181,7 @@ def _told(denial: "Denial | DenialReport") -> list[str]:
     return lines
 
 
-def _wanted(denial: "Denial | DenialReport") -> str:
+def _describe_target(denial: "Denial | DenialReport") -> str:
     if denial.kind == "filesystem":
         return f"{_ACCESS[denial.access]} {denial.path or 'a file'}"
     if denial.kind == "network":

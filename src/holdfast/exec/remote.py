@@ -24,7 +24,7 @@ from holdfast.client.process import Process
 from holdfast.client.recovery import LinkState
 from holdfast.client.remotepath import to_native, to_uri
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError
-from holdfast.exec.outcome import NOT_EXECUTABLE, NOT_FOUND, Ending, ExecFailure, failed
+from holdfast.exec.outcome import NOT_EXECUTABLE, NOT_FOUND, Ending, ExecFailure, build_failure
 from holdfast.exec.run import Preset, Wish
 from holdfast.local.relay import ENDING, STDERR, STDOUT, Course, occupy_standard_descriptors, on_terminal, raw
 from holdfast.local.streams import Writer, peek, read_input
@@ -56,7 +56,7 @@ def execute(where: str, wish: Wish, argv: Sequence[str]) -> Ending:
             raise UsageError("no command given: holdfast exec [OPTIONS] -- COMMAND")
         return asyncio.run(_execute(where, wish, argv))
     except HoldfastError as exc:
-        return failed(exc)
+        return build_failure(exc)
 
 
 async def _execute(where: str, wish: Wish, argv: Sequence[str]) -> Ending:

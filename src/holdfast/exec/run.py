@@ -6,14 +6,14 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 
-from holdfast.confine.childenv import scrubbed
+from holdfast.confine.childenv import scrub
 from holdfast.confine.owner import CommandOwner
 from holdfast.confine.starts import Command, Exit, Sandbox, StartFailed, plan_of
 from holdfast.errors import HoldfastError, UsageError, from_os_error
 from holdfast.exec import outcome
 from holdfast.exec.outcome import Ending, ExecFailure, Explained, PathAnswer, Planned
 from holdfast.local.loop import Loop
-from holdfast.local.relay import Course, Tail, occupy_standard_descriptors, opened
+from holdfast.local.relay import Course, Tail, occupy_standard_descriptors, open_streams
 from holdfast.sandbox.plan.resolve import locate, trace
 from holdfast.sandbox.plan.select import ANY, Choice
 from holdfast.sandbox.policy import policy
@@ -81,9 +81,9 @@ def execute(wish: Wish, argv: Sequence[str]) -> Ending:
             raise UsageError("no command given: holdfast exec [OPTIONS] -- COMMAND")
         return _execute(scene_of(wish, os.environ), argv, watch=wish.watch)
     except HoldfastError as exc:
-        return outcome.failed(exc)
+        return outcome.build_failure(exc)
     except OSError as exc:
-        return outcome.failed(from_os_error(exc))
+        return outcome.build_failure(from_os_error(exc))
     except KeyboardInterrupt:
         return Ending(128 + signal.SIGINT)
 
@@ -133,7 +133,7 @@ def scene_of(wish: Wish, environ: Mapping[str, str]) -> ResolvedWish:
     cwd = here if wish.cwd is None else absolute(wish.cwd, here)
     if not os.path.isdir(cwd):
         raise UsageError(f"{cwd} is not a directory")
-    env = scrubbed(environ)
+    env = scrub(environ)
     if wish.cwd is not None:
         env["PWD"] = cwd
     where = locate(cwd, (cwd,), env)
@@ -170,7 +170,7 @@ def _policy(wish: Wish, here: str) -> Policy:
         from holdfast.sandbox.policy import profile
     for path in wish.deny:
         if profile.is_pattern(path) and not os.path.lexists(join(here, path)):
-            policy = policy.deny_glob(path if path.startswith("/") else join(profile.escaped(here), path))
+            policy = policy.deny_glob(path if path.startswith("/") else join(profile.escape(here), path))
         else:
             policy = policy.deny(absolute(path, here))
     return policy
@@ -236,7 +236,7 @@ def _execute(scene: ResolvedWish, argv: Sequence[str], *, watch: bool) -> Ending
     course = Course(loop, owner)
     tail = Tail(_MAX_TAIL)
     try:
-        with opened(loop) as streams:
+        with open_streams(loop) as streams:
             try:
                 sandbox = owner.run(
                     command,
@@ -262,20 +262,20 @@ def _execute(scene: ResolvedWish, argv: Sequence[str], *, watch: bool) -> Ending
         owner.end_everything()
     if owner.end is None:
         raise AssertionError("waited for it")
-    return _judged(owner, owner.end, sandbox, tail.read(), scene.cwd)
+    return _judge(owner, owner.end, sandbox, tail.read(), scene.cwd)
 
 
-def _judged(owner: CommandOwner, end: Exit, sandbox: Sandbox, output: bytes, cwd: str) -> Ending:
+def _judge(owner: CommandOwner, end: Exit, sandbox: Sandbox, output: bytes, cwd: str) -> Ending:
     """What to say at the end. Reading an output for a reason takes longer than most commands run."""
     created = any(os.access(path, os.F_OK, follow_symlinks=False) for path in sandbox.absent)
     if owner.watched is None and not created and (end.code == 0 or not (output or end.code == _SIGSYS)):
         return Ending(end.code, sandbox.enforcement, usage=end)
-    from holdfast.confine.verdict import judge_of, proven
+    from holdfast.confine.verdict import judge_of, prove
 
     judge = judge_of(sandbox, cwd)
     denial = None if judge is None else judge(end.code, output).denial
-    seen = owner.seen()
-    told = proven(denial, seen) if end.code != 0 else denial
+    seen = owner.read_denials()
+    told = prove(denial, seen) if end.code != 0 else denial
     return Ending(end.code, sandbox.enforcement, told, end, watch=owner.watched, denials=seen)
 
 

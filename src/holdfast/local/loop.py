@@ -78,7 +78,7 @@ class Loop:
 
     def add_signal_handler(self, sig: int, callback: Callable[..., Any], *args: Any) -> None:
         self._signals[sig] = lambda: callback(*args)
-        signal.signal(sig, _noticed)
+        signal.signal(sig, _notice)
         signal.siginterrupt(sig, False)
 
     def run_until(self, done: Callable[[], bool]) -> None:
@@ -118,5 +118,5 @@ class Loop:
                 self._signals[sig]()
 
 
-def _noticed(signum: int, frame: object) -> None:
+def _notice(signum: int, frame: object) -> None:
     """The loop is told by a pipe; without a handler there would be nothing to tell."""

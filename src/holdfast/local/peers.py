@@ -44,7 +44,7 @@ class _HasOptions(Protocol):
     def getsockopt(self, level: int, optname: int, buflen: int, /) -> bytes: ...
 
 
-def allowed(uid: int | None, *, own: int) -> bool:
+def is_allowed(uid: int | None, *, own: int) -> bool:
     """Ourselves and root, who could do anything to us anyway; not somebody we could not identify."""
     return uid is not None and uid in (own, 0)
 
@@ -85,9 +85,9 @@ def find_uid(table_text: str, local: tuple[str, int], peer: tuple[str, int]) -> 
     return _find(table_text.splitlines(), _end(local), _end(peer))
 
 
-def reported_uid(answer: bytes, local: tuple[str, int], peer: tuple[str, int]) -> int | None:
+def read_uid(answer: bytes, local: tuple[str, int], peer: tuple[str, int]) -> int | None:
     """The owner of the socket at `peer` connected to `local`, if that is what a sock_diag answer is about."""
-    return _reported(answer, _end(local), _end(peer))
+    return _read_answer(answer, _end(local), _end(peer))
 
 
 def _find(lines: Iterable[str], here: _End, there: _End) -> int | None:
@@ -136,10 +136,10 @@ def _ask_kernel(here: _End, there: _End) -> int | None:
             answer, (sender, _) = link.recvfrom(4096)
     except OSError:
         return None  # no netlink here: some containers and other kernels
-    return _reported(answer, here, there) if sender == 0 else None  # 0 is the kernel
+    return _read_answer(answer, here, there) if sender == 0 else None  # 0 is the kernel
 
 
-def _reported(answer: bytes, here: _End, there: _End) -> int | None:
+def _read_answer(answer: bytes, here: _End, there: _End) -> int | None:
     if len(answer) < _NLMSGHDR.size + _REPLY.size:
         return None
     _, kind, _, _, _ = _NLMSGHDR.unpack_from(answer)

@@ -363,7 +363,7 @@ class TerminalStreams(Streams):
 
 
 @contextlib.contextmanager
-def opened(loop: AnyLoop) -> Iterator[Streams]:
+def open_streams(loop: AnyLoop) -> Iterator[Streams]:
     """A terminal if we are on one, otherwise pipes. Our own terminal is as before afterwards."""
     if not on_terminal():
         yield Pipes(loop)

@@ -40,7 +40,7 @@ def _construct(self: Any, *args: Any, **named: Any) -> None:
     cls = type(self)
     cls._uses += 1
     if cls._uses > _FEW:
-        cls.__init__ = _compiled(cls)
+        cls.__init__ = _compile(cls)
         cls.__init__(self, *args, **named)
         return
     names = cls.__match_args__
@@ -57,7 +57,7 @@ def _construct(self: Any, *args: Any, **named: Any) -> None:
         self.__post_init__()
 
 
-def _compiled(cls: Any) -> Any:
+def _compile(cls: Any) -> Any:
     scope = {f"_{name}": default for name, default in cls._defaults.items()}
     arguments = [f"{name}=_{name}" if name in cls._defaults else name for name in cls.__match_args__]
     steps = [f"_set(self,{name!r},{name})" for name in cls.__match_args__]

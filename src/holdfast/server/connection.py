@@ -127,19 +127,19 @@ class ExecConnection:
         self._ended = True
         self._news.set()
 
-    def writing_paused(self) -> None:
+    def on_writing_paused(self) -> None:
         """The peer does not keep up: children wait, and so do further requests."""
         self._writable.clear()
         if self._session is not None:
             self._session.processes.pause()
 
-    def writing_resumed(self) -> None:
+    def on_writing_resumed(self) -> None:
         self._writable.set()
         if self._session is not None:
             self._session.processes.resume()
 
     def push(self, message: bytes) -> None:
-        """Send an event; the caller is paused through `writing_paused`, not here."""
+        """Send an event; the caller is paused through `on_writing_paused`, not here."""
         self._wire.send(message)
 
     async def _send_and_wait(self, message: bytes) -> None:
@@ -212,7 +212,7 @@ class ExecConnection:
                     self._throttle()
                     self._tasks.create_task(self._in_lane(message))
                     return None
-                return self._traced(message) if tracing.enabled() else self._answer(message)
+                return self._trace(message) if tracing.is_enabled() else self._answer(message)
             case rpc.Notification(method="initialized") if self._stage is not HandshakeStage.NEW:
                 self._stage = HandshakeStage.READY
             case _:
@@ -228,15 +228,15 @@ class ExecConnection:
         method = METHODS.get(request.method)
         try:
             if method is None:
-                await self._traced(request)
+                await self._trace(request)
             else:
                 async with self._lanes[method.control]:
-                    await self._traced(request)
+                    await self._trace(request)
         finally:
             self._waiting -= 1
             self._throttle()
 
-    async def _traced(self, request: rpc.Request) -> None:
+    async def _trace(self, request: rpc.Request) -> None:
         with tracing.span(request.method, request.traceparent, request.tracestate):
             unfinished = self._answer(request)
             if unfinished is not None:
@@ -277,7 +277,7 @@ class ExecConnection:
             )
             return
         self._wire.send(reply)
-        self._metrics.answered(request.method, 0, time.perf_counter() - started)
+        self._metrics.record_answer(request.method, 0, time.perf_counter() - started)
 
     def _refuse(self, request: rpc.Request, exc: Exception, started: float) -> None:
         code = face(exc).rpc
@@ -287,7 +287,7 @@ class ExecConnection:
             text = "internal error"
         told = {"kind": kind(exc), "remedy": getattr(exc, "remedy", None)} if self._extended else None
         self._wire.send(rpc.error(request.id, code, text, told))
-        self._metrics.answered(request.method, code, time.perf_counter() - started)
+        self._metrics.record_answer(request.method, code, time.perf_counter() - started)
 
     def _call(self, request: rpc.Request) -> object:
         """The handler's result, or its awaitable."""

@@ -83,7 +83,7 @@ def environment_info(environ: Mapping[str, str]) -> EnvironmentInfo:
             capability_discovery_v2=True,
             environment_config_read=True,
             file_write_streaming=True,
-            fs_watch_missing=watch.supported(),
+            fs_watch_missing=watch.is_supported(),
             http_header_env_vars=True,
             sandboxed_file_streaming=True,
             shell_snapshot_v2=True,

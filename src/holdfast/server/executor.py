@@ -137,7 +137,7 @@ class Executor:
 
     def _make_room(self) -> None:
         """End the oldest detached sessions until the rest is within bounds, those that run nothing first."""
-        kept = self.sessions.detached()
+        kept = self.sessions.list_detached()
         held = {session: session.processes.held_bytes() for session in kept}
         for session in sorted(kept, key=lambda session: session.processes.live() > 0):
             if len(held) <= MAX_KEPT and sum(held.values()) <= MAX_KEPT_BYTES:

@@ -75,7 +75,7 @@ class HttpRequests:
                     body = await _read(response)
         finally:
             await _close(response)
-        return HttpResponse(response.status_code, httprules.received(response.headers.raw), body), None
+        return HttpResponse(response.status_code, httprules.read_headers(response.headers.raw), body), None
 
     async def aclose(self) -> None:
         """Give up what is still open; run after the pumps have ended or were cancelled."""
@@ -98,7 +98,7 @@ class HttpRequests:
         except BaseException:
             self._active.discard(request_id)
             raise
-        answer = HttpResponse(response.status_code, httprules.received(response.headers.raw), b"")
+        answer = HttpResponse(response.status_code, httprules.read_headers(response.headers.raw), b"")
         return answer, functools.partial(self._pump, request_id, response, deadline)
 
     async def _pump(self, request_id: str, response: "httpx2.Response", deadline: float | None) -> None:

@@ -217,7 +217,7 @@ def hop(status: int, method: str, chosen: Headers, *, same_origin: bool) -> Hop:
     return Hop("GET" if becomes_get else method, kept, keep_body=not becomes_get)
 
 
-def received(raw: Sequence[tuple[bytes, bytes]]) -> list[HttpHeaderResult]:
+def read_headers(raw: Sequence[tuple[bytes, bytes]]) -> list[HttpHeaderResult]:
     """Response headers in order: names in lower case, repeats kept, values that are not text dropped."""
     return [
         HttpHeaderResult(name.decode("ascii").lower(), value.decode("ascii"))

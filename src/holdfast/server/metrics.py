@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 class Metrics:
     """Counts nothing: what a server without --metrics uses."""
 
-    def answered(self, method: str, code: int, seconds: float) -> None:
+    def record_answer(self, method: str, code: int, seconds: float) -> None:
         """A request was answered, with this error code or 0."""
 
     def render(self) -> bytes | None:
@@ -48,7 +48,7 @@ class PrometheusMetrics(Metrics):
             registry=self._registry,
         )
 
-    def answered(self, method: str, code: int, seconds: float) -> None:
+    def record_answer(self, method: str, code: int, seconds: float) -> None:
         from holdfast.wire.methods import METHODS
 
         name = method if method in METHODS else "unknown"  # a client must not be able to grow this table

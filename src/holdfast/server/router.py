@@ -18,7 +18,7 @@ from holdfast.confine.permissions import FileUse, runs_directly
 from holdfast.errors import InvalidRequest, SandboxUnavailable
 from holdfast.sandbox.policy.policy import BoundPolicy
 from holdfast.server.codex import discovery, executorconfig
-from holdfast.server.codex.capabilityroot import refused as refused_root
+from holdfast.server.codex.capabilityroot import refuse as refused_root
 from holdfast.server.environment import home_directory
 from holdfast.server.executor import Executor, ServerSession
 from holdfast.server.files import files, walk

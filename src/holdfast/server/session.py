@@ -79,7 +79,7 @@ class Sessions(Generic[T, C]):
         over = [key for key, entry in self._entries.items() if entry.owner is None and now >= entry.expires]
         return [self._entries.pop(key).value for key in over]
 
-    def detached(self) -> list[T]:
+    def list_detached(self) -> list[T]:
         """Those that nobody holds, the one that ends next first."""
         waiting = [entry for entry in self._entries.values() if entry.owner is None]
         return [entry.value for entry in sorted(waiting, key=lambda entry: entry.expires)]

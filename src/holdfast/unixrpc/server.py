@@ -115,7 +115,7 @@ class RpcServer:
         if task is None:
             raise AssertionError("a stream's callback runs in a task of its own")
         uid = peers.uid_of_unix_peer(writer.get_extra_info("socket"))
-        if len(self._clients) >= self._limits.clients or not peers.allowed(uid, own=os.getuid()):
+        if len(self._clients) >= self._limits.clients or not peers.is_allowed(uid, own=os.getuid()):
             writer.transport.abort()
             return
         peer = self._clients[task] = Peer(writer, self._limits.unsent)

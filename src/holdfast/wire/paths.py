@@ -146,7 +146,7 @@ class PathUri:
             return PathUri(uri_of(path))
         if self._is_opaque():
             raise ForeignPath(self._uri)
-        names = _walk(self._split()[1], _quoted(path), floor=0)
+        names = _walk(self._split()[1], _quote(path), floor=0)
         if names and _DRIVE.fullmatch(names[0]):
             return PathUri(uri_of("/" + _text("/".join(names))))
         return PathUri(_assemble("", names))
@@ -167,7 +167,7 @@ class PathUri:
         if any(byte in name for name in (*mine, *theirs) for byte in separators):
             return None
         depth = len(theirs)
-        if host != base_host or _folded(mine[:depth], convention) != _folded(theirs, convention):
+        if host != base_host or _fold(mine[:depth], convention) != _fold(theirs, convention):
             return None
         return b"/".join(mine[depth:]).decode("utf-8", "surrogateescape")
 
@@ -201,7 +201,7 @@ class PathUri:
         return host, [name for name in path.split("/") if name]
 
     def _join_windows(self, path: str) -> "PathUri":
-        _encoded(path, "strict")
+        _encode(path, "strict")
         plain = _without_device_prefix(path.replace("\\", "/"))
         if plain is None:
             return PathUri(_opaque(path.encode("utf-16-le")))
@@ -209,11 +209,11 @@ class PathUri:
             host, share, *rest = (*plain[2:].split("/"), "")
             if not host or not share:
                 raise ForeignPath(path)
-            names = _walk([_quoted(share)], _quoted("/".join(rest)), floor=1)
+            names = _walk([_quote(share)], _quote("/".join(rest)), floor=1)
             uri = _assemble(host.lower(), names)
             return PathUri(uri if _is_canonical(uri) else _opaque(path.encode("utf-16-le")))
         if _DRIVE_ROOT.match(plain):
-            return PathUri(_assemble("", _walk([plain[:2].upper()], _quoted(plain[2:]), floor=1)))
+            return PathUri(_assemble("", _walk([plain[:2].upper()], _quote(plain[2:]), floor=1)))
         host, names = self._split()
         if self._is_opaque() or not names:
             raise ForeignPath(self._uri)
@@ -223,7 +223,7 @@ class PathUri:
             plain = plain[2:]
         elif plain.startswith("/"):
             names = names[:1]
-        return PathUri(_assemble(host, _walk(names, _quoted(plain), floor=1)))
+        return PathUri(_assemble(host, _walk(names, _quote(plain), floor=1)))
 
 
 def uri_of(path: str) -> str:
@@ -234,8 +234,8 @@ def uri_of(path: str) -> str:
         raise UsageError("path is not absolute")
     path = _tidy(path)
     if "\0" in path or _DRIVE.fullmatch(path[1:].partition("/")[0]):
-        return _opaque(_encoded(path, "surrogateescape"))
-    return "file://" + _quoted(path)
+        return _opaque(_encode(path, "surrogateescape"))
+    return "file://" + _quote(path)
 
 
 def _tidy(path: str) -> str:
@@ -258,22 +258,22 @@ def _assemble(host: str, names: Iterable[str]) -> str:
     return f"file://{host}/{'/'.join(names)}"
 
 
-def _encoded(text: str, errors: str) -> bytes:
+def _encode(text: str, errors: str) -> bytes:
     try:
         return text.encode("utf-8", errors)
     except UnicodeEncodeError:
         raise UsageError("path contains a lone surrogate") from None
 
 
-def _quoted(path: str) -> str:
-    return quote_from_bytes(_encoded(path, "surrogateescape"), _NATIVE_SAFE)
+def _quote(path: str) -> str:
+    return quote_from_bytes(_encode(path, "surrogateescape"), _NATIVE_SAFE)
 
 
 def _text(quoted: str) -> str:
     return unquote_to_bytes(quoted).decode("utf-8", "surrogateescape")
 
 
-def _folded(names: list[bytes], convention: Convention | None) -> list[bytes]:
+def _fold(names: list[bytes], convention: Convention | None) -> list[bytes]:
     return [name.lower() for name in names] if convention is Convention.WINDOWS else names
 
 
@@ -339,7 +339,7 @@ def _canonical(text: str) -> str:
     rest = rest.removeprefix("/")
     if drive_may_follow and _DRIVE_OR_BAR.fullmatch(rest.partition("/")[0]):
         rest = f"{rest[0]}:{rest[2:]}"
-    path = "/".join(_resolved(rest.split("/"))).lstrip("/")
+    path = "/".join(_resolve(rest.split("/"))).lstrip("/")
     if host and _DRIVE_OR_BAR.fullmatch(path.partition("/")[0]):
         host, path = "", f"{path[0]}:{path[2:]}"
     if query:
@@ -364,7 +364,7 @@ def _host(text: str) -> str:
     return "" if host == "localhost" else host
 
 
-def _resolved(segments: list[str]) -> list[str]:
+def _resolve(segments: list[str]) -> list[str]:
     names: list[str] = []
     for segment in segments:
         folded = segment.lower()
@@ -372,7 +372,7 @@ def _resolved(segments: list[str]) -> list[str]:
             if names and not (len(names) == 1 and _DRIVE.fullmatch(names[0])):
                 names.pop()
         elif folded not in _DOT:
-            names.append(quote_from_bytes(_encoded(segment, "strict"), _URI_SAFE))
+            names.append(quote_from_bytes(_encode(segment, "strict"), _URI_SAFE))
     if segments[-1].lower() in _DOT | _DOTDOT:
         names.append("")
     return names

@@ -1,6 +1,6 @@
 from typing import Literal
 
-from holdfast.confine.childenv import final_env, matches, narrowed
+from holdfast.confine.childenv import final_env, matches, narrow
 from holdfast.wire.processes import EnvPolicy
 from tests.support.rows import every_row
 
@@ -72,7 +72,7 @@ def test_the_stdin_switch_is_scrubbed_in_its_exact_spelling_only() -> None:
 
 
 def test_narrowing_ignores_where_the_environment_comes_from() -> None:
-    assert narrowed({"A": "1", "A_KEY": "2"}, policy("none", ignore_default_excludes=False)) == {"A": "1"}
+    assert narrow({"A": "1", "A_KEY": "2"}, policy("none", ignore_default_excludes=False)) == {"A": "1"}
 
 
 @every_row(

@@ -3,7 +3,7 @@
 import json
 
 from holdfast.errors import OperationFailed, SandboxUnavailable, UsageError
-from holdfast.exec.outcome import Ending, ExecFailure, Explained, PathAnswer, Planned, failed
+from holdfast.exec.outcome import Ending, ExecFailure, Explained, PathAnswer, Planned, build_failure
 from holdfast.sandbox.policy.policy import PathDecision
 from holdfast.wire.processes import DenialReport, EnforcementReport, ProcessUsage
 from tests.support.rows import every_row
@@ -55,14 +55,14 @@ def test_what_a_command_wrote_cannot_steer_the_terminal() -> None:
 
 
 def test_a_failure_is_told_with_its_remedy() -> None:
-    ending = failed(SandboxUnavailable("no namespaces", remedy="turn them on"))
+    ending = build_failure(SandboxUnavailable("no namespaces", remedy="turn them on"))
     assert ending.lines() == ["holdfast: no namespaces", "  try: turn them on"]
     assert ending.code == 125
 
 
 def test_the_exit_code_tells_bad_arguments_from_a_failing_host() -> None:
-    assert failed(UsageError("what?")).code == 2
-    assert failed(OperationFailed("disk")).code == 125
+    assert build_failure(UsageError("what?")).code == 2
+    assert build_failure(OperationFailed("disk")).code == 125
 
 
 def test_the_report_of_an_end_is_complete_and_plain() -> None:
@@ -93,10 +93,10 @@ def test_the_report_of_an_end_is_complete_and_plain() -> None:
 
 
 def test_the_report_of_a_failure_has_the_same_members() -> None:
-    ending = failed(SandboxUnavailable("m", remedy="r", fingerprint="userns.eperm"))
+    ending = build_failure(SandboxUnavailable("m", remedy="r", fingerprint="userns.eperm"))
     assert ending.report().keys() == Ending(0).report().keys()
     assert ending.report()["error"] == {"message": "m", "remedy": "r", "fingerprint": "userns.eperm"}
-    assert failed(OperationFailed("m")).failure == ExecFailure("m")
+    assert build_failure(OperationFailed("m")).failure == ExecFailure("m")
 
 
 def test_a_plan_ends_with_who_enforces_it_and_how_well() -> None:

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from holdfast.local.peers import allowed, find_uid, reported_uid
+from holdfast.local.peers import find_uid, is_allowed, read_uid
 from tests.support.rows import every_row
 
 HEADING = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
@@ -87,9 +87,9 @@ def answer(
 
 
 def test_the_answer_about_the_peer_is_believed() -> None:
-    assert reported_uid(answer(), ("127.0.0.1", 8080), ("127.0.0.1", 50000)) == 1000
+    assert read_uid(answer(), ("127.0.0.1", 8080), ("127.0.0.1", 50000)) == 1000
     over_ipv6 = answer(family=10, source="00" * 15 + "01")
-    assert reported_uid(over_ipv6, ("::1", 8080), ("::1", 50000)) == 1000
+    assert read_uid(over_ipv6, ("::1", 8080), ("::1", 50000)) == 1000
 
 
 @every_row(
@@ -107,11 +107,11 @@ def test_the_answer_about_the_peer_is_believed() -> None:
     ids=["source", "from port", "to port", "error", "state", "nobody's", "cut", "empty"],
 )
 def test_an_answer_about_something_else_is_not(wrong: bytes) -> None:
-    assert reported_uid(wrong, ("127.0.0.1", 8080), ("127.0.0.1", 50000)) is None
+    assert read_uid(wrong, ("127.0.0.1", 8080), ("127.0.0.1", 50000)) is None
 
 
 @every_row(
     ("uid", "own", "expected"), [(5, 5, True), (0, 5, True), (6, 5, False), (5, 0, False), (None, 0, False)]
 )
 def test_only_the_same_user_and_root_may(uid: int | None, own: int, expected: bool) -> None:
-    assert allowed(uid, own=own) is expected
+    assert is_allowed(uid, own=own) is expected

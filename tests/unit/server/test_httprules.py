@@ -181,7 +181,7 @@ def test_another_origin_gets_no_credentials() -> None:
 
 def test_received_headers_are_lower_case_and_text() -> None:
     raw = [(b"X-A", b"1"), (b"Set-Cookie", b"c"), (b"x-a", b"a\tb"), (b"X-Bin", b"\xff"), (b"E", b"")]
-    assert httprules.received(raw) == [
+    assert httprules.read_headers(raw) == [
         HttpHeaderResult("x-a", "1"),
         HttpHeaderResult("set-cookie", "c"),
         HttpHeaderResult("x-a", "a\tb"),

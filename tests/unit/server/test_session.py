@@ -144,7 +144,7 @@ def test_a_session_can_be_kept_longer_than_others() -> None:
         sessions.add(name, name, "owner")
     sessions.detach("kept", "owner", T0, keep_s=1000 * DETACHED_S)
     sessions.detach("plain", "owner", T0 + 1)
-    assert sessions.detached() == ["plain", "kept"]
+    assert sessions.list_detached() == ["plain", "kept"]
     assert sessions.expire(T0 + 2 * DETACHED_S) == ["plain"]
     assert sessions.resume("kept", "other", T0 + 999 * DETACHED_S) == "kept"
-    assert sessions.detached() == []
+    assert sessions.list_detached() == []

@@ -18,7 +18,7 @@ import holdfast_agents
 from holdfast.doctor.facts.agents import AGENTS, InstalledAgent
 from holdfast.doctor.facts.machine import Disk, Installed, MachineFacts, PlaceFacts
 from holdfast.errors import HoldfastError
-from holdfast.sandbox.backends.bwrapped import told
+from holdfast.sandbox.backends.bwrapped import explain
 from holdfast.sandbox.host.probes import probe
 from holdfast.sandbox.plan.select import Trial, Way
 from holdfast.server.executor import Executor
@@ -83,7 +83,7 @@ def _refused_by_hand(environ: Mapping[str, str]) -> Mapping[Way, Trial]:
         done = subprocess.run(argv, capture_output=True, timeout=VERSION_S, check=False)  # noqa: S603 - fixed words
     except (OSError, subprocess.TimeoutExpired):
         return {}
-    failed = told(done.stderr[-_MAX_VERSION:])
+    failed = explain(done.stderr[-_MAX_VERSION:])
     return {Way.BWRAP: Trial(failed.stage, failed.errno)} if done.returncode else {}
 
 

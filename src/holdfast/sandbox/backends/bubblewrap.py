@@ -59,7 +59,7 @@ def arguments(plan: Plan, env: Mapping[str, str], around: BwrapSettings) -> list
     ]
 
 
-def applied(plan: Plan, unreachable: frozenset[str] = frozenset()) -> list[Step]:
+def list_mounts(plan: Plan, unreachable: frozenset[str] = frozenset()) -> list[Step]:
     """The steps that are mounts of their own in the view, in their order; no pins."""
     return _Steps(plan).applied(unreachable)
 

@@ -28,7 +28,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple, NoReturn
 
 from holdfast.sandbox.backends import bubblewrap
-from holdfast.sandbox.backends.bubblewrap import BwrapSettings, applied, arguments
+from holdfast.sandbox.backends.bubblewrap import BwrapSettings, arguments, list_mounts
 from holdfast.sandbox.backends.confined import (
     ALL_SIGNALS,
     NOT_STARTED,
@@ -135,7 +135,7 @@ def _start(plan: Plan, command: PreparedCommand, tool: str, *, fresh_proc: bool)
         answer = _line(report)
         if not answer:
             os.waitpid(bwrap, 0)
-            raise told(os.read(said, _MAX_TEXT))
+            raise explain(os.read(said, _MAX_TEXT))
         try:
             _judge(answer, command)
             init = _init_of(os.pread(info, _MAX_TEXT, 0))
@@ -157,7 +157,7 @@ def _look(plan: Plan) -> _Seen:
     found: list[tuple[Step, tuple[int, int]]] = []
     unreachable = set()
     pins = (step for step in plan.steps if step.kind is StepKind.PIN)
-    for step in (*pins, *applied(plan)):
+    for step in (*pins, *list_mounts(plan)):
         with Stage(step.kind.value, step.path):
             try:
                 found.append((step, _identity(step.path)))
@@ -254,7 +254,7 @@ def _init_of(info: bytes) -> int:
     return int(number)
 
 
-def told(text: bytes) -> StageFailed:
+def explain(text: bytes) -> StageFailed:
     """The failure that bwrap's message is about."""
     from holdfast.sandbox.reasons import fingerprint_table, fingerprints
 

@@ -46,7 +46,7 @@ def find(path: str) -> str:
     lacking = tuple(option for option in OPTIONS if option not in words)
     if not lacking:
         return tool
-    failure = bwrapped.told(text)  # on some hosts it does not even come to the help
+    failure = bwrapped.explain(text)  # on some hosts it does not even come to the help
     if failure.stage != bwrapped.UNKNOWN:
         raise Unusable(failure.stage, failure.errno)
     raise Unusable("bwrap.option", errno.ENOSYS, lacking)

@@ -32,7 +32,7 @@ async def probe(environ: Mapping[str, str] = os.environ, *, stage_s: float = STA
     """
     facts: dict[str, Fact] = {}
     readings: dict[str, str | None] = {}
-    for line in (await _said(environ.get("PATH", os.defpath), stage_s)).splitlines():
+    for line in (await _run_stages(environ.get("PATH", os.defpath), stage_s)).splitlines():
         try:
             kind, *told = json.loads(line)
         except ValueError:
@@ -52,7 +52,7 @@ async def probe(environ: Mapping[str, str] = os.environ, *, stage_s: float = STA
     )
 
 
-async def _said(path: str, stage_s: float) -> bytes:
+async def _run_stages(path: str, stage_s: float) -> bytes:
     """The output of the process that tries everything, as far as it came in time.
 
     Without threads and signals: it also works where a filter leaves an event loop neither.

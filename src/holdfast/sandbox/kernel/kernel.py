@@ -126,7 +126,7 @@ class Stage:
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _checked(function: Callable[..., int], *first: int) -> Callable[..., int]:
+def _raising(function: Callable[..., int], *first: int) -> Callable[..., int]:
     def call(*args: object) -> int:
         result = function(*first, *args)
         if result < 0:
@@ -139,12 +139,12 @@ def _checked(function: Callable[..., int], *first: int) -> Callable[..., int]:
 
 def named(name: str, *argtypes: type) -> Callable[..., int]:
     """A function of the C library that says by a negative result that it failed; then OSError is raised."""
-    return _checked(ctypes.CFUNCTYPE(c_int, *argtypes, use_errno=True)((name, _libc)))
+    return _raising(ctypes.CFUNCTYPE(c_int, *argtypes, use_errno=True)((name, _libc)))
 
 
 def numbered(number: int, *argtypes: type) -> Callable[..., int]:
     """A system call by its number, for those without a name in every C library."""
-    return _checked(ctypes.CFUNCTYPE(c_long, c_long, *argtypes, use_errno=True)(("syscall", _libc)), number)
+    return _raising(ctypes.CFUNCTYPE(c_long, c_long, *argtypes, use_errno=True)(("syscall", _libc)), number)
 
 
 _unshare = named("unshare", c_int)

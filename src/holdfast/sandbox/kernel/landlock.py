@@ -14,7 +14,7 @@ from ctypes import c_int, c_int32, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Final
 
 from holdfast.sandbox.kernel.kernel import numbered, open_path
-from holdfast.sandbox.plan.rights import NEWEST_KNOWN_ABI, SCOPE_ABI, fitting, handled, scoped
+from holdfast.sandbox.plan.rights import NEWEST_KNOWN_ABI, SCOPE_ABI, limit_rights, list_handled, list_scoped
 
 # linux/landlock.h
 _CREATE_RULESET_VERSION: Final = 1
@@ -73,8 +73,8 @@ def restrict(grants: Iterable[tuple[str, int]], *, abi: int, files: bool = True,
     no_new_privs. Without `files` only the scopes apply; `unix` withholds connecting to unix
     sockets by path, except to those made inside.
     """
-    handled_fs = handled(abi, unix=unix) if files else 0
-    attr = _RulesetAttr(handled_fs, 0, scoped(abi))
+    handled_fs = list_handled(abi, unix=unix) if files else 0
+    attr = _RulesetAttr(handled_fs, 0, list_scoped(abi))
     ruleset = _create_ruleset(ctypes.byref(attr), _size(abi), 0)
     try:
         for path, rights in grants if files else ():
@@ -92,7 +92,7 @@ def _grant(ruleset: int, path: str, rights: int, handled_fs: int) -> None:
             return
         raise
     try:
-        allowed = fitting(rights, handled_fs, directory=stat.S_ISDIR(os.fstat(fd).st_mode))
+        allowed = limit_rights(rights, handled_fs, directory=stat.S_ISDIR(os.fstat(fd).st_mode))
         if allowed:
             rule = _PathBeneathAttr(allowed, fd)
             _add_rule(ruleset, _RULE_PATH_BENEATH, ctypes.byref(rule), 0)

@@ -103,7 +103,7 @@ class Children:
         self._running[pid] = group_of(pid, request)
         return pid
 
-    def _worked(self, kind: ConfinementKind) -> None:
+    def _on_confined(self, kind: ConfinementKind) -> None:
         """A confined start of this kind came about."""
 
     def _start(self, request: Order, fds: list[int]) -> None:
@@ -111,7 +111,7 @@ class Children:
             if request.plan:
                 self._start_confined(request, fds)
                 return
-            pid = self._unconfined(request, fds)
+            pid = self._spawn_unconfined(request, fds)
         except OSError as exc:
             self._report(Event(orders.STARTED, request.id, 0, exc.errno or errno.EIO))
             return
@@ -121,7 +121,7 @@ class Children:
         self._running[pid] = group_of(pid, request)
         self._report(Event(orders.STARTED, request.id, pid))
 
-    def _unconfined(self, request: Order, fds: list[int]) -> int:
+    def _spawn_unconfined(self, request: Order, fds: list[int]) -> int:
         """The pid of a command as it is; raises OSError when it can not be started.
 
         posix_spawn shares our memory with the child until exec, which is several times faster than a
@@ -134,7 +134,7 @@ class Children:
         finally:
             os.chdir("/")
 
-    def _confined(
+    def _spawn_confined(
         self,
         kind: ConfinementKind,
         view: plan.Plan,
@@ -158,9 +158,9 @@ class Children:
         status, report = os.pipe2(os.O_CLOEXEC)
         try:
             if kind is None:
-                pid = self._confined_otherwise(view, request, fds, report)
+                pid = self._spawn_otherwise(view, request, fds, report)
             else:
-                pid = self._confined(kind, view, request, fds, report, listeners)
+                pid = self._spawn_confined(kind, view, request, fds, report, listeners)
         except (OSError, StageFailed) as exc:
             os.close(status)
             stage = exc.stage if isinstance(exc, StageFailed) else "processes"
@@ -175,7 +175,7 @@ class Children:
         self._setting_up[status] = _SettingUp(self._running[pid], kind)
         self._await(status)
 
-    def _confined_otherwise(self, view: plan.Plan, request: Order, fds: list[int], report: int) -> int:
+    def _spawn_otherwise(self, view: plan.Plan, request: Order, fds: list[int], report: int) -> int:
         """The same with bubblewrap or with Landlock alone."""
         command = confined.command_of(request, fds)
         pid = os.fork()
@@ -214,7 +214,7 @@ class Children:
             started = Event(orders.STARTED, group.id, group.leader, stage=",".join(report.weakened)[:64])
             self._report(started, listeners)
             if start.kind is not None:
-                self._worked(start.kind)
+                self._on_confined(start.kind)
         else:
             self._running.pop(group.leader, None)  # it ends by itself, and nobody waits for it
             failure = report.failure

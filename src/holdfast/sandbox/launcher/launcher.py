@@ -152,7 +152,7 @@ class Launcher(Children):
                 os.close(fd)
         self._report(Event(orders.STARTED, request.id, pid))
 
-    def _confined(
+    def _spawn_confined(
         self,
         kind: ConfinementKind,
         view: plan.Plan,
@@ -170,9 +170,9 @@ class Launcher(Children):
                 pass  # something ended it; it is reaped like everything else
             else:
                 return spare.pid
-        return super()._confined(kind, view, request, fds, report, listeners)
+        return super()._spawn_confined(kind, view, request, fds, report, listeners)
 
-    def _worked(self, kind: ConfinementKind) -> None:
+    def _on_confined(self, kind: ConfinementKind) -> None:
         self._wanted.add(kind)
 
     def _await(self, status: int) -> None:

@@ -92,12 +92,12 @@ def grants(plan: Plan, children: Callable[[str], Sequence[str]], *, degraded: bo
     return found
 
 
-def closed(plan: Plan, *, degraded: bool) -> tuple[str, ...]:
+def find_closed(plan: Plan, *, degraded: bool) -> tuple[str, ...]:
     """Writable directories in which nothing can be created, renamed or removed directly."""
     return _short_of(WRITE & ~READ, plan, degraded=degraded)
 
 
-def unlisted(plan: Plan, *, degraded: bool) -> tuple[str, ...]:
+def find_unlisted(plan: Plan, *, degraded: bool) -> tuple[str, ...]:
     """Readable directories that can not be listed."""
     return _short_of(LIST, plan, degraded=degraded)
 

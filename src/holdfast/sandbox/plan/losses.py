@@ -7,7 +7,7 @@ than in namespaces; and what is hindered although the policy allows it, which is
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from holdfast.sandbox.plan.grants import closed, unlisted
+from holdfast.sandbox.plan.grants import find_closed, find_unlisted
 from holdfast.sandbox.plan.plan import MASKS, Base, Plan, StepKind
 from holdfast.sandbox.plan.rights import REFER_ABI, SCOPE_ABI, TRUNCATE_ABI
 from holdfast.sandbox.plan.select import Losses
@@ -20,16 +20,16 @@ _WHOLE: Final = (
 )
 
 
-def losses(plan: Plan, *, abi: int, degraded: bool) -> Losses:
+def find_losses(plan: Plan, *, abi: int, degraded: bool) -> Losses:
     """What Landlock of this ABI cannot do for the plan."""
     return Losses(
-        tuple(_missing(plan, abi=abi, degraded=degraded)),
-        (*_weaker(plan, degraded=degraded), *_hindered(plan, abi=abi, degraded=degraded)),
-        tuple(_remedies(plan, abi=abi, degraded=degraded)),
+        tuple(_list_missing(plan, abi=abi, degraded=degraded)),
+        (*_list_weaker(plan, degraded=degraded), *_list_hindered(plan, abi=abi, degraded=degraded)),
+        tuple(_list_remedies(plan, abi=abi, degraded=degraded)),
     )
 
 
-def _missing(plan: Plan, *, abi: int, degraded: bool) -> Iterator[str]:
+def _list_missing(plan: Plan, *, abi: int, degraded: bool) -> Iterator[str]:
     if abi < TRUNCATE_ABI and plan.base is not Base.UNTOUCHED:
         yield "files outside the writable directories safe from truncation"
     if abi < SCOPE_ABI:
@@ -39,27 +39,27 @@ def _missing(plan: Plan, *, abi: int, degraded: bool) -> Iterator[str]:
     if not degraded or plan.base is Base.UNTOUCHED:
         return
     if read_only := _of_kind(plan, StepKind.READ_ONLY):
-        yield f"{_named(read_only)} read-only"
+        yield f"{_name_some(read_only)} read-only"
     yield "terminals of the host out of reach"
 
 
-def _weaker(plan: Plan, *, degraded: bool) -> Iterator[str]:
+def _list_weaker(plan: Plan, *, degraded: bool) -> Iterator[str]:
     yield "processes of the host are visible, with their arguments"
     if plan.base is Base.UNTOUCHED:
         return
     yield "mode, group and times of a file can be changed by its owner wherever it is"
     yield "shared memory in /dev/shm is the host's, open to others of the same user"
     if hidden := [step.path for step in plan.steps if step.kind in MASKS]:
-        yield f"of {_named(hidden)} size, times and names that somebody guesses can be learned"
+        yield f"of {_name_some(hidden)} size, times and names that somebody guesses can be learned"
     if degraded and (folders := _of_kind(plan, StepKind.MASK_DIRECTORY)):
-        yield f"the names in {_named(folders)} can be listed"
+        yield f"the names in {_name_some(folders)} can be listed"
 
 
-def _hindered(plan: Plan, *, abi: int, degraded: bool) -> Iterator[str]:
-    if shut := closed(plan, degraded=degraded):
-        yield f"nothing can be created, renamed or removed directly in {_named(shut)}, only deeper"
-    if dark := unlisted(plan, degraded=degraded):
-        yield f"{_named(dark)} cannot be listed, and what is added there later not be opened"
+def _list_hindered(plan: Plan, *, abi: int, degraded: bool) -> Iterator[str]:
+    if shut := find_closed(plan, degraded=degraded):
+        yield f"nothing can be created, renamed or removed directly in {_name_some(shut)}, only deeper"
+    if dark := find_unlisted(plan, degraded=degraded):
+        yield f"{_name_some(dark)} cannot be listed, and what is added there later not be opened"
     if abi < REFER_ABI:
         yield "files cannot be moved or linked from one directory to another"
     if plan.network_off:
@@ -69,22 +69,25 @@ def _hindered(plan: Plan, *, abi: int, degraded: bool) -> Iterator[str]:
     yield "extended attributes, set-user-id bits, System V memory and message queues are refused"
 
 
-def _remedies(plan: Plan, *, abi: int, degraded: bool) -> Iterator[str]:
+def _list_remedies(plan: Plan, *, abi: int, degraded: bool) -> Iterator[str]:
     yield _WHOLE
     if abi < SCOPE_ABI:
         yield "a kernel of Linux 6.12 or newer has what is missing of Landlock"
-    if not degraded and closed(plan, degraded=False) != closed(plan, degraded=True):
-        shut = [path for path in closed(plan, degraded=False) if path not in closed(plan, degraded=True)]
-        yield f"to create files directly in {_named(shut)}, give up what is protected there with --degraded"
-    if not degraded and (dark := unlisted(plan, degraded=False)):
-        yield f"to list {_named(dark)}, let hidden names be seen with --degraded"
+    if not degraded and find_closed(plan, degraded=False) != find_closed(plan, degraded=True):
+        shut = [
+            path for path in find_closed(plan, degraded=False) if path not in find_closed(plan, degraded=True)
+        ]
+        named = _name_some(shut)
+        yield f"to create files directly in {named}, give up what is protected there with --degraded"
+    if not degraded and (dark := find_unlisted(plan, degraded=False)):
+        yield f"to list {_name_some(dark)}, let hidden names be seen with --degraded"
 
 
 def _of_kind(plan: Plan, kind: StepKind) -> list[str]:
     return [step.path for step in plan.steps if step.kind is kind]
 
 
-def _named(paths: Iterable[str]) -> str:
+def _name_some(paths: Iterable[str]) -> str:
     """A few of them, and how many more."""
     known = list(paths)
     more = len(known) - MAX_NAMED

@@ -82,9 +82,9 @@ def settle(bound: BoundPolicy, seen: DiskSnapshot) -> BoundPolicy:
     """The policy on real paths, with git directories and what patterns match: ask it about real paths."""
     if bound.full_write:
         return bound
-    rules = [_moved(rule, seen) for rule in _effective(_named(bound, seen), seen)]
+    rules = [_move(rule, seen) for rule in _effective(_add_git_rules(bound, seen), seen)]
     masks = {match.sight.real: match.glob.origin for match in seen.matches if match.sight.exists}
-    kept = [rule for rule in rules if not _covered(rule.path, masks)]
+    kept = [rule for rule in rules if not _is_covered(rule.path, masks)]
     kept += (BoundRule(path, Access.DENY, origin) for path, origin in masks.items())
     globs = (
         replace(glob, pattern=replace(glob.pattern, root=seen.sights[glob.pattern.root].real))
@@ -102,7 +102,7 @@ def plan_for(bound: BoundPolicy, seen: DiskSnapshot) -> Plan:
     network_off = bound.network is Network.OFF
     if bound.full_write:
         return Plan(Base.UNTOUCHED, (), network_off, seen.cwd)
-    named = _named(bound, seen)
+    named = _add_git_rules(bound, seen)
     rules = _effective(named, seen)
     table = _table((rule for rule in rules if seen.sights[rule.path].exists), seen)
     _refuse_replaceable_links(bound, seen, named, table)
@@ -134,7 +134,7 @@ def warnings(bound: BoundPolicy, seen: DiskSnapshot) -> list[str]:
     ]
 
 
-def _named(bound: BoundPolicy, seen: DiskSnapshot) -> list[BoundRule]:
+def _add_git_rules(bound: BoundPolicy, seen: DiskSnapshot) -> list[BoundRule]:
     """The rules, and those for the directories behind a `.git` file."""
     metadata = {rule.path: rule for rule in bound.rules if rule.protects is not None}
     return [*bound.rules, *(replace(metadata[found.pointer], path=found.path) for found in seen.gitdirs)]
@@ -154,12 +154,12 @@ def _effective(named: list[BoundRule], seen: DiskSnapshot) -> list[BoundRule]:
         real = seen.sights[rule.path].real
         if rule.protects is not None:
             return _nearest(table, real) is Access.WRITE
-        return rule.origin.target != platform or not _covered(real, spoken)
+        return rule.origin.target != platform or not _is_covered(real, spoken)
 
     return [rule for rule in named if holds(rule)]
 
 
-def _moved(rule: BoundRule, seen: DiskSnapshot) -> BoundRule:
+def _move(rule: BoundRule, seen: DiskSnapshot) -> BoundRule:
     protects = None if rule.protects is None else seen.sights[rule.protects].real
     return replace(rule, path=seen.sights[rule.path].real, protects=protects)
 
@@ -182,7 +182,7 @@ def _nearest(table: Mapping[str, Access], path: str) -> Access:
     return table[path]
 
 
-def _covered(path: str, tops: Mapping[str, object]) -> bool:
+def _is_covered(path: str, tops: Mapping[str, object]) -> bool:
     while path not in tops:
         if path == "/":
             return False
@@ -210,13 +210,13 @@ def _refuse_replaceable_links(
             continue  # wherever the link leads, nothing is gained by it
         if rule.protects is not None and not sight.exists and sight.links == sights[rule.protects].links:
             continue  # the name is missing, the link is the root's own
-        raise _crossing(rule.access, rule.path, link)
+        raise _refuse_crossing(rule.access, rule.path, link)
     for glob in bound.globs:
         if (link := replaceable(sights[glob.pattern.root])) is not None:
-            raise _crossing(Access.DENY, str(glob.pattern), link)
+            raise _refuse_crossing(Access.DENY, str(glob.pattern), link)
 
 
-def _crossing(access: Access, path: str, link: Crossing) -> SandboxUnavailable:
+def _refuse_crossing(access: Access, path: str, link: Crossing) -> SandboxUnavailable:
     return SandboxUnavailable(
         f"cannot enforce sandbox {_REFUSED[access]} path {path} "
         f"because it crosses writable symlink {link.at}",
@@ -251,7 +251,7 @@ def _hide_matches(seen: DiskSnapshot, table: dict[str, Access]) -> None:
                     remedy=f"remove the link {match.path}",
                 )
             masks[real] = Access.DENY
-    for path in [path for path in table if _covered(path, masks)]:
+    for path in [path for path in table if _is_covered(path, masks)]:
         del table[path]
     table |= masks
 
@@ -312,7 +312,7 @@ def _links(seen: DiskSnapshot, rules: list[BoundRule], table: Mapping[str, Acces
                 for rule in rules
                 if (sight := seen.sights[rule.path]).exists and _nearest(table, sight.real) is not Access.DENY
                 for link in sight.links
-                if not _covered(parent(link.at), table)
+                if not _is_covered(parent(link.at), table)
             },
             key=lambda link: link.path,
         )

@@ -29,7 +29,7 @@ def of_ourselves() -> tuple[str, ...]:
     package = Path(__file__).resolve().parents[2]
     if not any(os.path.realpath(path) == str(package.parent) for path in found):
         found.append(str(package))
-    return _existing(found)
+    return _keep_existing(found)
 
 
 @functools.cache
@@ -55,7 +55,7 @@ def command() -> tuple[str, ...]:
 
 def of_program(program: str, search: str) -> tuple[str, ...]:
     """What an executable file needs: itself, its interpreters, the packages they load. No shared library."""
-    return _existing(_of_program(program, search, _MAX_HOPS))
+    return _keep_existing(_of_program(program, search, _MAX_HOPS))
 
 
 def _of_program(program: str, search: str, hops: int) -> Iterator[str]:
@@ -112,10 +112,10 @@ def _editable(site: Path) -> Iterator[str]:
         lines = _text(pointer).splitlines()
         yield from (line for line in lines if os.path.isabs(line) and os.path.isdir(line))
     for finder in sorted(site.glob("__editable__*_finder.py")):
-        yield from _mapped(_text(finder))
+        yield from _read_mapping(_text(finder))
 
 
-def _mapped(source: str) -> Iterator[str]:
+def _read_mapping(source: str) -> Iterator[str]:
     """The paths in the table of a finder that setuptools wrote."""
     try:
         tree = ast.parse(source)
@@ -164,5 +164,5 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _existing(paths: list[str] | Iterator[str]) -> tuple[str, ...]:
+def _keep_existing(paths: list[str] | Iterator[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(os.path.abspath(path) for path in paths if path and os.path.lexists(path)))

@@ -50,7 +50,7 @@ def look(bound: BoundPolicy, cwd: str | None = None) -> DiskSnapshot:
 def glance(bound: BoundPolicy, cwd: str | None = None) -> tuple[DiskSnapshot, dict[str, DiskEntry] | None]:
     """As `look`; and every name on the way, unless more than names was looked at.
 
-    As long as those are `unchanged`, another look would see the same.
+    As long as those are `is_unchanged`, another look would see the same.
     """
     known: dict[str, DiskEntry] = {}
     start = trace(absolute(cwd or bound.cwd, bound.cwd), known).real
@@ -76,7 +76,7 @@ def glance(bound: BoundPolicy, cwd: str | None = None) -> tuple[DiskSnapshot, di
     return seen, known if only_names else None
 
 
-def unchanged(entries: Mapping[str, DiskEntry]) -> bool:
+def is_unchanged(entries: Mapping[str, DiskEntry]) -> bool:
     """Is every one of these names still what it was? Asked before every confined file call."""
     for path, entry in entries.items():
         if entry.errno == errno.ENOENT:  # as most are; asked so that no exception has to be made

@@ -64,7 +64,7 @@ WRITE: Final = (
 EVERYTHING: Final = (1 << 17) - 1
 
 
-def handled(abi: int, *, unix: bool) -> int:
+def list_handled(abi: int, *, unix: bool) -> int:
     """The file-system rights that this ABI can withhold; with `unix` also connecting by path."""
     rights = 0
     for since, added in _ADDED:
@@ -73,11 +73,11 @@ def handled(abi: int, *, unix: bool) -> int:
     return rights if unix else rights & ~RESOLVE_UNIX
 
 
-def scoped(abi: int) -> int:
+def list_scoped(abi: int) -> int:
     """Signals and abstract unix sockets stay inside, where the ABI can do that."""
     return _SCOPE_ABSTRACT_UNIX | _SCOPE_SIGNAL if abi >= SCOPE_ABI else 0
 
 
-def fitting(rights: int, handled: int, *, directory: bool) -> int:
+def limit_rights(rights: int, handled: int, *, directory: bool) -> int:
     """These rights as a rule may name them: only handled ones, and on a file only a file's."""
     return rights & handled & (~0 if directory else _FOR_FILES)

@@ -138,7 +138,7 @@ def meets(way: Way, needs: frozenset[Need]) -> bool:
     return needs <= _MET[BACKENDS[way]]
 
 
-def _known(stage: str, code: int) -> "Fingerprint | None":
+def _find_cause(stage: str, code: int) -> "Fingerprint | None":
     from holdfast.sandbox.reasons import fingerprints
 
     return fingerprints.by_errno(stage, code)
@@ -158,16 +158,16 @@ def select(needs: frozenset[Need], trials: Mapping[Way, Trial]) -> Enforcement:
         if trial is None:
             continue
         if trial.works and needs <= _MET[BACKENDS[way]]:
-            return _held(way, trial, refused)
-        refused.append(_known(trial.stage, trial.errno))
+            return _build_enforcement(way, trial, refused)
+        refused.append(_find_cause(trial.stage, trial.errno))
     raise _refusal(needs, trials)
 
 
-def _held(way: Way, trial: Trial, refused: "list[Fingerprint | None]") -> Enforcement:
+def _build_enforcement(way: Way, trial: Trial, refused: "list[Fingerprint | None]") -> Enforcement:
     """What a way that works gives, and what would give more: a weaker one is never taken silently."""
     causes = [known for known in refused if known is not None]
     weaknesses = [
-        known for word in CAUSED if word in trial.weakened and (known := _known(word, 0)) is not None
+        known for word in CAUSED if word in trial.weakened and (known := _find_cause(word, 0)) is not None
     ]
     curable = weaknesses if BACKENDS[way] is Backend.NAMESPACES else [*causes, *weaknesses]
     return Enforcement(
@@ -183,7 +183,7 @@ def _held(way: Way, trial: Trial, refused: "list[Fingerprint | None]") -> Enforc
 def _refusal(needs: frozenset[Need], trials: Mapping[Way, Trial]) -> SandboxUnavailable:
     """Names every refusal; the remedy is for the strongest way."""
     tried = [(way, trials[way]) for way in Way if way in trials]
-    found = [_known(trial.stage, trial.errno) for _, trial in tried]
+    found = [_find_cause(trial.stage, trial.errno) for _, trial in tried]
     told = [
         f"{way} cannot do {', '.join(sorted(needs - _MET[BACKENDS[way]]))}"
         if trial.works

@@ -231,13 +231,13 @@ class BoundPolicy:
 
     def _why(self, rule: BoundRule, path: str, access: Access) -> str:
         if rule.protects is not None and access is Access.WRITE:
-            return f"{rule.path} is protected metadata of {_called(rule, rule.protects)}"
+            return f"{rule.path} is protected metadata of {_describe(rule, rule.protects)}"
         if rule.path == "/" and rule.access is Access.READ:
             if access is Access.READ:
                 return "everything is readable"
             roots = ", ".join(rule.path for rule in self._writable_rules())
             return f"outside the writable roots {roots}" if roots else "no rule allows writing anywhere"
-        who, state = _called(rule, rule.path), _STATES[rule.access]
+        who, state = _describe(rule, rule.path), _STATES[rule.access]
         return f"{who} is {state}" if path == rule.path else f"inside {who}, which is {state}"
 
     def _grant(self, path: str, access: Access) -> str | None:
@@ -245,7 +245,7 @@ class BoundPolicy:
         wish = Rule(At(path), access)
         wider = replace(self, rules=(*self.rules, BoundRule(path, access, wish)))
         flag = "--allow-write" if access is Access.WRITE else "--allow-read"
-        return f"{flag} {_quoted(path)}" if wider.access_at(path) is access else None
+        return f"{flag} {_quote(path)}" if wider.access_at(path) is access else None
 
     def _writable_rules(self) -> list[BoundRule]:
         """One rule per writable root, shallow first."""
@@ -257,7 +257,7 @@ class BoundPolicy:
 _STATES: Final = {Access.READ: "read-only", Access.WRITE: "writable", Access.DENY: "denied"}
 
 
-def _called(rule: BoundRule, path: str) -> str:
+def _describe(rule: BoundRule, path: str) -> str:
     """`path`, which is the rule's own or the root that it protects, with what it is."""
     if rule.protects not in (None, path):
         return path
@@ -272,7 +272,7 @@ def _called(rule: BoundRule, path: str) -> str:
             return path
 
 
-def _quoted(path: str) -> str:
+def _quote(path: str) -> str:
     """As one word of a shell."""
     plain = re.fullmatch(r"[\w@%+=:,./-]+", path, re.ASCII)
     return path if plain else "'" + path.replace("'", "'\"'\"'") + "'"

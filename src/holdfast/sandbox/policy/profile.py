@@ -52,7 +52,7 @@ def is_pattern(path: str) -> bool:
     return _PATTERN.search(path) is not None
 
 
-def escaped(path: str) -> str:
+def escape(path: str) -> str:
     """The pattern that matches exactly this path."""
     return re.sub(r"([*?\[\]{}\\])", r"\\\1", path)
 
@@ -88,7 +88,7 @@ def _target(key: str, home: str) -> Target | None:
         return None
     below_home = key == "~" or key.startswith("~/")
     if is_pattern(key):
-        return Glob(escaped(home) + key[1:] if below_home else key.removeprefix("./"))
+        return Glob(escape(home) + key[1:] if below_home else key.removeprefix("./"))
     if below_home:
         return At(home + key[1:])
     if key.startswith("./"):

@@ -1,6 +1,6 @@
 """Exit, output, policy → was it the sandbox, what did it refuse, and which grant would allow it. Pure module.
 
-Two answers. `sandbox_denied` is the reference's guess from keywords, kept exactly for the wire.
+Two answers. `looks_denied` is the reference's guess from keywords, kept exactly for the wire.
 `classify` is ours: it reads what the output names, and asks the policy whether that is really denied.
 What the policy allows is not a denial, whatever the words say; a refusal that names nothing is believed
 only a little.
@@ -105,7 +105,7 @@ class Denial:
     evidence: str
 
 
-def sandbox_denied(exit_code: int, output: bytes | str, *, sandboxed: bool) -> bool:
+def looks_denied(exit_code: int, output: bytes | str, *, sandboxed: bool) -> bool:
     """`sandboxDenied` of the protocol: a keyword, or death by SIGSYS on Linux."""
     if not sandboxed or exit_code == 0:
         return False
@@ -173,17 +173,17 @@ def _filesystem(seen: Match, evidence: DenialEvidence) -> Denial | None:
     elif not written and seen.fingerprint.id.startswith("sqlite."):
         weight, written = GUESSED, tuple(_DATABASE.findall(evidence.output_tail)[-1:])
     if not written:
-        return _unnamed(seen)
+        return _judge_unnamed(seen)
     for path in written:
         denial = _judge(seen, path, evidence)
         if denial is not None:
             return replace(denial, confidence=round(denial.confidence * weight, 2))
     if seen.fingerprint.id == "fs.erofs" and not written[0].startswith("/"):
-        return _unnamed(seen)  # said relative to a directory that the command went to
+        return _judge_unnamed(seen)  # said relative to a directory that the command went to
     return None
 
 
-def _unnamed(seen: Match) -> Denial | None:
+def _judge_unnamed(seen: Match) -> Denial | None:
     if seen.fingerprint.id not in _TELLING or seen.line.startswith("remote: "):
         return None
     return _plain("filesystem", seen, seen.fingerprint.confidence * UNNAMED)
@@ -196,11 +196,11 @@ def _judge(seen: Match, written: str, evidence: DenialEvidence) -> Denial | None
     except UsageError:
         return None
     plain = replace(_plain("filesystem", seen, seen.fingerprint.confidence), path=path)
-    tried = _tried(seen)
+    tried = _guess_access(seen)
     if evidence.explain is None:
         if seen.fingerprint.id not in _TELLING:
             return None
-        return replace(plain, access=_named(tried), confidence=plain.confidence * UNCHECKED)
+        return replace(plain, access=_name_access(tried), confidence=plain.confidence * UNCHECKED)
     if seen.fingerprint.id == "fs.ebusy" and path in evidence.fixed:
         return replace(plain, access="write", rule=f"{path} is held in place by the sandbox")
     verdict = _verdict(seen, path, tried, evidence, evidence.explain)
@@ -209,7 +209,7 @@ def _judge(seen: Match, written: str, evidence: DenialEvidence) -> Denial | None
     access, decision, weight = verdict
     return replace(
         plain,
-        access=_named(access),
+        access=_name_access(access),
         rule=decision.why,
         grant=_grant(seen, path, access, decision, evidence, evidence.explain),
         confidence=plain.confidence * weight,
@@ -263,7 +263,7 @@ def _short(
     return replace(plain, access="write", rule=rule)
 
 
-def _tried(seen: Match) -> Access | None:
+def _guess_access(seen: Match) -> Access | None:
     """What the words say was tried; None if they fit both."""
     if seen.fingerprint.id in _WRITES or seen.fingerprint.path is not None:
         return Access.WRITE
@@ -299,7 +299,7 @@ def _grant(
     return decision.grant if directory.allowed else directory.grant
 
 
-def _named(access: Access | None) -> Literal["read", "write"] | None:
+def _name_access(access: Access | None) -> Literal["read", "write"] | None:
     if access is None:
         return None
     return "read" if access is Access.READ else "write"

@@ -5,9 +5,9 @@ the table that fits a line owns it, so a sentence about a uid map is never taken
 An errno counts only where a message would say it (after a colon, in brackets, at the start), never in
 the middle of a path that happens to be called so.
 
-A pattern is tried only on a line that holds one of its words (`needles`): finding a word is a hundred times
-cheaper, and hardly any line of a log holds the words of an error. Only what our tables use is understood;
-anything else makes no promise.
+A pattern is tried only on a line that holds one of its words (`find_needles`): finding a word is a hundred
+times cheaper, and hardly any line of a log holds the words of an error. Only what our tables use is
+understood; anything else makes no promise.
 """
 
 import functools
@@ -23,7 +23,7 @@ NOTHING: Final[frozenset[str]] = frozenset()
 _LOOKAROUND: Final = ("(?=", "(?!", "(?<=", "(?<!")
 
 
-def needles(pattern: str) -> frozenset[str]:
+def find_needles(pattern: str) -> frozenset[str]:
     """Words in lower case, one of which is in every fitting text in lower case; empty if that is unsure."""
     return _alternatives(pattern, 0)[0]
 
@@ -176,7 +176,7 @@ def fingerprint(row: FingerprintRow) -> Fingerprint:
 
 TABLE: Final = tuple(map(fingerprint, (*SETUP_ROWS, *COMMAND_ROWS)))
 _BY_ID: Final = {known.id: known for known in TABLE}
-_needles: Final = functools.cache(needles)
+_needles: Final = functools.cache(find_needles)
 
 
 def by_errno(stage: str, errno: int) -> Fingerprint | None:
@@ -268,7 +268,7 @@ def paths_in(line: str, start: int, end: int) -> tuple[str, ...]:
     if before:
         second = len(before) > 1 and _TWO_NAMES.fullmatch(line[before[-2][1] : before[-1][0]]) is not None
         return _pair(line, before, -2 if second else -1)
-    return _unquoted(line[:start])
+    return _read_unquoted(line[:start])
 
 
 def _pair(line: str, quotes: list[tuple[int, int, str]], first: int) -> tuple[str, ...]:
@@ -279,12 +279,12 @@ def _pair(line: str, quotes: list[tuple[int, int, str]], first: int) -> tuple[st
     return (one[2],) if _LINKED.fullmatch(between.group()) else (one[2], rest[0][2])
 
 
-def _unquoted(before: str) -> tuple[str, ...]:
+def _read_unquoted(before: str) -> tuple[str, ...]:
     """From `program: line 1: PATH`, `open PATH`, `cannot create PATH` and the like."""
     segments = [segment.strip() for segment in re.split(r"[ \u00a0]?:[ \t]", before)]
     for segment in reversed(segments):
         if (call := _CALLS.match(segment)) is not None and re.search(r"/|^\.", segment[call.end() :]):
-            return _called(call)
+            return _read_call(call)
         if segment.startswith(("/", "./", "../")):
             return (segment.removesuffix(" ("),)
         words = [word for word in segment.split() if "/" in word and "://" not in word]
@@ -296,10 +296,10 @@ def _unquoted(before: str) -> tuple[str, ...]:
         ):
             return (segment,)
     call = _CALLS.match(segments[-1])
-    return () if call is None else _called(call)
+    return () if call is None else _read_call(call)
 
 
-def _called(call: re.Match[str]) -> tuple[str, ...]:
+def _read_call(call: re.Match[str]) -> tuple[str, ...]:
     names = call.string[call.end() :]
     return tuple(names.split(" ", 1)) if call.group() == "rename " else (names,)
 

@@ -12,7 +12,7 @@ import json
 import struct
 from typing import Final, NamedTuple
 
-from holdfast.sandbox.plan.grants import closed
+from holdfast.sandbox.plan.grants import find_closed
 from holdfast.sandbox.plan.plan import GRANTS, MASKS, Base, Plan, StepKind
 from holdfast.sandbox.watcher.notifyfilter import O_CREAT, O_EXCL, Aim
 
@@ -62,7 +62,7 @@ def predict(aim: Aim, flags: int, at: Terrain, scene: WatchScene) -> str | None:
     """The errno by name with which the sandbox refuses this; None if it does not."""
     if any(_within(at.path, hidden) for hidden in scene.hidden):
         return "EACCES"
-    if not at.reachable or not _wanted(aim, flags, at):
+    if not at.reachable or not _gets_that_far(aim, flags, at):
         return None
     if not scene.mounts:
         return _by_rules(aim, at, scene)
@@ -84,7 +84,7 @@ def predict_move(source: Terrain, target: Terrain, scene: WatchScene) -> tuple[T
     return None
 
 
-def _wanted(aim: Aim, flags: int, at: Terrain) -> bool:
+def _gets_that_far(aim: Aim, flags: int, at: Terrain) -> bool:
     """Would the call get as far as the question of who may?"""
     match aim:
         case Aim.OPEN:
@@ -163,7 +163,7 @@ def scene_of(plan: Plan, *, alone: bool, degraded: bool) -> WatchScene:
     kept = [step for step in steps if not (degraded and step.kind is StepKind.READ_ONLY)]
     granted = [(step.path, step.kind is StepKind.WRITABLE) for step in kept if step.kind in GRANTS]
     rules = [("/", plan.base is Base.UNTOUCHED), *granted]
-    shut = closed(plan, degraded=degraded)
+    shut = find_closed(plan, degraded=degraded)
     return WatchScene(False, plan.network_off, hidden, (), tuple(rules), shut, writable)
 
 

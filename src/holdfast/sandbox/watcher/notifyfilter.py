@@ -112,13 +112,13 @@ NETWORK: Final = (
 )
 
 
-def watched(machine: str) -> dict[int, Call]:
+def list_watched(machine: str) -> dict[int, Call]:
     """Every call that may be told of, by its number on this machine."""
     found = ((call.number(machine), call) for call in (*FILES, *NETWORK))
     return {number: call for number, call in found if number is not None}
 
 
-def _told(call: Call) -> list[seccomp.Instruction]:
+def _notify_of(call: Call) -> list[seccomp.Instruction]:
     """What follows when the call was made; falls through, with the number loaded, if nobody is told."""
     notify = seccomp.ret(NOTIFY)
     if call.bits is None:
@@ -140,5 +140,5 @@ def program(machine: str, *, network: bool) -> bytes:
     code = seccomp.native_only(seccomp.ARCHITECTURES[machine])
     for call in (*FILES, *(NETWORK if network else ())):
         if (number := call.number(machine)) is not None:
-            code += seccomp.when(number, _told(call))
+            code += seccomp.when(number, _notify_of(call))
     return seccomp.assemble([*code, *seccomp.ret(seccomp.ALLOW)])

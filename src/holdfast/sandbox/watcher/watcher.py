@@ -37,7 +37,7 @@ from holdfast.sandbox.kernel.kernel import OpenHow, openat2
 from holdfast.sandbox.protocol.orders import receive_with_fds
 from holdfast.sandbox.watcher import foresight
 from holdfast.sandbox.watcher.foresight import Terrain, WatchScene
-from holdfast.sandbox.watcher.notifyfilter import WRITE_INTENT, Aim, Call, PathArgument, watched
+from holdfast.sandbox.watcher.notifyfilter import WRITE_INTENT, Aim, Call, PathArgument, list_watched
 
 MAX_PATH: Final = 4096  # PATH_MAX
 MAX_LINKS: Final = 8  # dangling links followed by hand
@@ -112,10 +112,10 @@ class View:
                 fd = self._open(path, follow=follow)
             except OSError as exc:
                 if exc.errno != errno.ENOENT:
-                    return Terrain(shown(os.path.normpath(path)), exists=False, reachable=False)
+                    return Terrain(decode_path(os.path.normpath(path)), exists=False, reachable=False)
             else:
-                return self._found(fd, whole=whole)
-            target = self._dangling(path) if follow else None
+                return self._describe(fd, whole=whole)
+            target = self._read_dangling(path) if follow else None
             if target is None:
                 break
             path = os.path.join(os.path.dirname(path.rstrip(b"/")), target)
@@ -123,11 +123,11 @@ class View:
         try:
             fd = self._open(folder, follow=True)
         except OSError:
-            return Terrain(shown(os.path.normpath(path)), exists=False, reachable=False)
-        above = self._found(fd, whole=whole, name=name)
+            return Terrain(decode_path(os.path.normpath(path)), exists=False, reachable=False)
+        above = self._describe(fd, whole=whole, name=name)
         return above._replace(exists=False, special=False, directory=False)
 
-    def _found(self, fd: int, *, whole: bool, name: bytes = b"") -> Terrain:
+    def _describe(self, fd: int, *, whole: bool, name: bytes = b"") -> Terrain:
         try:
             read_only = bool(os.fstatvfs(fd).f_flag & os.ST_RDONLY)
             if not (read_only or whole):
@@ -136,12 +136,12 @@ class View:
             kind = stat.S_IFMT(os.fstat(fd).st_mode)
         finally:
             os.close(fd)
-        resolved = shown(os.path.join(path, name) if name else path)
+        resolved = decode_path(os.path.join(path, name) if name else path)
         return Terrain(
             resolved, special=kind in _SPECIAL, directory=kind == stat.S_IFDIR, read_only=read_only
         )
 
-    def _dangling(self, path: bytes) -> bytes | None:
+    def _read_dangling(self, path: bytes) -> bytes | None:
         try:
             fd = self._open(path, follow=False)
         except OSError:
@@ -161,14 +161,14 @@ def name_of(pid: int) -> str:
     except OSError:
         return ""
     try:
-        return shown(os.read(fd, 64).rstrip(b"\n"))
+        return decode_path(os.read(fd, 64).rstrip(b"\n"))
     except OSError:
         return ""
     finally:
         os.close(fd)
 
 
-def shown(data: bytes) -> str:
+def decode_path(data: bytes) -> str:
     """A path as text that can be sent, whatever its bytes."""
     return data.decode("utf-8", "backslashreplace")
 
@@ -233,7 +233,7 @@ class Watcher:
         self._memory, self._view = Memory(), View(root)
         self._writable = tuple(os.fsencode(path.rstrip("/") + "/") for path in scene.writable)
         self._spared = tuple(os.fsencode(path) for path in scene.fixed if path not in scene.writable)
-        self._calls = watched(os.uname().machine)
+        self._calls = list_watched(os.uname().machine)
         self._kinds: dict[_Denied, _Kind] = {}
         self._bytes = 0
         self._fresh: list[_Denied] = []  # to be told at once
@@ -275,7 +275,7 @@ class Watcher:
         try:
             if call is not None:
                 flags = self._flags(call, pid, args)
-                asked = self._asked(call, pid, args, flags)
+                asked = self._read_asked(call, pid, args, flags)
                 comm = name_of(pid) if self._suspicious(asked) else ""
         except (OSError, ValueError):
             self._unread += 1  # gone, or nobody may read it
@@ -299,7 +299,9 @@ class Watcher:
             return int.from_bytes(self._memory.read(pid, args[call.flags], 8), sys.byteorder)
         return args[call.flags]
 
-    def _asked(self, call: Call, pid: int, args: list[int], flags: int) -> list[_Asked] | foresight.Address:
+    def _read_asked(
+        self, call: Call, pid: int, args: list[int], flags: int
+    ) -> list[_Asked] | foresight.Address:
         aim = call.aims[0]
         if aim is Aim.LISTEN or (aim is Aim.OPEN and call.flags is not None and not flags & WRITE_INTENT):
             return []
@@ -365,14 +367,14 @@ class Watcher:
             if moved is not None:
                 at, wanted, code = moved
                 key = _Denied(call.name, foresight.access(wanted, exists=at.exists), code, at.path)
-                self._denied(key, shown(asked[0 if at is source else 1].written), pid, comm)
+                self._denied(key, decode_path(asked[0 if at is source else 1].written), pid, comm)
         else:
             for one in asked:
                 at = self._look(one, aim)
                 found = foresight.predict(aim, flags, at, self._scene)
                 if found is not None:
                     key = _Denied(call.name, foresight.access(aim, exists=at.exists), found, at.path)
-                    self._denied(key, shown(one.written), pid, comm)
+                    self._denied(key, decode_path(one.written), pid, comm)
 
     def _look(self, asked: _Asked, aim: Aim) -> Terrain:
         moves = aim in (Aim.REMOVE, Aim.CREATE)

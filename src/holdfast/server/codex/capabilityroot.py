@@ -41,7 +41,7 @@ class _Declared(msgspec.Struct, rename="camel"):
     apps: object = None
 
 
-def refused(root: CapabilityRoot, reason: str) -> RootDiscovery:
+def refuse(root: CapabilityRoot, reason: str) -> RootDiscovery:
     """The answer for a root that is not looked into."""
     return RootDiscovery(root.id, root.path.uri, None, [], [], [], reason)
 
@@ -105,12 +105,12 @@ def discover_root(root: CapabilityRoot) -> RootDiscovery:
     try:
         path = os.path.normpath(root.path.native())
         if not stat.S_ISDIR(os.stat(path).st_mode):
-            return refused(root, f"capability root {root.path} is not a directory")
+            return refuse(root, f"capability root {root.path} is not a directory")
         scan = _scan(path)
     except HoldfastError as exc:
-        return refused(root, f"failed to inspect capability root {root.path}: {exc}")
+        return refuse(root, f"failed to inspect capability root {root.path}: {exc}")
     except OSError as exc:
-        return refused(root, f"failed to inspect capability root {root.path}: {from_os_error(exc)}")
+        return refuse(root, f"failed to inspect capability root {root.path}: {from_os_error(exc)}")
     bundle = _Bundle(scan.warnings)
     manifest = bundle.manifest(path)
     namespaces = list(_namespaces(bundle, path, manifest, scan))

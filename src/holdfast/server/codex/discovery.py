@@ -86,7 +86,7 @@ def discover(
             found = discover_root(wire.CapabilityRoot(location, PathUri.from_native(path)))
             described, complete = _describe(found)
             origin = wire.DiscoveryOrigin(location, found.path)
-            skills += [_located(skill, origin) for skill in described]
+            skills += [_locate(skill, origin) for skill in described]
             incomplete += not complete
 
     plugins: list[wire.Plugin] = []
@@ -101,7 +101,7 @@ def discover(
     return wire.DiscoverResult(plugins, skills, locations + [METADATA_WARNING] * incomplete)
 
 
-def _located(skill: wire.PluginSkill, origin: wire.DiscoveryOrigin) -> wire.Skill:
+def _locate(skill: wire.PluginSkill, origin: wire.DiscoveryOrigin) -> wire.Skill:
     return wire.Skill(
         name=skill.name,
         description=skill.description,

@@ -74,7 +74,7 @@ class _Layer:
     path: str
     table: Table
 
-    def selected(self, wanted: Wanted) -> list[ConfigLayer]:
+    def select_keys(self, wanted: Wanted) -> list[ConfigLayer]:
         table = select(self.table, wanted)
         return (
             [ConfigLayer(self.source, uri_of(os.path.dirname(self.path)), _to_toml(table))] if table else []
@@ -97,7 +97,7 @@ def read_config(
     """
     if not params.config_paths and not params.requirements_paths:
         raise UsageError("at least one config or requirements path is required")
-    config_keys, requirement_keys = wanted(params.config_paths), wanted(params.requirements_paths)
+    config_keys, requirement_keys = parse_wanted(params.config_paths), parse_wanted(params.requirements_paths)
     cwd = os.path.normpath(params.cwd.native())
     codex_home = find_codex_home(environ, home)
 
@@ -108,15 +108,15 @@ def read_config(
     implied = _Layer(managed.path, managed.path, implied_requirements(managed.table))
     projects = _projects(cwd, codex_home, [system.table, user.table, managed.table])
 
-    below = system.selected(config_keys)
-    above = [layer for entry in (user, *projects, managed) for layer in entry.selected(config_keys)]
-    demanded = required.selected(requirement_keys)
+    below = system.select_keys(config_keys)
+    above = [layer for entry in (user, *projects, managed) for layer in entry.select_keys(config_keys)]
+    demanded = required.select_keys(requirement_keys)
     return EnvironmentConfig(
         user_home_dir=None if home is None else uri_of(home),
         codex_home_dir=uri_of(codex_home),
         hostname=hostname,
         config=LayerStack(below + above, len(below)),
-        requirements=LayerStack(demanded + implied.selected(requirement_keys), len(demanded)),
+        requirements=LayerStack(demanded + implied.select_keys(requirement_keys), len(demanded)),
     )
 
 
@@ -141,7 +141,7 @@ def find_codex_home(environ: Mapping[str, str], home: str | None) -> str:
     return os.path.join(home, ".codex")
 
 
-def wanted(paths: Iterable[Sequence[str]]) -> Wanted:
+def parse_wanted(paths: Iterable[Sequence[str]]) -> Wanted:
     """Key paths as a tree; None stands for everything below.
 
     Raises:

@@ -60,7 +60,7 @@ def front_matter(text: str, *, fallback_name: str) -> Front | None:
     if len(fences) < 2 or fences[0] != 0:
         return None
     head = lines[1 : fences[1]]
-    for attempt in (head, [_quoted(line) for line in head]):
+    for attempt in (head, [_quote(line) for line in head]):
         try:
             return _front("\n".join(attempt), fallback_name)
         except _Unusable:
@@ -91,7 +91,7 @@ def _front(text: str, fallback_name: str) -> Front:
     return Front(name, description, short)
 
 
-def _quoted(line: str) -> str:
+def _quote(line: str) -> str:
     """People write `description: Use when: …`, or tabs, which is not YAML; quote such a value."""
     entry = _ENTRY.fullmatch(line.replace("\t", " "))
     if not entry:
@@ -113,15 +113,15 @@ def _dependencies(node: yaml.Node | None) -> SkillDependencies | None:
         oauth = _mapping(tool.get("oauth"))
         if {"callback_port", "callbackPort"} <= oauth.keys():
             raise _Unusable
-        kind = _bounded(tool.get("type"), MAX_NAME_CHARS)
-        value = _bounded(tool.get("value"), MAX_TEXT_CHARS)
+        kind = _read_bounded(tool.get("type"), MAX_NAME_CHARS)
+        value = _read_bounded(tool.get("value"), MAX_TEXT_CHARS)
         dependency = ToolDependency(
             type=kind or "",
             value=value or "",
-            description=_bounded(tool.get("description"), MAX_TEXT_CHARS),
-            transport=_bounded(tool.get("transport"), MAX_NAME_CHARS),
-            command=_bounded(tool.get("command"), MAX_TEXT_CHARS),
-            url=_bounded(tool.get("url"), MAX_TEXT_CHARS),
+            description=_read_bounded(tool.get("description"), MAX_TEXT_CHARS),
+            transport=_read_bounded(tool.get("transport"), MAX_NAME_CHARS),
+            command=_read_bounded(tool.get("command"), MAX_TEXT_CHARS),
+            url=_read_bounded(tool.get("url"), MAX_TEXT_CHARS),
             oauth_callback_port=_port(oauth.get("callback_port", oauth.get("callbackPort"))),
         )
         if kind and value:
@@ -204,7 +204,7 @@ def _text(node: yaml.Node | None) -> str | None:
     return None if _is_null(node) else _one_line(_scalar(node)) or None
 
 
-def _bounded(node: yaml.Node | None, max_chars: int) -> str | None:
+def _read_bounded(node: yaml.Node | None, max_chars: int) -> str | None:
     text = _text(node)
     return text if text and len(text) <= max_chars else None
 

@@ -81,7 +81,7 @@ class SignedToken:
         self._skew_s = skew_s
 
     def check(self, authorization: str | None, now: float) -> None:
-        claims = self._verified(_bearer(authorization))
+        claims = self._verify(_bearer(authorization))
         if now > claims.exp + self._skew_s:
             raise PeerRefused("expired websocket jwt")
         if claims.nbf is not None and claims.nbf > now + self._skew_s:
@@ -92,7 +92,7 @@ class SignedToken:
         if self._audience is not None and self._audience not in audiences:
             raise PeerRefused("websocket jwt audience mismatch")
 
-    def _verified(self, token: str) -> "_Claims":
+    def _verify(self, token: str) -> "_Claims":
         """The claims of a token that carries our signature; nothing else of it is read before."""
         signed, _, signature = token.rpartition(".")
         head, _, payload = signed.partition(".")

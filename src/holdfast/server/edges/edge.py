@@ -27,11 +27,11 @@ class Edge(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         if self._connection is not None:
-            self._connection.writing_paused()
+            self._connection.on_writing_paused()
 
     def resume_writing(self) -> None:
         if self._connection is not None:
-            self._connection.writing_resumed()
+            self._connection.on_writing_resumed()
 
 
 class Keepalive:

@@ -27,7 +27,7 @@ from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFa
 from holdfast.sandbox.plan import prerequisites
 from holdfast.sandbox.plan.plan import Plan
 from holdfast.sandbox.plan.planner import DiskSnapshot, plan_for
-from holdfast.sandbox.plan.resolve import DiskEntry, glance, unchanged
+from holdfast.sandbox.plan.resolve import DiskEntry, glance, is_unchanged
 from holdfast.sandbox.plan.select import needs_of
 from holdfast.sandbox.policy.paths import absolute, within
 from holdfast.sandbox.policy.policy import PLATFORM_ROOTS, Access, At, BoundPolicy, BoundRule, Rule
@@ -161,8 +161,8 @@ class ConfinedFiles:
         if worker.names is None:
             return (await asyncio.to_thread(glance, with_worker_readable(bound), bound.cwd))[0] == worker.seen
         if self._mounts.all_local():
-            return unchanged(worker.names)
-        return await asyncio.to_thread(unchanged, worker.names)
+            return is_unchanged(worker.names)
+        return await asyncio.to_thread(is_unchanged, worker.names)
 
     async def _replace(self, bound: BoundPolicy, stale: _Worker | None = None) -> _Worker:
         """A worker with the plan of this moment; concurrent callers share it."""
@@ -189,7 +189,7 @@ class ConfinedFiles:
             started = await self._launcher.start(
                 Command((sys.executable, "-I", "-c", _BOOT), sys.executable, "/", self._env),
                 streams=(theirs.fileno(), null, null),
-                on_exit=_unnoticed,
+                on_exit=_ignore_exit,
                 confinement=confinement,
             )
         except BaseException:
@@ -212,7 +212,7 @@ class ConfinedFiles:
         worker.sock.close()
 
 
-def _unnoticed(_exit: Exit) -> None:
+def _ignore_exit(_exit: Exit) -> None:
     """A worker that ends is noticed by whoever calls it next."""
 
 
@@ -225,7 +225,7 @@ async def exchange(sock: socket.socket, method: str, params: Any) -> tuple[bytes
     """
     request = _encode((method, msgspec.structs.replace(params, sandbox=None)))
     request = FRAME.pack(REQUEST, len(request)) + request
-    data, fds = await _asked(sock, request)
+    data, fds = await _ask(sock, request)
     if len(data) < FRAME.size or len(data) < FRAME.size + FRAME.unpack_from(data)[1]:
         async with asyncio.timeout(CALL_S):
             kind, reply = await _rest(sock, data)
@@ -237,7 +237,7 @@ async def exchange(sock: socket.socket, method: str, params: Any) -> tuple[bytes
     return reply, fds[0] if kind == OPENED and fds else None
 
 
-async def _asked(sock: socket.socket, request: bytes) -> tuple[bytes, list[int]]:
+async def _ask(sock: socket.socket, request: bytes) -> tuple[bytes, list[int]]:
     """Send a request; the first part of the answer, or all of it."""
     try:
         sent = sock.send(request)

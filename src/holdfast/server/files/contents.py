@@ -44,7 +44,7 @@ def closing(fd: int) -> Iterator[int]:
         os.close(fd)
 
 
-def encoded(fd: int) -> msgspec.Raw:
+def encode(fd: int) -> msgspec.Raw:
     """The rest of an open file as the JSON text of a `fs/readFile` result."""
     size = os.fstat(fd).st_size
     if size > MAX_READ_BYTES:

@@ -56,7 +56,7 @@ def read_file(params: wire.LinkAwareParams) -> msgspec.Raw:
     if params.follow_symlinks is False:
         return nofollow.read_file(path)
     with contents.closing(open_to_read(path)) as fd:
-        return contents.encoded(fd)
+        return contents.encode(fd)
 
 
 @protocol_errors
@@ -65,7 +65,7 @@ def read_small_file(params: wire.LinkAwareParams) -> msgspec.Raw | None:
     if params.follow_symlinks is False:
         return None
     with contents.closing(open_to_read(params.path.native())) as fd:
-        return contents.encoded(fd) if os.fstat(fd).st_size <= contents.SMALL_BYTES else None
+        return contents.encode(fd) if os.fstat(fd).st_size <= contents.SMALL_BYTES else None
 
 
 def open_to_read(path: str) -> int:
@@ -88,7 +88,7 @@ def refuse_irregular(fd: int, path: str) -> None:
 @protocol_errors
 def write_file(params: wire.WriteFileParams) -> Empty:
     """Create or overwrite a file; `contents` says what holds if that fails half-way."""
-    data = _decoded(params.data_base64)
+    data = _decode(params.data_base64)
     path = params.path.native()
     if params.follow_symlinks is False:
         nofollow.write_file(path, data)
@@ -104,7 +104,7 @@ def write_file(params: wire.WriteFileParams) -> Empty:
     return Empty()
 
 
-def _decoded(text: str) -> bytes:
+def _decode(text: str) -> bytes:
     """Strict base64: standard alphabet, padded, no stray bits in the last symbol."""
     try:
         data = pybase64.b64decode(text, validate=True)
@@ -135,15 +135,15 @@ def create_directory(params: wire.CreateDirectoryParams) -> Empty:
 def make_directories(path: str) -> None:
     """Make what is missing; fine if others do the same at the same time."""
     missing: list[str] = []
-    while not _made(path):
+    while not _make_one(path):
         missing.append(path)
         path = os.path.dirname(path)
     for each in reversed(missing):
-        if not _made(each):
+        if not _make_one(each):
             os.mkdir(each)  # its parent was there a moment ago; this says what is wrong now
 
 
-def _made(path: str) -> bool:
+def _make_one(path: str) -> bool:
     """Whether there is a directory now; False if its parent is missing."""
     try:
         os.mkdir(path)

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from holdfast.errors import InvalidRequest, OperationFailed
-from holdfast.server.files.contents import READ_FLAGS, WRITE_FLAGS, closing, create, encoded, overwrite
+from holdfast.server.files.contents import READ_FLAGS, WRITE_FLAGS, closing, create, encode, overwrite
 from holdfast.wire.files import Metadata
 
 _SEARCH: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW
@@ -29,7 +29,7 @@ def read_file(path: str) -> msgspec.Raw:
     with closing(fd):
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise InvalidRequest("path is not a regular file")
-        return encoded(fd)
+        return encode(fd)
 
 
 def write_file(path: str, data: bytes) -> None:

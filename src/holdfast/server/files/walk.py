@@ -92,7 +92,7 @@ class _Walk:
                 if cancelled():
                     raise _OutOfBudget
                 try:
-                    kinds = _listing(directory.path, keep=self._room + 1)
+                    kinds = _list(directory.path, keep=self._room + 1)
                 except OSError as exc:
                     self._fail(uri_of(directory.path), str(from_os_error(exc)))
                 else:
@@ -154,7 +154,7 @@ class _Walk:
         self._bytes_left -= cost
 
 
-def _listing(path: str, *, keep: int) -> dict[str, _Kind]:
+def _list(path: str, *, keep: int) -> dict[str, _Kind]:
     """What is in a directory, at least the first `keep` names of it; links to nowhere are left out."""
     kinds: dict[str, _Kind] = {}
     with os.scandir(path) as entries:

@@ -59,7 +59,7 @@ class _Event(NamedTuple):
     name: bytes  # empty if it is about the watched object itself
 
 
-def supported() -> bool:
+def is_supported() -> bool:
     """Whether this host can watch at all."""
     try:
         os.close(_inotify_init(os.O_NONBLOCK | os.O_CLOEXEC))

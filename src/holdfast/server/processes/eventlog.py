@@ -76,7 +76,7 @@ class EventLog:
         self.closed = True
         return self._take()
 
-    def retained(self) -> bytes:
+    def read_retained(self) -> bytes:
         """All output that is still kept, in order, both streams together."""
         return b"".join(chunk.data for chunk in self._chunks)
 

@@ -63,7 +63,7 @@ class ProcessInput:
         """True once end of file was asked for and no write can follow."""
         return self._ending
 
-    def seen(self, write_id: str) -> bool:
+    def has_accepted(self, write_id: str) -> bool:
         """Was this write accepted before?"""
         return write_id in self._accepted
 
@@ -74,7 +74,7 @@ class ProcessInput:
             OperationFailed: the process was terminated.
         """
         async with self._turn:
-            if self.seen(write_id):
+            if self.has_accepted(write_id):
                 return
             while len(self._pending) >= MAX_PENDING and not self._terminated:
                 self._room.clear()
@@ -246,7 +246,7 @@ class SessionProcess:
         if self._denied:
             asyncio.get_running_loop().call_soon(self._tell_denied)
         if self._early_exit is not None:
-            asyncio.get_running_loop().call_soon(self.exited, self._early_exit)
+            asyncio.get_running_loop().call_soon(self.on_exited, self._early_exit)
 
     def _listen(self) -> None:
         loop = asyncio.get_running_loop()
@@ -281,7 +281,7 @@ class SessionProcess:
         os.close(fd)
         self._close_if_over()
 
-    def denied(self, denied: DeniedCall) -> None:
+    def on_denied(self, denied: DeniedCall) -> None:
         """The watcher has seen something."""
         self._denied.append(denied)
         if self._attached:
@@ -294,14 +294,14 @@ class SessionProcess:
 
     # --- the end
 
-    def ended(self, end: Exit) -> None:
+    def on_ended(self, end: Exit) -> None:
         """The launcher reaped it: what its watcher has seen is told first."""
         if self.watch is None:
-            self.exited(end)
+            self.on_exited(end)
         else:
-            self.watch.finish(lambda: self.exited(end))
+            self.watch.finish(lambda: self.on_exited(end))
 
-    def exited(self, end: Exit) -> None:
+    def on_exited(self, end: Exit) -> None:
         """The launcher reaped it. Output written before is numbered before the exit, unless paused."""
         if not self._attached:
             self._early_exit = end  # it ended before its start was answered; its output comes first
@@ -314,7 +314,7 @@ class SessionProcess:
                         break
         self.usage = end
         if self._judge is not None:
-            self.verdict = self._judge(end.code, self.log.retained())
+            self.verdict = self._judge(end.code, self.log.read_retained())
         seq = self.log.exit(end.code, denied=self.verdict.denied)
         params = ProcessExited(self.process_id, seq, end.code, self.verdict.denied)
         if self._extended:

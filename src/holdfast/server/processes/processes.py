@@ -141,7 +141,7 @@ class Processes:
             process.attach_pipes(ours[0], ours[1], ours[2] if params.pipe_stdin else None)
         if self._paused:
             process.pause()
-        return self._started(process, sandbox.enforcement, started.watch)
+        return self._build_result(process, sandbox.enforcement, started.watch)
 
     def _take_back(self, process: SessionProcess, task: "asyncio.Task[_Started]") -> None:
         """Undo a start, also one that has succeeded before its cancellation could reach it."""
@@ -152,7 +152,7 @@ class Processes:
             process.discard()
             self._launcher.signal(process.launch_id, signal.SIGKILL)
 
-    def _started(
+    def _build_result(
         self, process: SessionProcess, enforcement: Enforcement, watch: wire.WatchReport | None
     ) -> wire.StartResult:
         kind: wire.SandboxType = "none" if enforcement.backend is Backend.NONE else "linuxSeccomp"
@@ -182,7 +182,7 @@ class Processes:
                 streams = open_pipes(ours, theirs, stdin=params.pipe_stdin)
             if params.watch and self._extended:
                 process.watch, report = await begin(
-                    self._launcher, self._owner, sandbox, process.process_id, process.denied
+                    self._launcher, self._owner, sandbox, process.process_id, process.on_denied
                 )
             with process.watch.channel() if process.watch else contextlib.nullcontext() as channel:
                 started = await self._launcher.start(
@@ -191,7 +191,7 @@ class Processes:
                     streams=streams,
                     tty=params.tty,
                     state=state,
-                    on_exit=process.ended,
+                    on_exit=process.on_ended,
                     confinement=sandbox.confinement,
                     watch=channel,
                 )
@@ -246,7 +246,7 @@ class Processes:
         if isinstance(process, _Starting):
             return wire.WriteResult("starting")
         stdin = process.stdin
-        if stdin is None or (stdin.ended and not stdin.seen(params.write_id)):
+        if stdin is None or (stdin.ended and not stdin.has_accepted(params.write_id)):
             return wire.WriteResult("stdinClosed")
         await stdin.write(params.write_id, params.chunk)
         return wire.WriteResult("accepted")

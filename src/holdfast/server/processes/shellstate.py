@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from holdfast.confine.childenv import narrowed, scrubbed
+from holdfast.confine.childenv import narrow, scrub
 from holdfast.errors import UsageError
 from holdfast.wire.processes import EnvPolicy, ShellSnapshotRequest
 
@@ -160,7 +160,7 @@ def snapshot(name: str, dump: Dump, before: Mapping[str, str], policy: EnvPolicy
         for key, value in dump.exports.items()
         if key not in _BOOKKEEPING and before.get(key) != value
     }
-    exports = scrubbed(exports if policy is None else narrowed(exports, policy))
+    exports = scrub(exports if policy is None else narrow(exports, policy))
     unset = frozenset(before) - frozenset(dump.exports) - _BOOKKEEPING
     # A bash without start-up files does not import functions, so their export is part of the state.
     exported = {
@@ -172,7 +172,7 @@ def snapshot(name: str, dump: Dump, before: Mapping[str, str], policy: EnvPolicy
     return Snapshot(exports, unset, _restore_script(name, dump, exported))
 
 
-def replayed(env: Mapping[str, str], overlay: Mapping[str, str], taken: Snapshot) -> dict[str, str]:
+def replay_env(env: Mapping[str, str], overlay: Mapping[str, str], taken: Snapshot) -> dict[str, str]:
     """`env` as start-up files would have left it, except for what the request itself sets (`overlay`)."""
     changed = {name: value for name, value in env.items() if name not in taken.unset or name in overlay}
     changed.update((name, value) for name, value in taken.exports.items() if name not in overlay)
@@ -186,14 +186,14 @@ def replay_argv(name: str, argv: Sequence[str]) -> list[str] | None:
         f"{shell.source} /dev/fd/{STATE_FD} >/dev/null 2>&1; then exec {STATE_FD}<&-; "
         f"{shell.run} printf '%s\\n' 'failed to restore shell snapshot' >&2; fi\n"
     )
-    script = f"builtin eval {quoted(argv[2])}" if name == "zsh" else argv[2]
+    script = f"builtin eval {quote(argv[2])}" if name == "zsh" else argv[2]
     whole = prologue + script
     if len(whole.encode("utf-8", "surrogateescape")) > MAX_SCRIPT_BYTES:
         return None
     return [argv[0], shell.flag, whole, *argv[3:]]
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """`text` as one word for any of the shells."""
     return "'" + text.replace("'", "'\\''") + "'"
 
@@ -207,7 +207,7 @@ def _restore_script(name: str, dump: Dump, exported: Mapping[str, bool]) -> byte
         case "bash":
             head.append(f"{run} shopt -s extglob")  # function bodies may use it, whatever it was in the end
             for function, allowed in exported.items():
-                tail.append(f"{run} declare -f {'-x' if allowed else '+x'} -- {quoted(function)}")
+                tail.append(f"{run} declare -f {'-x' if allowed else '+x'} -- {quote(function)}")
             tail += [*_set_aliases(f"{run} alias --", dump.aliases), _set_options(run, options)]
             for sign in "su":
                 names = [opt for s, opt in _SHOPT_LINE.findall(dump.extra) if s == sign]

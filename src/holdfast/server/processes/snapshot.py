@@ -76,7 +76,7 @@ class ShellSnapshots:
                 entry.retry_at = self._clock() + RETRY_S
         if entry.taken is None:
             return unchanged
-        return Prepared(replay, shellstate.replayed(env, params.env, entry.taken), entry.taken.state)
+        return Prepared(replay, shellstate.replay_env(env, params.env, entry.taken), entry.taken.state)
 
     def _entry(self, key: _Key) -> _Entry:
         entry = next((entry for entry in self._entries if entry.key == key), None)

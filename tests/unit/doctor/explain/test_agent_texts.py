@@ -12,7 +12,7 @@ from holdfast.doctor.explain.config_table import CONFIG_ROWS
 from holdfast.doctor.explain.explanation import TABLE, explain
 from holdfast.doctor.explain.launch_table import LAUNCH_ROWS
 from holdfast.doctor.explain.run_table import RUN_ROWS
-from holdfast.sandbox.reasons.fingerprints import needles
+from holdfast.sandbox.reasons.fingerprints import find_needles
 from tests.support.rows import every_row
 from tests.unit.sandbox.reasons.test_fingerprints import ALL, ONLY_BY_ERRNO
 
@@ -590,7 +590,7 @@ def test_every_pattern_has_a_real_text(row: object) -> None:
     for pattern in known.patterns:
         fitting = [text for text in texts if re.search(pattern, text, re.IGNORECASE | re.MULTILINE)]
         assert fitting, pattern
-        assert needles(pattern), f"this pattern would be tried on every line of every log: {pattern}"
+        assert find_needles(pattern), f"this pattern would be tried on every line of every log: {pattern}"
 
 
 def test_ids_are_unique_and_every_row_advises() -> None:

@@ -6,10 +6,10 @@ from holdfast.sandbox.backends.bubblewrap import (
     BASH,
     OPTIONS,
     BwrapSettings,
-    applied,
     arguments,
     candidates,
     command_line,
+    list_mounts,
 )
 from holdfast.sandbox.plan.plan import Base, Plan, PlanLink, Step, StepKind
 
@@ -115,17 +115,17 @@ def test_a_denied_directory_to_start_in_can_be_entered() -> None:
 def test_a_mask_is_left_out_where_nothing_is_shown_or_nobody_gets_to() -> None:
     closed = plan((MASK_FILE, "/root/key"))
     unreachable = frozenset({"/root/key"})
-    assert applied(closed, unreachable) == []
-    assert [step.path for step in applied(closed)] == ["/root/key"]
+    assert list_mounts(closed, unreachable) == []
+    assert [step.path for step in list_mounts(closed)] == ["/root/key"]
     hidden = plan((MASK_FILE, "/root/key"), base=Base.EMPTY)
-    assert applied(hidden) == []
+    assert list_mounts(hidden) == []
     shown = plan((READABLE, "/root"), (MASK_FILE, "/root/key"), base=Base.EMPTY)
-    assert [step.path for step in applied(shown)] == ["/root", "/root/key"]
+    assert [step.path for step in list_mounts(shown)] == ["/root", "/root/key"]
 
 
 def test_the_view_has_its_own_devices_and_processes_whatever_is_granted() -> None:
     granted = plan((WRITABLE, "/dev"), (WRITABLE, "/proc"), (WRITABLE, "/proc/sys"), (READABLE, "/processes"))
-    assert [step.path for step in applied(granted)] == ["/processes"]
+    assert [step.path for step in list_mounts(granted)] == ["/processes"]
     assert "--dev /dev" in said(plan())
     assert "--dev /dev" not in said(plan(base=Base.UNTOUCHED))
 

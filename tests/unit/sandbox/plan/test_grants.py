@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.sandbox.plan import grants as module
-from holdfast.sandbox.plan.grants import TooManyGrants, closed, grants, unlisted
+from holdfast.sandbox.plan.grants import TooManyGrants, find_closed, find_unlisted, grants
 from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
 from holdfast.sandbox.plan.rights import EVERYTHING, LIST, MAKE_REG, READ, READ_FILE, WRITE, WRITE_FILE
 
@@ -81,7 +81,7 @@ def test_an_empty_base_shows_only_what_is_named() -> None:
 def test_an_untouched_base_is_granted_everything() -> None:
     plan = Plan(Base.UNTOUCHED, (), network_off=True, cwd="/")
     assert grants(plan, lambda _: [], degraded=False) == [("/", EVERYTHING)]
-    assert closed(plan, degraded=False) == unlisted(plan, degraded=False) == ()
+    assert find_closed(plan, degraded=False) == find_unlisted(plan, degraded=False) == ()
 
 
 def test_a_missing_protected_name_does_not_close_its_directory() -> None:
@@ -122,10 +122,10 @@ def test_too_many_entries_are_refused_not_cut_off(monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_is_closed_or_dark_is_known_without_looking() -> None:
-    assert closed(made(WS), degraded=False) == unlisted(made(WS), degraded=False) == ()
-    assert closed(made(WS, GIT, KEY), degraded=False) == ("/home/ws", "/home/ws/conf")
-    assert closed(made(WS, GIT, KEY), degraded=True) == ("/home/ws", "/home/ws/conf")
-    assert closed(made(WS, GIT), degraded=True) == ()
-    assert unlisted(made(WS, KEY), degraded=False) == ()
-    assert unlisted(made(WS, CONF), degraded=False) == ("/", "/home", "/home/ws")
-    assert unlisted(made(WS, CONF), degraded=True) == ()
+    assert find_closed(made(WS), degraded=False) == find_unlisted(made(WS), degraded=False) == ()
+    assert find_closed(made(WS, GIT, KEY), degraded=False) == ("/home/ws", "/home/ws/conf")
+    assert find_closed(made(WS, GIT, KEY), degraded=True) == ("/home/ws", "/home/ws/conf")
+    assert find_closed(made(WS, GIT), degraded=True) == ()
+    assert find_unlisted(made(WS, KEY), degraded=False) == ()
+    assert find_unlisted(made(WS, CONF), degraded=False) == ("/", "/home", "/home/ws")
+    assert find_unlisted(made(WS, CONF), degraded=True) == ()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.sandbox.plan.losses import MAX_NAMED, losses
+from holdfast.sandbox.plan.losses import MAX_NAMED, find_losses
 from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
 from tests.support.rows import every_row
 
@@ -22,12 +22,12 @@ def says(texts: tuple[str, ...], *words: str) -> bool:
 
 
 def test_with_a_new_kernel_nothing_is_missing() -> None:
-    assert losses(made(WS, GIT, KEY, VAULT), abi=6, degraded=False).missing == ()
+    assert find_losses(made(WS, GIT, KEY, VAULT), abi=6, degraded=False).missing == ()
 
 
 @every_row(("abi", "truncation", "signals"), [(1, 1, 1), (2, 1, 1), (3, 0, 1), (5, 0, 1), (6, 0, 0)])
 def test_an_old_kernel_misses_truncation_and_signals(abi: int, truncation: bool, signals: bool) -> None:
-    found = losses(made(WS), abi=abi, degraded=False)
+    found = find_losses(made(WS), abi=abi, degraded=False)
     assert says(found.missing, "truncation") == truncation
     assert says(found.missing, "signals") == signals
     assert says(found.remedies, "6.12") == signals
@@ -36,13 +36,13 @@ def test_an_old_kernel_misses_truncation_and_signals(abi: int, truncation: bool,
 
 @pytest.mark.parametrize("network_off", [True, False])
 def test_sockets_matter_only_where_there_are_any(network_off: bool) -> None:
-    found = losses(made(network_off=network_off), abi=5, degraded=False)
+    found = find_losses(made(network_off=network_off), abi=5, degraded=False)
     assert says(found.missing, "abstract") == (not network_off)
     assert says(found.weakened, "no socket") == network_off
 
 
 def test_degraded_says_what_was_given_up() -> None:
-    found = losses(made(WS, GIT, VAULT), abi=9, degraded=True)
+    found = find_losses(made(WS, GIT, VAULT), abi=9, degraded=True)
     assert "/ws/.git read-only" in found.missing
     assert says(found.missing, "terminals")
     assert says(found.weakened, "names", "/ws/vault", "listed")
@@ -51,11 +51,11 @@ def test_degraded_says_what_was_given_up() -> None:
 
 
 def test_strict_says_what_is_hindered_and_how_to_get_it() -> None:
-    found = losses(made(WS, GIT), abi=9, degraded=False)
+    found = find_losses(made(WS, GIT), abi=9, degraded=False)
     assert says(found.weakened, "created", "/ws")
     assert says(found.remedies, "/ws", "--degraded")
     assert not says(found.weakened, "cannot be listed")
-    found = losses(made(WS, VAULT), abi=9, degraded=False)
+    found = find_losses(made(WS, VAULT), abi=9, degraded=False)
     assert says(found.weakened, "/ws", "cannot be listed")
     assert says(found.remedies, "list", "/ws", "--degraded")
     # around what is hidden nothing can be created in any case
@@ -63,13 +63,13 @@ def test_strict_says_what_is_hindered_and_how_to_get_it() -> None:
 
 
 def test_what_is_hidden_shows_its_outside() -> None:
-    assert says(losses(made(WS, KEY), abi=9, degraded=False).weakened, "size", "/ws/conf/key")
-    assert not says(losses(made(WS), abi=9, degraded=False).weakened, "size")
+    assert says(find_losses(made(WS, KEY), abi=9, degraded=False).weakened, "size", "/ws/conf/key")
+    assert not says(find_losses(made(WS), abi=9, degraded=False).weakened, "size")
 
 
 @pytest.mark.parametrize("degraded", [True, False])
 def test_where_files_are_untouched_nothing_is_said_about_them(degraded: bool) -> None:
-    found = losses(made(base=Base.UNTOUCHED), abi=1, degraded=degraded)
+    found = find_losses(made(base=Base.UNTOUCHED), abi=1, degraded=degraded)
     assert found.missing == ("processes outside safe from signals",)
     assert not says(found.weakened, "owner")
     assert not says(found.weakened, "terminal")
@@ -77,5 +77,7 @@ def test_where_files_are_untouched_nothing_is_said_about_them(degraded: bool) ->
 
 def test_many_paths_are_counted_not_listed() -> None:
     many = [Step(StepKind.READ_ONLY, f"/ws/{number}") for number in range(MAX_NAMED + 3)]
-    [text] = [text for text in losses(made(WS, *many), abi=9, degraded=True).missing if "read-only" in text]
+    [text] = [
+        text for text in find_losses(made(WS, *many), abi=9, degraded=True).missing if "read-only" in text
+    ]
     assert text == "/ws/0, /ws/1, /ws/2, /ws/3 and 3 more read-only"

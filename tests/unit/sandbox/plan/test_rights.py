@@ -15,9 +15,9 @@ from holdfast.sandbox.plan.rights import (
     TRUNCATE,
     WRITE,
     WRITE_FILE,
-    fitting,
-    handled,
-    scoped,
+    limit_rights,
+    list_handled,
+    list_scoped,
 )
 from tests.support.rows import every_row
 
@@ -38,13 +38,13 @@ FIRST = (1 << 13) - 1
     ],
 )
 def test_each_abi_handles_what_it_knows(abi: int, rights: int) -> None:
-    assert handled(abi, unix=True) == rights
-    assert handled(abi, unix=False) == rights & ~RESOLVE_UNIX
+    assert list_handled(abi, unix=True) == rights
+    assert list_handled(abi, unix=False) == rights & ~RESOLVE_UNIX
 
 
 @pytest.mark.parametrize(("abi", "scopes"), [(1, 0), (5, 0), (6, 3), (9, 3)])
 def test_signals_and_abstract_sockets_stay_inside_from_abi_6(abi: int, scopes: int) -> None:
-    assert scoped(abi) == scopes
+    assert list_scoped(abi) == scopes
 
 
 @every_row("abi", range(1, NEWEST_KNOWN_ABI + 1))
@@ -53,15 +53,15 @@ def test_signals_and_abstract_sockets_stay_inside_from_abi_6(abi: int, scopes: i
 def test_a_rule_never_names_a_right_that_the_ruleset_does_not_handle(
     abi: int, rights: int, directory: bool
 ) -> None:
-    named = fitting(rights, handled(abi, unix=False), directory=directory)
-    assert named & ~handled(abi, unix=False) == 0
+    named = limit_rights(rights, list_handled(abi, unix=False), directory=directory)
+    assert named & ~list_handled(abi, unix=False) == 0
     assert named & ~rights == 0
 
 
 def test_a_rule_on_a_file_names_only_rights_of_files() -> None:
-    every_right = handled(NEWEST_KNOWN_ABI, unix=True)
-    assert fitting(WRITE, every_right, directory=False) == READ_FILE | EXECUTE | WRITE_FILE | TRUNCATE
-    assert fitting(LIST, every_right, directory=False) == 0
+    every_right = list_handled(NEWEST_KNOWN_ABI, unix=True)
+    assert limit_rights(WRITE, every_right, directory=False) == READ_FILE | EXECUTE | WRITE_FILE | TRUNCATE
+    assert limit_rights(LIST, every_right, directory=False) == 0
 
 
 def test_reading_does_not_write_and_writing_reads() -> None:

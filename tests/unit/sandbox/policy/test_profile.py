@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.errors import UsageError
 from holdfast.sandbox.policy.policy import Access, At, Glob, Network, Place, Policy, Rule, Special, Target
-from holdfast.sandbox.policy.profile import escaped, is_pattern, policy_of
+from holdfast.sandbox.policy.profile import escape, is_pattern, policy_of
 from tests.support.rows import every_row
 
 
@@ -91,4 +91,4 @@ def test_a_home_directory_in_a_pattern_is_literal() -> None:
 def test_an_escaped_path_is_a_pattern_of_itself() -> None:
     assert is_pattern("/a*b")
     assert not is_pattern("/a/b")
-    assert escaped("/a*[b]{c}?") == r"/a\*\[b\]\{c\}\?"
+    assert escape("/a*[b]{c}?") == r"/a\*\[b\]\{c\}\?"

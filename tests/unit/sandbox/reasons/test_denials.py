@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from holdfast.sandbox.policy.policy import Access, At, Network, Place, Policy, Rule, Special, Where, bind
-from holdfast.sandbox.reasons.denials import Denial, DenialEvidence, classify, sandbox_denied
+from holdfast.sandbox.reasons.denials import Denial, DenialEvidence, classify, looks_denied
 from tests.support.rows import every_row
 
 RULES = (
@@ -419,11 +419,11 @@ def test_an_unknown_stage_is_still_a_setup_failure() -> None:
 def test_the_references_flag_is_a_keyword_or_a_killed_system_call(
     code: int, output: str, denied: bool
 ) -> None:
-    assert sandbox_denied(code, output, sandboxed=True) is denied
-    assert sandbox_denied(code, b"\xff" + output.encode(), sandboxed=True) is denied
-    assert sandbox_denied(code, output, sandboxed=False) is False
+    assert looks_denied(code, output, sandboxed=True) is denied
+    assert looks_denied(code, b"\xff" + output.encode(), sandboxed=True) is denied
+    assert looks_denied(code, output, sandboxed=False) is False
 
 
 def test_the_flag_of_a_killed_system_call_is_for_linux_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.platform", "darwin")
-    assert sandbox_denied(159, "", sandboxed=True) is False
+    assert looks_denied(159, "", sandboxed=True) is False

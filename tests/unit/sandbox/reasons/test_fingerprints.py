@@ -14,8 +14,8 @@ from holdfast.sandbox.reasons.fingerprints import (
     MAX_TEXT,
     TABLE,
     by_errno,
+    find_needles,
     match,
-    needles,
 )
 from tests.support.rows import every_row
 
@@ -509,13 +509,13 @@ def test_every_pattern_has_a_real_text(fingerprint: object) -> None:
     for pattern in row.patterns:
         fitting = [text for text in texts if re.search(pattern, text, re.IGNORECASE | re.MULTILINE)]
         assert fitting, pattern
-        words = needles(pattern)
+        words = find_needles(pattern)
         assert all(not words or any(word in text.lower() for word in words) for text in fitting), words
 
 
 def test_nearly_every_pattern_is_spared_where_its_words_are_missing() -> None:
     patterns = [pattern for row in TABLE for pattern in row.patterns]
-    assert sum(not needles(pattern) for pattern in patterns) < len(patterns) / 20
+    assert sum(not find_needles(pattern) for pattern in patterns) < len(patterns) / 20
 
 
 @every_row(("name", "text", "paths"), FILES)
@@ -684,7 +684,7 @@ def test_a_flood_is_cut_to_its_last_lines() -> None:
     ],
 )
 def test_the_longest_word_that_must_be_there(pattern: str, words: set[str]) -> None:
-    assert needles(pattern) == words
+    assert find_needles(pattern) == words
 
 
 ATOMS = st.sampled_from(
@@ -698,6 +698,6 @@ ATOMS = st.sampled_from(
 )
 def test_a_text_without_the_words_does_not_fit(atoms: list[str], text: str) -> None:
     pattern = "".join(atoms)
-    words = needles(pattern)
+    words = find_needles(pattern)
     if words and not any(word in text.lower() for word in words):
         assert re.search(pattern, text, re.IGNORECASE) is None

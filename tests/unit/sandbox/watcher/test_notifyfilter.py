@@ -3,7 +3,7 @@ import os
 import pytest
 
 from holdfast.sandbox.kernel.seccomp import ALLOW, ARCHITECTURES, KILL, REFUSE
-from holdfast.sandbox.watcher.notifyfilter import FILES, NETWORK, NOTIFY, Aim, Call, program, watched
+from holdfast.sandbox.watcher.notifyfilter import FILES, NETWORK, NOTIFY, Aim, Call, list_watched, program
 from tests.support.bpf import verdict
 from tests.support.rows import every_row
 
@@ -19,7 +19,7 @@ def ask(machine: str, number: int, *args: int, network: bool = True) -> int:
 
 
 def named(machine: str, name: str) -> int:
-    [number] = [number for number, call in watched(machine).items() if call.name == name]
+    [number] = [number for number, call in list_watched(machine).items() if call.name == name]
     return number
 
 
@@ -46,14 +46,14 @@ def test_an_open_is_told_of_only_if_it_wants_to_write(machine: str, flags: int, 
 
 @every_machine
 def test_every_call_without_a_condition_is_told_of(machine: str) -> None:
-    plain = [number for number, call in watched(machine).items() if call.bits is None]
+    plain = [number for number, call in list_watched(machine).items() if call.bits is None]
     assert len(plain) >= 15
     assert {ask(machine, number) for number in plain} == {NOTIFY}
 
 
 @every_machine
 def test_nothing_else_is_told_of_or_refused(machine: str) -> None:
-    others = [number for number in range(480) if number not in watched(machine)]
+    others = [number for number in range(480) if number not in list_watched(machine)]
     assert {ask(machine, number, *[0xFFFFFFFF] * 6) for number in others} == {ALLOW}
 
 
@@ -107,6 +107,6 @@ def test_every_aim_has_the_path_that_it_is_about(call: Call) -> None:
 @every_machine
 def test_the_numbers_are_those_of_this_machine_and_of_no_other_call(machine: str) -> None:
     numbers = [number for call in (*FILES, *NETWORK) if (number := call.number(machine)) is not None]
-    assert len(numbers) == len(set(numbers)) == len(watched(machine))
+    assert len(numbers) == len(set(numbers)) == len(list_watched(machine))
     known = ARCHITECTURES[machine].numbers.values()
     assert not set(numbers) & set(known)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.server.codex import capabilityroot
-from holdfast.server.codex.capabilityroot import MAX_FILE_BYTES, discover_root, refused
+from holdfast.server.codex.capabilityroot import MAX_FILE_BYTES, discover_root, refuse
 from holdfast.wire.discovery import CapabilityFile, CapabilityRoot, PluginFiles, RootDiscovery, SkillFiles
 from holdfast.wire.paths import PathUri
 
@@ -218,4 +218,4 @@ def test_a_root_must_be_a_directory_of_this_host(tmp_path: Path) -> None:
 
 def test_a_refused_root_is_empty_but_for_the_reason() -> None:
     root = CapabilityRoot("r", PathUri.parse("file:///srv/"))
-    assert refused(root, "no") == RootDiscovery("r", "file:///srv/", None, [], [], [], "no")
+    assert refuse(root, "no") == RootDiscovery("r", "file:///srv/", None, [], [], [], "no")

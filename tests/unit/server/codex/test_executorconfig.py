@@ -15,7 +15,7 @@ from holdfast.server.codex.executorconfig import (
     read_config,
     select,
 )
-from holdfast.server.codex.executorconfig import wanted as tree_of
+from holdfast.server.codex.executorconfig import parse_wanted as tree_of
 from holdfast.wire.environment import ConfigLayer, EnvironmentConfig, EnvironmentConfigReadParams, LayerStack
 from holdfast.wire.paths import PathUri
 from tests.support.rows import every_row

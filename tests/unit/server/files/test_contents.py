@@ -34,7 +34,7 @@ def overwrite(path: Path, data: bytes, *, regular_only: bool = False) -> None:
 def encoded(path: Path) -> msgspec.Raw:
     fd = os.open(path, contents.READ_FLAGS)
     try:
-        return contents.encoded(fd)
+        return contents.encode(fd)
     finally:
         os.close(fd)
 

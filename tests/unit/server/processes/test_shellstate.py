@@ -146,7 +146,7 @@ def test_the_export_of_functions_becomes_part_of_the_state_as_far_as_the_policy_
 def test_the_request_wins_over_the_snapshot() -> None:
     taken = Snapshot({"NEW": "s", "MINE": "s", "CHANGED": "s"}, frozenset({"GONE", "KEPT"}), b"")
     env = {"MINE": "r", "KEPT": "r", "GONE": "policy", "CHANGED": "policy", "OTHER": "policy"}
-    assert shellstate.replayed(env, {"MINE": "r", "KEPT": "r"}, taken) == {
+    assert shellstate.replay_env(env, {"MINE": "r", "KEPT": "r"}, taken) == {
         "MINE": "r",
         "KEPT": "r",
         "CHANGED": "s",
