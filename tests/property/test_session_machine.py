@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from holdfast.errors import InvalidRequest, SessionAttached
-from holdfast.server.session import Sessions
+from holdfast.server.executor import Sessions
 
 LIFETIME_S = 30.0
 OWNERS = st.sampled_from(["amy", "bob", "cat"])

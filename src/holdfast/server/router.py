@@ -10,7 +10,7 @@ import functools
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -18,14 +18,13 @@ from holdfast.confine.permissions import FileUse, runs_directly
 from holdfast.errors import InvalidRequest, SandboxUnavailable
 from holdfast.sandbox.policy.policy import BoundPolicy
 from holdfast.server.codex import discovery, executorconfig
-from holdfast.server.codex.capabilityroot import refuse as refused_root
+from holdfast.server.codex.discovery import refuse as refused_root
 from holdfast.server.environment import home_directory
 from holdfast.server.executor import Executor, ServerSession
 from holdfast.server.files import files, walk
 from holdfast.server.files.confinedfiles import refuse_early
 from holdfast.server.files.handles import FileHandles
 from holdfast.server.files.watch import MissingWatch
-from holdfast.server.http import HttpRequests
 from holdfast.wire import discovery as wire
 from holdfast.wire import rpc
 from holdfast.wire.environment import (
@@ -38,6 +37,9 @@ from holdfast.wire.files import CopyParams, LinkAwareParams, Metadata, OpenParam
 from holdfast.wire.http import BodyDelta, HttpRequestParams, HttpResponse
 from holdfast.wire.permissions import SandboxContext
 from holdfast.wire.structs import NoParams
+
+if TYPE_CHECKING:
+    from holdfast.server.http import HttpRequests
 
 T = TypeVar("T")
 _NO_CONFINED_DISCOVERY = "discovery under a policy that restricts reading is not supported yet"
@@ -64,11 +66,7 @@ class Router:
         self._executor = executor
         self._send = send
         self.session: ServerSession | None = None
-        self._handles = FileHandles()
-        self._http = HttpRequests(self._body_delta, executor.environ)
-        self._watch = MissingWatch(
-            lambda watch_id: push(rpc.notification("fs/missingChanged", {"watchId": watch_id}))
-        )
+        self._push = push
         self.handlers: dict[str, Handler] = {
             "environment/info": self._info,
             "environment/status": self._status,
@@ -94,7 +92,7 @@ class Router:
             "fs/readBlock": lambda p: self._in_thread(self._handles.read_block, p),
             "fs/writeBlock": lambda p: self._in_thread(self._handles.write_block, p),
             "fs/close": lambda p: self._in_thread(self._handles.close, p),
-            "fs/watchMissing": self._watch.watch,
+            "fs/watchMissing": lambda p: self._watch.watch(p),
             "capabilityRoots/discoverV1": self._discover_roots,
             "capabilities/discoverV2": self._discover,
             "http/request": self._request,
@@ -102,9 +100,31 @@ class Router:
 
     async def aclose(self) -> None:
         """Let go of what belongs to the connection."""
-        self._watch.close()
-        self._handles.close_all()
-        await self._http.aclose()
+        made = vars(self)
+        if "_watch" in made:
+            self._watch.close()
+        if "_handles" in made:
+            self._handles.close_all()
+        if "_http" in made:
+            await self._http.aclose()
+
+    # Made when used: most connections only run commands.
+
+    @functools.cached_property
+    def _handles(self) -> FileHandles:
+        return FileHandles()
+
+    @functools.cached_property
+    def _http(self) -> "HttpRequests":
+        from holdfast.server.http import HttpRequests
+
+        return HttpRequests(self._body_delta, self._executor.environ)
+
+    @functools.cached_property
+    def _watch(self) -> MissingWatch:
+        return MissingWatch(
+            lambda watch_id: self._push(rpc.notification("fs/missingChanged", {"watchId": watch_id}))
+        )
 
     @property
     def _processes(self) -> Any:

@@ -15,8 +15,8 @@ from holdfast.client.policy import Policy
 from holdfast.errors import NotFound, UsageError
 from holdfast.sandbox.plan import prerequisites
 from holdfast.sandbox.plan.planner import Sight, settle
+from holdfast.sandbox.plan.prerequisites import Uncovered, uncover
 from holdfast.sandbox.plan.resolve import look, trace
-from holdfast.sandbox.plan.uncovered import Uncovered, uncover
 from holdfast.sandbox.policy.policy import Network, Where, bind, workspace_write
 
 TERM: Final = "xterm-256color"  # what our screen understands

@@ -1,7 +1,11 @@
 """What must be readable for a program to run: its file, its interpreter, and where that finds its code.
 
 Looks at the disk, follows links and virtual environments, and starts nothing. A path that is listed may lie
-anywhere; whether a policy hides it is for `uncovered` to say.
+anywhere.
+
+A policy may hide the directory in which the program itself lies: `/tmp` with a checkout in it, a home with an
+interpreter in it. Without more the program ends with "Permission denied" before its first instruction. So
+what it needs is granted, below what is hidden, and never what is hidden itself (`uncover`).
 """
 
 import ast
@@ -9,9 +13,14 @@ import functools
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from holdfast.sandbox.plan.planner import Sight
+from holdfast.sandbox.policy.paths import name, parent, within
+from holdfast.sandbox.policy.policy import Access
 
 _OURS: Final = ("holdfast", "click", "msgspec", "websockets")  # we, and some of what we are installed with
 _SITES: Final = ("site-packages", "dist-packages")
@@ -19,6 +28,8 @@ _MODULES: Final = "node_modules"  # of npm: a launcher in it calls what lies bes
 _MAX_HEAD: Final = 256  # bytes of a first line; the kernel reads as many
 _MAX_HOPS: Final = 4  # interpreters of interpreters; the kernel allows as many
 _MAX_POINTER: Final = 65_536  # bytes of a file that says where code lies
+# A link is only seen where the directory that holds it is: these hold nothing but programs.
+_OF_PROGRAMS: Final = ("bin", ".bin", "sbin", "Scripts")
 
 
 @functools.cache
@@ -166,3 +177,82 @@ def _text(path: Path) -> str:
 
 def _keep_existing(paths: list[str] | Iterator[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(os.path.abspath(path) for path in paths if path and os.path.lexists(path)))
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """`path` is needed and stays hidden, because `hidden` is denied and no narrow grant would show it."""
+
+    path: str
+    hidden: str
+
+    def words(self) -> str:
+        return f"{self.path} cannot be read: {self._place()}"
+
+    def _place(self) -> str:
+        return "it is denied" if self.path == self.hidden else f"inside {self.hidden}, which is denied"
+
+
+@dataclass(frozen=True, slots=True)
+class Uncovered:
+    grants: tuple[str, ...]  # to be read as well, shallow first
+    refused: tuple[Refused, ...]
+
+
+def uncover(
+    needed: Mapping[str, Sight],
+    table: Mapping[str, Access],
+    *,
+    around: str,
+    never: Collection[str] = (),
+) -> Uncovered:
+    """What to allow so that the `needed` paths are readable under the rules of `table`, by real path.
+
+    A grant that would also show what lies beside `around`, the workspace, is refused, and so is any below a
+    denied path of `never`: what is needed was read from files that an earlier worker may have written.
+    """
+    refused: dict[str, Refused] = {}
+    grants: set[str] = set()
+    for path, sight in needed.items():
+        top = _denier(table, sight.real) if sight.exists else None
+        if top is None:
+            continue
+        if top in never or _is_wide(sight.real, top, table, around):
+            refused[path] = Refused(path, top)
+        else:
+            grants.add(sight.real)
+    links = [(path, link.at) for path, sight in needed.items() if sight.exists for link in sight.links]
+    for _, at in links:
+        top, folder = _denier(table, at), parent(at)
+        if top is None or top in never or name(folder) not in _OF_PROGRAMS:
+            continue
+        if not _is_wide(folder, top, table, around):
+            grants.add(folder)
+    for path, at in links:
+        top = _denier(table, at)
+        if top is not None and not any(within(parent(at), grant) for grant in grants):
+            refused.setdefault(path, Refused(at, top))
+    return Uncovered(_outermost(grants), tuple(refused.values()))
+
+
+def _is_wide(grant: str, top: str, table: Mapping[str, Access], around: str) -> bool:
+    """Would it show more than a program: all that is hidden, or the neighbours of the workspace?"""
+    beside = parent(around)
+    return within(top, grant) or (within(beside, grant) and _denier(table, beside) == top)
+
+
+def _denier(table: Mapping[str, Access], path: str) -> str | None:
+    """The path of the rule that denies this one; None if it can be read."""
+    while path not in table:
+        if path == "/":
+            return "/"
+        path = parent(path)
+    return path if table[path] is Access.DENY else None
+
+
+def _outermost(paths: Iterable[str]) -> tuple[str, ...]:
+    kept: list[str] = []
+    for path in sorted(paths):
+        if not any(within(path, top) for top in kept):
+            kept.append(path)
+    return tuple(kept)

@@ -8,13 +8,13 @@ and no error quotes a file: it may hold secrets.
 """
 
 import os
+import stat
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from holdfast.errors import OperationFailed, UsageError, from_os_error
-from holdfast.server.codex.regular import read_regular
 from holdfast.wire.environment import (
     ConfigLayer,
     EnvironmentConfig,
@@ -341,3 +341,24 @@ def _to_toml(table: Table) -> str:
 
 def _failed(reason: str) -> OperationFailed:
     return OperationFailed(f"failed to load executor-local config: {reason}")
+
+
+def read_regular(path: str, max_bytes: int) -> bytes | None:
+    """At most `max_bytes + 1` bytes of the file: the one too many says that it is too large.
+
+    None for a directory, FIFO, socket or device, which is neither opened nor waited for.
+
+    Raises:
+        OSError: it is missing or unreadable.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        return None
+    with open(path, "rb", opener=_open_without_waiting) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return None
+        return file.read(max_bytes + 1)
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    # Between the two checks the file may have been replaced by a FIFO without a writer.
+    return os.open(path, flags | os.O_NONBLOCK)

@@ -24,7 +24,7 @@ from holdfast.confine.verdict import enforcement_report, judge_of
 from holdfast.confine.watching import begin
 from holdfast.errors import InvalidRequest, OperationFailed, UsageError
 from holdfast.sandbox.plan.select import Backend, Enforcement
-from holdfast.server.processes.process import SessionProcess, open_pipes, set_window_size
+from holdfast.server.processes.process import ProcessInput, SessionProcess, open_pipes, set_window_size
 from holdfast.server.processes.snapshot import ShellSnapshots, read_output
 from holdfast.wire import processes as wire
 from holdfast.wire.structs import Empty
@@ -240,28 +240,30 @@ class Processes:
         """Feed standard input; the answer says why not when it can not be fed."""
         if not params.write_id:
             raise UsageError("writeId must not be empty")
-        process = self._entries.get(params.process_id)
-        if process is None:
-            return wire.WriteResult("unknownProcess")
-        if isinstance(process, _Starting):
-            return wire.WriteResult("starting")
-        stdin = process.stdin
-        if stdin is None or (stdin.ended and not stdin.has_accepted(params.write_id)):
+        stdin = self._input_of(params.process_id)
+        if isinstance(stdin, wire.WriteResult):
+            return stdin
+        if stdin.ended and not stdin.has_accepted(params.write_id):
             return wire.WriteResult("stdinClosed")
         await stdin.write(params.write_id, params.chunk)
         return wire.WriteResult("accepted")
 
     def close_stdin(self, params: wire.ProcessParams) -> wire.WriteResult:
         """Ours: end of file on standard input, after what was written before."""
-        process = self._entries.get(params.process_id)
+        stdin = self._input_of(params.process_id)
+        if isinstance(stdin, wire.WriteResult):
+            return stdin
+        stdin.end()
+        return wire.WriteResult("accepted")
+
+    def _input_of(self, process_id: str) -> ProcessInput | wire.WriteResult:
+        """What feeds its standard input, or the answer that says why nothing does."""
+        process = self._entries.get(process_id)
         if process is None:
             return wire.WriteResult("unknownProcess")
         if isinstance(process, _Starting):
             return wire.WriteResult("starting")
-        if process.stdin is None:
-            return wire.WriteResult("stdinClosed")
-        process.stdin.end()
-        return wire.WriteResult("accepted")
+        return process.stdin or wire.WriteResult("stdinClosed")
 
     def signal(self, params: wire.SignalParams) -> Empty:
         """Signal the whole process group, if it runs."""

@@ -1,5 +1,6 @@
 """Which layers of configuration are shown, in which order, and which never."""
 
+import os
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +14,7 @@ from holdfast.server.codex.executorconfig import (
     find_codex_home,
     implied_requirements,
     read_config,
+    read_regular,
     select,
 )
 from holdfast.server.codex.executorconfig import parse_wanted as tree_of
@@ -445,3 +447,38 @@ def test_managed_configuration_implies_requirements(managed: Table, demands: Tab
 def test_a_managed_demand_that_is_not_understood_is_never_dropped(managed: Table) -> None:
     with pytest.raises(HoldfastError):
         implied_requirements(managed)
+
+
+def test_a_small_file_comes_whole(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"abc")
+    assert read_regular(str(tmp_path / "file"), 3) == b"abc"
+
+
+def test_a_large_file_comes_with_one_byte_too_many(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"abcdef")
+    assert read_regular(str(tmp_path / "file"), 3) == b"abcd"
+
+
+def test_a_directory_is_no_file(tmp_path: Path) -> None:
+    assert read_regular(str(tmp_path), 3) is None
+
+
+def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    assert read_regular(str(tmp_path / "fifo"), 3) is None
+
+
+def test_a_fifo_that_replaces_the_file_meanwhile_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_bytes(b"abc")
+    seen = os.stat(tmp_path / "file")
+    (tmp_path / "file").unlink()
+    os.mkfifo(tmp_path / "file")
+    monkeypatch.setattr(os, "stat", lambda _path: seen)
+    assert read_regular(str(tmp_path / "file"), 3) is None
+
+
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        read_regular(str(tmp_path / "file"), 3)

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.errors import InvalidRequest, SessionAttached
-from holdfast.server.session import DETACHED_S, Sessions
+from holdfast.server.executor import DETACHED_S, Sessions
 
 T0 = 1000.0
 
