@@ -2,5 +2,5 @@
 configuration.
 
 Imports: errors, wire.
-Open to other rooms: capabilityroot, discovery, executorconfig.
+Open to other rooms: discovery, executorconfig.
 """
