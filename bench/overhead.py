@@ -8,7 +8,6 @@ from bench.confined import workspace
 from bench.measures import MS, Contest
 from holdfast.confine.launch import LauncherClient
 from holdfast.confine.starts import Command, Confinement, Exit, plan_of
-from holdfast.sandbox.plan import plan
 from holdfast.sandbox.plan.resolve import locate
 from holdfast.sandbox.plan.select import Way
 from holdfast.sandbox.policy.policy import bind, workspace_write
@@ -23,7 +22,7 @@ async def _differences(contest: Contest) -> list[float]:
     folder = str(workspace(contest))
     view, _ = plan_of(bind(workspace_write(), locate(folder, [folder], os.environ)), folder)
     way = Way.USER_NAMESPACE if os.getuid() else Way.AS_ROOT
-    confinement = Confinement(plan.encode(view), way)
+    confinement = Confinement(view, way)
     launcher = LauncherClient()
     launcher.open()
     try:

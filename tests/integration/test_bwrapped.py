@@ -19,7 +19,6 @@ import pytest
 from holdfast.confine.launch import LauncherClient
 from holdfast.confine.starts import Command, Confinement, Exit, SetupFailed
 from holdfast.errors import OperationFailed
-from holdfast.sandbox.plan import plan as plans
 from holdfast.sandbox.plan.plan import Base, Plan, PlanLink, Step, StepKind
 from holdfast.sandbox.plan.select import Way
 from holdfast.sandbox.values import replace
@@ -328,7 +327,7 @@ class Runs:
                 tty=False,
                 state=None,
                 on_exit=lambda end: None if self.ended.done() else self.ended.set_result(end),
-                confinement=Confinement(plans.encode(self.scene.plan), Way.BWRAP, REAL),
+                confinement=Confinement(self.scene.plan, Way.BWRAP, REAL),
             )
         finally:
             os.close(null)

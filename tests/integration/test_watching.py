@@ -18,7 +18,6 @@ import holdfast
 from holdfast.confine.launch import LauncherClient
 from holdfast.confine.starts import Command, Confinement, Exit
 from holdfast.sandbox.kernel.kernel import PARENT, processes
-from holdfast.sandbox.plan import plan
 from holdfast.sandbox.plan.plan import Base, Plan, Step, StepKind
 from holdfast.sandbox.plan.select import Way
 from holdfast.sandbox.watcher import foresight, listener, watcher
@@ -426,7 +425,7 @@ async def test_what_was_writable_looks_so_until_the_last_call_is_judged(top: Pat
                     tty=False,
                     state=None,
                     on_exit=ended.set_result,
-                    confinement=Confinement(plan.encode(view), OUR_WAY),
+                    confinement=Confinement(view, OUR_WAY),
                     watch=inside,
                 )
             heard, root, mounts = listener.take(ours)
@@ -472,7 +471,7 @@ async def test_a_call_that_a_dead_watcher_had_received_is_answered_by_its_succes
                     tty=False,
                     state=None,
                     on_exit=ended.set_result,
-                    confinement=Confinement(plan.encode(view), OUR_WAY),
+                    confinement=Confinement(view, OUR_WAY),
                     watch=inside,
                 )
             heard, root, mounts = listener.take(ours)

@@ -123,7 +123,7 @@ class CommandOwner(Children):
                 continue
             held = select(needs, refused | {way: trial})
             held, confinement = starts.confined_by(held, plan, degraded=self._choice.degraded)
-            self.sandbox = starts.sandbox_of(held, confinement, plan, settled)
+            self.sandbox = starts.sandbox_of(held, confinement, settled)
             try:
                 started = self._begin(command, confinement, streams, watch=watch)
             except SetupFailed:
@@ -134,7 +134,7 @@ class CommandOwner(Children):
             known = Trial(weakened=started.weakened, tool=trial.tool)
             held = select(needs, refused | {way: known})
             held, _ = starts.confined_by(held, plan, degraded=self._choice.degraded)
-            self.sandbox = starts.sandbox_of(held, confinement, plan, settled)
+            self.sandbox = starts.sandbox_of(held, confinement, settled)
             return self.sandbox
         select(needs, refused)
         raise AssertionError("a way that works has been taken")

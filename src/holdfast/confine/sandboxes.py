@@ -75,7 +75,7 @@ class Sandboxes:
         await self.enforcement(needs)  # a policy that nobody enforces is not even looked at
         plan, settled = await self._in_thread(lambda: starts.plan_of(bound, cwd, loopback_ports))
         enforcement, confinement = await self.carried_out(needs, plan)
-        return starts.sandbox_of(enforcement, confinement, plan, settled)
+        return starts.sandbox_of(enforcement, confinement, settled)
 
     async def carried_out(self, needs: frozenset[Need], plan: Plan) -> tuple[Enforcement, Confinement]:
         """Who carries out a plan that meets these needs, with what is lost by it.

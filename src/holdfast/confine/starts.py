@@ -49,9 +49,9 @@ class Command:
 
 @value
 class Confinement:
-    """What surrounds a command: an encoded plan, and how it is carried out."""
+    """What surrounds a command: a plan, and how it is carried out."""
 
-    plan: bytes
+    plan: Plan
     way: Way
     tool: str = ""
     degraded: bool = False
@@ -84,7 +84,7 @@ TRIAL: Final = Command(("true",), "true", "/", {})  # shows what a host can do
 
 def trial_of(way: Way, tool: str) -> Confinement:
     """The smallest sandbox that has everything which a host may refuse."""
-    return Confinement(plans.encode(Plan(Base.HOST, (), network_off=True, cwd="/")), way, tool)
+    return Confinement(Plan(Base.HOST, (), network_off=True, cwd="/"), way, tool)
 
 
 def plan_of(bound: BoundPolicy, cwd: str, loopback_ports: tuple[int, ...] = ()) -> tuple[Plan, BoundPolicy]:
@@ -106,11 +106,12 @@ def confined_by(held: Enforcement, plan: Plan, *, degraded: bool) -> tuple[Enfor
         held = declare(held, find_losses(plan, abi=landlock.abi(), degraded=degraded), degraded=degraded)
     if held.way is None:
         raise AssertionError("a plan exists only where something is needed")
-    return held, Confinement(plans.encode(plan), held.way, held.tool, degraded)
+    return held, Confinement(plan, held.way, held.tool, degraded)
 
 
-def sandbox_of(held: Enforcement, confinement: Confinement, plan: Plan, settled: BoundPolicy) -> Sandbox:
+def sandbox_of(held: Enforcement, confinement: Confinement, settled: BoundPolicy) -> Sandbox:
     """What holds for a command in this confinement."""
+    plan = confinement.plan
     sandbox = Sandbox(held, confinement, settled, tuple(step.path for step in plan.steps), plan.absent)
     if held.way is not Way.LANDLOCK:
         return sandbox
@@ -139,7 +140,7 @@ def request_of(
         program=os.fsencode(command.program),
         argv=tuple(os.fsencode(arg) for arg in command.argv),
         env=tuple(os.fsencode(f"{name}={value}") for name, value in command.env.items()),
-        plan=b"" if confinement is None else confinement.plan,
+        plan=b"" if confinement is None else plans.encode(confinement.plan),
         tool=b"" if confinement is None else os.fsencode(confinement.tool),
     )
 

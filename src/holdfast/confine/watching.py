@@ -28,7 +28,6 @@ from holdfast.confine.starts import Confinement, Exit, Sandbox
 from holdfast.errors import HoldfastError
 from holdfast.local.loop import AnyLoop, Cancellable, Loop
 from holdfast.local.tasks import TaskSet
-from holdfast.sandbox.plan import plan
 from holdfast.sandbox.plan.select import Way
 from holdfast.sandbox.watcher import foresight, listener, watcher
 from holdfast.wire.processes import DeniedCall, WatchReport
@@ -69,8 +68,8 @@ def _restricted_ptrace() -> bool:
 
 def _scene(confinement: Confinement) -> bytes:
     alone = confinement.way is Way.LANDLOCK
-    view = plan.decode(confinement.plan)
-    return foresight.encode(foresight.scene_of(view, alone=alone, degraded=confinement.degraded))
+    scene = foresight.scene_of(confinement.plan, alone=alone, degraded=confinement.degraded)
+    return foresight.encode(scene)
 
 
 async def begin(

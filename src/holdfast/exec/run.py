@@ -225,7 +225,9 @@ async def _plan(scene: ResolvedWish) -> Planned:
         )
     finally:
         await executor.aclose()
-    made, _ = plan_of(scene.bound, scene.cwd, scene.loopback_ports)
+    if sandbox.confinement is not None:
+        return Planned(sandbox.confinement.plan.describe(), sandbox.enforcement)
+    made, _ = plan_of(scene.bound, scene.cwd)  # nothing has to be enforced
     return Planned(made.describe(), sandbox.enforcement)
 
 

@@ -89,14 +89,8 @@ class PluginSkill(MethodResult, frozen=True):
     policy: SkillPolicy | None
 
 
-class Skill(MethodResult, frozen=True):
-    name: str
-    description: str
-    short_description: str | None
-    path: str
+class Skill(PluginSkill, frozen=True):
     discovery_root: DiscoveryOrigin
-    dependencies: SkillDependencies | None
-    policy: SkillPolicy | None
 
 
 class Plugin(MethodResult, frozen=True):

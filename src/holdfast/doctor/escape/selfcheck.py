@@ -24,7 +24,6 @@ from holdfast.doctor.escape.attempt import CONTAINED, FAILED, SKIPPED, Attempt
 from holdfast.doctor.escape.attempts import ATTEMPTS
 from holdfast.doctor.escape.scene import Scene
 from holdfast.errors import HoldfastError, SandboxUnavailable
-from holdfast.sandbox.plan import plan as plans
 from holdfast.sandbox.plan.plan import Plan
 from holdfast.sandbox.plan.select import Way
 
@@ -191,7 +190,7 @@ class Native:
             self._launcher,
             Command(job.argv, job.argv[0], job.plan.cwd, job.env),
             owner=self._errands,
-            confinement=Confinement(plans.encode(job.plan), self._way, self._tool),
+            confinement=Confinement(job.plan, self._way, self._tool),
             limit_s=COMMAND_S,
             keep=MAX_OUTPUT,
             tty=job.tty,

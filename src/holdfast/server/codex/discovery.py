@@ -19,6 +19,7 @@ from typing import Final, Literal, NamedTuple
 from urllib.parse import unquote
 
 import msgspec
+from msgspec import structs
 
 from holdfast.errors import HoldfastError, InvalidRequest, from_os_error
 from holdfast.server.codex.executorconfig import SYSTEM_DIR, read_regular
@@ -282,7 +283,7 @@ def discover(
             found = discover_root(wire.CapabilityRoot(location, PathUri.from_native(path)))
             described, complete = _describe(found)
             origin = wire.DiscoveryOrigin(location, found.path)
-            skills += [_locate(skill, origin) for skill in described]
+            skills += [wire.Skill(**structs.asdict(skill), discovery_root=origin) for skill in described]
             incomplete += not complete
 
     plugins: list[wire.Plugin] = []
@@ -295,18 +296,6 @@ def discover(
         incomplete += not (plugin and complete)
     locations = [] if resolved else [LOCATION_WARNING]
     return wire.DiscoverResult(plugins, skills, locations + [METADATA_WARNING] * incomplete)
-
-
-def _locate(skill: wire.PluginSkill, origin: wire.DiscoveryOrigin) -> wire.Skill:
-    return wire.Skill(
-        name=skill.name,
-        description=skill.description,
-        short_description=skill.short_description,
-        path=skill.path,
-        discovery_root=origin,
-        dependencies=skill.dependencies,
-        policy=skill.policy,
-    )
 
 
 def _plugin(entry: _Cached, found: wire.RootDiscovery, skills: list[wire.PluginSkill]) -> wire.Plugin | None:
