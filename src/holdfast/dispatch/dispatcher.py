@@ -14,7 +14,8 @@ from typing import Final, TypeVar
 from weakref import WeakValueDictionary
 
 from holdfast.board.rules.rows import Run, RunRef, Task
-from holdfast.board.store import LEASE_MS, Store
+from holdfast.board.store import Store
+from holdfast.board.verbs.claims import LEASE_MS
 from holdfast.dispatch import statusfile
 from holdfast.dispatch.cleanup import SWEEP_S, sweep
 from holdfast.dispatch.context import DispatchContext

@@ -144,7 +144,7 @@ def _attach(tx: Transaction, plan: ImportPlan, contents: Contents) -> None:
         try:
             if data is not None:
                 who = text(row, "uploaded_by")[:MAX_NAME] or "hermes"
-                files.attach(tx, ledger.locked(tx, task), name, data, who=who)
+                files.attach(tx, task, name, data, who=who)
         except HoldfastError as exc:
             data = None
             plan.notes.append(f"{task}: {name!r} is not attached: {exc}")

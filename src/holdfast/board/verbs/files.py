@@ -6,7 +6,12 @@ from holdfast.board.verbs import ledger
 from holdfast.errors import Conflict, InvalidRequest, NotFound, StoreDamaged, UsageError
 
 
-def attach(tx: Transaction, task: Task, name: str, data: bytes, *, who: str, run: str | None = None) -> File:
+def attach(tx: Transaction, task_id: str, name: str, data: bytes, *, who: str = "person") -> File:
+    """As `add` does."""
+    return add(tx, ledger.locked(tx, task_id), name, data, who=who)
+
+
+def add(tx: Transaction, task: Task, name: str, data: bytes, *, who: str, run: str | None = None) -> File:
     """A file for whoever works on the task, which is locked. The same file again changes nothing.
 
     Raises:

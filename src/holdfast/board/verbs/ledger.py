@@ -8,9 +8,9 @@ import msgspec
 
 from holdfast.board.database.database import Transaction, row_of
 from holdfast.board.rules import transitions
-from holdfast.board.rules.rows import Run, RunRef, Task
+from holdfast.board.rules.rows import Comment, JsonObject, Run, RunRef, Task, bounded, metadata_text
 from holdfast.board.rules.transitions import Actor, Move, Status
-from holdfast.errors import Conflict, NotFound, StaleRun
+from holdfast.errors import Conflict, NotFound, StaleRun, UsageError
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -116,6 +116,58 @@ def release_children(tx: Transaction, parent: Task) -> None:
         if row["status"] == Status.READY:
             tx.log(parent.board, Move.PROMOTE, "board", task=str(row["id"]), after=parent.id)
     tx.all("links_satisfy", parent=parent.id)
+
+
+def add_comment(
+    tx: Transaction,
+    task: Task,
+    body: str,
+    *,
+    who: str,
+    run: str | None = None,
+    path: str = "",
+    line: int | None = None,
+) -> Comment:
+    """The task is locked, so that comments are numbered without gaps."""
+    if not body.strip():
+        raise UsageError("a comment says something")
+    row = tx.row(
+        "comment_add",
+        task=task.id,
+        author=who,
+        body=bounded("comment", body),
+        now=tx.now_ms,
+        run=run,
+        path=path,
+        line=line,
+    )
+    made = row_of(Comment, row)
+    tx.log(task.board, "commented", who, task=task.id, run=run, number=made.number)
+    return made
+
+
+def end_run(
+    tx: Transaction,
+    run: str,
+    outcome: str,
+    *,
+    failure: str | None = None,
+    summary: str | None = None,
+    metadata: JsonObject | None = None,
+    error: str | None = None,
+) -> None:
+    """What was kept of its metadata before stays, unless there is something newer of the same name."""
+    before = row_of(Run, tx.row("run_get", id=run)).metadata
+    tx.row(
+        "run_end",
+        id=run,
+        now=tx.now_ms,
+        outcome=outcome,
+        failure=failure,
+        summary=summary,
+        metadata=metadata_text(before | (metadata or {})),
+        error=error,
+    )
 
 
 def fingerprint(*parts: object) -> str:

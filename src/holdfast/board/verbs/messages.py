@@ -26,7 +26,7 @@ class Handed(msgspec.Struct, frozen=True):
     last: int = 0
 
 
-def tell(tx: Transaction, task_id: str, body: str, *, who: str) -> Message:
+def tell(tx: Transaction, task_id: str, body: str, *, who: str = "person") -> Message:
     """A message to the worker that has the task now.
 
     Raises:

@@ -13,7 +13,7 @@ from holdfast.board.database.database import Transaction, row_of
 from holdfast.board.rules import transitions
 from holdfast.board.rules.rows import MAX_PATH, Comment, JsonObject, Run, RunRef, Task, TaskEvent, bounded
 from holdfast.board.rules.transitions import Actor, Move, Status
-from holdfast.board.verbs import ledger, tasks
+from holdfast.board.verbs import ledger
 from holdfast.errors import IllegalTransition, InvalidRequest, UsageError
 
 CHECKS: Final = "checks"  # what a task in review waits for before a person is asked; and who then speaks
@@ -76,12 +76,12 @@ class Requested(msgspec.Struct, frozen=True, kw_only=True):
     comments: list[Comment]
 
 
-def review(tx: Transaction, task_id: str, given: Review, *, who: str) -> Task:
-    """A person's verdict about a task that is in review.
+def review(tx: Transaction, task_id: str, given: Review, *, who: str = "person") -> Task:
+    """Approve what is in review, or ask for changes, which the next run is told.
 
     Raises:
         IllegalTransition: it is not.
-        InvalidRequest: somebody else is asked, or its checks have not been run.
+        InvalidRequest: somebody else is asked, or its checks have not been run; `anyway` overrules both.
         UsageError: nothing is said, or it both approves and asks for changes.
     """
     task = ledger.locked(tx, task_id)
@@ -97,9 +97,9 @@ def review(tx: Transaction, task_id: str, given: Review, *, who: str) -> Task:
             raise InvalidRequest(f"{task.reviewer} is asked to review {task.id}", remedy="--anyway")
         if given.approve and task.waiting_for == CHECKS:
             raise InvalidRequest(f"the checks of {task.id} have not been run", remedy="wait, or --anyway")
-    said = [tasks.comment(tx, task, given.changes, who=who)] if given.changes.strip() else []
+    said = [ledger.add_comment(tx, task, given.changes, who=who)] if given.changes.strip() else []
     said += [
-        tasks.comment(tx, task, one.body, who=who, path=one.path, line=one.line) for one in given.remarks
+        ledger.add_comment(tx, task, one.body, who=who, path=one.path, line=one.line) for one in given.remarks
     ]
     _reviewed(tx, task, said, who=who, anyway=given.anyway)
     if given.approve:
@@ -159,7 +159,7 @@ def requested(tx: Transaction, task_id: str) -> Requested | None:
 
 
 def _failed(tx: Transaction, task: Task, failed: Sequence[Check]) -> Task:
-    said = [tasks.comment(tx, task, _words(one), who=CHECKS) for one in failed]
+    said = [ledger.add_comment(tx, task, _words(one), who=CHECKS) for one in failed]
     reason = f"{len(failed)} of {len(task.checks)} checks failed: {failed[0].command[:MAX_SHOWN]}"
     _reviewed(tx, task, said, who=CHECKS, anyway=False)
     if task.attempts >= task.max_attempts:

@@ -5,7 +5,7 @@ import contextlib
 from typing import Final
 
 from holdfast.board.rules.rows import Run, WorkspaceKind
-from holdfast.board.verbs import unverified
+from holdfast.board.verbs import runs
 from holdfast.dispatch.context import DispatchContext
 from holdfast.dispatch.run import workspace
 from holdfast.dispatch.run.workspace import Workspace
@@ -43,7 +43,7 @@ async def enter(context: DispatchContext, run: Run, space: Workspace, over: asyn
 
 async def verify(context: DispatchContext, run: Run, space: Workspace) -> None:
     """Look for what a run says that it made, and write down what is not there. Its answer stands."""
-    if unverified.CARDS in run.metadata or unverified.FILES in run.metadata:
-        files = unverified.named(run, unverified.FILES)
+    if runs.CARDS in run.metadata or runs.FILES in run.metadata:
+        files = runs.names_in(run, runs.FILES)
         missing = await asyncio.to_thread(workspace.absent, space.path, files)
         await context.store.ask(lambda store: store.verify(run.ref, missing))
