@@ -26,7 +26,7 @@ from holdfast.dispatch.lock import only_one
 from holdfast.dispatch.rules.dispatcherstatus import DispatcherStatus
 from holdfast.dispatch.supervisorclient import SupervisorClient
 from holdfast.handoff import key
-from holdfast.handoff.service import Service
+from holdfast.handoff.broker import listen
 from holdfast.sandbox.plan import prerequisites
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ async def serve(
             store = await opened.enter_async_context(AsyncStore.open(address))
             for board in plan.boards:
                 await store.ask(lambda store, board=board: store.stats(board))  # type: ignore[misc]  # is it there?
-            await opened.enter_async_context(Service(store, secret).listening(home / SOCKET))
+            await opened.enter_async_context(listen(store, secret, home / SOCKET))
             supervisor = await opened.enter_async_context(SupervisorClient.open(home))
             name = host or host_name(home)
             status = DispatcherStatus(name, os.getpid(), plan.boards, time.time())

@@ -68,7 +68,7 @@ class Dashboard:
 
     async def carry_out(self, verb: Verb, on: str, request: Request, status: int = 200) -> Response:
         """Raises UsageError when the request's body is not the verb's form."""
-        given = verbs.decode(verb, await _body(request) or b"{}")
+        given = verbs.parse(verb, await _body(request) or b"{}")
         return await self.answer(
             lambda store: {verb.answers: store.carry_out(verb, on, given, who=self.who)}, status
         )

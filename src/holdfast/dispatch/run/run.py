@@ -30,8 +30,7 @@ from holdfast.dispatch.run.workspace import Workspace
 from holdfast.errors import NotFound, OperationFailed, StaleRun, UsageError
 from holdfast.handoff import outbox
 from holdfast.handoff.broker import Broker
-from holdfast.handoff.envelope import Envelope, HandoffAnswer
-from holdfast.handoff.verbs import VERBS
+from holdfast.handoff.envelope import VERBS, Envelope, HandoffAnswer
 from holdfast.local.atomicfile import replace_file
 
 log = logging.getLogger(__name__)
