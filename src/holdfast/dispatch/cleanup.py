@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast.board.rules.rows import Task, WorkspaceKind
 from holdfast.board.rules.transitions import Status
+from holdfast.board.store import Store
 from holdfast.dispatch.context import DispatchContext
 from holdfast.dispatch.rules.manifest import MAX_LISTED
 from holdfast.dispatch.run import changes, workspace
@@ -31,7 +32,7 @@ async def sweep(context: DispatchContext) -> None:
         if made.kept:
             continue
         try:
-            task = await context.store.ask(lambda store, made=made: store.task(made.task))  # type: ignore[misc]
+            task = await context.store.ask(Store.task, made.task)
         except NotFound:  # of another board
             continue
         if task.status is Status.ARCHIVED:

@@ -125,20 +125,20 @@ class Dispatcher:
         ask, plan, now = self._context.store.ask, self._plan, self._context.clock()
         if plan.leaving.is_set():
             self._rounds.leave()
-        held = await ask(lambda store: store.held(self._context.host))
+        held = await ask(Store.held, self._context.host)
         todo = self._rounds.plan(held, self._drivers, now)
         for run in todo.give_back:
-            await ask(lambda store, run=run: _give_back(store, run))  # type: ignore[misc]
+            await ask(_give_back, run)
         for run in todo.drive:
             self._attend(group, run)
         for id in todo.over:
             self._drivers[id].over.set()
         for run in todo.renew:
-            if await ask(lambda store, run=run: _beat(store, run, plan.lease_ms)):  # type: ignore[misc]
+            if await ask(_beat, run, plan.lease_ms):
                 self._context.status.renewed()
         for board in plan.boards:
             if todo.expire:
-                await ask(lambda store, board=board: store.expire(board))  # type: ignore[misc]
+                await ask(Store.expire, board)
             if todo.claim:
                 await self._claim(group, board)
         self._rounds.finish(todo, now)
@@ -164,7 +164,7 @@ class Dispatcher:
             self._starts.add(context.clock())
             context.status.claimed()
             self._attend(group, won[1])
-        await context.store.ask(lambda store: store.offer(board, context.host, profiles, held=reason))
+        await context.store.ask(Store.offer, board, context.host, profiles, held=reason)
 
     def _holdup(self) -> str | None:
         """Why this host starts nothing now. It is said aloud when it begins and when it is over."""
@@ -190,7 +190,7 @@ class Dispatcher:
         for before in list(self._drivers.values()):  # two workers are never in one workspace
             if before.run.task_id == run.task_id and before.run.generation < run.generation:
                 await before.done.wait()
-        task = await self._insisted(run, lambda: store.ask(lambda store: store.task(run.task_id)))
+        task = await self._insisted(run, lambda: store.ask(Store.task, run.task_id))
         place = str(workspace.known(self._context.home, task).path)
         async with self._places.setdefault(place, asyncio.Lock()):  # which several tasks may have
             await self._insisted(run, driver.drive)
@@ -218,7 +218,7 @@ class Dispatcher:
         found = []
         for name in names:
             try:
-                found.append(await self._context.store.ask(lambda store, name=name: store.run(name)))  # type: ignore[misc]
+                found.append(await self._context.store.ask(Store.run, name))
             except NotFound:
                 log.warning("a run is not on the board any more", extra={"run_id": name})
         return found

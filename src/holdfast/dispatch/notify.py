@@ -83,9 +83,9 @@ class Notifier:
         for board in self._boards:
             while reminders.has_room(self._book) and await self._heard(board):
                 pass
-        now_ms = await self._store.ask(lambda store: store.now_ms())
+        now_ms = await self._store.ask(Store.now_ms)
         for task in reminders.due(self._book, now_ms):
-            found = await self._store.ask(lambda store, task=task: _waiting(store, task))  # type: ignore[misc]
+            found = await self._store.ask(_waiting, task)
             if found is None or not reminders.still(self._book.owed[task], found):
                 self._write(reminders.forgotten(self._book, task))
                 continue
@@ -99,7 +99,7 @@ class Notifier:
             self._write(reminders.noted(self._book, board, last, {}))
             return False
         after = self._book.read[board]
-        seq, waiting = await self._store.ask(lambda store: _since(store, board, after))
+        seq, waiting = await self._store.ask(_since, board, after)
         if seq > after:
             self._write(reminders.noted(self._book, board, seq, waiting))
         return seq > after

@@ -66,7 +66,7 @@ async def serve(
         async with contextlib.AsyncExitStack() as opened:
             store = await opened.enter_async_context(AsyncStore.open(address))
             for board in plan.boards:
-                await store.ask(lambda store, board=board: store.stats(board))  # type: ignore[misc]  # is it there?
+                await store.ask(Store.stats, board)  # is it there?
             await opened.enter_async_context(listen(store, secret, home / SOCKET))
             supervisor = await opened.enter_async_context(SupervisorClient.open(home))
             name = host or host_name(home)

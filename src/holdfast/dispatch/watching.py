@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from holdfast.agents.supervisor.messages import WorkerReport
 from holdfast.board.rules.rows import Run
+from holdfast.board.store import Store
 from holdfast.dispatch.context import DispatchContext, worker_of
 from holdfast.dispatch.rules.liveness import Calls, LivenessLimits, LivenessSample, LivenessWatch
 from holdfast.dispatch.run import changes
@@ -23,7 +24,7 @@ async def watch(context: DispatchContext, limits: LivenessLimits, attended: Mapp
     while True:
         await asyncio.sleep(limits.look_s)
         try:
-            held = await context.store.ask(lambda store: store.held(context.host))
+            held = await context.store.ask(Store.held, context.host)
             watches = {run.id: watches.get(run.id) or LivenessWatch(limits, stuck=run.stuck) for run in held}
             for run in held:
                 if run.id in attended:
@@ -40,7 +41,7 @@ async def _look(context: DispatchContext, watch: LivenessWatch, run: Run, driver
     reason = watch.look(_seen(report, files, run.note))
     if reason != run.stuck:
         with contextlib.suppress(StaleRun):
-            await context.store.ask(lambda store: store.set_stuck(run.ref, reason))
+            await context.store.ask(Store.set_stuck, run.ref, reason)
 
 
 def _seen(report: WorkerReport, files: tuple[int, ...] | None, note: str) -> LivenessSample:

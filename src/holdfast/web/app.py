@@ -62,7 +62,7 @@ class Dashboard:
     async def task(self, request: Request) -> str:
         """Likewise for a task."""
         id = str(request.path_params["id"])
-        if self.only and (await self.store.ask(lambda store: store.task(id))).board not in self.only:
+        if self.only and (await self.store.ask(Store.task, id)).board not in self.only:
             raise NotFound(f"there is no task {id[:80]} here", remedy="holdfast task list")
         return id
 
@@ -107,7 +107,7 @@ async def _events(here: Dashboard, request: Request) -> ASGIApp:
     name, text = here.board(request), request.query_params.get("after", "")
     if text and not (text.isascii() and text.isdecimal() and len(text) < 19):
         raise UsageError("`after` is the number of an event")
-    last = (await here.store.ask(lambda store: queries.board(store, name))).last_seq
+    last = (await here.store.ask(queries.board, name)).last_seq
     return Stream(here.feed, name, int(text) if text else None, last, here.cut)
 
 
@@ -136,7 +136,7 @@ async def _diff(here: Dashboard, request: Request) -> ASGIApp:
 async def _file(here: Dashboard, request: Request) -> ASGIApp:
     id, query = await here.task(request), request.query_params
     name, run = query.get("name", ""), query.get("run")
-    data = await here.store.ask(lambda store: store.file(id, run, name))
+    data = await here.store.ask(Store.file, id, run, name)
     headers = {"content-disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}"}
     return Response(data, media_type="application/octet-stream", headers=headers)
 

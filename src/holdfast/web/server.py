@@ -54,7 +54,7 @@ async def serve(
     with _listening(options, note) as listener:
         async with AsyncStore.open(options.address) as store:
             for board in options.boards:
-                await store.ask(lambda store, board=board: queries.board(store, board))  # type: ignore[misc]  # is it there?
+                await store.ask(queries.board, board)  # is it there?
 
             async def answering(scope: Scope, receive: Receive, send: Send) -> None:
                 await app(scope, receive, send)
