@@ -16,7 +16,7 @@ from weakref import WeakValueDictionary
 from holdfast.board.rules.rows import Run, RunRef, Task
 from holdfast.board.store import Store
 from holdfast.board.verbs.claims import LEASE_MS
-from holdfast.dispatch import statusfile
+from holdfast.dispatch import homefiles
 from holdfast.dispatch.cleanup import SWEEP_S, sweep
 from holdfast.dispatch.context import DispatchContext
 from holdfast.dispatch.notify import Notifier, command
@@ -105,10 +105,12 @@ class Dispatcher:
                 self._context.store.news.clear()
                 try:
                     await self._round(group)
-                    self._context.status.rounded(self._context.wall_clock())
+                    self._context.status.so_far.round_at = self._context.wall_clock()
                     self._plan.began.set()
                 except HoldfastError as exc:  # workers go on, and so do we when it is back
-                    self._context.status.erred(f"{type(exc).__name__}: {exc}", self._context.wall_clock())
+                    self._context.status.note_error(
+                        f"{type(exc).__name__}: {exc}", self._context.wall_clock()
+                    )
                     log.warning("the board does not answer", extra={"missing": type(exc).__name__})
                 if self._rounds.is_over(self._drivers):
                     break
@@ -135,7 +137,7 @@ class Dispatcher:
             self._drivers[id].over.set()
         for run in todo.renew:
             if await ask(_beat, run, plan.lease_ms):
-                self._context.status.renewed()
+                self._context.status.so_far.leases_renewed += 1
         for board in plan.boards:
             if todo.expire:
                 await ask(Store.expire, board)
@@ -162,7 +164,7 @@ class Dispatcher:
             if won is None:
                 return
             self._starts.add(context.clock())
-            context.status.claimed()
+            context.status.so_far.claims += 1
             self._attend(group, won[1])
         await context.store.ask(Store.offer, board, context.host, profiles, held=reason)
 
@@ -206,7 +208,7 @@ class Dispatcher:
                 return await work()
             except (HoldfastError, TimeoutError) as exc:
                 log.warning("a run is attended to again", extra={"run_id": run.id, "missing": str(exc)[:200]})
-                self._context.status.erred(f"{run.id}: {exc}", self._context.wall_clock())
+                self._context.status.note_error(f"{run.id}: {exc}", self._context.wall_clock())
             except Exception:
                 log.exception("a run could not be attended to", extra={"run_id": run.id})
             await asyncio.sleep(AGAIN_S)
@@ -242,11 +244,11 @@ class Dispatcher:
             self._again.clear()
             try:
                 if await asyncio.to_thread(profiles.look, anyway=anyway):
-                    status.reloaded()
+                    status.note_reload()
                     self._context.store.news.set()
             except (UsageError, StartupError) as exc:
                 log.warning("the profiles stay as they were", extra={"missing": str(exc)[:200]})
-                status.kept_old(str(exc))
+                status.note_reload(str(exc))
 
     async def _write_status(self) -> None:
         while True:
@@ -254,11 +256,11 @@ class Dispatcher:
             await asyncio.sleep(TELL_S)
 
     async def _tell(self) -> None:
-        told = self._context.status.told(
+        told = self._context.status.report(
             self._context.wall_clock(), runs=self._drivers, profiles=self._context.profiles
         )
         try:
-            await asyncio.to_thread(statusfile.write, self._context.home, told)
+            await asyncio.to_thread(homefiles.write_status, self._context.home, told)
         except OSError as exc:
             log.warning("how it stands cannot be written", extra={"missing": str(exc)[:200]})
 

@@ -18,11 +18,11 @@ from holdfast.board.rules.rows import Run
 from holdfast.board.rules.transitions import Status
 from holdfast.board.store import Store
 from holdfast.board.verbs.lists import MAX_PAGE
-from holdfast.dispatch import statusfile
+from holdfast.dispatch import homefiles
 from holdfast.dispatch.context import SOCKET, DispatchContext
 from holdfast.dispatch.dispatcher import Dispatcher, DispatchOptions
+from holdfast.dispatch.homefiles import only_one
 from holdfast.dispatch.installed import Installed, notice
-from holdfast.dispatch.lock import only_one
 from holdfast.dispatch.rules.dispatcherstatus import DispatcherStatus
 from holdfast.dispatch.supervisorclient import SupervisorClient
 from holdfast.handoff import key
@@ -58,7 +58,7 @@ async def serve(
     """
     Book(home).prepare()
     async with only_one(home):
-        statusfile.clear(home)
+        homefiles.clear_status(home)
         found = Installed(home, environ)
         if (said := notice(home)) is not None:
             log.warning(said)

@@ -20,8 +20,8 @@ from holdfast.board.rules.rows import JsonObject
 from holdfast.board.rules.verbs import Caller, Verb
 from holdfast.board.store import Store
 from holdfast.errors import MethodNotFound, NotFound, UsageError, face
-from holdfast.web import cards, entrance, evidence, queries, replies
-from holdfast.web.door import Door
+from holdfast.web import cards, entrance, queries, replies
+from holdfast.web.cookies import Door
 from holdfast.web.feed import Feed, Stream
 
 log = logging.getLogger(__name__)
@@ -122,14 +122,14 @@ async def _detail(here: Dashboard, request: Request) -> ASGIApp:
 
 async def _output(here: Dashboard, request: Request) -> ASGIApp:
     query = request.query_params
-    said = await evidence.output(
+    said = await queries.run_output(
         here.store, here.home, await here.task(request), query.get("run"), query.get("mark", "")
     )
     return _json(replies.body(**said))
 
 
 async def _diff(here: Dashboard, request: Request) -> ASGIApp:
-    found = await evidence.diff(here.store, await here.task(request), request.query_params.get("run"))
+    found = await queries.run_diff(here.store, await here.task(request), request.query_params.get("run"))
     return _json(replies.body(**found))
 
 

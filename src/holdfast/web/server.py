@@ -18,7 +18,7 @@ from holdfast.board.asyncstore import AsyncStore
 from holdfast.errors import StartupError
 from holdfast.web import entrance, queries
 from holdfast.web.app import Dashboard, application, pages
-from holdfast.web.door import Door
+from holdfast.web.cookies import Door
 from holdfast.web.feed import SLOW_S, Feed
 
 MAX_CONNECTIONS: Final = 200  # at once: a page has one stream and a few requests

@@ -152,7 +152,7 @@ class RunDriver:
         except (UsageError, NotFound) as exc:  # nothing was started; after any other error that is not known
             await self._tell(Fail(FailureKind.TASK, f"it could not be started: {exc}"))
             return RunEvent.REFUSED
-        self.context.status.started(self.context.clock() - self._claimed_at)
+        self.context.status.count_start(self.context.clock() - self._claimed_at)
         return RunEvent.STARTED
 
     async def _prepared(self, detail: Detail, profile: WorkerProfile) -> WorkerSpec:
