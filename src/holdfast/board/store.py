@@ -116,7 +116,6 @@ class Store:
     recent = _read(lists.recent)
     counts = _read(lists.counts)
     capacity = _read(lists.capacity_and_use)
-    room = _read(claims.room)
     task = _read(lists.task)
     task_id = _read(lists.task_id)
     show = _read(lists.detail)

@@ -15,6 +15,10 @@ from holdfast.errors import HoldfastError, NotFound
 
 Contents: TypeAlias = Callable[[Row], bytes | None]  # of an attachment; None if it cannot be had
 
+_ASKED: Final = (  # of what can be asked for when a task is made, what Hermes has too
+    *("title", "body", "assignee", "priority", "max_attempts", "workspace_kind", "workspace"),
+    "max_runtime_s",
+)
 MAX_NOTES: Final = 100  # of what is told beside the counts
 
 
@@ -122,15 +126,8 @@ def _answer_creation(tx: Transaction, board: str, key: str, task: str) -> None:
     """Whoever made the task under this key and asks again gets it; another question is refused."""
     made = row_of(Task, tx.row("task_get", id=task))
     asked = NewTask(
-        title=made.title,
-        body=made.body,
-        assignee=made.assignee,
-        priority=made.priority,
-        max_attempts=made.max_attempts,
         parents=tuple(str(row["parent"]) for row in tx.all("links_above", task=task, most=MAX_PARENTS)),
-        workspace_kind=made.workspace_kind,
-        workspace=made.workspace,
-        max_runtime_s=made.max_runtime_s,
+        **{name: getattr(made, name) for name in _ASKED},
     )
     question = ledger.fingerprint("create", *asked.asked())
     if tx.one("answer_reserve", scope=f"board:{board}", name=key, question=question, now=tx.now_ms):

@@ -1,6 +1,6 @@
 """Who gets which task. A claim has its board for itself, so that caps and pauses hold among many."""
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -65,18 +65,6 @@ def claim(
         messages.pass_on(tx, claimed)
     tx.log(slug, Move.CLAIM, worker, task=claimed.id, run=run, generation=claimed.generation, host=host)
     return claimed, row_of(Run, made)
-
-
-def room(tx: Transaction, slug: str, assignees: Iterable[str], host: str, pool: str = "") -> dict[str, str]:
-    """The profiles for which this host could not claim now, whatever is ready in this pool, and why not."""
-    board = boards.get(tx, slug)
-    capacity, busy = lists.capacity(tx, slug), lists.busy(tx, slug)
-    reasons = {
-        name: assign.stopped(board)
-        or assign.caps_reached(name, capacity=capacity, busy=busy, host=host, pool=pool)
-        for name in assignees
-    }
-    return {name: reason for name, reason in reasons.items() if reason is not None}
 
 
 def offer(tx: Transaction, slug: str, host: str, assignees: Sequence[str], *, held: str = "") -> None:

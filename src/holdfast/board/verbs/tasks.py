@@ -12,6 +12,7 @@ from holdfast.board.verbs import boards, ledger, lists, reviews
 from holdfast.board.verbs.reviews import Review
 from holdfast.errors import IllegalTransition, InvalidRequest, NotFound, UsageError
 
+_AS_WISHED: Final = tuple({*NewTask.__struct_fields__} - {"parents", "triage", "checks"})
 _ENDED_RUN: Final = {
     Move.CANCEL: "cancelled"
 }  # of a run whose task a person takes away; otherwise "superseded"
@@ -45,25 +46,13 @@ def add(tx: Transaction, slug: str, new: NewTask, *, who: str, run: str | None =
         "task_add",
         id=ledger.new_id("t"),
         board=slug,
-        title=new.title,
-        body=new.body,
-        assignee=new.assignee,
         status=status,
-        priority=new.priority,
         created_by=who,
         created_by_run=run,
         open_parents=waits,
-        max_attempts=new.max_attempts,
-        wake_ms=new.wake_ms,
-        workspace_kind=new.workspace_kind,
-        workspace=new.workspace,
-        max_runtime_s=new.max_runtime_s,
-        reviewer=new.reviewer,
         checks=msgspec.json.encode(new.checks).decode(),
-        pool=new.pool,
-        max_tokens=new.max_tokens,
-        max_cost=new.max_cost,
         now=tx.now_ms,
+        **{name: getattr(new, name) for name in _AS_WISHED},
     )
     task = row_of(Task, row)
     for parent in parents:

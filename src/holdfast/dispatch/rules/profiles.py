@@ -215,38 +215,14 @@ def known(text: str | None, *, source: str = "worker-profiles.toml") -> dict[str
 
 # Where people and their tools keep what lets them in. Below the home; a worker reads none of it.
 CREDENTIALS: Final = (
-    *(
-        ".ssh",
-        ".gnupg",
-        ".aws",
-        ".azure",
-        ".kube",
-        ".docker",
-        ".password-store",
-        ".netrc",
-        ".npmrc",
-        ".pypirc",
-    ),
-    *(".git-credentials", ".pgpass", ".my.cnf", ".vault-token", ".terraform.d", ".boto", ".s3cfg", ".oci"),
-    *(
-        ".config/gcloud",
-        ".config/gh",
-        ".config/hub",
-        ".config/git/credentials",
-        ".config/op",
-        ".config/rclone",
-    ),
-    *(
-        ".config/doctl",
-        ".config/sops",
-        ".config/google-chrome",
-        ".config/chromium",
-        ".mozilla",
-        ".thunderbird",
-    ),
-    *(".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials", ".m2/settings.xml", ".gradle"),
-    *(".codex/auth.json", ".claude/.credentials.json", ".claude.json", ".gemini/oauth_creds.json", ".qwen"),
-    *(".local/share/opencode/auth.json", ".local/share/keyrings", ".hermes", ".bash_history", ".zsh_history"),
+    *(".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".password-store", ".netrc", ".npmrc"),
+    *(".pypirc", ".git-credentials", ".pgpass", ".my.cnf", ".vault-token", ".terraform.d", ".boto", ".s3cfg"),
+    *(".oci", ".config/gcloud", ".config/gh", ".config/hub", ".config/git/credentials", ".config/op"),
+    *(".config/rclone", ".config/doctl", ".config/sops", ".config/google-chrome", ".config/chromium"),
+    *(".mozilla", ".thunderbird", ".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials"),
+    *(".m2/settings.xml", ".gradle", ".codex/auth.json", ".claude/.credentials.json", ".claude.json"),
+    *(".gemini/oauth_creds.json", ".qwen", ".local/share/opencode/auth.json", ".local/share/keyrings"),
+    *(".hermes", ".bash_history", ".zsh_history"),
 )
 
 
