@@ -23,7 +23,7 @@ from holdfast.board.verbs import inbox
 from holdfast.board.verbs.inbox import Waiting
 from holdfast.dispatch.rules import reminders
 from holdfast.dispatch.rules.reminders import Book
-from holdfast.errors import HoldfastError, NotFound
+from holdfast.errors import NotFound
 from holdfast.local.atomicfile import replace_file
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ def command(home: Path, given: Sequence[str]) -> tuple[str, ...]:
 
 
 class Notifier:
-    """For some boards of one home, which has one dispatcher."""
+    """For some boards of one home, which has one dispatcher; what is owed when it ends is the next one's."""
 
     def __init__(
         self,
@@ -59,17 +59,6 @@ class Notifier:
         self._argv = tuple(argv)
         self._environ = dict(environ)
         self._book = _read(self._place)
-
-    async def serve(self) -> None:
-        """For ever; cancelled, it leaves what is owed to the next."""
-        while True:
-            try:
-                await self.look()
-            except HoldfastError as exc:
-                log.warning("reminders are given later", extra={"missing": str(exc)[:200]})
-            except OSError as exc:
-                log.warning("reminders cannot be kept", extra={"missing": type(exc).__name__})
-            await asyncio.sleep(LOOK_S)
 
     async def look(self) -> None:
         """Read what happened, and give the reminders that are due.

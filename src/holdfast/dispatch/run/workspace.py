@@ -1,4 +1,4 @@
-"""Where a task is worked on: made outside the sandbox, and kept between runs.
+"""Where a task is worked on: made outside the sandbox, kept between runs, and removed with its task.
 
     HOME/board/TASK        a scratch directory, or a git worktree on the branch holdfast/TASK
     HOME/board/TASK.json   what it is, and the commit that the work began from
@@ -6,11 +6,14 @@
 The record is written first: whoever is killed in between finds out from it what to make.
 """
 
+import asyncio
 import contextlib
 import errno
 import fcntl
 import fnmatch
+import logging
 import os
+import shutil
 import stat
 import subprocess
 import time
@@ -22,9 +25,15 @@ from typing import Final
 import msgspec
 
 from holdfast.board.rules.rows import Task, WorkspaceKind
+from holdfast.board.rules.transitions import Status
+from holdfast.board.store import Store
+from holdfast.dispatch.context import DispatchContext
+from holdfast.dispatch.rules import manifest
+from holdfast.dispatch.run import changes
 from holdfast.errors import NotFound, OperationFailed, UsageError
 from holdfast.local.atomicfile import open_folder, replace_file, write_below
 
+SWEEP_S: Final = 30.0  # between sweeps; nobody waits for one
 GIT_S: Final = 120.0  # a checkout of a large repository on a busy disk
 TURN_S: Final = 0.02  # between attempts to be alone with a repository
 MAX_SAID: Final = 300  # characters of git's own words in an error
@@ -352,3 +361,57 @@ def _open_or_make(name: str, above: int) -> Iterator[int]:
         os.mkdir(name, 0o777, dir_fd=above)
     with open_folder(name, above) as fd:
         yield fd
+
+
+log = logging.getLogger(__name__)
+
+
+async def sweep(context: DispatchContext) -> None:
+    """Remove the workspaces of archived tasks, which is an event each; work that is nowhere else stays.
+
+    Raises:
+        HoldfastError: store or exec server do not answer; the rest is for the next time.
+    """
+    for made in await asyncio.to_thread(records, context.home):
+        if made.kept:
+            continue
+        try:
+            task = await context.store.ask(Store.task, made.task)
+        except NotFound:  # of another board
+            continue
+        if task.status is Status.ARCHIVED:
+            await _remove_workspace(context, task, made)
+
+
+async def _remove_workspace(context: DispatchContext, task: Task, made: Made) -> None:
+    path = folder(context.home) / task.id
+    listed = (
+        sorted((await asyncio.to_thread(changes.look, path)).entries)[: manifest.MAX_LISTED]
+        if path.is_dir()
+        else []
+    )
+    try:
+        if made.kind is WorkspaceKind.WORKTREE and path.is_dir():
+            search = context.environ.get("PATH", "/usr/bin:/bin")
+            changed = await changes.since_commit(context.home, path, made.base, search, made.copied)
+            if changed.count:
+                await _log_event(context, task, "workspace_kept", list(changed.paths))
+                write(context.home, msgspec.structs.replace(made, kept=True))
+                return
+            await asyncio.to_thread(give_back, made, path)
+        elif path.is_dir():
+            await asyncio.to_thread(shutil.rmtree, path)
+    except (OSError, OperationFailed) as exc:
+        log.warning("a workspace could not be removed", extra={"task_id": task.id, "missing": str(exc)[:200]})
+        return
+    await _log_event(context, task, "workspace_removed", listed)
+    forget(context.home, task.id)
+
+
+async def _log_event(context: DispatchContext, task: Task, kind: str, files: list[str]) -> None:
+    """Events are the store's, and so is the clock that dates them."""
+    await context.store.ask(
+        lambda store: store.database.write(
+            lambda tx: tx.log(task.board, kind, context.host, task=task.id, files=files)
+        )
+    )
