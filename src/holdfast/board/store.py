@@ -16,7 +16,7 @@ from holdfast.board.rules import verbs
 from holdfast.board.rules.rows import Board, Message, RunRef
 from holdfast.board.rules.verbs import Verb
 from holdfast.board.verbs import boards as board_verbs
-from holdfast.board.verbs import claims, files, lists, messages, reviews, tasks
+from holdfast.board.verbs import claims, files, ledger, lists, messages, reviews, tasks
 from holdfast.board.verbs import inbox as inbox_verbs
 from holdfast.board.verbs import runs as run_verbs
 from holdfast.board.verbs.runs import Refusal
@@ -116,14 +116,14 @@ class Store:
     recent = _read(lists.recent)
     counts = _read(lists.counts)
     capacity = _read(lists.capacity_and_use)
-    task = _read(lists.task)
+    task = _read(ledger.task)
     task_id = _read(lists.task_id)
     show = _read(lists.detail)
     page = _read(lists.page)
     why = _read(lists.why)
     reasons = _read(lists.reasons)
     runs = _read(lists.runs)
-    run = _read(lists.run)
+    run = _read(ledger.run)
     run_show = _read(run_verbs.show)
     held = _read(lists.held)
     stuck = _read(lists.stuck)

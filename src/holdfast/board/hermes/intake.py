@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.board.database.database import Transaction, row_of
 from holdfast.board.hermes import hermes
-from holdfast.board.hermes.hermesrow import MAX_NAME, ImportPlan, Known, Row, Source, Value, text
+from holdfast.board.hermes.hermes import MAX_NAME, ImportPlan, Known, Row, Source, Value, text
 from holdfast.board.rules.rows import MAX_PARENTS, MAX_TEXT, NewTask, Task
 from holdfast.board.store import Store
 from holdfast.board.verbs import boards, files, ledger
@@ -124,7 +124,7 @@ def _write(tx: Transaction, plan: ImportPlan, board: str, who: str) -> None:
 
 def _answer_creation(tx: Transaction, board: str, key: str, task: str) -> None:
     """Whoever made the task under this key and asks again gets it; another question is refused."""
-    made = row_of(Task, tx.row("task_get", id=task))
+    made = ledger.task(tx, task)
     asked = NewTask(
         parents=tuple(str(row["parent"]) for row in tx.all("links_above", task=task, most=MAX_PARENTS)),
         **{name: getattr(made, name) for name in _ASKED},

@@ -27,16 +27,25 @@ def new_id(kind: str) -> str:
     return f"{kind}_{os.urandom(6).hex()}"
 
 
-def locked(tx: Transaction, task_id: str) -> Task:
-    """The task, and nobody else changes it until this change is over.
-
-    Raises:
-        NotFound: there is none.
-    """
-    row = tx.one("task_lock", id=task_id)
+def task(tx: Transaction, task_id: str, query: str = "task_get") -> Task:
+    """Raises NotFound."""
+    row = tx.one(query, id=task_id)
     if row is None:
         raise NotFound(f"there is no task {task_id}", remedy="holdfast task list")
     return row_of(Task, row)
+
+
+def locked(tx: Transaction, task_id: str) -> Task:
+    """The task, and nobody else changes it until this change is over. Raises NotFound."""
+    return task(tx, task_id, "task_lock")
+
+
+def run(tx: Transaction, run_id: str) -> Run:
+    """Raises NotFound."""
+    row = tx.one("run_get", id=run_id)
+    if row is None:
+        raise NotFound(f"there is no run {run_id}", remedy="holdfast task runs ID")
+    return row_of(Run, row)
 
 
 def referred(tx: Transaction, ref: RunRef) -> Run:
@@ -46,13 +55,16 @@ def referred(tx: Transaction, ref: RunRef) -> Run:
         NotFound: there is none.
         StaleRun: it is not of this generation.
     """
-    row = tx.one("run_get", id=ref.run)
-    if row is None:
-        raise NotFound(f"there is no run {ref.run}")
-    run = row_of(Run, row)
-    if run.generation != ref.generation:
+    found = run(tx, ref.run)
+    if found.generation != ref.generation:
         raise StaleRun(f"{ref.run} is not generation {ref.generation}")
-    return run
+    return found
+
+
+def locked_run(tx: Transaction, ref: RunRef) -> tuple[Task, Run]:
+    """Its task, locked, and the run as it is from then on. Raises as `referred` does."""
+    found = locked(tx, referred(tx, ref).task_id)
+    return found, referred(tx, ref)
 
 
 def moved(tx: Transaction, task: Task, move: Move, by: Actor, **changes: object) -> Task:

@@ -24,7 +24,7 @@ from holdfast.board.rules.rows import (
     TaskLink,
 )
 from holdfast.board.rules.transitions import Status
-from holdfast.board.verbs import boards, files
+from holdfast.board.verbs import boards, files, ledger
 from holdfast.errors import NotFound, UsageError
 
 T = TypeVar("T")
@@ -115,7 +115,7 @@ def page(
 def detail(tx: Transaction, task_id: str) -> Detail:
     """Raises NotFound."""
     return Detail(
-        task=task(tx, task_id),
+        task=ledger.task(tx, task_id),
         parents=[row_of(TaskLink, row) for row in tx.all("links_above", task=task_id, most=SHOWN)],
         children=[row_of(TaskLink, row) for row in tx.all("links_below", task=task_id, most=SHOWN)],
         comments=_newest(tx, "comments_of_task", task_id, Comment),
@@ -127,19 +127,12 @@ def detail(tx: Transaction, task_id: str) -> Detail:
     )
 
 
-def task(tx: Transaction, task_id: str) -> Task:
-    row = tx.one("task_get", id=task_id)
-    if row is None:
-        raise NotFound(f"there is no task {task_id}", remedy="holdfast task list")
-    return row_of(Task, row)
-
-
 def attachments(tx: Transaction, task_id: str) -> list[File]:
-    return files.listed(tx, task(tx, task_id).id, None)
+    return files.listed(tx, ledger.task(tx, task_id).id, None)
 
 
 def kept(tx: Transaction, run_id: str) -> list[File]:
-    return files.listed(tx, run(tx, run_id).task_id, run_id)
+    return files.listed(tx, ledger.run(tx, run_id).task_id, run_id)
 
 
 def task_id(tx: Transaction, text: str) -> str:
@@ -166,15 +159,8 @@ def task_id(tx: Transaction, text: str) -> str:
 
 def runs(tx: Transaction, task_id: str) -> list[Run]:
     """The newest runs of a task, the oldest of them first."""
-    task(tx, task_id)
+    ledger.task(tx, task_id)
     return _newest(tx, "runs_of_task", task_id, Run)
-
-
-def run(tx: Transaction, run_id: str) -> Run:
-    row = tx.one("run_get", id=run_id)
-    if row is None:
-        raise NotFound(f"there is no run {run_id}", remedy="holdfast task runs ID")
-    return row_of(Run, row)
 
 
 def held(tx: Transaction, host: str) -> list[Run]:
@@ -224,12 +210,12 @@ def recent(tx: Transaction, slug: str) -> Recent:
 
 def why(tx: Transaction, task_id: str) -> Reason:
     """Why a task waits, or that it does not; and how its last run failed, if that is the cause."""
-    found = task(tx, task_id)
+    found = ledger.task(tx, task_id)
     reason = reasons(tx, found.board, [found])[found.id]
     last = runs(tx, task_id)[-1:] if found.status in _AFTER_A_RUN else []
     if last and last[0].error:
         reason = f"{reason}; its last run: {last[0].error}"
-    if found.run_id is not None and (stuck := run(tx, found.run_id).stuck):
+    if found.run_id is not None and (stuck := ledger.run(tx, found.run_id).stuck):
         reason = f"{reason}, but looks stuck: {stuck}"
     return Reason(found.id, found.status, reason)
 

@@ -118,7 +118,7 @@ def gated(task: Task, move: Move, changes: JsonObject) -> tuple[Move, JsonObject
 def due(tx: Transaction, ref: RunRef) -> list[str] | None:
     """The commands that decide about what this run left; None when there is nothing to decide."""
     run = ledger.referred(tx, ref)
-    task = row_of(Task, tx.row("task_get", id=run.task_id))
+    task = ledger.task(tx, run.task_id)
     return list(task.checks) if _is_due(task, run) else None
 
 
@@ -128,8 +128,7 @@ def checked(tx: Transaction, ref: RunRef, results: Sequence[Check]) -> Task:
     Completed work whose checks all pass is done. Where one fails, changes are asked for, unless all attempts
     are spent: then a person decides, as they do about work that a worker wanted to be looked at.
     """
-    run = ledger.referred(tx, ref)
-    task = ledger.locked(tx, run.task_id)
+    task, run = ledger.locked_run(tx, ref)
     if not _is_due(task, run) or [one.command for one in results] != task.checks:
         return task
     failed = [one for one in results if not one.passed]

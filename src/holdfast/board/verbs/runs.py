@@ -117,7 +117,7 @@ def link(tx: Transaction, ref: RunRef, envelope: str, parent: str, child: str) -
     """
 
     def connect(_: Task, run: Run) -> Task:
-        if lists.task(tx, child).created_by_run != run.id:
+        if ledger.task(tx, child).created_by_run != run.id:
             raise InvalidRequest(f"{run.id} did not make {child}", remedy="link what this run has created")
         return tasks.link(tx, parent, child, who=run.worker)
 
@@ -141,11 +141,11 @@ def show(tx: Transaction, ref: RunRef, task: str | None = None) -> Detail:
         InvalidRequest: the task is none of these.
     """
     run = ledger.referred(tx, ref)
-    mine = lists.task(tx, run.task_id)
+    mine = ledger.task(tx, run.task_id)
     if not _holds(mine, run, ref):
         raise _stale(run)
     if task is not None and task != mine.id:
-        shown = lists.task(tx, task)
+        shown = ledger.task(tx, task)
         above = tx.one("link_get", parent=shown.id, child=mine.id) is not None
         if not above and shown.created_by_run != run.id:
             raise InvalidRequest(f"{task} is no business of {run.id}")
@@ -161,8 +161,7 @@ def set_run(
     metadata: JsonObject | None = None,
 ) -> Run:
     """What is found out about a run, also after its end. Metadata is added to what is there."""
-    ledger.locked(tx, ledger.referred(tx, ref).task_id)
-    run = ledger.referred(tx, ref)
+    _, run = ledger.locked_run(tx, ref)
     row = tx.row(
         "run_set",
         id=run.id,
@@ -198,8 +197,7 @@ def use(tx: Transaction, ref: RunRef, used: Used) -> Run:
     Raises:
         StaleRun: it is not of this generation.
     """
-    ledger.locked(tx, ledger.referred(tx, ref).task_id)
-    run = ledger.referred(tx, ref)
+    _, run = ledger.locked_run(tx, ref)
     after = budget.of_run(run).at_least(used)
     if after == budget.of_run(run):
         return run
@@ -291,8 +289,7 @@ def _answer(tx: Transaction, ref: RunRef, envelope: str, report: RunReport) -> A
     The same envelope again gets the first answer. Any other after it is refused, and that is written down.
     """
     question = ledger.fingerprint(report.move, report.summary, report.metadata, report.changes)
-    task = ledger.locked(tx, ledger.referred(tx, ref).task_id)
-    run = ledger.referred(tx, ref)
+    task, run = ledger.locked_run(tx, ref)
     if _answered(tx, run, envelope):
         return _first(tx, run, envelope, question)
     if not _holds(task, run, ref):
@@ -368,8 +365,7 @@ def expire(tx: Transaction, slug: str, *, jitter: float | None = None) -> list[T
     ended = []
     for row in tx.all("runs_expired", board=slug, now=tx.now_ms, most=LOST_AT_ONCE):
         ref = RunRef(str(row["id"]), int(str(row["generation"])))
-        task = ledger.locked(tx, str(row["task_id"]))
-        run = ledger.referred(tx, ref)
+        task, run = ledger.locked_run(tx, ref)
         if _holds(task, run, ref) and run.lease_until_ms <= tx.now_ms:
             ended.append(
                 fail(tx, ref, FailureKind.INFRA, error="its lease ran out", jitter=jitter, outcome="lost")
@@ -393,7 +389,7 @@ def stop_spent(tx: Transaction, ref: RunRef, words: str, *, error: str = "") -> 
 
 def _made(tx: Transaction, run: Run, card: str) -> bool:
     try:
-        return lists.task(tx, card).created_by_run == run.id
+        return ledger.task(tx, card).created_by_run == run.id
     except NotFound:
         return False
 
@@ -404,8 +400,7 @@ def _same(event: TaskEvent, run: Run, told: object) -> bool:
 
 def _holding(tx: Transaction, ref: RunRef) -> tuple[Task, Run]:
     """The run and the task it holds, locked."""
-    task = ledger.locked(tx, ledger.referred(tx, ref).task_id)
-    run = ledger.referred(tx, ref)
+    task, run = ledger.locked_run(tx, ref)
     if not _holds(task, run, ref):
         raise _stale(run)
     return task, run

@@ -8,7 +8,7 @@ from holdfast.board.database.database import Transaction, row_of
 from holdfast.board.rules import transitions
 from holdfast.board.rules.rows import MAX_PARENTS, Comment, Edit, NewTask, Task, bounded
 from holdfast.board.rules.transitions import Actor, Move, Status
-from holdfast.board.verbs import boards, ledger, lists, reviews
+from holdfast.board.verbs import boards, ledger, reviews
 from holdfast.board.verbs.reviews import Review
 from holdfast.errors import IllegalTransition, InvalidRequest, NotFound, UsageError
 
@@ -71,7 +71,7 @@ def link(tx: Transaction, parent: str, child: str, *, who: str = "person") -> Ta
     """
     if parent == child:
         raise InvalidRequest("a task cannot wait for itself")
-    slug = lists.task(tx, child).board
+    slug = ledger.task(tx, child).board
     tx.all("links_alone", board=slug)
     ordered = {task: ledger.locked(tx, task) for task in sorted((parent, child))}
     above, below = _parent(tx, parent, slug), ordered[child]
