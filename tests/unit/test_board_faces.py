@@ -10,7 +10,7 @@ import click
 from holdfast.board.rules.verbs import Caller, Verb, form, verbs_of
 from holdfast.commands import handoff, task_change
 from holdfast.mcp import parameters, reports, toolbox
-from holdfast.mcp.boardtools import BOARD_TOOLS
+from holdfast.mcp.supervising import BOARD_TOOLS
 from holdfast.web.app import STATIC
 from tests.support.rows import every_row
 

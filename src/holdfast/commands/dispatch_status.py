@@ -9,7 +9,7 @@ from holdfast.commands.boarding import Verb, json_option, say
 from holdfast.commands.homeoption import home_option
 
 if TYPE_CHECKING:
-    from holdfast.dispatch.rules.dispatcherstatus import Told
+    from holdfast.dispatch.rules.dispatcherstatus import DispatcherReport
 
 NONE: Final = 3  # the exit code without a dispatcher, as for everything that is not found
 
@@ -31,9 +31,9 @@ def status(home: Path, as_json: bool) -> None:
     import sys
     import time
 
-    from holdfast.dispatch import statusfile
+    from holdfast.dispatch import homefiles
 
-    alive, told = statusfile.read(home.absolute())
+    alive, told = homefiles.read_status(home.absolute())
     text = [f"{'a dispatcher' if alive else 'no dispatcher'} for {home}"]
     if told is not None:
         text += _lines(told, alive, time.time())
@@ -46,7 +46,7 @@ def status(home: Path, as_json: bool) -> None:
     sys.exit(code)
 
 
-def _lines(told: "Told", alive: bool, now: float) -> list[str]:
+def _lines(told: "DispatcherReport", alive: bool, now: float) -> list[str]:
     rounded = "none yet" if told.round_at is None else f"{now - told.round_at:.1f} s ago"
     text = [
         f"  {'is' if alive else 'was'} {told.host}, pid {told.pid}, since {_clock(told.since)}",

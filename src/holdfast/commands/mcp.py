@@ -1,6 +1,7 @@
 """`holdfast mcp`: parse and serve."""
 
 import asyncio
+import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -60,14 +61,14 @@ async def _serve(sender: "Sender | None", address: str, board: str, home: Path) 
             "the MCP SDK is not installed", remedy="pip install 'holdfast-agents[mcp]'"
         ) from None
     if sender is not None:
-        from holdfast.mcp.reporting import Reporting
+        from holdfast.mcp.reports import Reporting
 
         await serve(Reporting(sender))
         return
-    from holdfast.mcp.supervising import supervising
+    from holdfast.mcp.supervising import Supervising
 
-    async with supervising(address, board=board, who=me(), home=home) as store:
-        await serve(store)
+    async with contextlib.aclosing(Supervising(address, board=board, who=me(), home=home)) as tools:
+        await serve(tools)
 
 
 def _sender(run_file: Path | None) -> "Sender | None":

@@ -47,7 +47,7 @@ def _open(home: Path, *, printed: bool) -> Answer:
     if not found:
         raise NotFound(f"no dashboard runs for {home}", remedy="holdfast up, or holdfast web")
     try:
-        from holdfast.web.door import link
+        from holdfast.web.cookies import link
     except ModuleNotFoundError as exc:
         if (exc.name or "").split(".")[0] != "starlette":
             raise

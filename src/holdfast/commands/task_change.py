@@ -390,7 +390,7 @@ def _moved(store: "Store", id: str, move: str, **words: object) -> dict[str, obj
     from holdfast.board.rules import verbs
 
     verb = verbs.named(move, verbs.Caller.PERSON)
-    return answer(store.carry_out(verb, id, verbs.convert(verb, words), who=me()))
+    return answer(store.carry_out(verb, id, verbs.parse(verb, words), who=me()))
 
 
 def _when(store: "Store", in_s: float | None) -> int | None:

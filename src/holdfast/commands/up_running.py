@@ -15,7 +15,7 @@ from holdfast.agents.worker.book import Book
 from holdfast.board.store import open_store
 from holdfast.commands.web import dashboard
 from holdfast.dispatch import demo as example
-from holdfast.dispatch import hostload, lock, startup
+from holdfast.dispatch import homefiles, hostload, startup
 from holdfast.dispatch.context import worker_of
 from holdfast.dispatch.dispatcher import DispatchOptions
 from holdfast.dispatch.installed import installed
@@ -81,7 +81,7 @@ async def run(wanted: Wanted, print_: Print) -> None:
     Book(wanted.home).prepare()
     async with contextlib.AsyncExitStack() as stack:
         try:
-            await stack.enter_async_context(lock.only_one_up(wanted.home))
+            await stack.enter_async_context(homefiles.only_one_up(wanted.home))
         except Conflict as exc:
             raise conflict(wanted.home) or exc from None
         await _Running(wanted, print_, stack).run()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.web.passes import (
+from holdfast.web.cookies import (
     CODE_S,
     COOKIE_S,
     MAX_USED,

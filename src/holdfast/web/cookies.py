@@ -1,4 +1,4 @@
-"""What lets a browser in: a code that works once, and the cookie that it is exchanged for. Pure module.
+"""What lets a browser in: a code that works once, and the cookie that it is exchanged for.
 
 Both are signed with the key of the home, so that a dashboard needs to remember nothing but the codes that
 were used, and a cookie stays good when it is started again. Cookies of one host name go to all of its ports,
@@ -7,8 +7,20 @@ so a cookie is named after its home, and its signature is about that home.
 
 import hashlib
 import hmac
+import os
+import secrets
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
+from starlette.types import Scope
+
+from holdfast.handoff import key
+from holdfast.local import peers
+
+KEY: Final = "web.key"  # in the home; without it no cookie is good any more
 CODE_S: Final = 60.0  # to start a browser, and not to find in its history later
 COOKIE_S: Final = 90 * 24 * 3600  # a bookmark that is used once in a quarter stays good
 SKEW_S: Final = 5.0  # by which a clock may have been set back since a code was made
@@ -90,3 +102,50 @@ def _opened(text: str, key: bytes, about: str) -> float | None:
 
 def _mac(key: bytes, about: str, body: str) -> str:
     return hmac.new(key, f"{about}\n{body}".encode(), hashlib.sha256).hexdigest()
+
+
+def link(home: Path, base: str) -> str:
+    """An address that lets a browser in once, for a minute.
+
+    Raises:
+        StartupError: the key of the home cannot be used.
+    """
+    code = make_code(key.load(home, KEY), base, time.time(), secrets.token_urlsafe(16))
+    return f"{base}open?code={code}"
+
+
+class Door:
+    """Of the dashboard at this address."""
+
+    def __init__(self, home: Path, base: str) -> None:
+        self._home = str(home)
+        self._key = key.load(home, KEY)
+        self._codes = Codes(self._key, base, time.time())
+
+    def knows(self, scope: Scope, headers: Sequence[tuple[str, str]]) -> bool:
+        """Whether the request brings a good cookie of this home, from a process of its user."""
+        name = cookie_name(self._home)
+        sent = [value for header, text in headers if header == "cookie" for value in sent_cookies(text, name)]
+        good = any(is_good(value, self._key, self._home, time.time()) for value in sent)
+        return good and _is_of_our_user(scope)
+
+    def enter(self, scope: Scope, code: str) -> str | None:
+        """The header that sets a cookie, for a code that is good; None for any other."""
+        if (
+            scope["method"] != "GET"
+            or not _is_of_our_user(scope)
+            or not self._codes.redeem(code, time.time())
+        ):
+            return None
+        cookie = make_cookie(self._key, self._home, time.time(), secrets.token_urlsafe(16))
+        return set_cookie(self._home, cookie)
+
+
+def _is_of_our_user(scope: Scope) -> bool:
+    """The owner of the socket at the other end; where no kernel says that, the cookie alone has to do."""
+    if sys.platform != "linux":
+        return True
+    client, server = scope.get("client"), scope.get("server")
+    if client is None or server is None:
+        return False
+    return peers.allowed(peers.uid_of_peer(tuple(server[:2]), tuple(client[:2])), own=os.getuid())
