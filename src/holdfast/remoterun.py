@@ -18,7 +18,7 @@ from typing import Final
 
 from holdfast.client.environment import Environment
 from holdfast.client.environments import reached
-from holdfast.client.ordering import Event, Exited, Output
+from holdfast.client.events.ordering import Event, Exited, Output
 from holdfast.client.policy import Policy
 from holdfast.client.process import Process
 from holdfast.client.recovery import LinkState

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace import TracerProvider
 
 import holdfast
 from holdfast import Closed, Exited, Output
-from holdfast.client import ordering
+from holdfast.client.events import ordering
 from holdfast.client.session import Session
 from holdfast.errors import (
     InvalidRequest,

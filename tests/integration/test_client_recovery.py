@@ -12,9 +12,11 @@ from websockets.asyncio.server import serve as serve_websocket
 
 import holdfast
 from holdfast import ConnectionLost, Exited, Output, OutputLost, SessionLost
-from holdfast.client import ordering, recovery, transport
 from holdfast.client import process as process_module
-from holdfast.client.pushed import Pushed
+from holdfast.client import recovery
+from holdfast.client.events import ordering
+from holdfast.client.events.pushed import Pushed
+from holdfast.client.links import transport
 from holdfast.client.recovery import LinkState
 from holdfast.server.connection import Connection
 from holdfast.server.executor import Clocks

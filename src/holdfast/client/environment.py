@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from holdfast.client.answer import typed
-from holdfast.client.handshake import Doorway
+from holdfast.client.connection import Doorway
+from holdfast.client.events.pushed import decode_page
+from holdfast.client.events.result import MAX_OUTPUT_BYTES, Result
+from holdfast.client.links.target import parse_target
 from holdfast.client.process import Process
-from holdfast.client.pushed import decode_page
 from holdfast.client.recovery import LinkState
 from holdfast.client.remotepath import RemotePath, to_native, to_uri
-from holdfast.client.result import MAX_OUTPUT_BYTES, Result
 from holdfast.client.session import Session
-from holdfast.client.target import parse_target
 from holdfast.errors import ConnectionLost, HoldfastError, InvalidRequest, RemoteProtocolError, UsageError
 from holdfast.wire.environment import EnvironmentInfo
 from holdfast.wire.paths import PathUri

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from holdfast.client.connection import Doorway
 from holdfast.client.environment import Environment, connect
 from holdfast.client.environmentfile import (
     LOCAL,
@@ -28,10 +29,9 @@ from holdfast.client.environmentfile import (
     from_variable,
     refuse_noise,
 )
-from holdfast.client.handshake import Doorway
+from holdfast.client.links.target import CommandTarget, Target, parse_target
 from holdfast.client.recovery import LinkState, worth_retrying
 from holdfast.client.session import Session
-from holdfast.client.target import CommandTarget, Target, parse_target
 from holdfast.errors import ConnectionLost, HoldfastError, SessionLost, UsageError
 
 FILE: Final = "environments.toml"

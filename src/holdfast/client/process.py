@@ -18,9 +18,8 @@ from dataclasses import replace
 from typing import Final
 
 from holdfast.client.answer import typed
-from holdfast.client.backlog import Backlog, Reader
-from holdfast.client.denials import Denials
-from holdfast.client.ordering import (
+from holdfast.client.events.backlog import Backlog, Reader
+from holdfast.client.events.ordering import (
     Closed,
     Event,
     Exited,
@@ -31,8 +30,8 @@ from holdfast.client.ordering import (
     last_before,
     next_look_s,
 )
-from holdfast.client.pushed import Pushed, Started, check_written, decode_page
-from holdfast.client.result import MAX_OUTPUT_BYTES, Collector, Result
+from holdfast.client.events.pushed import Pushed, Started, check_written, decode_page
+from holdfast.client.events.result import MAX_OUTPUT_BYTES, Collector, Result
 from holdfast.client.session import Session
 from holdfast.errors import (
     ConnectionLost,
@@ -42,6 +41,9 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.wire.processes import (
+    DenialsParams,
+    DenialsResult,
+    Denied,
     EnforcementReport,
     ProcessParams,
     ReadParams,
@@ -393,3 +395,84 @@ class Process:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+
+class Denials:
+    """What the sandbox refused to a watched process, as its watcher saw it.
+
+    Iterate over it for what is seen from now on, `known` included, until the process has ended. What is
+    alike comes again with a larger count. A lost link loses nothing: what was missed is asked for by number
+    on the next one.
+    """
+
+    def __init__(self, session: Session, process_id: str) -> None:
+        self._session = session
+        self._process_id = process_id
+        self._entries: dict[tuple[str, str, str, str], Denied] = {}
+        self._last = 0
+        self._asking = 0
+        self._closed = False
+        self._changed = asyncio.Event()
+        self._forget = session.on("process/denied", self._on_denied)
+
+    @property
+    def known(self) -> list[Denied]:
+        """Each kind once, the one that was seen last at the end."""
+        return list(self._entries.values())
+
+    async def __aiter__(self) -> AsyncIterator[Denied]:
+        last = 0
+        while True:
+            news = [entry for entry in self._entries.values() if entry.number > last]
+            for entry in news:
+                last = max(last, entry.number)
+                yield entry
+            if news:
+                continue
+            if self._closed and not self._asking:
+                return
+            await self._changed.wait()
+
+    # --- the process's side
+
+    def catch_up(self) -> None:
+        """The link was lost: ask for what was missed."""
+        self._asking += 1
+        self._session.spawn(self._ask())
+
+    def close(self) -> None:
+        """Nothing follows, but what was asked for."""
+        if not self._closed:
+            self._closed = True
+            self._forget()
+            self._wake()
+
+    async def _ask(self) -> None:
+        try:
+            params = DenialsParams(self._process_id, self._last)
+            answer = await self._session.call_again("process/denials", params)
+            for entry in typed(answer, DenialsResult).denials:
+                self._take(entry)
+        except HoldfastError:
+            return  # the process is forgotten there, or the session is over
+        finally:
+            self._asking -= 1
+            self._wake()
+
+    def _on_denied(self, params: JsonValue) -> None:
+        entry = typed(params, Denied)
+        if entry.process_id == self._process_id:
+            self._take(entry)
+            self._wake()
+
+    def _take(self, entry: Denied) -> None:
+        key = (entry.syscall, entry.access, entry.errno, entry.path)
+        if key in self._entries and self._entries[key].number >= entry.number:
+            return
+        self._entries.pop(key, None)
+        self._entries[key] = entry
+        self._last = max(self._last, entry.number)
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()

@@ -17,10 +17,9 @@ import secrets
 from collections.abc import Callable, Coroutine
 from typing import Final, Protocol
 
-from holdfast.client.connection import Connection, NotSent
-from holdfast.client.handshake import Doorway
-from holdfast.client.ordering import ReadPage
-from holdfast.client.pushed import Pushed, decode_page
+from holdfast.client.connection import Connection, Doorway, NotSent
+from holdfast.client.events.ordering import ReadPage
+from holdfast.client.events.pushed import Pushed, decode_page
 from holdfast.client.recovery import Action, Dial, GiveUp, LinkState, Recovery, WakeAt, why, worth_retrying
 from holdfast.errors import (
     ConnectionLost,

@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.commands.board_import import import_hermes
-from holdfast.commands.board_metrics import metrics, used
-from holdfast.commands.boarding import Verb, json_option, me, refuse, say, store_option, with_store
-from holdfast.commands.sections import SECTIONS, SectionedGroup
-from holdfast.errors import HoldfastError
+from holdfast.commands.groups import SECTIONS, SectionedGroup
+from holdfast.commands.output import Answer, Verb, json_option
+from holdfast.commands.store import me, store_option, switch_board, with_store
+from holdfast.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
+    from holdfast.board.hermes.intake import ImportReport
+    from holdfast.board.rules.metrics import Recent
     from holdfast.board.rules.rows import Board
     from holdfast.board.store import Store
 
@@ -29,10 +30,6 @@ def board() -> None:
     """
 
 
-board.add_command(import_hermes)
-board.add_command(metrics)
-
-
 @board.command(cls=Verb)
 @click.argument("name")
 @click.option("--title", default="", help="A title for people.")
@@ -40,7 +37,7 @@ board.add_command(metrics)
     "--max-running", type=click.IntRange(min=0), metavar="N", help="Limit how many runs happen at once."
 )
 @with_store(create=True)
-def create(store: "Store", name: str, title: str, max_running: int | None) -> dict[str, object]:
+def create(store: "Store", name: str, title: str, max_running: int | None) -> Answer:
     """Create a board, and the store if there is none.
 
     \b
@@ -56,7 +53,7 @@ def create(store: "Store", name: str, title: str, max_running: int | None) -> di
 @board.command("list", cls=Verb)
 @click.option("--all", "archived", is_flag=True, help="Include archived boards.")
 @with_store()
-def list_(store: "Store", archived: bool) -> dict[str, object]:
+def list_(store: "Store", archived: bool) -> Answer:
     """List the boards of a store.
 
     \b
@@ -78,7 +75,7 @@ def list_(store: "Store", archived: bool) -> dict[str, object]:
 @board.command(cls=Verb)
 @click.argument("name")
 @with_store()
-def show(store: "Store", name: str) -> dict[str, object]:
+def show(store: "Store", name: str) -> Answer:
     """Show a board: limits, runs, number of tasks by status.
 
     \b
@@ -113,7 +110,7 @@ def show(store: "Store", name: str) -> dict[str, object]:
 @board.command(cls=Verb)
 @click.argument("name")
 @with_store()
-def stats(store: "Store", name: str) -> dict[str, object]:
+def stats(store: "Store", name: str) -> Answer:
     """Show statistics of a board.
 
     The number of tasks by status, how long the oldest has been ready, and what recent runs used.
@@ -123,7 +120,7 @@ def stats(store: "Store", name: str) -> dict[str, object]:
       holdfast board stats crew
     """
     found = store.stats(name)
-    by_profile, lines = used(store.recent(name))
+    by_profile, lines = _sum_usage(store.recent(name))
     text = [f"{status:<16} {count}" for status, count in found.tasks.items()]
     if found.oldest_ready_ms is not None:
         text.append(f"oldest ready     {found.oldest_ready_ms / 1000:.1f} s")
@@ -133,7 +130,32 @@ def stats(store: "Store", name: str) -> dict[str, object]:
 @board.command(cls=Verb)
 @click.argument("name")
 @with_store()
-def pause(store: "Store", name: str) -> dict[str, object]:
+def metrics(store: "Store", name: str) -> Answer:
+    """Print metrics of a board for Prometheus.
+
+    Tasks are counted as they are. What is called recent (outcomes, usage, how long tasks waited) is read
+    off the newest 10,000 events.
+
+    \b
+    Example:
+      holdfast board metrics crew
+    """
+    from holdfast.board.rules.metrics import exposition, profiles
+
+    found, recent = store.stats(name), store.recent(name)
+    return {
+        "tasks": found.tasks,
+        "oldestReadyMs": found.oldest_ready_ms,
+        "recent": recent,
+        "profiles": profiles(recent),
+        "text": exposition(name, found.tasks, found.oldest_ready_ms, recent),
+    }
+
+
+@board.command(cls=Verb)
+@click.argument("name")
+@with_store()
+def pause(store: "Store", name: str) -> Answer:
     """Pause a board: start no new runs.
 
     Runs that have started go on.
@@ -148,7 +170,7 @@ def pause(store: "Store", name: str) -> dict[str, object]:
 @board.command(cls=Verb)
 @click.argument("name")
 @with_store()
-def resume(store: "Store", name: str) -> dict[str, object]:
+def resume(store: "Store", name: str) -> Answer:
     """Resume a paused board.
 
     \b
@@ -162,7 +184,7 @@ def resume(store: "Store", name: str) -> dict[str, object]:
 @click.argument("name")
 @click.option("--undo", is_flag=True, help="Bring an archived board back.")
 @with_store()
-def archive(store: "Store", name: str, undo: bool) -> dict[str, object]:
+def archive(store: "Store", name: str, undo: bool) -> Answer:
     """Archive a board on which nothing runs.
 
     Its tasks are kept; none can be created or claimed there any more.
@@ -183,7 +205,7 @@ def archive(store: "Store", name: str, undo: bool) -> dict[str, object]:
 @with_store()
 def cap(
     store: "Store", name: str, most: int, profile: str | None, host: str | None, pool: str | None
-) -> dict[str, object]:
+) -> Answer:
     """Limit how many runs of a board happen at once.
 
     \b
@@ -192,8 +214,6 @@ def cap(
       holdfast board cap crew 1 --profile codex
     """
     from dataclasses import asdict
-
-    from holdfast.errors import UsageError
 
     given = {"profile": profile, "host": host, "pool": pool}
     named = [(scope, value) for scope, value in given.items() if value]
@@ -211,7 +231,7 @@ def cap(
 @board.command(cls=Verb)
 @click.argument("name")
 @with_store()
-def switch(store: "Store", name: str) -> dict[str, object]:
+def switch(store: "Store", name: str) -> Answer:
     """Set the default board.
 
     For people: programs name their board, by --board, $HOLDFAST_BOARD or the project's .holdfast.toml,
@@ -221,18 +241,17 @@ def switch(store: "Store", name: str) -> dict[str, object]:
     Example:
       holdfast board switch crew
     """
-    from holdfast.commands.boardname import switch as mean
     from holdfast.home import default_home
 
     found = store.stats(name).board
-    mean(default_home(), found.slug)
+    switch_board(default_home(), found.slug)
     return {"board": found, "text": [f"the default board is now {found.slug}"]}
 
 
 @board.command(cls=Verb)
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @with_store()
-def backup(store: "Store", file: Path) -> dict[str, object]:
+def backup(store: "Store", file: Path) -> Answer:
     """Copy the whole store to FILE and check the copy.
 
     Others can use the store meanwhile.
@@ -257,7 +276,7 @@ def backup(store: "Store", file: Path) -> dict[str, object]:
 )
 @json_option
 @store_option
-def restore(file: Path, replace: bool, address: str, as_json: bool) -> None:
+def restore(file: Path, replace: bool, address: str) -> Answer:
     """Replace the store with a backup.
 
     FILE is checked first. Stop everything that uses the store before.
@@ -268,18 +287,79 @@ def restore(file: Path, replace: bool, address: str, as_json: bool) -> None:
     """
     from holdfast.board.backup import restore as bring_back
 
-    try:
-        aside = bring_back(file, address, replace=replace)
-    except HoldfastError as exc:
-        refuse(exc, as_json=as_json)
+    aside = bring_back(file, address, replace=replace)
     text = [f"restored from {file}"] + ([f"what was there is now {aside}"] if aside else [])
-    say({"file": str(file), "aside": aside, "text": text}, as_json=as_json)
+    return {"file": str(file), "aside": aside, "text": text}
 
 
-def _changed(board: "Board") -> dict[str, object]:
+@board.command("import-hermes", cls=Verb)
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--board", metavar="NAME", help="The board to import into [default: its name in Hermes].")
+@click.option("--dry-run", is_flag=True, help="Show what would be imported; change nothing.")
+@json_option
+@store_option
+def import_hermes(path: Path, board: str | None, dry_run: bool, address: str) -> Answer:
+    """Import a board of Hermes Agent.
+
+    Tasks, links, comments, runs and events are imported.
+
+    PATH is its kanban.db or the folder that holds it; it is only read. Ids stay the same. Tasks that are
+    here already stay as they are, so a second import brings only what is new.
+
+    \b
+    Example:
+      holdfast board import-hermes ~/.hermes/kanban.db --board crew
+    """
+    from holdfast.board.hermes import hermesfile
+    from holdfast.board.hermes.intake import bring_in
+    from holdfast.board.store import open_store
+
+    file = hermesfile.located(path)
+    source = hermesfile.read(file)
+    try:
+        store = open_store(address, create=not dry_run)
+    except NotFound:
+        store = open_store(":memory:")  # a rehearsal makes no store either
+    with store:
+        report = bring_in(
+            *(store, source, lambda row: hermesfile.attachment(file, row)),
+            board=board or hermesfile.board_name(file),
+            who=me(),
+            dry_run=dry_run,
+        )
+    return {"import": report, "text": _import_lines(report)}
+
+
+def _changed(board: "Board") -> Answer:
     return {"board": board, "text": [f"{board.slug}{_standing(board, ' is {}') or ' is active'}"]}
 
 
 def _standing(board: "Board", words: str = "{}") -> str:
     standing = "archived" if board.archived else "paused" if board.paused else ""
     return words.format(standing) if standing else ""
+
+
+def _sum_usage(recent: "Recent") -> tuple[dict[str, object], list[str]]:
+    """What recent runs used by profile, for programs and for people."""
+    from holdfast.board.rules.budget import known, words
+    from holdfast.board.rules.metrics import profiles, used
+
+    found = profiles(recent)
+    members: dict[str, object] = {
+        name: {**known(used(one)), "runs": one.runs, "told": one.told} for name, one in found.items()
+    }
+    lines = [
+        f"used by {name:<16} {words(used(one))} (known of {one.told} of {one.runs} recent runs)"
+        for name, one in found.items()
+    ]
+    return members, lines
+
+
+def _import_lines(report: "ImportReport") -> list[str]:
+    state = "made" if report.new_board else "added to"
+    lines = [f"would have {state} {report.board}" if report.dry_run else f"{state} {report.board}"]
+    for table, counts in report.counts.items():
+        lines.append(f"{table} {sum(counts.values())}")
+        lines += [f"  {count:>7}  {how}" for how, count in counts.items()]
+    lines += report.notes
+    return lines + ([f"and {report.more_notes} more notes"] if report.more_notes else [])

@@ -1,7 +1,8 @@
-"""How much of this host workers may take: the options of whoever starts them."""
+"""Options that several commands take, and the types of their values."""
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
@@ -11,7 +12,22 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., object])
 
-_UNITS: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+MAX_DAYS: Final = 365  # longer is a typing error
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_BYTES: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def duration(text: str) -> float:
+    """A span of time as people write it (90s, 30m, 12h, 7d) in seconds; the type of an option.
+
+    Raises:
+        BadParameter: it is none.
+    """
+    found = re.fullmatch(r"([0-9]{1,9})([smhd])", text, re.ASCII)
+    seconds = int(found[1]) * _SECONDS[found[2]] if found else 0
+    if not 0 < seconds <= MAX_DAYS * _SECONDS["d"]:
+        raise click.BadParameter(f"{text!r} is no duration such as 90s, 30m, 12h or 7d")
+    return float(seconds)
 
 
 def size(text: str) -> int:
@@ -23,11 +39,26 @@ def size(text: str) -> int:
     found = re.fullmatch(r"([0-9]{1,9})([KMG]?)", text, re.ASCII)
     if found is None:
         raise click.BadParameter(f"{text!r} is no size such as 512M or 2G")
-    return int(found[1]) * _UNITS[found[2]]
+    return int(found[1]) * _BYTES[found[2]]
+
+
+def _complete_home(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path:
+    from holdfast.home import default_home
+
+    return (value or default_home()).absolute()  # daemons work elsewhere
+
+
+home_option = click.option(
+    "--home",
+    type=click.Path(path_type=Path),
+    callback=_complete_home,
+    is_eager=True,  # the default of --store is in it
+    help="The directory for workers and workspaces [default: $HOLDFAST_HOME, or below $XDG_STATE_HOME].",
+)
 
 
 def host_options(command: F) -> F:
-    """Options `most`, `min_free` and `max_load`."""
+    """Options `most`, `min_free` and `max_load`: how much of this host workers may take."""
     for option in (
         click.option(
             *("--max-load", "max_load"),
@@ -52,7 +83,7 @@ def host_options(command: F) -> F:
     return command
 
 
-def chosen(min_free: int | None, max_load: float | None) -> "HostLimits":
+def choose_limits(min_free: int | None, max_load: float | None) -> "HostLimits":
     """What was asked for, and the defaults of this host for what was not."""
     from holdfast.dispatch import hostload
     from holdfast.dispatch.rules import pressure

@@ -1,6 +1,7 @@
-"""The commands of a group under headings, in its help. Pure data, and how click shows it."""
+"""Groups of commands: under headings in their help, and loaded when they are used."""
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from typing import Any, Final
 
 import click
@@ -56,3 +57,20 @@ class SectionedGroup(click.Group):
                 with formatter.section(heading):
                     formatter.write_dl(rows, col_max=max(map(len, shown)) + 2)
         return None
+
+
+class Deferred(SectionedGroup):
+    """`deferred` says in which module of ours each command is: none waits for others' imports."""
+
+    def __init__(self, *args: Any, deferred: Mapping[str, str], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.deferred = deferred
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*self.commands, *self.deferred})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in self.deferred and cmd_name not in self.commands:
+            found = getattr(import_module(f"holdfast.{self.deferred[cmd_name]}"), cmd_name)
+            self.add_command(found, cmd_name)
+        return super().get_command(ctx, cmd_name)

@@ -7,8 +7,8 @@ from typing import Final, Literal, ParamSpec
 
 import click
 
-from holdfast.commands.boarding import Verb, json_option, refuse, say
-from holdfast.errors import HoldfastError, Unreachable, UsageError
+from holdfast.commands.output import Answer, Verb, is_json, json_option, refuse, say
+from holdfast.errors import Unreachable, UsageError
 
 P = ParamSpec("P")
 
@@ -34,10 +34,10 @@ def handoff() -> None:
 
 def _verb(
     verb: str, *, needs_answer: bool = False
-) -> Callable[[Callable[P, dict[str, object]]], Callable[..., None]]:
+) -> Callable[[Callable[P, dict[str, object]]], Callable[..., Answer]]:
     """A command whose answer are the arguments of this verb."""
 
-    def decorated(arguments: Callable[P, dict[str, object]]) -> Callable[..., None]:
+    def decorate(arguments: Callable[P, dict[str, object]]) -> Callable[..., Answer]:
         @click.option(
             "--channel",
             type=click.Choice(CHANNELS),
@@ -48,35 +48,30 @@ def _verb(
         @click.option("--id", "id", metavar="ID", help="An id for retries: the same id is carried out once.")
         @json_option
         @functools.wraps(arguments)
-        def called(
+        def send(
             channel: Literal["auto", "socket", "outbox"],
             id: str | None,
-            as_json: bool,
             *args: P.args,
             **kwargs: P.kwargs,
-        ) -> None:
+        ) -> Answer:
             from holdfast.handoff.envelope import error_of
             from holdfast.handoff.sender import ACCEPTED, Sender
 
-            try:
-                answer = Sender.find().send(verb, arguments(*args, **kwargs), id=id, channel=channel)
-                result = answer.result or {}
-                if needs_answer and ACCEPTED in result:
-                    raise Unreachable("nobody has answered yet", remedy="try again")
-            except HoldfastError as exc:
-                refuse(exc, as_json=as_json)
+            answer = Sender.find().send(verb, arguments(*args, **kwargs), id=id, channel=channel)
+            result = answer.result or {}
+            if needs_answer and ACCEPTED in result:
+                raise Unreachable("nobody has answered yet", remedy="try again")
             heard = [f"message from {each.author}: {each.body}" for each in answer.messages]
             if answer.error is not None:
-                if not as_json:
-                    say({"text": heard}, as_json=False)
-                refuse(error_of(answer.error), as_json=as_json, messages=answer.messages)
+                if not is_json():
+                    say({"text": heard})
+                refuse(error_of(answer.error), messages=answer.messages)
             more = {"messages": answer.messages} if heard else {}
-            said = {"id": answer.id, **result, **more}
-            say({**said, "text": _text(verb, result), "after": heard}, as_json=as_json)
+            return {"id": answer.id, **result, **more, "text": _text(verb, result), "after": heard}
 
-        return called
+        return send
 
-    return decorated
+    return decorate
 
 
 metadata_option = click.option("--metadata", metavar="JSON", help="A JSON object to keep with the result.")

@@ -1,4 +1,4 @@
-"""What the commands of the board share: where the store is, how answers and errors are said, exit codes."""
+"""What the commands of the board share: where the store is, and which board they are about."""
 
 import errno
 import functools
@@ -6,123 +6,56 @@ import os
 import select
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Concatenate, Final, NoReturn, ParamSpec, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
 
 import click
 
-from holdfast.commands import boardname
-from holdfast.commands.oneline import fail, printable
-from holdfast.commands.pasting import pasteable_line
-from holdfast.errors import HoldfastError, UsageError, face, kind
+from holdfast.commands.output import BOARD_USED, Answer, json_option
+from holdfast.errors import OperationFailed, UsageError
+from holdfast.local.atomicfile import replace_file
 
 if TYPE_CHECKING:
     from holdfast.board.store import Store
 
 P = ParamSpec("P")
-# What a command found: members for JSON, and for people `text`, or on a terminal `table` (names of columns,
-# rows) in its place, and `after` in both cases; or `data`, bytes that are passed on as they are. `exit` is
-# the exit code.
-Answer: TypeAlias = dict[str, object]
 
-SCHEMA: Final = 1
-INTERRUPTED: Final = 130
+PROJECT: Final = ".holdfast.toml"
+MAX_PROJECT: Final = 64 * 1024  # bytes: whoever makes a project does not fill our memory
+_SWITCHED: Final = "current-board"
 _IDS: Final = frozenset({"id", "parent", "child", "parents"})  # parameters that name a task
-
-
-def _whole(store: "Store", given: Any) -> Any:
-    """Ids as they are, of what may be their beginnings."""
-    return store.task_id(given) if isinstance(given, str) else tuple(map(store.task_id, given))
-
-
-class Verb(click.Command):
-    """A command of the board; what is wrong with its arguments is said as JSON too when that is asked for."""
-
-    def make_context(
-        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
-    ) -> click.Context:
-        as_json = "--json" in args
-        try:
-            return super().make_context(info_name, args, parent, **extra)
-        except click.UsageError as exc:
-            refuse(UsageError(exc.format_message()), as_json=as_json)
-
-
-class VerbGroup(Verb, click.Group):
-    """Likewise, with commands below it."""
 
 
 def with_store(
     *, create: bool = False
-) -> Callable[[Callable[Concatenate["Store", P], Answer | Iterator[Answer]]], Callable[..., None]]:
-    """A command that is given the store, and whose answers are printed, as JSON when that is asked for."""
+) -> Callable[
+    [Callable[Concatenate["Store", P], Answer | Iterator[Answer]]], Callable[..., Iterator[Answer]]
+]:
+    """A command that is given the store; where a parameter names a task, its id may be shortened."""
 
-    def decorated(
+    def decorate(
         command: Callable[Concatenate["Store", P], Answer | Iterator[Answer]],
-    ) -> Callable[..., None]:
+    ) -> Callable[..., Iterator[Answer]]:
         @json_option
         @store_option
         @functools.wraps(command)
-        def called(address: str, as_json: bool, *args: P.args, **kwargs: P.kwargs) -> None:
+        def call(address: str, *args: P.args, **kwargs: P.kwargs) -> Iterator[Answer]:
             from holdfast.board.store import open_store
 
-            try:
-                with open_store(address, create=create) as store:
-                    for name in _IDS & kwargs.keys():
-                        kwargs[name] = _whole(store, kwargs[name])
-                    answered = command(store, *args, **kwargs)
-                    for answer in [answered] if isinstance(answered, dict) else answered:
-                        if code := say(answer, as_json=as_json):
-                            sys.exit(code)
-            except HoldfastError as exc:
-                refuse(exc, as_json=as_json)
-            except KeyboardInterrupt:
-                sys.exit(INTERRUPTED)
+            with open_store(address, create=create) as store:
+                for name in _IDS & kwargs.keys():
+                    kwargs[name] = _complete(store, kwargs[name])
+                answered = command(store, *args, **kwargs)
+                yield from [answered] if isinstance(answered, dict) else answered
 
-        return called
+        return call
 
-    return decorated
+    return decorate
 
 
-def say(answer: Answer, *, as_json: bool) -> int:
-    """The answer as JSON, or for people; its exit code."""
-    lines, table, after = answer.pop("text", []), answer.pop("table", None), answer.pop("after", [])
-    code, data = answer.pop("exit", 0), answer.pop("data", None)
-    assert isinstance(lines, list) and isinstance(after, list) and isinstance(code, int)  # noqa: S101, PT018 - tells the type checker what every command returns
-    if as_json:
-        import msgspec
-
-        used = boardname.used()
-        where: Answer = {} if used is None else {"boardUsed": used}
-        if isinstance(data, bytes):
-            where["content"] = data.decode("utf-8", "replace")
-        click.echo(msgspec.json.encode({"schemaVersion": SCHEMA, **where, **answer}))
-        return code
-    if isinstance(table, tuple) and sys.stdout.isatty():
-        from holdfast.commands.tables import show
-
-        columns, rows = table
-        show(columns, [[pasteable_line(cell) for cell in row] for row in rows])
-        lines = []
-    if isinstance(data, bytes):
-        if not sys.stdout.isatty():
-            click.echo(data, nl=False)
-            return code
-        lines = data.decode("utf-8", "replace").replace("\t", "    ").splitlines()
-    for line in [*lines, *after]:
-        click.echo(pasteable_line(printable(line)))
-    return code
-
-
-def refuse(exc: HoldfastError, *, as_json: bool, **more: object) -> NoReturn:
-    """Say what is wrong and exit with the error's code; `more` are members for JSON."""
-    if not as_json:
-        fail(exc)
-    import msgspec
-
-    code = face(exc).exit
-    error = {"kind": kind(exc), "message": str(exc), "remedy": exc.remedy, "exit": code}
-    click.echo(msgspec.json.encode({"schemaVersion": SCHEMA, "error": error, **more}))
-    sys.exit(code)
+def _complete(store: "Store", given: Any) -> Any:
+    """Ids as they are, of what may be their beginnings."""
+    return store.task_id(given) if isinstance(given, str) else tuple(map(store.task_id, given))
 
 
 def check_reader() -> None:
@@ -154,9 +87,6 @@ def _address(context: click.Context, _parameter: click.Parameter, value: str | N
     return str((context.params.get("home") or default_home()) / "board.db")
 
 
-json_option = click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON with a stable schema, errors too."
-)
 store_option = click.option(
     "--store",
     "address",
@@ -165,4 +95,71 @@ store_option = click.option(
     callback=_address,
     help="A SQLite file or a postgresql:// URL [default: $HOLDFAST_STORE, or board.db in --home, "
     "$HOLDFAST_HOME or below $XDG_STATE_HOME].",
+)
+
+
+def find_board(start: Path, environ: "os._Environ[str] | dict[str, str]", home: Path) -> tuple[str, str]:
+    """The board and where its name comes from, for a command that does not name one.
+
+    Raises:
+        UsageError: nothing names one, or the project's file is none.
+    """
+    if name := environ.get("HOLDFAST_BOARD"):
+        return name, "environment"
+    for folder in (start, *start.parents):
+        if (name := _in_project(folder / PROJECT)) is not None:
+            return name, "project"
+    try:
+        return (home / _SWITCHED).read_text("utf-8").strip(), "switched"
+    except OSError:
+        raise UsageError(
+            "no board is named, and no default board is set",
+            remedy="--board NAME, or once: holdfast board switch NAME (holdfast board list shows them)",
+        ) from None
+
+
+def switch_board(home: Path, name: str) -> None:
+    """What a person means from now on. Written whole, or not at all."""
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(home / _SWITCHED, f"{name}\n".encode())
+    except OSError as exc:
+        raise OperationFailed(f"cannot write below {home}: {exc.strerror}") from None
+
+
+def _in_project(file: Path) -> str | None:
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(MAX_PROJECT + 1)
+    except OSError:
+        return None
+    import tomllib  # only where there is such a file
+
+    try:
+        name = tomllib.loads(text[:MAX_PROJECT].decode()).get("board")
+    except ValueError:
+        raise UsageError(f"{file} is not valid TOML", remedy="correct it, or give --board NAME") from None
+    if name is not None and not isinstance(name, str):
+        raise UsageError(f"`board` in {file} is not a string")
+    return name
+
+
+def _choose_board(context: click.Context, _parameter: click.Parameter, value: str | None) -> str:
+    if value is not None or context.resilient_parsing:
+        return value or ""
+    from holdfast.home import default_home
+
+    try:
+        name, source = find_board(Path.cwd(), os.environ, default_home())
+    except UsageError as exc:
+        raise click.UsageError(f"{exc}: {exc.remedy}") from None
+    context.meta[BOARD_USED] = {"name": name, "from": source}
+    return name
+
+
+board_option = click.option(
+    "--board",
+    metavar="NAME",
+    callback=_choose_board,
+    help=f"The board [default: $HOLDFAST_BOARD, `board` in {PROJECT} here or above, or the default board].",
 )

@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.client import connection as module
 from holdfast.client.connection import Connection
-from holdfast.client.ordering import Closed
-from holdfast.client.pushed import Pushed
+from holdfast.client.events.ordering import Closed
+from holdfast.client.events.pushed import Pushed
 from holdfast.errors import (
     ConnectionLost,
     HoldfastError,

@@ -1,7 +1,7 @@
 import click
 import pytest
 
-from holdfast.commands.duration import duration
+from holdfast.commands.clickoptions import duration
 from tests.support.rows import every_row
 
 

@@ -1,6 +1,6 @@
 """The line that shows how far a copy is."""
 
-from holdfast.commands.meter import REDRAW_S, Meter, amount
+from holdfast.commands.cp import REDRAW_S, Meter, amount
 from tests.support.rows import every_row
 
 

@@ -2,11 +2,11 @@
 
 import click
 
-from holdfast.commands.deferred import Deferred
+from holdfast.commands.groups import Deferred
 
 
 def group() -> Deferred:
-    made = Deferred("g", deferred={"task": "commands.task", "cp": "commands.cp"})
+    made = Deferred("g", deferred={"task": "commands.task.task", "cp": "commands.cp"})
     made.add_command(click.Command("near"))
     return made
 

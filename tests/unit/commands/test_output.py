@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.commands import pasting
-from holdfast.commands.pasting import pasteable, pasteable_line
+from holdfast.commands import output
+from holdfast.commands.output import pasteable, pasteable_line
 
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    pasting._own_name.cache_clear()
+    output._own_name.cache_clear()
     yield
-    pasting._own_name.cache_clear()
+    output._own_name.cache_clear()
 
 
 @pytest.fixture

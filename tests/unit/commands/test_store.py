@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from holdfast.cli import cli
-from holdfast.commands.boarding import store_option
-from holdfast.commands.homeoption import home_option
+from holdfast.commands.clickoptions import home_option
+from holdfast.commands.store import store_option
 
 TOP = ("dispatch", "down", "mcp", "open", "status", "up", "web")
 

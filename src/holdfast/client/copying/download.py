@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 from typing import Final
 
-from holdfast.client.copying import (
+from holdfast.client.copying.copying import (
     Progress,
     Summary,
     Tally,
@@ -27,8 +27,8 @@ from holdfast.client.copying import (
     split_there,
     stat_there,
 )
+from holdfast.client.copying.posix import FileKind, Listed, Mode, checked_way, list_command, parse_list
 from holdfast.client.environment import Environment
-from holdfast.client.posix import FileKind, Listed, Mode, checked_way, list_command, parse_list
 from holdfast.client.remotepath import to_uri
 from holdfast.errors import HoldfastError, NotFound, OperationFailed, RemoteProtocolError, UsageError
 

@@ -15,8 +15,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.client.blocks import BLOCK_BYTES
-from holdfast.client.copying import (
+from holdfast.client.copying.copying import (
     Progress,
     Summary,
     Tally,
@@ -31,8 +30,9 @@ from holdfast.client.copying import (
     split_there,
     stat_there,
 )
+from holdfast.client.copying.posix import FileKind, Mode, parse_failures, put_script
 from holdfast.client.environment import Environment
-from holdfast.client.posix import FileKind, Mode, parse_failures, put_script
+from holdfast.client.files import BLOCK_BYTES
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError
 
 FAREWELL_S: Final = 5.0  # to remove what was not put in place

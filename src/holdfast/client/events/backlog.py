@@ -10,7 +10,7 @@ import weakref
 from collections import deque
 from typing import Final
 
-from holdfast.client.ordering import Event, Output
+from holdfast.client.events.ordering import Event, Output
 
 KEPT_BYTES: Final = 1024 * 1024  # of what was read, a lane: as much as a server keeps of a process
 FULL_BYTES: Final = 4 * 1024 * 1024  # of one process: bounds memory, and lets bursts pass without a stop

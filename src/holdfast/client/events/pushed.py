@@ -12,7 +12,7 @@ import msgspec
 import pybase64
 
 from holdfast.client.answer import typed
-from holdfast.client.ordering import Closed, Event, Exited, Output, ReadPage
+from holdfast.client.events.ordering import Closed, Event, Exited, Output, ReadPage
 from holdfast.errors import InvalidRequest, RemoteProtocolError
 from holdfast.wire.processes import DenialReport, EnforcementReport, Usage, WatchReport
 from holdfast.wire.rpc import JsonValue

@@ -3,23 +3,28 @@
 A link moves whole messages and decides nothing. Its receiver is told of every message in order and
 of the end exactly once. Outgoing frames are masked as the protocol demands; a WebSocket that stays
 silent although it was pinged is dropped, because a peer that vanished says nothing.
+
+A child leads a process group of its own. Closing the link closes its input and sends SIGTERM to
+the group, and after a grace period SIGKILL; whatever of the group outlives the child is killed too.
 """
 
 import asyncio
+import contextlib
+import logging
+import os
 import re
+import signal
 import socket
 import ssl
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
 from websockets.client import ClientProtocol
 from websockets.exceptions import InvalidHandshake
 from websockets.frames import Frame, Opcode
 from websockets.uri import parse_uri
 
-from holdfast.client.child import start_child
-from holdfast.client.frames import BINARY, CLOSE, PING, TEXT, FrameReader
-from holdfast.client.link import Link, Receiver
-from holdfast.client.target import CommandTarget, Target, UnixTarget, WebSocketTarget
+from holdfast.client.links.frames import BINARY, CLOSE, PING, TEXT, FrameReader
+from holdfast.client.links.target import CommandTarget, Target, UnixTarget, WebSocketTarget
 from holdfast.errors import (
     ConnectionLost,
     HoldfastError,
@@ -28,16 +33,59 @@ from holdfast.errors import (
     TokenRefused,
     Unreachable,
 )
+from holdfast.local import credentials
 from holdfast.wire.lines import LineReader
+
+log = logging.getLogger(__name__)
 
 FRAGMENT_BYTES: Final = 8 * 1024 * 1024  # half of the frame that the reference accepts
 WRITE_HIGH_BYTES: Final = 1024 * 1024  # unsent requests before further ones wait
 MAX_HEAD_BYTES: Final = 64 * 1024  # of the answer to the upgrade
 CLOSE_S: Final = 1.0  # to send what is queued; then the rest is dropped
 PING_S: Final = 15.0  # silence after which we ask; the same again and the peer is gone
+GRACE_S: Final = 2.0  # of a child, between SIGTERM and SIGKILL
+MAX_LOGGED_BYTES: Final = 2048  # of one piece of the child's stderr
 
 _STATUS = re.compile(rb"HTTP/1\.[01] ([0-9]{3})\b")
+_STDOUT, _STDERR = 1, 2
 _REACH: Final = "is the server running, and is this its address?"
+
+
+class Receiver(Protocol):
+    """Who gets the messages of a link."""
+
+    def opened(self, link: "Link") -> None:
+        """Before the first message."""
+
+    def received(self, message: bytes | memoryview) -> None:
+        """One message; a view is good until this returns.
+
+        Raises:
+            RemoteProtocolError: the link is to be dropped for it.
+        """
+
+    def ended(self, error: HoldfastError) -> None:
+        """Once, after the last message of an opened link."""
+
+    def writable(self, now: bool) -> None:
+        """Whether more may be sent without piling up."""
+
+
+class Link(Protocol):
+    """One physical connection."""
+
+    def send(self, message: bytes) -> None:
+        """Queue one message, in order; never blocks."""
+
+    def pause_reading(self) -> None: ...
+
+    def resume_reading(self) -> None: ...
+
+    def abort(self, error: HoldfastError) -> None:
+        """Drop it now; the receiver's `ended` gets `error`."""
+
+    async def aclose(self) -> None:
+        """Say farewell and wait, for a bounded time, until nothing of it is left."""
 
 
 async def dial(target: Target, receiver: Receiver, *, timeout_s: float) -> Link:
@@ -58,7 +106,7 @@ async def dial(target: Target, receiver: Receiver, *, timeout_s: float) -> Link:
                     _, line = await loop.create_unix_connection(lambda: LineLink(receiver), path)
                     return line
                 case CommandTarget():
-                    return await start_child(target, receiver)
+                    return await _start_child(target, receiver)
     except TimeoutError:
         raise Unreachable(f"{target} did not answer within {timeout_s:g} s", remedy=_REACH) from None
     except OSError as exc:  # also failed names and certificates
@@ -81,21 +129,52 @@ async def _dial_websocket(target: WebSocketTarget, receiver: Receiver) -> "WebSo
     return link
 
 
-class _Stream:
-    """What both framings do with their transport. `_error` is why it ended, if we ended it."""
+async def _start_child(target: CommandTarget, receiver: Receiver) -> "ChildLink":
+    """Start the program and talk to it.
 
-    _transport: asyncio.Transport
+    Raises:
+        Unreachable: it cannot be started.
+    """
+    environ = {name: value for name, value in os.environ.items() if name.upper() not in credentials.VARIABLES}
+    environ.update(target.environ)
+    loop = asyncio.get_running_loop()
+    try:
+        _, link = await loop.subprocess_exec(
+            lambda: ChildLink(receiver), *target.argv, env=environ, cwd=target.cwd, start_new_session=True
+        )
+    except (OSError, ValueError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else "a word, a variable or its directory is none"
+        raise Unreachable(
+            f"{target} cannot be started: {reason}", remedy="is it installed, and on PATH?"
+        ) from None
+    return link
+
+
+class _Framing:
+    """What all links do. `_error` is why it ended, if we ended it."""
 
     def __init__(self, receiver: Receiver) -> None:
         self._receiver = receiver
         self._error: HoldfastError | None = None
-        self._gone = asyncio.Event()
 
     def pause_writing(self) -> None:
         self._receiver.writable(False)
 
     def resume_writing(self) -> None:
         self._receiver.writable(True)
+
+    def abort(self, error: HoldfastError) -> None:
+        raise NotImplementedError
+
+
+class _Socket(_Framing):
+    """One transport for both directions."""
+
+    _transport: asyncio.Transport
+
+    def __init__(self, receiver: Receiver) -> None:
+        super().__init__(receiver)
+        self._gone = asyncio.Event()
 
     def abort(self, error: HoldfastError) -> None:
         self._error = self._error or error
@@ -116,7 +195,37 @@ class _Stream:
         """Where the framing has a last word."""
 
 
-class WebSocketLink(_Stream, asyncio.BufferedProtocol):
+class _Lines(_Framing):
+    """Newline framing."""
+
+    _input: asyncio.WriteTransport
+    _output: asyncio.ReadTransport
+
+    def __init__(self, receiver: Receiver) -> None:
+        super().__init__(receiver)
+        self._reader = LineReader()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for message in self._reader.feed(data):
+                self._receiver.received(message)
+        except RemoteProtocolError as exc:
+            self.abort(exc)
+
+    def send(self, message: bytes) -> None:
+        if not self._input.is_closing():
+            self._input.write(message + b"\n")
+
+    def pause_reading(self) -> None:
+        if not self._output.is_closing():
+            self._output.pause_reading()
+
+    def resume_reading(self) -> None:
+        if not self._output.is_closing():
+            self._output.resume_reading()
+
+
+class WebSocketLink(_Socket, asyncio.BufferedProtocol):
     """A WebSocket, from its first byte. `upgraded` is done once messages may flow."""
 
     def __init__(self, target: WebSocketTarget, receiver: Receiver) -> None:
@@ -262,37 +371,78 @@ class WebSocketLink(_Stream, asyncio.BufferedProtocol):
         self._write(Opcode.CLOSE, b"\x03\xe8")
 
 
-class LineLink(_Stream, asyncio.Protocol):
-    """Newline framing on one stream."""
-
-    def __init__(self, receiver: Receiver) -> None:
-        super().__init__(receiver)
-        self._reader = LineReader()
+class LineLink(_Lines, _Socket, asyncio.Protocol):
+    """Lines on one stream."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's has no such base class
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
+        self._input = self._output = self._transport
         self._receiver.opened(self)
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            for message in self._reader.feed(data):
-                self._receiver.received(message)
-        except RemoteProtocolError as exc:
-            self.abort(exc)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._gone.set()
         self._receiver.ended(self._error or ConnectionLost("the server closed the connection"))
 
-    def send(self, message: bytes) -> None:
-        if not self._transport.is_closing():
-            self._transport.write(message + b"\n")
 
-    def pause_reading(self) -> None:
-        if not self._transport.is_closing():
-            self._transport.pause_reading()
+class ChildLink(_Lines, asyncio.SubprocessProtocol):
+    """Lines on a child's pipes."""
 
-    def resume_reading(self) -> None:
-        if not self._transport.is_closing():
-            self._transport.resume_reading()
+    _transport: asyncio.SubprocessTransport
+
+    def __init__(self, receiver: Receiver) -> None:
+        super().__init__(receiver)
+        self._over = False
+        self._exited = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.SubprocessTransport, transport)
+        self._input = cast(asyncio.WriteTransport, self._transport.get_pipe_transport(0))
+        self._output = cast(asyncio.ReadTransport, self._transport.get_pipe_transport(_STDOUT))
+        self._receiver.opened(self)
+
+    def pipe_data_received(self, fd: int, data: bytes | str) -> None:
+        piece = cast(bytes, data)  # the pipes are opened without an encoding
+        if fd == _STDERR:
+            log.debug("the server says", extra={"text": piece[:MAX_LOGGED_BYTES].decode(errors="replace")})
+        else:
+            self.data_received(piece)
+
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        if fd == _STDOUT:
+            self._end(ConnectionLost("the server closed its output"))
+
+    def process_exited(self) -> None:
+        self._signal(signal.SIGKILL)  # what it left behind in its group
+        self._exited.set()
+        self._end(ConnectionLost("the server ended"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(ConnectionLost("the server ended"))
+
+    def abort(self, error: HoldfastError) -> None:
+        self._error = self._error or error
+        self._signal(signal.SIGKILL)
+        self._transport.close()
+        self._end(error)
+
+    async def aclose(self) -> None:
+        self._error = self._error or ConnectionLost("the connection was closed here")
+        self._input.close()
+        self._signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(GRACE_S):
+                await self._exited.wait()
+        except TimeoutError:
+            self._signal(signal.SIGKILL)
+            await self._exited.wait()
+        self._transport.close()
+
+    def _signal(self, number: signal.Signals) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._transport.get_pid(), number)
+
+    def _end(self, error: HoldfastError) -> None:
+        if not self._over:
+            self._over = True
+            self._receiver.ended(self._error or error)

@@ -3,19 +3,21 @@
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from holdfast.commands.boarding import VerbGroup, json_option, refuse, say, store_option
-from holdfast.commands.dispatch_status import status
-from holdfast.commands.homeoption import home_option
-from holdfast.commands.hostlimits import chosen, host_options
-from holdfast.errors import HoldfastError, UsageError
+from holdfast.commands.clickoptions import choose_limits, home_option, host_options
+from holdfast.commands.output import Answer, Verb, VerbGroup, json_option, say
+from holdfast.commands.store import store_option
+from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
     from holdfast.board.rules.rows import Run
     from holdfast.dispatch.dispatcher import DispatchOptions
+    from holdfast.dispatch.rules.dispatcherstatus import Told
+
+NO_DISPATCHER: Final = 3  # the exit code of status without one, as for everything that is not found
 
 
 @click.group(cls=VerbGroup, invoke_without_command=True, subcommand_metavar="[status]")
@@ -52,8 +54,7 @@ def dispatch(
     notify: str | None,
     home: Path,
     address: str,
-    as_json: bool,
-) -> None:
+) -> Answer | None:
     """Run the tasks of a board with sandboxed workers.
 
     A task's assignee is a worker profile: codex, claude, opencode, gemini, qwen, hermes, aider, script (the
@@ -71,42 +72,59 @@ def dispatch(
     """
     if context.invoked_subcommand is not None:
         _check_nothing_given(context)
-        return
+        return None
     from holdfast.dispatch import hostload
     from holdfast.dispatch.dispatcher import DispatchOptions
     from holdfast.dispatch.rules import pressure
 
-    try:
-        if not boards:
-            raise UsageError("say which board", remedy="--board NAME")
-        if once + drain + dry_run > 1:
-            raise UsageError("--once, --drain and --dry-run cannot be used together")
-        held = hostload.holding(chosen(min_free, max_load))
-        if dry_run:
-            _foresee(home, address, boards, host, held(0, 0), as_json=as_json)
-            return
-        most = most or pressure.most_here(hostload.look())
-        plan = DispatchOptions(boards, most, once=once, drain=drain, held=held, notify=_words(notify))
-        _serve(home, address, plan, host, as_json=as_json)
-    except HoldfastError as exc:
-        refuse(exc, as_json=as_json)
+    if not boards:
+        raise UsageError("say which board", remedy="--board NAME")
+    if once + drain + dry_run > 1:
+        raise UsageError("--once, --drain and --dry-run cannot be used together")
+    held = hostload.holding(choose_limits(min_free, max_load))
+    if dry_run:
+        return _foresee(home, address, boards, host, held(0, 0))
+    most = most or pressure.most_here(hostload.look())
+    plan = DispatchOptions(boards, most, once=once, drain=drain, held=held, notify=_words(notify))
+    _serve(home, address, plan, host)
+    return None
 
 
-dispatch.add_command(status)
+@dispatch.command(cls=Verb)
+@home_option
+@json_option
+def status(home: Path) -> Answer:
+    """Show whether a dispatcher runs, and what it does.
+
+    Whether there is one says its lock; the rest it wrote down itself, some seconds ago or before it died.
+
+    Exit codes: 0 there is one; 2 usage; 3 there is none.
+
+    \b
+    Example:
+      holdfast dispatch status
+    """
+    import time
+
+    from holdfast.dispatch import statusfile
+
+    alive, told = statusfile.read(home.absolute())
+    text = [f"{'a dispatcher' if alive else 'no dispatcher'} for {home}"]
+    if told is not None:
+        text += _status_lines(told, alive, time.time())
+    elif alive:
+        text.append("  it has not reported yet")
+    code = 0 if alive else NO_DISPATCHER
+    return {"home": str(home), "alive": alive, "dispatcher": told, "text": text, "exit": code}
 
 
 def _check_nothing_given(context: click.Context) -> None:
     """Options before the name of a command below would be forgotten."""
     from click.core import ParameterSource
 
-    given = [
-        name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    ]
-    if given:
-        refuse(
-            UsageError(f"put options after `{context.invoked_subcommand}`"),
-            as_json=bool(context.params["as_json"]),
-        )
+    sources = [context.get_parameter_source(option.name or "") for option in context.command.params]
+    if ParameterSource.COMMANDLINE in sources:
+        raise UsageError(f"put options after `{context.invoked_subcommand}`")
 
 
 def _words(command: str | None) -> tuple[str, ...]:
@@ -119,9 +137,7 @@ def _words(command: str | None) -> tuple[str, ...]:
         raise UsageError(f"--notify: {exc}") from None
 
 
-def _foresee(
-    home: Path, address: str, boards: tuple[str, ...], host: str | None, held: str | None, *, as_json: bool
-) -> None:
+def _foresee(home: Path, address: str, boards: tuple[str, ...], host: str | None, held: str | None) -> Answer:
     from holdfast.board.store import open_store
     from holdfast.dispatch.installed import installed
     from holdfast.dispatch.startup import foreseen, host_name
@@ -139,10 +155,10 @@ def _foresee(
             ]
     text = [f"would start {one['task']}" for one in starts]
     text += [f"{one['task']} waits: {one['reason']}" for one in waits]
-    say({"host": name, "starts": starts, "waits": waits, "text": text}, as_json=as_json)
+    return {"host": name, "starts": starts, "waits": waits, "text": text}
 
 
-def _serve(home: Path, address: str, plan: "DispatchOptions", host: str | None, *, as_json: bool) -> None:
+def _serve(home: Path, address: str, plan: "DispatchOptions", host: str | None) -> None:
     import asyncio
     import signal
 
@@ -151,9 +167,9 @@ def _serve(home: Path, address: str, plan: "DispatchOptions", host: str | None, 
 
     log.set_up(style="text", level=os.environ.get("HOLDFAST_LOG_LEVEL", "warning"))
 
-    def told(kind: str, run: "Run") -> None:
+    def report(kind: str, run: "Run") -> None:
         line = {"kind": kind, "run": run.id, "task": run.task_id, "board": run.board, "profile": run.profile}
-        say({**line, "text": [f"{kind} {run.task_id} {run.id} {run.profile}"]}, as_json=as_json)
+        say({**line, "text": [f"{kind} {run.task_id} {run.id} {run.profile}"]})
         sys.stdout.flush()
 
     async def main() -> None:
@@ -165,9 +181,32 @@ def _serve(home: Path, address: str, plan: "DispatchOptions", host: str | None, 
         loop.add_signal_handler(signal.SIGUSR1, plan.leaving.set)  # `holdfast down --workers`
         if not os.isatty(0):  # there it says that the terminal is gone
             loop.add_signal_handler(signal.SIGHUP, again.set)
-        await serve(home, address, plan, told=told, host=host, again=again)
+        await serve(home, address, plan, told=report, host=host, again=again)
 
     try:
         asyncio.run(main())
     except (asyncio.CancelledError, KeyboardInterrupt):
         return  # told to go: the workers stay
+
+
+def _status_lines(told: "Told", alive: bool, now: float) -> list[str]:
+    rounded = "none yet" if told.round_at is None else f"{now - told.round_at:.1f} s ago"
+    text = [
+        f"  {'is' if alive else 'was'} {told.host}, pid {told.pid}, since {_clock(told.since)}",
+        f"  boards {', '.join(told.boards)}; workers for {', '.join(told.profiles) or 'nobody'}",
+        f"  {len(told.runs)} runs; last round {rounded}",
+        f"  {told.claims} claims, {told.leases_renewed} leases renewed, {told.reloads} reloads",
+    ]
+    if told.start_p50_s is not None and told.start_p95_s is not None:
+        text.append(f"  a start takes {told.start_p50_s:.2f} s (p50), {told.start_p95_s:.2f} s (p95)")
+    if told.error_at is not None:
+        text.append(f"  last error {now - told.error_at:.0f} s ago: {told.error}")
+    if told.reload_error:
+        text.append(f"  worker-profiles.toml is not in force: {told.reload_error}")
+    return text
+
+
+def _clock(at: float) -> str:
+    from holdfast.board.rules.assign import clock
+
+    return clock(round(at * 1000))

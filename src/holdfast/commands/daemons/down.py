@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.commands.boarding import Answer, Verb, json_option, refuse, say
-from holdfast.commands.homeoption import home_option
-from holdfast.errors import Conflict, HoldfastError, OperationFailed
+from holdfast.commands.clickoptions import home_option
+from holdfast.commands.output import Answer, Verb, json_option
+from holdfast.errors import Conflict, OperationFailed
 
 if TYPE_CHECKING:
     from holdfast.agents.supervisor.daemons import Daemon
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @click.option("--workers", "with_workers", is_flag=True, help="Also end workers that run.")
 @home_option
 @json_option
-def down(with_workers: bool, home: Path, as_json: bool) -> None:
+def down(with_workers: bool, home: Path) -> Answer:
     """Stop everything that runs for a home.
 
     That is `up` or a dispatcher, dashboards, supervisor and exec server.
@@ -34,10 +34,7 @@ def down(with_workers: bool, home: Path, as_json: bool) -> None:
       holdfast down
       holdfast down --workers
     """
-    try:
-        say(asyncio.run(_down(home, with_workers=with_workers)), as_json=as_json)
-    except HoldfastError as exc:
-        refuse(exc, as_json=as_json)
+    return asyncio.run(_down(home, with_workers=with_workers))
 
 
 async def _down(home: Path, *, with_workers: bool) -> Answer:

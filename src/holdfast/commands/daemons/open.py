@@ -8,9 +8,9 @@ from typing import Final
 
 import click
 
-from holdfast.commands.boarding import Answer, Verb, json_option, refuse, say
-from holdfast.commands.homeoption import home_option
-from holdfast.errors import HoldfastError, NotFound, StartupError
+from holdfast.commands.clickoptions import home_option
+from holdfast.commands.output import Answer, Verb, json_option
+from holdfast.errors import NotFound, StartupError
 
 OPENERS: Final = ("xdg-open", "sensible-browser", "open")  # of desktops; the last one is of macOS
 
@@ -19,7 +19,7 @@ OPENERS: Final = ("xdg-open", "sensible-browser", "open")  # of desktops; the la
 @click.option("--print", "printed", is_flag=True, help="Print the link instead of starting a browser.")
 @home_option
 @json_option
-def open(printed: bool, home: Path, as_json: bool) -> None:
+def open(printed: bool, home: Path) -> Answer:
     """Open the dashboard in a browser.
 
     The link works once and for a minute, for processes of this user. It leaves a cookie that lets the
@@ -34,13 +34,6 @@ def open(printed: bool, home: Path, as_json: bool) -> None:
       holdfast open
       holdfast open --print
     """
-    try:
-        say(_open(home, printed=printed), as_json=as_json)
-    except HoldfastError as exc:
-        refuse(exc, as_json=as_json)
-
-
-def _open(home: Path, *, printed: bool) -> Answer:
     from holdfast.agents.supervisor import daemons
 
     found = [one.card.address for one in daemons.of_role(home, daemons.DASHBOARD) if one.card is not None]

@@ -1,26 +1,34 @@
-"""What `holdfast up` runs in one process, from its start to the end of everything that it started."""
+"""What `holdfast up` runs in one process, from its start to the end of everything that it started.
+
+`start_detached` starts such a process in the background, and returns once all of it is there.
+"""
 
 import asyncio
 import contextlib
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterator
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from holdfast.agents.supervisor import daemons, ending
-from holdfast.agents.worker.book import Book
+from holdfast.agents.worker.book import Book, tail
 from holdfast.board.store import open_store
-from holdfast.commands.web import dashboard
+from holdfast.commands.daemons.web import dashboard
+from holdfast.commands.output import Answer
 from holdfast.dispatch import demo as example
 from holdfast.dispatch import hostload, lock, startup
 from holdfast.dispatch.context import worker_of
 from holdfast.dispatch.dispatcher import DispatchOptions
 from holdfast.dispatch.installed import installed
 from holdfast.dispatch.rules import pressure
-from holdfast.errors import Conflict, StartupError
+from holdfast.errors import Conflict, OperationFailed, StartupError
+from holdfast.sandbox.plan import prerequisites
 from holdfast.server.edges.address import parse
 from holdfast.server.edges.listen import Options as ServerOptions
 from holdfast.server.edges.listen import Server
@@ -34,6 +42,10 @@ Job: TypeAlias = "asyncio.Future[None]"
 
 NOTIFY: Final = "NOTIFY_SOCKET"  # where systemd, or `up --detach`, wants to hear that all of it is there
 AGAIN: Final = "holdfast status, holdfast open, or holdfast down"
+READY_S: Final = 60.0  # for four interpreters, on a machine that is busy with agents
+LOOK_S: Final = 0.1  # between looks at whether it has ended instead
+LOG: Final = "up.log"
+LOG_TAIL_BYTES: Final = 2000
 
 
 class Print(Protocol):
@@ -289,3 +301,55 @@ def guarded(print_: Callable[..., None]) -> Print:
             print_(kind, text, **members)
 
     return printed
+
+
+# --- in the background
+
+
+def start_detached(home: Path, typed: Sequence[str]) -> Answer:
+    """Raises Conflict when it runs already, OperationFailed when it does not start; its log says why."""
+    Book(home).prepare()
+    if (running := conflict(home)) is not None:
+        raise running
+    argv = [*prerequisites.command(), "up", "--home", str(home), *typed]
+    with (
+        tempfile.TemporaryDirectory(prefix="holdfast-") as folder,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready,
+    ):
+        ready.bind(f"{folder}/ready")
+        ready.settimeout(LOOK_S)
+        process = _spawn(argv, home / LOG, f"{folder}/ready")
+        _wait_until_ready(process, ready, home / LOG)
+    shown = [one.card.address for one in daemons.of_role(home, daemons.DASHBOARD) if one.card is not None]
+    text = [f"holdfast runs in the background, pid {process.pid}; its log is {home / LOG}"]
+    text += [f"dashboard    {address}   (holdfast open)" for address in shown]
+    text.append("to end it: holdfast down, with --workers while workers run")
+    return {"kind": "detached", "pid": process.pid, "dashboard": shown, "log": str(home / LOG), "text": text}
+
+
+def _spawn(argv: Sequence[str], log: Path, ready: str) -> "subprocess.Popen[bytes]":
+    fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        return subprocess.Popen(  # noqa: S603 - our own interpreter, our own arguments
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=fd,
+            stderr=fd,
+            start_new_session=True,
+            env={**os.environ, NOTIFY: ready},
+        )
+    finally:
+        os.close(fd)
+
+
+def _wait_until_ready(process: "subprocess.Popen[bytes]", ready: socket.socket, log: Path) -> None:
+    deadline = time.monotonic() + READY_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(TimeoutError):
+            if b"READY=1" in ready.recv(4096).splitlines():
+                return
+        if process.poll() is not None:
+            said = tail(log, LOG_TAIL_BYTES).decode("utf-8", "replace").strip()
+            raise OperationFailed(f"`holdfast up` does not start: {said or process.returncode}")
+    process.terminate()
+    raise OperationFailed(f"`holdfast up` is not ready within {READY_S:g} s", remedy=f"see {log}")

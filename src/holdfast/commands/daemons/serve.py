@@ -8,9 +8,10 @@ from typing import Any, Literal, TypeVar
 
 import click
 
-from holdfast.commands.duration import duration
-from holdfast.commands.limits import backend_option, choice_of, degraded_option
-from holdfast.commands.oneline import fail
+from holdfast.commands.clickoptions import duration
+from holdfast.commands.exec import backend_option, degraded_option
+from holdfast.commands.options import choice_of
+from holdfast.commands.output import fail
 from holdfast.errors import HoldfastError, StartupError
 from holdfast.server.edges.address import DEFAULT
 

@@ -1,26 +1,25 @@
 """`holdfast status`: parse, call, print."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
-from holdfast.commands.boarding import Verb, json_option, say
-from holdfast.commands.homeoption import home_option
+from holdfast.commands.clickoptions import home_option
+from holdfast.commands.output import Answer, Verb, json_option
 
 if TYPE_CHECKING:
     from holdfast.agents.supervisor.daemons import Daemon
     from holdfast.dispatch.rules.dispatcherstatus import Told
 
-NONE: Final = 3  # the exit code when nothing runs, as for everything that is not found
+NOTHING_RUNS: Final = 3  # the exit code when nothing runs, as for everything that is not found
 MIB: Final = 1 << 20
 
 
 @click.command(cls=Verb)
 @home_option
 @json_option
-def status(home: Path, as_json: bool) -> None:
+def status(home: Path) -> Answer:
     """Show what runs for a home.
 
     Which processes, where, since when and of which version, and the workers.
@@ -52,7 +51,7 @@ def status(home: Path, as_json: bool) -> None:
     text += ["  try: holdfast open, holdfast down"] if found else ["  try: holdfast up"]
     error = None if told is None or told.error_at is None else {"at": told.error_at, "message": told.error}
     answer = {"home": str(home), "running": bool(found), "daemons": rows, "workers": workers}
-    sys.exit(say({**answer, "lastError": error, "text": text, "exit": 0 if found else NONE}, as_json=as_json))
+    return {**answer, "lastError": error, "text": text, "exit": 0 if found else NOTHING_RUNS}
 
 
 def _row(one: "Daemon") -> dict[str, object]:

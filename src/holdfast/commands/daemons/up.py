@@ -4,17 +4,12 @@ import asyncio
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.commands.boarding import Verb, json_option, refuse, say, store_option
-from holdfast.commands.homeoption import home_option
-from holdfast.commands.hostlimits import chosen, host_options
-from holdfast.errors import HoldfastError
-
-if TYPE_CHECKING:
-    from holdfast.commands.up_running import Wanted
+from holdfast.commands.clickoptions import choose_limits, home_option, host_options
+from holdfast.commands.output import Answer, Verb, json_option, say
+from holdfast.commands.store import store_option
 
 
 @click.command(cls=Verb)
@@ -67,8 +62,7 @@ def up(
     install_service: bool,
     home: Path,
     address: str,
-    as_json: bool,
-) -> None:
+) -> Answer | None:
     """Start a board, a dispatcher and a dashboard.
 
     Ctrl-C, SIGTERM or the end of its terminal end everything that it started, the workers too; their tasks
@@ -82,37 +76,26 @@ def up(
       holdfast up --demo
       holdfast up --detach
     """
-    try:
-        if install_service:
-            from holdfast.commands.up_service import install
+    if install_service:
+        from holdfast.commands.daemons.service import install
 
-            say(install(home, _typed(context)), as_json=as_json)
-            return
-        if detach:
-            from holdfast.commands.up_detached import start
+        return install(home, _typed(context))
+    from holdfast.commands.daemons import running
 
-            say(start(home, _typed(context)), as_json=as_json)
-            return
-        from holdfast.commands.up_running import Wanted
-
-        limits = chosen(min_free, max_load)
-        wanted = Wanted(home, address, board, listen, most, limits, web_port, with_web, demo)
-        _run(wanted, as_json=as_json)
-    except HoldfastError as exc:
-        refuse(exc, as_json=as_json)
-
-
-def _run(wanted: "Wanted", *, as_json: bool) -> None:
+    if detach:
+        return running.start_detached(home, _typed(context))
     from holdfast import log
-    from holdfast.commands.up_running import guarded, run
 
     log.set_up(style="text", level=os.environ.get("HOLDFAST_LOG_LEVEL", "warning"))
+    limits = choose_limits(min_free, max_load)
+    wanted = running.Wanted(home, address, board, listen, most, limits, web_port, with_web, demo)
+    asyncio.run(running.run(wanted, running.guarded(_print)))
+    return None
 
-    def print_(kind: str, text: list[str], **members: object) -> None:
-        say({"kind": kind, **members, "text": text}, as_json=as_json)
-        sys.stdout.flush()
 
-    asyncio.run(run(wanted, guarded(print_)))
+def _print(kind: str, text: list[str], **members: object) -> None:
+    say({"kind": kind, **members, "text": text})
+    sys.stdout.flush()
 
 
 def _typed(context: click.Context) -> list[str]:

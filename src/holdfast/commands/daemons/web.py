@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.commands.boarding import Verb, json_option, me, refuse, say, store_option
-from holdfast.commands.homeoption import home_option
-from holdfast.errors import HoldfastError, StartupError
+from holdfast.commands.clickoptions import home_option
+from holdfast.commands.output import Verb, json_option, say
+from holdfast.commands.store import me, store_option
+from holdfast.errors import StartupError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -41,9 +42,7 @@ if TYPE_CHECKING:
 @home_option
 @store_option
 @json_option
-def web(
-    boards: tuple[str, ...], port: int | None, host: str, home: Path, address: str, as_json: bool
-) -> None:
+def web(boards: tuple[str, ...], port: int | None, host: str, home: Path, address: str) -> None:
     """Serve the dashboard: boards in a browser.
 
     Open the address that is printed.
@@ -62,7 +61,7 @@ def web(
     log.set_up(style="text", level=os.environ.get("HOLDFAST_LOG_LEVEL", "warning"))
 
     def announce(url: str) -> None:
-        say({"kind": "web", "address": url, "text": [url]}, as_json=as_json)
+        say({"kind": "web", "address": url, "text": [url]})
         sys.stdout.flush()
 
     def note(words: str) -> None:
@@ -70,8 +69,6 @@ def web(
 
     try:
         asyncio.run(_serve(dashboard(address, home, announce, note, boards=boards, host=host, port=port)))
-    except HoldfastError as exc:
-        refuse(exc, as_json=as_json)
     except (asyncio.CancelledError, KeyboardInterrupt):
         return  # told to go
 

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from holdfast.commands.boarding import Verb, me, with_store
-from holdfast.commands.boardname import board_option
-from holdfast.commands.budgets import Bound, cost_option, tokens_option, wishes
-from holdfast.commands.duration import duration
-from holdfast.commands.task_lines import answer
+from holdfast.commands.clickoptions import duration
+from holdfast.commands.output import Answer, Verb
+from holdfast.commands.store import board_option, me, with_store
+from holdfast.commands.task.lines import answer
 from holdfast.errors import NotFound, OperationFailed, UsageError
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ class Place(NamedTuple):
     path: str
 
 
-def _place(text: str) -> Place:
+def _parse_place(text: str) -> Place:
     """The type of an option: scratch, dir:PATH or worktree:PATH."""
     kind, _, path = text.partition(":")
     if kind not in ("scratch", "dir", "worktree") or (kind == "scratch") == bool(path):
@@ -39,17 +38,59 @@ def _place(text: str) -> Place:
     return Place(kind, os.path.abspath(path) if path else "")
 
 
-in_option = click.option(
+class Bound(NamedTuple):
+    """A bound that was given; None is none at all."""
+
+    most: int | None
+
+
+def _parse_tokens(text: str) -> Bound:
+    """The type of an option."""
+    if text == "none":
+        return Bound(None)
+    if not text.isascii() or not text.isdecimal() or len(text) > 18:
+        raise click.BadParameter(f"{text!r} is no number of tokens")
+    return Bound(int(text))
+
+
+def _parse_dollars(text: str) -> Bound:
+    """Likewise."""
+    from holdfast.board.rules.budget import millionths
+
+    if text == "none":
+        return Bound(None)
+    try:
+        cost = millionths(float(text))
+    except ValueError:
+        cost = 0
+    if not cost:
+        raise click.BadParameter(f"{text!r} is no amount of dollars such as 2.50")
+    return Bound(cost)
+
+
+_tokens_option = click.option(
+    "--max-tokens",
+    type=_parse_tokens,
+    metavar="N",
+    help="Limit the tokens of all its runs, or `none`; at the limit you are asked.",
+)
+_cost_option = click.option(
+    "--max-cost",
+    type=_parse_dollars,
+    metavar="USD",
+    help="Limit the cost of all its runs in dollars, as its CLI reports it.",
+)
+_in_option = click.option(
     "--in", "in_s", type=duration, metavar="DURATION", help="Wait this long first: 90s, 30m, 7d."
 )
-reason_option = click.option("--reason", default="", help="The reason, kept with the task.")
-pool_option = click.option(
+_reason_option = click.option("--reason", default="", help="The reason, kept with the task.")
+_pool_option = click.option(
     "--pool", metavar="NAME", help="The pool its runs belong to; `board cap --pool` limits a pool."
 )
 _workspace_option = click.option(
     "--workspace",
     "place",
-    type=_place,
+    type=_parse_place,
     metavar="WHERE",
     help="The workspace: scratch, dir:PATH, or worktree:PATH of a git repository.",
 )
@@ -70,10 +111,10 @@ _workspace_option = click.option(
     metavar="DURATION",
     help="Limit the time of one run: 90s, 30m, 7d.",
 )
-@tokens_option
-@cost_option
+@_tokens_option
+@_cost_option
 @_workspace_option
-@pool_option
+@_pool_option
 @click.option("--reviewer", default="", metavar="NAME", help="The person who reviews it.")
 @click.option(
     "--check",
@@ -84,7 +125,7 @@ _workspace_option = click.option(
 )
 @click.option("--triage", is_flag=True, help="Wait until a person has said what to do.")
 @click.option("--key", metavar="KEY", help="A key for retries: the same key creates one task.")
-@in_option
+@_in_option
 @with_store()
 def create(
     store: "Store",
@@ -105,7 +146,7 @@ def create(
     triage: bool,
     key: str | None,
     in_s: float | None,
-) -> dict[str, object]:
+) -> Answer:
     """Create a task.
 
     \b
@@ -129,7 +170,7 @@ def create(
         workspace=where.path,
         max_runtime_s=None if runtime_s is None else round(runtime_s),
         pool=pool or "",
-        **wishes(max_tokens, max_cost),
+        **_bounds(max_tokens, max_cost),
         reviewer=reviewer,
         checks=checks,
     )
@@ -141,7 +182,7 @@ def create(
 @click.argument("child")
 @click.option("--remove", is_flag=True, help="Remove the link.")
 @with_store()
-def link(store: "Store", parent: str, child: str, remove: bool) -> dict[str, object]:
+def link(store: "Store", parent: str, child: str, remove: bool) -> Answer:
     """Make CHILD wait for PARENT.
 
     \b
@@ -155,7 +196,7 @@ def link(store: "Store", parent: str, child: str, remove: bool) -> dict[str, obj
 @click.argument("id")
 @click.argument("text")
 @with_store()
-def comment(store: "Store", id: str, text: str) -> dict[str, object]:
+def comment(store: "Store", id: str, text: str) -> Answer:
     """Add a comment to a task.
 
     \b
@@ -170,7 +211,7 @@ def comment(store: "Store", id: str, text: str) -> dict[str, object]:
 @click.argument("id")
 @click.argument("text")
 @with_store()
-def tell(store: "Store", id: str, text: str) -> dict[str, object]:
+def tell(store: "Store", id: str, text: str) -> Answer:
     """Send a message to the worker that runs a task.
 
     `task show` says whether it was read.
@@ -186,10 +227,10 @@ def tell(store: "Store", id: str, text: str) -> dict[str, object]:
 @click.command(cls=Verb)
 @click.argument("id")
 @click.argument("move", type=click.Choice(MOVES), metavar="MOVE")
-@reason_option
-@in_option
+@_reason_option
+@_in_option
 @with_store()
-def move(store: "Store", id: str, move: str, reason: str, in_s: float | None) -> dict[str, object]:
+def move(store: "Store", id: str, move: str, reason: str, in_s: float | None) -> Answer:
     """Move a task to another status.
 
     MOVE is archive, block, cancel, complete, request_changes, rethink (back to triage), retry, schedule
@@ -214,9 +255,7 @@ def move(store: "Store", id: str, move: str, reason: str, in_s: float | None) ->
 )
 @click.option("--for", "waiting_for", default="", metavar="NAME", help="The person to ask.")
 @with_store()
-def block(
-    store: "Store", id: str, question: str, options: tuple[str, ...], waiting_for: str
-) -> dict[str, object]:
+def block(store: "Store", id: str, question: str, options: tuple[str, ...], waiting_for: str) -> Answer:
     """Stop a task until a person answers.
 
     A run that holds the task is ended.
@@ -230,9 +269,9 @@ def block(
 
 @click.command(cls=Verb)
 @click.argument("id")
-@reason_option
+@_reason_option
 @with_store()
-def unblock(store: "Store", id: str, reason: str) -> dict[str, object]:
+def unblock(store: "Store", id: str, reason: str) -> Answer:
     """Continue a task that waits for a person or a time.
 
     \b
@@ -246,7 +285,7 @@ def unblock(store: "Store", id: str, reason: str) -> dict[str, object]:
 @click.argument("id")
 @click.option("--result", help="The result, kept with the task.")
 @with_store()
-def complete(store: "Store", id: str, result: str | None) -> dict[str, object]:
+def complete(store: "Store", id: str, result: str | None) -> Answer:
     """Mark a task as done.
 
     This also accepts a review, and work whose report is missing.
@@ -260,9 +299,9 @@ def complete(store: "Store", id: str, result: str | None) -> dict[str, object]:
 
 @click.command(cls=Verb)
 @click.argument("id")
-@reason_option
+@_reason_option
 @with_store()
-def cancel(store: "Store", id: str, reason: str) -> dict[str, object]:
+def cancel(store: "Store", id: str, reason: str) -> Answer:
     """Cancel a task for good.
 
     \b
@@ -281,14 +320,14 @@ def cancel(store: "Store", id: str, reason: str) -> dict[str, object]:
 @click.option(
     "--max-runtime", "runtime", metavar="DURATION", help="Limit the time of one run: 90s, 30m, 7d, or `none`."
 )
-@tokens_option
-@cost_option
+@_tokens_option
+@_cost_option
 @click.option("--reviewer", metavar="NAME", help="The person who reviews it.")
 @click.option(
     "--check", "checks", multiple=True, metavar="COMMAND", help="Replace its checks; '' removes them."
 )
 @_workspace_option
-@pool_option
+@_pool_option
 @with_store()
 def edit(
     store: "Store",
@@ -304,7 +343,7 @@ def edit(
     checks: tuple[str, ...],
     place: Place | None,
     pool: str | None,
-) -> dict[str, object]:
+) -> Answer:
     """Change the text or the settings of a task.
 
     Its status stays.
@@ -325,14 +364,14 @@ def edit(
     given = {name: value for name, value in given.items() if value is not None}
     if runtime is not None:
         given["max_runtime_s"] = _bound(runtime)
-    return answer(store.edit(id, _edit(given | wishes(max_tokens, max_cost), place), who=me()))
+    return answer(store.edit(id, _edit(given | _bounds(max_tokens, max_cost), place), who=me()))
 
 
 @click.command(cls=Verb)
 @click.argument("id")
 @click.argument("profile")
 @with_store()
-def assign(store: "Store", id: str, profile: str) -> dict[str, object]:
+def assign(store: "Store", id: str, profile: str) -> Answer:
     """Assign a task that is not running to a profile.
 
     \b
@@ -347,7 +386,7 @@ def assign(store: "Store", id: str, profile: str) -> dict[str, object]:
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--name", help="The name on the board [default: the file's].")
 @with_store()
-def attach(store: "Store", id: str, file: Path, name: str | None) -> dict[str, object]:
+def attach(store: "Store", id: str, file: Path, name: str | None) -> Answer:
     """Attach FILE to a task.
 
     Its worker can read it, and `task file` prints it.
@@ -372,9 +411,9 @@ def attach(store: "Store", id: str, file: Path, name: str | None) -> dict[str, o
 @click.command(cls=Verb)
 @click.argument("id")
 @click.option("--report-only", is_flag=True, help="Ask only for the missing report; keep the work.")
-@reason_option
+@_reason_option
 @with_store()
-def retry(store: "Store", id: str, report_only: bool, reason: str) -> dict[str, object]:
+def retry(store: "Store", id: str, report_only: bool, reason: str) -> Answer:
     """Run a failed task again.
 
     Also one whose report is missing. Its attempts are counted anew.
@@ -386,7 +425,13 @@ def retry(store: "Store", id: str, report_only: bool, reason: str) -> dict[str, 
     return _moved(store, id, "retry", reason=reason, report_only=report_only)
 
 
-def _moved(store: "Store", id: str, move: str, **words: object) -> dict[str, object]:
+def _bounds(max_tokens: Bound | None, max_cost: Bound | None) -> dict[str, int | None]:
+    """The bounds that were given, as members of a task."""
+    given = {"max_tokens": max_tokens, "max_cost": max_cost}
+    return {name: bound.most for name, bound in given.items() if bound is not None}
+
+
+def _moved(store: "Store", id: str, move: str, **words: object) -> Answer:
     from holdfast.board.rules import verbs
 
     verb = verbs.named(move, verbs.Caller.PERSON)

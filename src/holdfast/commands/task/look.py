@@ -5,10 +5,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from holdfast.commands.boarding import Verb, check_reader, with_store
-from holdfast.commands.boardname import board_option
-from holdfast.commands.budgets import lines
-from holdfast.commands.task_lines import event_line, run_line, task_line
+from holdfast.commands.output import Answer, Verb
+from holdfast.commands.store import board_option, check_reader, with_store
+from holdfast.commands.task.lines import budget_lines, event_line, run_line, task_line
 
 if TYPE_CHECKING:
     from holdfast.board.rules.rows import Comment, Detail, Task, TaskEvent
@@ -41,7 +40,7 @@ def list_(
     limit: int,
     cursor: str | None,
     follow: bool,
-) -> Iterator[dict[str, object]]:
+) -> Iterator[Answer]:
     """List tasks, the newest first, with the reason why they wait.
 
     \b
@@ -100,7 +99,7 @@ def list_(
     help="Wait until it has ended or needs a person; exit code 0 only if it is done.",
 )
 @with_store()
-def show(store: "Store", id: str, follow: bool, wait: bool) -> Iterator[dict[str, object]]:
+def show(store: "Store", id: str, follow: bool, wait: bool) -> Iterator[Answer]:
     """Show everything about a task.
 
     Links, comments, messages, files, runs and events.
@@ -132,7 +131,7 @@ def show(store: "Store", id: str, follow: bool, wait: bool) -> Iterator[dict[str
 @click.command(cls=Verb)
 @click.argument("id")
 @with_store()
-def why(store: "Store", id: str) -> dict[str, object]:
+def why(store: "Store", id: str) -> Answer:
     """Explain why a task is not running, or looks stuck.
 
     \b
@@ -148,7 +147,7 @@ def _stopped(task: "Task") -> bool:
     return task.status in STOPPED and not (task.status == "review" and task.waiting_for)
 
 
-def _shown(detail: "Detail") -> dict[str, object]:
+def _shown(detail: "Detail") -> Answer:
     from holdfast.board.verbs.messages import shown, state
 
     task = detail.task
@@ -157,7 +156,7 @@ def _shown(detail: "Detail") -> dict[str, object]:
         text.append(f"  in {task.workspace_kind} {task.workspace}")
     text += [f"  pool {task.pool}"] if task.pool else []
     text += [f"  result: {line}" for line in (task.result or "").splitlines()]
-    text += lines(task, detail.runs)
+    text += budget_lines(task, detail.runs)
     text += [f"  asks {task.waiting_for or 'a person'}: {task.question}"] if task.question else []
     text += [f"    - {option}" for option in task.options]
     text += [f"  waits for {link.parent}{'' if link.open else ' (done)'}" for link in detail.parents]

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from holdfast.commands.boarding import Verb, me, with_store
-from holdfast.commands.boardname import board_option
-from holdfast.commands.task_lines import answer
-from holdfast.commands.task_look import following
+from holdfast.commands.output import Answer, Verb
+from holdfast.commands.store import board_option, me, with_store
+from holdfast.commands.task.lines import answer
+from holdfast.commands.task.look import following
 from holdfast.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def review(
     remarks: tuple[tuple[str, str], ...],
     name: str | None,
     anyway: bool,
-) -> dict[str, object]:
+) -> Answer:
     """Approve the work of a task, or ask for changes.
 
     Changes are made in the same workspace.
@@ -67,7 +67,7 @@ def review(
 )
 @click.option("--follow", is_flag=True, help="Keep printing what begins to wait, until interrupted.")
 @with_store()
-def inbox(store: "Store", board: str, name: str, limit: int, follow: bool) -> Iterator[dict[str, object]]:
+def inbox(store: "Store", board: str, name: str, limit: int, follow: bool) -> Iterator[Answer]:
     """Show what waits for a person, and what to type.
 
     Questions, reviews, missing reports and failures; what has waited longest comes first.
@@ -111,7 +111,7 @@ def inbox(store: "Store", board: str, name: str, limit: int, follow: bool) -> It
 @click.command(cls=Verb)
 @click.argument("id")
 @with_store()
-def ack(store: "Store", id: str) -> dict[str, object]:
+def ack(store: "Store", id: str) -> Answer:
     """Stop reminders about a task that waits for a person.
 
     They begin again when the task moves.

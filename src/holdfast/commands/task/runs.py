@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from holdfast.commands.boarding import Verb, with_store
-from holdfast.commands.homeoption import home_option
-from holdfast.commands.task_lines import run_line, run_said, used_words
+from holdfast.commands.clickoptions import home_option
+from holdfast.commands.output import Answer, Verb
+from holdfast.commands.store import with_store
+from holdfast.commands.task.lines import run_line, run_said, used_words
 from holdfast.errors import NotFound
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ _run_option = click.option("--run", metavar="RUN", help="The run [default: the n
 @click.command(cls=Verb)
 @click.argument("id")
 @with_store()
-def runs(store: "Store", id: str) -> dict[str, object]:
+def runs(store: "Store", id: str) -> Answer:
     """List the runs of a task.
 
     \b
@@ -67,7 +68,7 @@ def runs(store: "Store", id: str) -> dict[str, object]:
 @_run_option
 @home_option
 @with_store()
-def log(store: "Store", id: str, run: str | None, home: Path) -> dict[str, object]:
+def log(store: "Store", id: str, run: str | None, home: Path) -> Answer:
     """Print the output of a run.
 
     Of a run that still goes on here, the end of its worker's log.
@@ -93,7 +94,7 @@ def log(store: "Store", id: str, run: str | None, home: Path) -> dict[str, objec
 @click.argument("id")
 @_run_option
 @with_store()
-def diff(store: "Store", id: str, run: str | None) -> dict[str, object]:
+def diff(store: "Store", id: str, run: str | None) -> Answer:
     """Print what a run changed in its workspace.
 
     \b
@@ -114,7 +115,7 @@ def diff(store: "Store", id: str, run: str | None) -> dict[str, object]:
 @_run_option
 @home_option
 @with_store()
-def policy(store: "Store", id: str, run: str | None, home: Path) -> dict[str, object]:
+def policy(store: "Store", id: str, run: str | None, home: Path) -> Answer:
     """Show the sandbox of a run, and what it denied.
 
     \b
@@ -144,7 +145,7 @@ def policy(store: "Store", id: str, run: str | None, home: Path) -> dict[str, ob
 @click.argument("name", required=False)
 @click.option("--run", metavar="RUN", help="Print what is kept of this run instead.")
 @with_store()
-def file(store: "Store", id: str, name: str | None, run: str | None) -> dict[str, object]:
+def file(store: "Store", id: str, name: str | None, run: str | None) -> Answer:
     """Print an attachment of a task, or list them.
 
     \b

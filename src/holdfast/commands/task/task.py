@@ -2,8 +2,8 @@
 
 import click
 
-from holdfast.commands import task_change, task_look, task_review, task_runs
-from holdfast.commands.sections import SECTIONS, SectionedGroup
+from holdfast.commands.groups import SECTIONS, SectionedGroup
+from holdfast.commands.task import change, look, review, runs
 
 
 @click.group(cls=SectionedGroup, sections=SECTIONS["task"])
@@ -22,5 +22,5 @@ def task() -> None:
     """
 
 
-for _command in (*task_change.COMMANDS, *task_look.COMMANDS, *task_review.COMMANDS, *task_runs.COMMANDS):
+for _command in (*change.COMMANDS, *look.COMMANDS, *review.COMMANDS, *runs.COMMANDS):
     task.add_command(_command)

@@ -10,7 +10,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from holdfast.commands.oneline import printable
+from holdfast.commands.output import printable
 
 if TYPE_CHECKING:
     from holdfast.agents.sdk import Workers

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
 
 import click
 
-from holdfast.commands.homeoption import home_option
-from holdfast.commands.oneline import OneLine, fail, printable
-from holdfast.commands.sections import SECTIONS, SectionedGroup
+from holdfast.commands.clickoptions import home_option
+from holdfast.commands.groups import SECTIONS, SectionedGroup
+from holdfast.commands.output import INTERRUPTED, OneLine, fail, printable
 from holdfast.errors import HoldfastError, UsageError
 
 if TYPE_CHECKING:
@@ -72,10 +72,8 @@ def _connected(
 
         try:
             sys.exit(asyncio.run(run()))
-        except HoldfastError as exc:
-            fail(exc)
         except KeyboardInterrupt:
-            sys.exit(130)
+            sys.exit(INTERRUPTED)
 
     return called
 
@@ -227,7 +225,7 @@ async def watch(workers: "Workers", until_ended: bool, as_json: bool) -> int:
         async for report in workers.changes():
             click.echo(_json(report))
         return 0
-    from holdfast.commands.worker_watch import watch as show
+    from holdfast.commands.worker.watch import watch as show
 
     await show(workers, until_ended=until_ended)
     return 0

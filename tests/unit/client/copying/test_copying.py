@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.client.copying import ATTEMPTS, CopyJob, Tally, job, joined, split_there
+from holdfast.client.copying.copying import ATTEMPTS, CopyJob, Tally, job, joined, split_there
 from holdfast.errors import ConnectionLost, NotFound, OperationFailed, UsageError
 from tests.support.rows import every_row
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.client.posix import (
+from holdfast.client.copying.posix import (
     FileKind,
     Listed,
     Mode,

@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.client.backlog import FULL_BYTES, KEPT_BYTES, ROOM_BYTES, Backlog, Ends, Reader
-from holdfast.client.ordering import Closed, Event, Exited, Output
+from holdfast.client.events.backlog import FULL_BYTES, KEPT_BYTES, ROOM_BYTES, Backlog, Ends, Reader
+from holdfast.client.events.ordering import Closed, Event, Exited, Output
 from tests.support.rows import every_row
 
 HALF = KEPT_BYTES // 2

@@ -5,7 +5,7 @@ from itertools import permutations
 
 import pytest
 
-from holdfast.client.ordering import (
+from holdfast.client.events.ordering import (
     MAX_WAITING_BYTES,
     MAX_WAITING_EVENTS,
     Closed,

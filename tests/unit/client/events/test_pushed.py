@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from holdfast.client.ordering import Closed, Exited, Output, ReadPage
-from holdfast.client.pushed import Pushed, convert_pushed, decode_page, decode_pushed
+from holdfast.client.events.ordering import Closed, Exited, Output, ReadPage
+from holdfast.client.events.pushed import Pushed, convert_pushed, decode_page, decode_pushed
 from holdfast.errors import RemoteProtocolError
 from holdfast.wire.processes import DenialReport, Usage
 from tests.support.rows import every_row

@@ -4,8 +4,17 @@ import struct
 
 import pytest
 
-from holdfast.client import frames
-from holdfast.client.frames import BINARY, BUFFER_BYTES, CLOSE, CONTINUATION, PING, PONG, TEXT, FrameReader
+from holdfast.client.links import frames
+from holdfast.client.links.frames import (
+    BINARY,
+    BUFFER_BYTES,
+    CLOSE,
+    CONTINUATION,
+    PING,
+    PONG,
+    TEXT,
+    FrameReader,
+)
 from holdfast.errors import RemoteProtocolError
 from tests.support.rows import every_row
 

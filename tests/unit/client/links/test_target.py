@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.client.target import CommandTarget, UnixTarget, WebSocketTarget, parse_target
+from holdfast.client.links.target import CommandTarget, UnixTarget, WebSocketTarget, parse_target
 from holdfast.errors import UsageError
 from tests.support.rows import every_row
 

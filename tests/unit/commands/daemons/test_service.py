@@ -5,7 +5,7 @@ import configparser
 import pytest
 
 from holdfast.agents.supervisor import ending
-from holdfast.commands.userunit import command_word, quoted, unit
+from holdfast.commands.daemons.service import command_word, quoted, unit
 
 ARGV = ["/opt/my tools/python", "-m", "holdfast", "up", "--home", '/srv/100%/a "b" \\c $HOME']
 

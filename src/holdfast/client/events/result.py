@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.client.backlog import Ends
-from holdfast.client.ordering import Event, Exited, Output
+from holdfast.client.events.backlog import Ends
+from holdfast.client.events.ordering import Event, Exited, Output
 from holdfast.wire.processes import DenialReport, EnforcementReport, Usage
 
 MAX_OUTPUT_BYTES: Final = 16 * 1024 * 1024  # of each stream in a Result, unless asked otherwise

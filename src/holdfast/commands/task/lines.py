@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from holdfast.board.rules.rows import Run, Task, TaskEvent
+    from holdfast.commands.output import Answer
 
 
 def task_line(task: "Task") -> str:
@@ -27,11 +28,25 @@ def used_words(run: "Run") -> str:
     return words(of_run(run))
 
 
+def budget_lines(task: "Task", runs: "list[Run]") -> list[str]:
+    """What a task has used of its budgets, for people; of all runs there are to see."""
+    from holdfast.board.rules.budget import Used, dollars, of_run, words
+
+    bounds = [f"{task.max_tokens} tokens"] if task.max_tokens is not None else []
+    bounds += [dollars(task.max_cost)] if task.max_cost is not None else []
+    used = Used(*map(sum, zip(*map(of_run, runs), strict=True))) if runs else Used()
+    if not bounds and used == Used():
+        return []
+    return [f"  used {words(used)}" + (f" of {', '.join(bounds)}" if bounds else "")]
+
+
 def event_line(event: "TaskEvent") -> str:
-    told = " ".join(f"{name}={value}" for name, value in event.payload.items() if value not in ("", [], None))
-    return f"{event.seq:>6}  {event.task_id or '-'}  {event.kind:<16} {event.actor}  {told}".rstrip()
+    members = " ".join(
+        f"{name}={value}" for name, value in event.payload.items() if value not in ("", [], None)
+    )
+    return f"{event.seq:>6}  {event.task_id or '-'}  {event.kind:<16} {event.actor}  {members}".rstrip()
 
 
-def answer(task: "Task") -> dict[str, object]:
+def answer(task: "Task") -> "Answer":
     """What a command says that changed a task."""
     return {"task": task, "text": [task_line(task)]}

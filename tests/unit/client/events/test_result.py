@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.client.ordering import Closed, Exited, Output
-from holdfast.client.result import Collector, Result
+from holdfast.client.events.ordering import Closed, Exited, Output
+from holdfast.client.events.result import Collector, Result
 from holdfast.wire.processes import DenialReport, Usage
 
 USAGE = Usage(user_ms=1, system_ms=2, peak_rss_bytes=3)
