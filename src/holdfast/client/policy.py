@@ -52,6 +52,12 @@ _ACCESS: Final[dict[Access, Literal["read", "write", "deny"]]] = {
     Access.WRITE: "write",
     Access.DENY: "deny",
 }
+_PLAIN_PLACES: Final[dict[Place, type[RootPath | MinimalPath | TmpDir | SlashTmp]]] = {
+    Place.ROOT: RootPath,
+    Place.MINIMAL: MinimalPath,
+    Place.TMPDIR: TmpDir,
+    Place.SLASH_TMP: SlashTmp,
+}
 _PLACE_KEYS: Final = {place: key for key, place in profile.PLACES.items()}
 
 
@@ -253,17 +259,9 @@ def _entry(rule: Rule) -> Entry:
 
 def _special(place: Place, subpath: str | None) -> SpecialValue:
     match place:
-        case Place.ROOT:
-            return RootPath()
-        case Place.MINIMAL:
-            return MinimalPath()
         case Place.PROJECT_ROOTS:
             return ProjectRoots(subpath)
-        case Place.TMPDIR:
-            return TmpDir()
-        case Place.SLASH_TMP:
-            return SlashTmp()
         case Place.UNKNOWN:
             return UnknownPath("", subpath)
         case _:
-            assert_never(place)
+            return _PLAIN_PLACES[place]()

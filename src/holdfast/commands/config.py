@@ -114,12 +114,9 @@ def _order(
     home: Path | None,
     task_home: Path | None,
     cwd: Path | None,
-    network: tuple[str, ...],
     writes: str,
-    writable: tuple[Path, ...],
-    board: Path | None,
     boundary: str,
-    trusted: tuple[Path, ...],
+    **wished: Any,
 ) -> "Order":
     from holdfast.agentconfig.decision import Boundary, Writes
     from holdfast.agentconfig.order import Order
@@ -127,17 +124,13 @@ def _order(
 
     if home is not None and task_home is not None:
         raise UsageError("--home and --task-home cannot be used together", remedy="leave one of them out")
-    own = home or own_home(agent)
     return Order(
-        home=Path(os.path.abspath(task_home or own)),
+        home=Path(os.path.abspath(task_home or home or own_home(agent))),
         task=task_home is not None,
         cwd=Path(os.path.abspath(cwd or Path.cwd())),
-        network=network,
         writes=Writes(writes),
-        writable=writable,
-        board=board,
         boundary=Boundary(boundary),
-        trusted=trusted,
+        **wished,
     )
 
 

@@ -72,8 +72,7 @@ def _copy(job: "CopyJob", *, recursive: bool) -> "Summary":
 
 
 async def _run(job: "CopyJob", *, recursive: bool, progress: "Progress | None") -> "Summary":
-    from holdfast.client.copying.download import download
-    from holdfast.client.copying.upload import upload
+    from holdfast.client.copying.transfers import download, upload
     from holdfast.client.environments import reached
 
     task = asyncio.current_task()

@@ -300,11 +300,11 @@ def compare(limits: Limits, timeout_s: float, as_json: bool, command: tuple[str,
     sys.exit(done.found.exit_code)
 
 
-class _Lines:
-    """A line for each backend, when it is done."""
+class _Progress:
+    """A line for each backend: when it is done, and on a terminal also as it changes."""
 
     def __init__(self) -> None:
-        self._name, self._total, self._made, self._escaped = "", 0, 0, 0
+        self._live = sys.stderr.isatty()
 
     def begin(self, name: str, total: int) -> None:
         self._name, self._total, self._made, self._escaped = name, total, 0, 0
@@ -312,24 +312,16 @@ class _Lines:
     def step(self, *, escaped: bool) -> None:
         self._made += 1
         self._escaped += escaped
+        if self._live:
+            self._show(nl=False)
 
     def end(self) -> None:
-        click.echo(self._text(), err=True)
+        self._show(nl=True)
 
-    def _text(self) -> str:
+    def _show(self, *, nl: bool) -> None:
         wrong = f", {self._escaped} not as they should be" if self._escaped else ""
-        return f"{self._name}: {self._made} of {self._total} attempts{wrong}"
-
-
-class _Live(_Lines):
-    """The same line, as it changes."""
-
-    def step(self, *, escaped: bool) -> None:
-        super().step(escaped=escaped)
-        click.echo(f"\r{self._text()}", nl=False, err=True)
-
-    def end(self) -> None:
-        click.echo(f"\r{self._text()}", err=True)
+        text = f"{self._name}: {self._made} of {self._total} attempts{wrong}"
+        click.echo(f"\r{text}" if self._live else text, nl=nl, err=True)
 
 
 @doctor.command(cls=OneLine)
@@ -363,10 +355,9 @@ def selfcheck(backend: str | None, user: str | None, only: tuple[str, ...], as_j
     from holdfast.doctor.escape import checkup, scorecard
     from holdfast.sandbox.plan.select import Backend
 
-    progress = _Live() if sys.stderr.isatty() else _Lines()
     try:
         attempts = scorecard.chosen(only)
-        columns = checkup.check(None if backend is None else Backend(backend), user, attempts, progress)
+        columns = checkup.check(None if backend is None else Backend(backend), user, attempts, _Progress())
     except checkup.Interrupted as exc:
         sys.exit(128 + exc.signum)
     _print(scorecard.report(columns), scorecard.lines(columns), as_json=as_json)

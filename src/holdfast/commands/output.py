@@ -62,7 +62,7 @@ class Verb(OneLine):
 
     def invoke(self, ctx: click.Context) -> None:
         try:
-            answered: Answer | Iterator[Answer] | None = click.Command.invoke(self, ctx)
+            answered: Answer | Iterator[Answer] | None = super(OneLine, self).invoke(ctx)
             try:
                 for answer in [answered] if isinstance(answered, dict) else answered or ():
                     if code := say(answer):
@@ -75,12 +75,6 @@ class Verb(OneLine):
 
 class VerbGroup(Verb, click.Group):
     """Likewise, with commands below it."""
-
-    def invoke(self, ctx: click.Context) -> None:
-        try:
-            click.Group.invoke(self, ctx)
-        except HoldfastError as exc:
-            refuse(exc)
 
 
 def _keep_json(context: click.Context, _parameter: click.Parameter, value: bool) -> None:

@@ -2,5 +2,5 @@
 shell over there that the protocol's file methods cannot do.
 
 Imports: client, errors, wire.
-Open to other rooms: copying, download, upload.
+Open to other rooms: copying, transfers.
 """

@@ -62,17 +62,15 @@ def parse_target(address: str | Sequence[str], token: str | None = None) -> Targ
     Raises:
         UsageError: it is neither, or a token is given where nobody would look at it.
     """
-    target = _websocket(address, token) if _is_websocket(address) else _local(address)
-    if token is not None and not isinstance(target, WebSocketTarget):
+    if isinstance(address, str) and address.startswith(("ws://", "wss://")):
+        return _websocket(address, token)
+    target = _local(address)
+    if token is not None:
         raise UsageError(
             "a token is for ws:// and wss:// only",
             remedy="leave it out: a unix socket and a child know who is connected",
         )
     return target
-
-
-def _is_websocket(address: str | Sequence[str]) -> bool:
-    return isinstance(address, str) and address.startswith(("ws://", "wss://"))
 
 
 def _local(address: str | Sequence[str]) -> Target:
@@ -89,9 +87,7 @@ def _local(address: str | Sequence[str]) -> Target:
     raise UsageError("this is no address of a server", remedy=_REMEDY)
 
 
-def _websocket(address: object, token: str | None) -> WebSocketTarget:
-    if not isinstance(address, str):
-        raise AssertionError("only text has a scheme")
+def _websocket(address: str, token: str | None) -> WebSocketTarget:
     try:
         parts = urlsplit(address)
         host, port = parts.hostname, parts.port

@@ -2,7 +2,7 @@
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -13,7 +13,6 @@ from holdfast.commands.task.lines import answer
 from holdfast.errors import NotFound, OperationFailed, UsageError
 
 if TYPE_CHECKING:
-    from holdfast.board.rules.rows import Edit
     from holdfast.board.store import Store
 
 # As in board/transitions.py, which is not imported before it is needed; a test compares.
@@ -129,23 +128,16 @@ _workspace_option = click.option(
 @with_store()
 def create(
     store: "Store",
-    title: str,
+    /,
     board: str,
-    body: str,
-    assignee: str,
-    parents: tuple[str, ...],
-    priority: int,
-    max_attempts: int,
     runtime_s: float | None,
     max_tokens: Bound | None,
     max_cost: Bound | None,
     place: Place | None,
     pool: str | None,
-    reviewer: str,
-    checks: tuple[str, ...],
-    triage: bool,
     key: str | None,
     in_s: float | None,
+    **wished: Any,
 ) -> Answer:
     """Create a task.
 
@@ -158,21 +150,12 @@ def create(
 
     where = place or Place("scratch", "")
     new = NewTask(
-        title=title,
-        body=body,
-        assignee=assignee,
-        parents=parents,
-        priority=priority,
-        max_attempts=max_attempts,
-        triage=triage,
         wake_ms=_when(store, in_s),
         workspace_kind=WorkspaceKind(where.kind),
         workspace=where.path,
         max_runtime_s=None if runtime_s is None else round(runtime_s),
         pool=pool or "",
-        **_bounds(max_tokens, max_cost),
-        reviewer=reviewer,
-        checks=checks,
+        **(wished | _bounds(max_tokens, max_cost)),
     )
     return answer(store.create(board, new, who=me(), key=key))
 
@@ -331,18 +314,14 @@ def cancel(store: "Store", id: str, reason: str) -> Answer:
 @with_store()
 def edit(
     store: "Store",
+    /,
     id: str,
-    title: str | None,
-    body: str | None,
-    priority: int | None,
-    max_attempts: int | None,
     runtime: str | None,
     max_tokens: Bound | None,
     max_cost: Bound | None,
-    reviewer: str | None,
     checks: tuple[str, ...],
     place: Place | None,
-    pool: str | None,
+    **wished: object,
 ) -> Answer:
     """Change the text or the settings of a task.
 
@@ -352,19 +331,17 @@ def edit(
     Example:
       holdfast task edit 1f2e --title "Fix both flaky tests"
     """
-    given: dict[str, object] = {
-        "title": title,
-        "body": body,
-        "priority": priority,
-        "max_attempts": max_attempts,
-        "pool": pool,
-        "reviewer": reviewer,
-        "checks": tuple(check for check in checks if check) if checks else None,
-    }
-    given = {name: value for name, value in given.items() if value is not None}
+    from holdfast.board.rules.rows import Edit, WorkspaceKind
+
+    given = {name: value for name, value in wished.items() if value is not None}
+    given |= _bounds(max_tokens, max_cost)
+    if checks:
+        given["checks"] = tuple(check for check in checks if check)
     if runtime is not None:
-        given["max_runtime_s"] = _bound(runtime)
-    return answer(store.edit(id, _edit(given | _bounds(max_tokens, max_cost), place), who=me()))
+        given["max_runtime_s"] = _parse_runtime(runtime)
+    if place is not None:
+        given |= {"workspace_kind": WorkspaceKind(place.kind), "workspace": place.path}
+    return answer(store.edit(id, Edit(**given), who=me()))  # type: ignore[arg-type]  # named by the options
 
 
 @click.command(cls=Verb)
@@ -443,19 +420,11 @@ def _when(store: "Store", in_s: float | None) -> int | None:
     return None if in_s is None else store.now_ms() + round(in_s * 1000)
 
 
-def _bound(text: str) -> int | None:
+def _parse_runtime(text: str) -> int | None:
     try:
         return None if text == "none" else round(duration(text))
     except click.BadParameter as exc:
         raise UsageError(exc.format_message()) from None
-
-
-def _edit(wishes: dict[str, object], place: Place | None) -> "Edit":
-    from holdfast.board.rules.rows import Edit, WorkspaceKind
-
-    if place is not None:
-        wishes = wishes | {"workspace_kind": WorkspaceKind(place.kind), "workspace": place.path}
-    return Edit(**wishes)  # type: ignore[arg-type]  # named by the command's options
 
 
 COMMANDS: Final = (
