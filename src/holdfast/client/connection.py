@@ -14,7 +14,7 @@ import msgspec
 from holdfast import tracing
 from holdfast.client.events.pushed import Pushed, convert_pushed, decode_pushed
 from holdfast.client.links.target import Target
-from holdfast.client.links.transport import Link, dial
+from holdfast.client.links.transport import ServerLink, dial
 from holdfast.errors import (
     ConnectionLost,
     HoldfastError,
@@ -40,14 +40,14 @@ class NotSent(ConnectionLost):
     """The link ended before the call was sent: it has not happened, and may be made on the next one."""
 
 
-class Owner(Protocol):
+class ConnectionOwner(Protocol):
     """Whom a connection belongs to."""
 
     def take(self, pushed: Pushed) -> None: ...
 
     def note(self, method: str, params: JsonValue) -> None: ...
 
-    def connection_lost(self, connection: "Connection", error: HoldfastError) -> None: ...
+    def connection_lost(self, connection: "ClientConnection", error: HoldfastError) -> None: ...
 
 
 class _Call(NamedTuple):
@@ -55,13 +55,13 @@ class _Call(NamedTuple):
     answer: "asyncio.Future[JsonValue]"
 
 
-class Connection:
+class ClientConnection:
     """The receiver of one link. `generation` tells it from those before and after."""
 
-    def __init__(self, owner: Owner, generation: int) -> None:
+    def __init__(self, owner: ConnectionOwner, generation: int) -> None:
         self.generation = generation
         self.lost: HoldfastError | None = None
-        self.link: Link | None = None
+        self.link: ServerLink | None = None
         self._owner = owner
         self._calls: dict[int, _Call] = {}
         self._last = 0
@@ -72,13 +72,13 @@ class Connection:
 
     # --- the link's side
 
-    def opened(self, link: Link) -> None:
+    def on_open(self, link: ServerLink) -> None:
         self.link = link
 
-    def writable(self, now: bool) -> None:
+    def on_writable(self, now: bool) -> None:
         (self._writable.set if now else self._writable.clear)()
 
-    def received(self, message: bytes | memoryview) -> None:
+    def on_message(self, message: bytes | memoryview) -> None:
         pushed = decode_pushed(message)
         if pushed is not None:
             self._owner.take(pushed)
@@ -97,7 +97,7 @@ class Connection:
             case rpc.Request(id_, method):
                 self._refuse(id_, method)
 
-    def ended(self, error: HoldfastError) -> None:
+    def on_end(self, error: HoldfastError) -> None:
         self.lost = error
         calls, self._calls = self._calls, {}
         for method, answer in calls.values():
@@ -201,14 +201,16 @@ class Hello(msgspec.Struct, rename="camel"):
 
 
 @dataclass(frozen=True, slots=True)
-class Doorway:
-    """Where to knock, and for how long."""
+class Dialer:
+    """Whom to dial, and how long to wait."""
 
     target: Target
     connect_timeout_s: float
     initialize_timeout_s: float
 
-    async def enter(self, connection: Connection, resume: str | None, *, introduce: bool = False) -> Hello:
+    async def enter(
+        self, connection: ClientConnection, resume: str | None, *, introduce: bool = False
+    ) -> Hello:
         """A link on which every method may be used; to `introduce` is to say who is there.
 
         Raises:
@@ -228,7 +230,9 @@ class Doorway:
                 raise self._verdict(connection, exc) from None
             raise
 
-    async def _shake_hands(self, connection: Connection, resume: str | None, *, introduce: bool) -> Hello:
+    async def _shake_hands(
+        self, connection: ClientConnection, resume: str | None, *, introduce: bool
+    ) -> Hello:
         params = InitializeParams(CLIENT_NAME, resume, holdfast=True)
         try:
             answer = await connection.call("initialize", params, timeout_s=self.initialize_timeout_s)
@@ -245,7 +249,7 @@ class Doorway:
             raise ProtocolMismatch(str(exc)) from None
         return hello
 
-    def _verdict(self, connection: Connection, error: HoldfastError) -> HoldfastError:
+    def _verdict(self, connection: ClientConnection, error: HoldfastError) -> HoldfastError:
         """A link that ends in the middle of the handshake, in terms of who may be at the other end."""
         cause = connection.lost if isinstance(connection.lost, RemoteProtocolError) else error
         if isinstance(cause, Unreachable):

@@ -26,10 +26,10 @@ from typing import Final, Generic, Literal, TypeAlias, TypeVar
 
 import pybase64
 
-from holdfast.client.answer import typed
+from holdfast.client.answer import convert
 from holdfast.client.policy import Policy
 from holdfast.client.remotepath import RemotePath, to_native, to_uri
-from holdfast.client.session import Caller
+from holdfast.client.session import SessionCaller
 from holdfast.errors import (
     ConnectionLost,
     HoldfastError,
@@ -128,7 +128,7 @@ class Watch:
 class Files:
     """The files that one server sees."""
 
-    def __init__(self, caller: Caller, *, info: EnvironmentInfo | None = None) -> None:
+    def __init__(self, caller: SessionCaller, *, info: EnvironmentInfo | None = None) -> None:
         """`info` is what the handshake said; without it the server is asked when it matters."""
         self._caller = caller
         self._info = info
@@ -145,7 +145,7 @@ class Files:
         size = (await self.stat(path, policy=policy)).size
         if size <= MAX_WHOLE_BYTES:
             params = LinkAwareParams(to_uri(path), sandbox=await self._sandbox(policy))
-            return typed(await self._caller.call("fs/readFile", params), FileContents).data_base64
+            return convert(await self._caller.call("fs/readFile", params), FileContents).data_base64
         if size > MAX_READ_BYTES:
             raise UsageError(f"the file has {size} bytes", remedy="read it with open_blocks")
         return b"".join([block async for block in self.open_blocks(path, policy=policy)])
@@ -230,7 +230,7 @@ class Files:
     async def list(self, path: RemotePath, *, policy: Policy | None = None) -> tuple[DirectoryEntry, ...]:
         """What is in a directory, by name. A link counts as what it leads to, if there is anything."""
         params = PathParams(to_uri(path), await self._sandbox(policy))
-        listing = typed(await self._caller.call("fs/readDirectory", params), DirectoryListing)
+        listing = convert(await self._caller.call("fs/readDirectory", params), DirectoryListing)
         return tuple(sorted(listing.entries, key=lambda entry: entry.file_name))
 
     async def walk(
@@ -248,7 +248,7 @@ class Files:
             max_depth, MAX_DIRECTORIES, max_entries, follow_directory_symlinks, prune_hidden_directories
         )
         params = WalkParams(to_uri(path), options, await self._sandbox(policy))
-        found = typed(await self._caller.call("fs/walk", params), WalkResult)
+        found = convert(await self._caller.call("fs/walk", params), WalkResult)
         return Walk(
             tuple(Found(to_native(entry.path), entry.kind == "directory") for entry in found.entries),
             tuple(Unreadable(to_native(error.path), error.message) for error in found.errors),
@@ -258,7 +258,7 @@ class Files:
     async def canonical(self, path: RemotePath, *, policy: Policy | None = None) -> str:
         """The path with all links resolved; it must exist."""
         params = PathParams(to_uri(path), await self._sandbox(policy))
-        return to_native(typed(await self._caller.call("fs/canonicalize", params), CanonicalPath).path)
+        return to_native(convert(await self._caller.call("fs/canonicalize", params), CanonicalPath).path)
 
     async def make_directory(
         self, path: RemotePath, *, parents: bool = True, policy: Policy | None = None
@@ -308,7 +308,7 @@ class Files:
         return await self._watches.arm(uris, shown)
 
     async def _stat(self, params: LinkAwareParams) -> Metadata:
-        return typed(await self._caller.call("fs/getMetadata", params), Metadata)
+        return convert(await self._caller.call("fs/getMetadata", params), Metadata)
 
     async def _change(self, method: str, params: object) -> None:
         try:
@@ -319,7 +319,7 @@ class Files:
     async def _server(self) -> EnvironmentInfo:
         if self._info is None:
             answer = await self._caller.call("environment/info", None, timeout_s=INFO_TIMEOUT_S)
-            self._info = typed(answer, EnvironmentInfo)
+            self._info = convert(answer, EnvironmentInfo)
         return self._info
 
     async def _sandbox(self, policy: Policy | None) -> SandboxContext | None:
@@ -355,7 +355,7 @@ async def _join(blocks: Blocks) -> bytes:
 class _Watches:
     """The watch of one session."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: SessionCaller) -> None:
         self._caller = caller
         self._numbers = itertools.count(1)
         self._current: Watch | None = None
@@ -367,7 +367,7 @@ class _Watches:
         self._fire()
         watch = self._current = Watch(next(self._numbers))
         params = WatchMissingParams(watch._id, list(missing), present)
-        answer = typed(await self._caller.call("fs/watchMissing", params), WatchResult)
+        answer = convert(await self._caller.call("fs/watchMissing", params), WatchResult)
         if not answer.watching:
             raise InvalidRequest(
                 "the server does not watch these paths",
@@ -376,7 +376,7 @@ class _Watches:
         return watch
 
     def _on_changed(self, params: JsonValue) -> None:
-        if self._current is not None and typed(params, MissingChanged).watch_id == self._current._id:
+        if self._current is not None and convert(params, MissingChanged).watch_id == self._current._id:
             self._fire()
 
     def _on_lost(self, _: HoldfastError) -> None:
@@ -420,7 +420,7 @@ class _Shared(Generic[T]):
 class _OpenFiles:
     """The handles of one session."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: SessionCaller) -> None:
         self._caller = caller
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -430,7 +430,7 @@ class _OpenFiles:
             offset, at_end = 0, False
             while not at_end:
                 answer = await self._call("fs/readBlock", ReadBlockParams(handle, offset, BLOCK_BYTES))
-                block = typed(answer, Block)
+                block = convert(answer, Block)
                 if len(block.chunk) > BLOCK_BYTES or not (block.chunk or block.eof):
                     raise RemoteProtocolError("the server's block is not what was asked for")
                 offset, at_end = offset + len(block.chunk), block.eof

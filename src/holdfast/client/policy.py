@@ -39,13 +39,13 @@ from holdfast.wire.permissions import (
 )
 
 
-class TextFile(Protocol):
+class ReadableText(Protocol):
     """What `pathlib.Path` offers."""
 
     def read_text(self, encoding: str) -> str: ...
 
 
-TomlSource: TypeAlias = str | TextFile
+TomlSource: TypeAlias = str | ReadableText
 
 _ACCESS: Final[dict[Access, Literal["read", "write", "deny"]]] = {
     Access.READ: "read",
@@ -129,7 +129,7 @@ class Policy:
         Raises:
             UsageError: it is not an absolute path.
         """
-        return self._becoming(self.wish.allow_read(_tidy(path)))
+        return self._replace_wish(self.wish.allow_read(_tidy(path)))
 
     def allow_write(self, path: RemotePath) -> "Policy":
         """Also write this path and all below it.
@@ -137,7 +137,7 @@ class Policy:
         Raises:
             UsageError: it is not an absolute path.
         """
-        return self._becoming(self.wish.allow_write(_tidy(path)))
+        return self._replace_wish(self.wish.allow_write(_tidy(path)))
 
     def deny(self, path: RemotePath) -> "Policy":
         """Neither read nor write this path, or whatever matches if it has `*`, `?`, `[` or `{` in it.
@@ -149,9 +149,9 @@ class Policy:
         """
         text = path if isinstance(path, str) else path.__fspath__()
         if not profile.is_pattern(text):
-            return self._becoming(self.wish.deny(_tidy(text)))
+            return self._replace_wish(self.wish.deny(_tidy(text)))
         bind_pattern(text, "/", ())  # refuses what is no pattern here and not only on the other machine
-        return self._becoming(self.wish.deny_glob(text))
+        return self._replace_wish(self.wish.deny_glob(text))
 
     def with_network(self, on: bool) -> "Policy":
         """The same with the network on or off; off needs a sandbox, so full access gets one."""
@@ -186,13 +186,11 @@ class Policy:
         if self.wish.rules is None:
             files = "no sandbox" if self.wish.kind is PolicyKind.DISABLED else "files unrestricted"
         else:
-            files = ", ".join(
-                f"{rule.access.name.lower()} {_spelled(rule.target)}" for rule in self.wish.rules
-            )
+            files = ", ".join(f"{rule.access.name.lower()} {_spell(rule.target)}" for rule in self.wish.rules)
         root = "" if self.root is None else f"; workspace {self.root}"
         return f"<Policy {files}; network {network}{root}>"
 
-    def _becoming(self, wish: Wish) -> "Policy":
+    def _replace_wish(self, wish: Wish) -> "Policy":
         repeated = wish.rules is not None and wish.rules[-1] in wish.rules[:-1]
         return self if repeated else replace(self, wish=wish)
 
@@ -215,7 +213,7 @@ def _below_home(tree: dict[str, object]) -> str | None:
     return next((key for key in keys if key == "~" or key.startswith("~/")), None)
 
 
-def _spelled(target: Target) -> str:
+def _spell(target: Target) -> str:
     match target:
         case At(path=path):
             return path

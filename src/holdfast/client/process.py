@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
 from typing import Final
 
-from holdfast.client.answer import typed
+from holdfast.client.answer import convert
 from holdfast.client.events.backlog import Backlog, Reader
 from holdfast.client.events.ordering import (
     Closed,
@@ -30,9 +30,9 @@ from holdfast.client.events.ordering import (
     last_before,
     next_look_s,
 )
-from holdfast.client.events.pushed import Pushed, Started, check_written, decode_page
+from holdfast.client.events.pushed import Pushed, StartAnswer, check_written, decode_page
 from holdfast.client.events.result import MAX_OUTPUT_BYTES, Collector, Result
-from holdfast.client.session import Session
+from holdfast.client.session import ClientSession
 from holdfast.errors import (
     ConnectionLost,
     HoldfastError,
@@ -64,7 +64,7 @@ _INTERRUPT: Final = "interrupt"
 class Process:
     """Made by `Environment.start`. Iterate over it for events, over `stdout` and `stderr` for bytes."""
 
-    def __init__(self, session: Session, process_id: str, *, tty: bool, watch: bool = False) -> None:
+    def __init__(self, session: ClientSession, process_id: str, *, tty: bool, watch: bool = False) -> None:
         self.process_id = process_id
         self.watch: WatchReport | None = WatchReport(False, "this server cannot watch") if watch else None
         self.denials: Denials | None = Denials(session, process_id) if watch else None
@@ -121,7 +121,7 @@ class Process:
         self._collectors.append(collector)
         try:
             while not self._closed:
-                await self._news()
+                await self._wait_for_news()
         finally:
             self._collectors.remove(collector)
         return collector.result(self.enforcement)
@@ -132,7 +132,7 @@ class Process:
             if event is None:
                 if self._closed:
                     return
-                await self._news()
+                await self._wait_for_news()
                 continue
             if self._full:
                 self._relieve()
@@ -148,7 +148,7 @@ class Process:
 
         return chunks()
 
-    async def _news(self) -> None:
+    async def _wait_for_news(self) -> None:
         """Wait until something was published. Raises what ended the stream."""
         if self._failure is not None:
             raise copy.copy(self._failure)
@@ -231,12 +231,12 @@ class Process:
 
     def started(self, answer: JsonValue) -> None:
         """The answer to its start."""
-        start = typed(answer, Started)
+        start = convert(answer, StartAnswer)
         self.sandbox_type, self.enforcement, self.pid = start.sandbox_type, start.enforcement, start.pid
         self.watch = start.watch or self.watch
         self.recoverable = not self._closed
-        self._see_to_gap()
-        self._look_later(next_look_s())
+        self._fill_gap()
+        self._schedule_look(next_look_s())
 
     def adopted(self, page: ReadPage) -> None:
         """The first page of a process that somebody else started; older events may be gone."""
@@ -251,8 +251,8 @@ class Process:
         self.recoverable = True
         if ready:
             self._publish(ready)
-        self._see_to_gap()
-        self._look_later(next_look_s())
+        self._fill_gap()
+        self._schedule_look(next_look_s())
 
     def take(self, pushed: Pushed) -> None:
         try:
@@ -263,7 +263,7 @@ class Process:
             return
         if ready:
             self._publish(ready)
-        self._see_to_gap()
+        self._fill_gap()
 
     def catch_up(self, page: ReadPage) -> None:
         try:
@@ -275,12 +275,12 @@ class Process:
         if ready:
             self._publish(ready)
 
-    def _see_to_gap(self) -> None:
+    def _fill_gap(self) -> None:
         if self._ordering.missing is not None and self.recoverable and not self._filling:
             self._filling = True
-            self._session.spawn(self._reading(self._fill))
+            self._session.spawn(self._run_read(self._fill))
 
-    async def _reading(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
+    async def _run_read(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
         try:
             await work()
         except ConnectionLost:
@@ -292,14 +292,14 @@ class Process:
         finally:
             self._filling = False
         if self._failure is None:
-            self._see_to_gap()  # one that showed meanwhile
+            self._fill_gap()  # one that showed meanwhile
 
     async def _fill(self) -> None:
         """Read what did not come although its successors did: once for each event that stays missing."""
         while (missing := self._ordering.missing) is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(OVERTAKING_S):
-                    await self._news()
+                    await self._wait_for_news()
             if self._failure is not None:
                 return
             if self._ordering.missing != missing:
@@ -309,19 +309,19 @@ class Process:
             if self._ordering.missing == missing:
                 raise OutputLost(f"the server sent what follows event {missing} and does not have that")
 
-    def _look_later(self, after_s: float) -> None:
+    def _schedule_look(self, after_s: float) -> None:
         self._stop_looking()
         if self.recoverable and self._failure is None:
             self._look_s, self._seen_at_look = after_s, self.last_published
-            self._look = asyncio.get_running_loop().call_later(after_s, self._look_whether_quiet)
+            self._look = asyncio.get_running_loop().call_later(after_s, self._check_quiet)
 
-    def _look_whether_quiet(self) -> None:
+    def _check_quiet(self) -> None:
         """Nothing follows the last event, so no gap shows that it was lost. A look costs events nothing."""
         quiet = self.last_published == self._seen_at_look
         if quiet and not self._filling and not self._session.holding:
             self._filling = True
-            self._session.spawn(self._reading(self._read_if_quiet))
-        self._look_later(next_look_s(self._look_s if quiet else None))
+            self._session.spawn(self._run_read(self._read_if_quiet))
+        self._schedule_look(next_look_s(self._look_s if quiet else None))
 
     async def _read_if_quiet(self) -> None:
         params = ReadParams(self.process_id, self.last_published, None, 0)
@@ -329,7 +329,7 @@ class Process:
         with contextlib.suppress(TimeoutError):  # an event says more than the page: let it come first
             async with asyncio.timeout(OVERTAKING_S):
                 while self.last_published < page.next_seq - 1:
-                    await self._news()
+                    await self._wait_for_news()
         if self.last_published < page.next_seq - 1:
             self.catch_up(page)
 
@@ -357,7 +357,7 @@ class Process:
             self._show(event)
         if self._backlog.full and not self._full and not self._closed:
             self._full = True
-            self._session.full(self.process_id)
+            self._session.mark_full(self.process_id)
         self._wake()
 
     def _show(self, event: Event) -> None:
@@ -405,7 +405,7 @@ class Denials:
     on the next one.
     """
 
-    def __init__(self, session: Session, process_id: str) -> None:
+    def __init__(self, session: ClientSession, process_id: str) -> None:
         self._session = session
         self._process_id = process_id
         self._entries: dict[tuple[str, str, str, str], Denied] = {}
@@ -451,7 +451,7 @@ class Denials:
         try:
             params = DenialsParams(self._process_id, self._last)
             answer = await self._session.call_again("process/denials", params)
-            for entry in typed(answer, DenialsResult).denials:
+            for entry in convert(answer, DenialsResult).denials:
                 self._take(entry)
         except HoldfastError:
             return  # the process is forgotten there, or the session is over
@@ -460,7 +460,7 @@ class Denials:
             self._wake()
 
     def _on_denied(self, params: JsonValue) -> None:
-        entry = typed(params, Denied)
+        entry = convert(params, Denied)
         if entry.process_id == self._process_id:
             self._take(entry)
             self._wake()

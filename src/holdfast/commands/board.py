@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.commands.groups import SECTIONS, SectionedGroup
-from holdfast.commands.output import Answer, Verb, json_option
-from holdfast.commands.store import me, store_option, switch_board, with_store
+from holdfast.commands.output import Answer, AnswerCommand, json_option
+from holdfast.commands.store import store_option, switch_board, user_name, with_store
 from holdfast.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def board() -> None:
     """
 
 
-@board.command(cls=Verb)
+@board.command(cls=AnswerCommand)
 @click.argument("name")
 @click.option("--title", default="", help="A title for people.")
 @click.option(
@@ -50,7 +50,7 @@ def create(store: "Store", name: str, title: str, max_running: int | None) -> An
     return {"board": made, "text": [f"created board {made.slug} in {store.database.address}"]}
 
 
-@board.command("list", cls=Verb)
+@board.command("list", cls=AnswerCommand)
 @click.option("--all", "archived", is_flag=True, help="Include archived boards.")
 @with_store()
 def list_(store: "Store", archived: bool) -> Answer:
@@ -64,15 +64,15 @@ def list_(store: "Store", archived: bool) -> Answer:
     boards = [each for each in store.boards() if archived or not each.archived]
     return {
         "boards": boards,
-        "text": [f"{each.slug:<20} {each.title}{_standing(each, '  ({})')}".rstrip() for each in boards],
+        "text": [f"{each.slug:<20} {each.title}{_describe(each, '  ({})')}".rstrip() for each in boards],
         "table": (
             ("board", "state", "title"),
-            [(each.slug, _standing(each), each.title) for each in boards],
+            [(each.slug, _describe(each), each.title) for each in boards],
         ),
     }
 
 
-@board.command(cls=Verb)
+@board.command(cls=AnswerCommand)
 @click.argument("name")
 @with_store()
 def show(store: "Store", name: str) -> Answer:
@@ -86,7 +86,7 @@ def show(store: "Store", name: str) -> Answer:
 
     stats = store.stats(name)
     capacity, busy = store.capacity(name)
-    text = [f"{stats.board.slug} {stats.board.title}{_standing(stats.board, '  ({})')}".rstrip()]
+    text = [f"{stats.board.slug} {stats.board.title}{_describe(stats.board, '  ({})')}".rstrip()]
     text += [f"  {status:<16} {count}" for status, count in stats.tasks.items() if count]
     text.append(f"  running {busy.board} of {'any number' if capacity.board is None else capacity.board}")
     text += [
@@ -107,7 +107,7 @@ def show(store: "Store", name: str) -> Answer:
     }
 
 
-@board.command(cls=Verb)
+@board.command(cls=AnswerCommand)
 @click.argument("name")
 @with_store()
 def stats(store: "Store", name: str) -> Answer:
@@ -127,7 +127,7 @@ def stats(store: "Store", name: str) -> Answer:
     return {"stats": found, "used": by_profile, "text": text + lines}
 
 
-@board.command(cls=Verb)
+@board.command(cls=AnswerCommand)
 @click.argument("name")
 @with_store()
 def metrics(store: "Store", name: str) -> Answer:
@@ -152,7 +152,7 @@ def metrics(store: "Store", name: str) -> Answer:
     }
 
 
-@board.command(cls=Verb)
+@board.command(cls=AnswerCommand)
 @click.argument("name")
 @with_store()
 def pause(store: "Store", name: str) -> Answer:
@@ -164,10 +164,10 @@ def pause(store: "Store", name: str) -> Answer:
     Example:
       holdfast board pause crew
     """
-    return _changed(store.pause(name, True, who=me()))
+    return _report_board(store.pause(name, True, who=user_name()))
 
 
-@board.command(cls=Verb)
+@board.command(cls=AnswerCommand)
 @click.argument("name")
 @with_store()
 def resume(store: "Store", name: str) -> Answer:
@@ -177,10 +177,10 @@ def resume(store: "Store", name: str) -> Answer:
     Example:
       holdfast board resume crew
     """
-    return _changed(store.pause(name, False, who=me()))
+    return _report_board(store.pause(name, False, who=user_name()))
 
 
-@board.command(cls=Verb)
+@board.command(cls=AnswerCommand)
 @click.argument("name")
 @click.option("--undo", is_flag=True, help="Bring an archived board back.")
 @with_store()
@@ -193,10 +193,10 @@ def archive(store: "Store", name: str, undo: bool) -> Answer:
     Example:
       holdfast board archive crew
     """
-    return _changed(store.archive_board(name, not undo, who=me()))
+    return _report_board(store.archive_board(name, not undo, who=user_name()))
 
 
-@board.command(cls=Verb)
+@board.command(cls=AnswerCommand)
 @click.argument("name")
 @click.argument("most", type=click.IntRange(min=0))
 @click.option("--profile", metavar="NAME", help="Limit only runs of this profile.")
@@ -220,7 +220,7 @@ def cap(
     if len(named) > 1:
         raise UsageError("choose one of --profile, --host and --pool")
     [(scope, whose)] = named or [("board", "")]
-    store.set_cap(name, scope, whose, most, who=me())
+    store.set_cap(name, scope, whose, most, who=user_name())
     capacity, _ = store.capacity(name)
     return {
         "capacity": asdict(capacity),
@@ -228,7 +228,7 @@ def cap(
     }
 
 
-@board.command(cls=Verb)
+@board.command(cls=AnswerCommand)
 @click.argument("name")
 @with_store()
 def switch(store: "Store", name: str) -> Answer:
@@ -248,7 +248,7 @@ def switch(store: "Store", name: str) -> Answer:
     return {"board": found, "text": [f"the default board is now {found.slug}"]}
 
 
-@board.command(cls=Verb)
+@board.command(cls=AnswerCommand)
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @with_store()
 def backup(store: "Store", file: Path) -> Answer:
@@ -269,7 +269,7 @@ def backup(store: "Store", file: Path) -> Answer:
     return {"file": str(file), "text": [f"wrote {file}"]}
 
 
-@board.command(cls=Verb)
+@board.command(cls=AnswerCommand)
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
     "--replace", is_flag=True, help="Replace existing boards; a copy of them is kept beside the store."
@@ -292,7 +292,7 @@ def restore(file: Path, replace: bool, address: str) -> Answer:
     return {"file": str(file), "aside": aside, "text": text}
 
 
-@board.command("import-hermes", cls=Verb)
+@board.command("import-hermes", cls=AnswerCommand)
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--board", metavar="NAME", help="The board to import into [default: its name in Hermes].")
 @click.option("--dry-run", is_flag=True, help="Show what would be imported; change nothing.")
@@ -324,17 +324,17 @@ def import_hermes(path: Path, board: str | None, dry_run: bool, address: str) ->
         report = bring_in(
             *(store, source, lambda row: hermesfile.attachment(file, row)),
             board=board or hermesfile.board_name(file),
-            who=me(),
+            who=user_name(),
             dry_run=dry_run,
         )
     return {"import": report, "text": _import_lines(report)}
 
 
-def _changed(board: "Board") -> Answer:
-    return {"board": board, "text": [f"{board.slug}{_standing(board, ' is {}') or ' is active'}"]}
+def _report_board(board: "Board") -> Answer:
+    return {"board": board, "text": [f"{board.slug}{_describe(board, ' is {}') or ' is active'}"]}
 
 
-def _standing(board: "Board", words: str = "{}") -> str:
+def _describe(board: "Board", words: str = "{}") -> str:
     standing = "archived" if board.archived else "paused" if board.paused else ""
     return words.format(standing) if standing else ""
 

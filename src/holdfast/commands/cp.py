@@ -43,10 +43,10 @@ def cp(recursive: bool, where: str | None, as_json: bool, source: str, destinati
       holdfast cp -r dist buildbox:/srv/app
       holdfast cp buildbox:/var/log/build.log .
     """
-    from holdfast.client.copying.copying import job
+    from holdfast.client.copying.copying import parse_job
 
     try:
-        summary = _copy(job(source, destination, where), recursive=recursive)
+        summary = _copy(parse_job(source, destination, where), recursive=recursive)
     except HoldfastError as exc:
         if not as_json:
             fail(exc)
@@ -56,7 +56,7 @@ def cp(recursive: bool, where: str | None, as_json: bool, source: str, destinati
     if as_json:
         click.echo(json.dumps(_report(summary, code)))
     else:
-        _tell(summary)
+        _print_summary(summary)
     sys.exit(code)
 
 
@@ -73,13 +73,13 @@ def _copy(job: "CopyJob", *, recursive: bool) -> "Summary":
 
 async def _run(job: "CopyJob", *, recursive: bool, progress: "Progress | None") -> "Summary":
     from holdfast.client.copying.transfers import download, upload
-    from holdfast.client.environments import reached
+    from holdfast.client.environments import reach
 
     task = asyncio.current_task()
     if task is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     copy = upload if job.upload else download
-    async with reached(job.where) as environment:
+    async with reach(job.where) as environment:
         return await copy(environment, job.source, job.destination, recursive=recursive, progress=progress)
 
 
@@ -136,7 +136,7 @@ class _Bar:
         click.echo(_CLEAR, nl=False, err=True)
 
 
-def _tell(summary: "Summary") -> None:
+def _print_summary(summary: "Summary") -> None:
     for warning in summary.warnings:
         click.echo(f"holdfast: {printable(warning)}", err=True)
     for note in summary.skipped:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 
 import click
 
-from holdfast.commands.exec import limited
-from holdfast.commands.options import Limits
+from holdfast.commands.exec import with_limits
+from holdfast.commands.options import ExecLimits
 from holdfast.commands.output import OneLine, fail, pasteable, printable
 from holdfast.errors import HoldfastError, NotFound, OperationFailed
 
@@ -258,7 +258,7 @@ def _assertion_lines(found: "AssertionReport") -> list[str]:
 
 
 @doctor.command(cls=OneLine, context_settings={"allow_interspersed_args": False})
-@limited
+@with_limits
 @click.option(
     "--timeout",
     "timeout_s",
@@ -270,7 +270,7 @@ def _assertion_lines(found: "AssertionReport") -> list[str]:
 )
 @_json_option
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-def compare(limits: Limits, timeout_s: float, as_json: bool, command: tuple[str, ...]) -> None:
+def compare(limits: ExecLimits, timeout_s: float, as_json: bool, command: tuple[str, ...]) -> None:
     """Run a command plain and confined, and show what differs.
 
     THE COMMAND RUNS TWICE, with nothing to read: first without any sandbox, then with the limits that the

@@ -7,18 +7,18 @@ from typing import Any
 
 import click
 
+from holdfast.commands import options as table
 from holdfast.commands.execute import execute
-from holdfast.commands.options import BACKEND, DEGRADED, EXEC, LIMITS, MAX_PORT, Limits, Option, gather
 from holdfast.commands.output import OneLine
 
 Command = Callable[..., None]
 
 
-def option_of(option: Option) -> Callable[[Command], Command]:
+def make_option(option: table.ExecOption) -> Callable[[Command], Command]:
     """The option as click has it."""
     kind: Any = click.Choice(option.choices) if option.choices else None
     if option.kind == "port":
-        kind = click.IntRange(1, MAX_PORT)
+        kind = click.IntRange(1, table.MAX_PORT)
     return click.option(
         option.name,
         option.target,
@@ -32,38 +32,38 @@ def option_of(option: Option) -> Callable[[Command], Command]:
     )
 
 
-def options_of(options: Iterable[Option]) -> Callable[[Command], Command]:
+def add_options(options: Iterable[table.ExecOption]) -> Callable[[Command], Command]:
     """Several of them, in this order."""
 
     def add(command: Command) -> Command:
         for option in reversed(tuple(options)):
-            command = option_of(option)(command)
+            command = make_option(option)(command)
         return command
 
     return add
 
 
-backend_option = option_of(BACKEND)
-degraded_option = option_of(DEGRADED)
+backend_option = make_option(table.BACKEND)
+degraded_option = make_option(table.DEGRADED)
 
 
-def limited(command: Command) -> Command:
+def with_limits(command: Command) -> Command:
     """Add the options to a command, which gets them as one argument, `limits`."""
 
     @functools.wraps(command)
-    def gathered(**given: Any) -> None:
-        limits = gather(given)
+    def call(**given: Any) -> None:
+        limits = table.gather(given)
         command(limits=limits, **given)
 
-    return options_of(LIMITS)(gathered)
+    return add_options(table.LIMITS)(call)
 
 
 @click.command("exec", cls=OneLine, context_settings={"allow_interspersed_args": False})
-@limited
-@options_of(EXEC)
+@with_limits
+@add_options(table.EXEC)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def exec(
-    limits: Limits,
+    limits: table.ExecLimits,
     where: str | None,
     watch: bool,
     print_plan: bool,

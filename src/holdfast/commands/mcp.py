@@ -9,7 +9,7 @@ import click
 
 from holdfast.commands.clickoptions import home_option
 from holdfast.commands.output import OneLine
-from holdfast.commands.store import me, store_option
+from holdfast.commands.store import store_option, user_name
 from holdfast.errors import NotFound, StartupError, UsageError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ async def _serve(sender: "Sender | None", address: str, board: str, home: Path) 
         return
     from holdfast.mcp.supervising import supervising
 
-    async with supervising(address, board=board, who=me(), home=home) as store:
+    async with supervising(address, board=board, who=user_name(), home=home) as store:
         await serve(store)
 
 

@@ -44,7 +44,7 @@ class OneLine(click.Command):
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        as_json = isinstance(self, Verb) and "--json" in args
+        as_json = isinstance(self, AnswerCommand) and "--json" in args
         try:
             return super().make_context(info_name, args, parent, **extra)
         except click.UsageError as exc:
@@ -57,7 +57,7 @@ class OneLine(click.Command):
             fail(exc)
 
 
-class Verb(OneLine):
+class AnswerCommand(OneLine):
     """A command whose answers are printed as JSON when that is asked for, and what is wrong too."""
 
     def invoke(self, ctx: click.Context) -> None:
@@ -73,7 +73,7 @@ class Verb(OneLine):
             refuse(exc)
 
 
-class VerbGroup(Verb, click.Group):
+class AnswerGroup(AnswerCommand, click.Group):
     """Likewise, with commands below it."""
 
 

@@ -69,7 +69,7 @@ def check_reader() -> None:
         raise BrokenPipeError(errno.EPIPE, "nobody reads")
 
 
-def me() -> str:
+def user_name() -> str:
     """Whoever types, as events name them."""
     import getpass
 
@@ -107,7 +107,7 @@ def find_board(start: Path, environ: "os._Environ[str] | dict[str, str]", home: 
     if name := environ.get("HOLDFAST_BOARD"):
         return name, "environment"
     for folder in (start, *start.parents):
-        if (name := _in_project(folder / PROJECT)) is not None:
+        if (name := _read_project(folder / PROJECT)) is not None:
             return name, "project"
     try:
         return (home / _SWITCHED).read_text("utf-8").strip(), "switched"
@@ -127,7 +127,7 @@ def switch_board(home: Path, name: str) -> None:
         raise OperationFailed(f"cannot write below {home}: {exc.strerror}") from None
 
 
-def _in_project(file: Path) -> str | None:
+def _read_project(file: Path) -> str | None:
     try:
         with file.open("rb") as opened:
             text = opened.read(MAX_PROJECT + 1)

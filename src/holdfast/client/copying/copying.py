@@ -65,13 +65,13 @@ class Summary:
         self.error = self.error or error
 
 
-def job(source: str, destination: str, environment: str | None) -> CopyJob:
+def parse_job(source: str, destination: str, environment: str | None) -> CopyJob:
     """The two sides as a user writes them: ENV:PATH, or :PATH of the environment given apart.
 
     Raises:
         UsageError: not exactly one of them is on the other machine.
     """
-    sides = [_there(source, environment), _there(destination, environment)]
+    sides = [_split_environment(source, environment), _split_environment(destination, environment)]
     match sides:
         case [(where, path), None]:
             return CopyJob(where, path, destination, upload=False)
@@ -83,7 +83,7 @@ def job(source: str, destination: str, environment: str | None) -> CopyJob:
     )
 
 
-def _there(side: str, environment: str | None) -> tuple[str, str] | None:
+def _split_environment(side: str, environment: str | None) -> tuple[str, str] | None:
     if re.match(r"(wss?|unix)://", side):
         raise UsageError("an address is no place for a path", remedy="give --env ADDRESS, and :PATH")
     if environment is not None:
@@ -92,7 +92,7 @@ def _there(side: str, environment: str | None) -> tuple[str, str] | None:
     return (named[1], named[2]) if named else None
 
 
-class Tally:
+class CopyTally:
     """Counts what moves, and takes back what has to move again."""
 
     def __init__(self, progress: Progress | None) -> None:
@@ -129,14 +129,14 @@ class Tally:
                     raise
             except OSError as exc:
                 self.move(-moved)
-                raise named_error(exc) from None
+                raise name_error(exc) from None
             except BaseException:
                 self.move(-moved)
                 raise
         raise AssertionError("the last attempt returns or raises")
 
 
-async def each_of(works: Iterable[Callable[[], Awaitable[None]]]) -> None:
+async def run_all(works: Iterable[Callable[[], Awaitable[None]]]) -> None:
     """Do all, CONCURRENT at a time; the first error ends the others and is raised."""
     waiting = iter(works)
 
@@ -153,7 +153,7 @@ async def each_of(works: Iterable[Callable[[], Awaitable[None]]]) -> None:
         await asyncio.gather(*workers, return_exceptions=True)
 
 
-async def guarded(tally: Tally, path: str, work: Awaitable[None]) -> None:
+async def note_failure(tally: CopyTally, path: str, work: Awaitable[None]) -> None:
     """One file of a tree: its failure is noted, unless it is everybody's."""
     try:
         await work
@@ -167,7 +167,7 @@ async def guarded(tally: Tally, path: str, work: Awaitable[None]) -> None:
 
 
 @contextmanager
-def opened(path: str, flags: int, mode: int = 0) -> Iterator[int]:
+def open_descriptor(path: str, flags: int, mode: int = 0) -> Iterator[int]:
     """A descriptor, for as long as the block lasts."""
     descriptor = os.open(path, flags | os.O_CLOEXEC, mode)
     try:
@@ -176,7 +176,7 @@ def opened(path: str, flags: int, mode: int = 0) -> Iterator[int]:
         os.close(descriptor)
 
 
-async def in_thread(call: Callable[[int, T], U], descriptor: int, value: T) -> U:
+async def run_in_thread(call: Callable[[int, T], U], descriptor: int, value: T) -> U:
     """What may block, elsewhere. It ends before this does: the descriptor may be another file after that."""
     work = asyncio.ensure_future(asyncio.to_thread(call, descriptor, value))
     try:
@@ -186,7 +186,7 @@ async def in_thread(call: Callable[[int, T], U], descriptor: int, value: T) -> U
         raise
 
 
-def named_error(exc: OSError) -> HoldfastError:
+def name_error(exc: OSError) -> HoldfastError:
     """A failure of this machine's files, with the name of the file."""
     kind = type(from_os_error(exc))
     name = exc.filename2 or exc.filename
@@ -196,7 +196,7 @@ def named_error(exc: OSError) -> HoldfastError:
 # --- paths of the other machine
 
 
-def absolute_there(environment: Environment, path: str) -> str:
+def resolve_there(environment: Environment, path: str) -> str:
     """A path as typed, from the other machine's working directory.
 
     Raises:
@@ -213,7 +213,7 @@ def is_posix(path: str) -> bool:
     return to_uri(path).convention is Convention.POSIX
 
 
-def joined(folder: str, way: str) -> str:
+def join(folder: str, way: str) -> str:
     """The path of something below a directory over there."""
     if not way:
         return folder

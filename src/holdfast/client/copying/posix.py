@@ -35,14 +35,14 @@ _FAILED: Final = re.compile(rb"([0-9]+) (.*)")
 
 
 @dataclass(frozen=True, slots=True)
-class Mode:
+class FileMode:
     """As much of a file's mode as is kept."""
 
     executable: bool = False
     private: bool = False
 
     @classmethod
-    def of(cls, bits: int) -> "Mode":
+    def of(cls, bits: int) -> "FileMode":
         return cls(bool(bits & 0o100), not bits & 0o077)
 
     def bits(self) -> int:
@@ -63,22 +63,22 @@ class FileKind(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedFile:
     """Something below the root of a list, by its way from there; `mode` is None unless it is a file."""
 
     path: str
     kind: FileKind
-    mode: Mode | None = None
+    mode: FileMode | None = None
 
 
 _KINDS: Final = {
     b"d": (FileKind.DIRECTORY, None),
     b"l": (FileKind.LINK, None),
     b"o": (FileKind.OTHER, None),
-    b"f": (FileKind.FILE, Mode()),
-    b"x": (FileKind.FILE, Mode(executable=True)),
-    b"p": (FileKind.FILE, Mode(private=True)),
-    b"q": (FileKind.FILE, Mode(executable=True, private=True)),
+    b"f": (FileKind.FILE, FileMode()),
+    b"x": (FileKind.FILE, FileMode(executable=True)),
+    b"p": (FileKind.FILE, FileMode(private=True)),
+    b"q": (FileKind.FILE, FileMode(executable=True, private=True)),
 }
 
 
@@ -87,7 +87,7 @@ def list_command(root: str) -> list[str]:
     return ["/bin/sh", "-c", _LIST, "sh", root]
 
 
-def parse_list(output: bytes, root: str) -> list[Listed]:
+def parse_list(output: bytes, root: str) -> list[ListedFile]:
     """What the command found, without the root unless that is not a directory.
 
     Raises:
@@ -103,11 +103,11 @@ def parse_list(output: bytes, root: str) -> list[Listed]:
         kind, mode = _KINDS[item[:1]]
         below = path[len(root) + 1 :]
         if below or kind is not FileKind.DIRECTORY:
-            found.append(Listed(checked_way(below) if below else "", kind, mode))
+            found.append(ListedFile(check_way(below) if below else "", kind, mode))
     return found
 
 
-def checked_way(path: str) -> str:
+def check_way(path: str) -> str:
     """The way down to a file, as another machine names it.
 
     Raises:
@@ -118,11 +118,11 @@ def checked_way(path: str) -> str:
     return path
 
 
-def put_script(moves: Iterable[tuple[int, Mode, str]]) -> bytes:
+def put_script(moves: Iterable[tuple[int, FileMode, str]]) -> bytes:
     """A script that gives numbered files their modes and places, one after the other."""
     lines = [_PUT]
     for number, mode, place in moves:
-        lines.append(b"put %d '%b' %b\n" % (number, mode.change().encode(), _quoted(place)))
+        lines.append(b"put %d '%b' %b\n" % (number, mode.change().encode(), _quote(place)))
     return b"".join(lines)
 
 
@@ -132,5 +132,5 @@ def parse_failures(output: bytes) -> dict[int, str]:
     return {int(match[1]): match[2].decode("utf-8", "replace").strip() for match in matches}
 
 
-def _quoted(text: str) -> bytes:
+def _quote(text: str) -> bytes:
     return b"'" + text.encode("utf-8", "surrogateescape").replace(b"'", b"'\\''") + b"'"

@@ -20,25 +20,25 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.client.copying.copying import (
+    CopyTally,
     Progress,
     Summary,
-    Tally,
-    absolute_there,
-    each_of,
-    guarded,
-    in_thread,
     is_posix,
-    joined,
-    named_error,
-    opened,
+    join,
+    name_error,
+    note_failure,
+    open_descriptor,
+    resolve_there,
+    run_all,
+    run_in_thread,
     split_there,
     stat_there,
 )
 from holdfast.client.copying.posix import (
     FileKind,
-    Listed,
-    Mode,
-    checked_way,
+    FileMode,
+    ListedFile,
+    check_way,
     list_command,
     parse_failures,
     parse_list,
@@ -69,7 +69,7 @@ class _File:
     way: str  # from the source down; nothing for the source itself
     path: str
     size: int
-    mode: Mode
+    mode: FileMode
 
 
 async def upload(
@@ -85,11 +85,11 @@ async def upload(
     Raises:
         HoldfastError: nothing was copied, and why. What fails within a tree is in the summary.
     """
-    tally = Tally(progress)
+    tally = CopyTally(progress)
     try:
         found = os.stat(source)
     except OSError as exc:
-        raise named_error(exc) from None
+        raise name_error(exc) from None
     tree = stat.S_ISDIR(found.st_mode)
     if tree and not recursive:
         raise UsageError(f"{source} is a directory", remedy="give -r to copy it with all that is in it")
@@ -100,12 +100,12 @@ async def upload(
         files, directories = await asyncio.to_thread(_scan, source, tally.summary)
         await _make_directories(environment, target, directories, tally.summary)
     else:
-        files = [_File("", source, found.st_size, Mode.of(found.st_mode))]
+        files = [_File("", source, found.st_size, FileMode.of(found.st_mode))]
     for file in files:
         tally.expect(file.size)
     job = _Upload(environment, tally, target, tree=tree)
     async with job.staged():
-        await each_of(functools.partial(job.send, number, file) for number, file in enumerate(files))
+        await run_all(functools.partial(job.send, number, file) for number, file in enumerate(files))
         await job.put(files)
     if not tree and tally.summary.error is not None:
         raise tally.summary.error
@@ -128,20 +128,20 @@ def _scan(source: str, summary: Summary) -> tuple[list[_File], list[str]]:
                     waiting.append(way)
                 elif entry.is_file(follow_symlinks=False):
                     found = entry.stat(follow_symlinks=False)
-                    files.append(_File(way, entry.path, found.st_size, Mode.of(found.st_mode)))
+                    files.append(_File(way, entry.path, found.st_size, FileMode.of(found.st_mode)))
                 else:
                     summary.skip(entry.path, (FileKind.LINK if entry.is_symlink() else FileKind.OTHER).value)
         except OSError as exc:
-            summary.fail(os.path.join(source, folder), named_error(exc))
+            summary.fail(os.path.join(source, folder), name_error(exc))
     return files, directories
 
 
 async def _target(environment: Environment, destination: str, name: str, *, tree: bool) -> str:
     """Where it goes, with everything above it there."""
-    there = absolute_there(environment, destination)
+    there = resolve_there(environment, destination)
     found = await stat_there(environment, there)
     if found is not None and found.is_directory:
-        return joined(there, name)
+        return join(there, name)
     if found is None and destination.endswith("/") and not tree:
         raise NotFound(f"{there}: there is no such directory")
     if found is not None and tree:
@@ -162,7 +162,7 @@ async def _make_directories(
         raise type(exc)(f"{target}: {exc}") from None
     summary.directories = 1
     for way in directories:  # in order: those above come first
-        path = joined(target, way)
+        path = join(target, way)
         try:
             await environment.files.make_directory(path)
             summary.directories += 1
@@ -173,7 +173,7 @@ async def _make_directories(
 class _Upload:
     """The files of one copy on their way."""
 
-    def __init__(self, environment: Environment, tally: Tally, target: str, *, tree: bool) -> None:
+    def __init__(self, environment: Environment, tally: CopyTally, target: str, *, tree: bool) -> None:
         self._environment, self._tally = environment, tally
         self._target, self._tree = target, tree
         self._stage: str | None = None
@@ -206,13 +206,13 @@ class _Upload:
         if result.code != 0:
             why = result.stderr.decode("utf-8", "replace").strip()
             raise InvalidRequest(f"{above} cannot be written to: {why}")
-        self._stage = joined(above, name)
+        self._stage = join(above, name)
 
     async def send(self, number: int, file: _File) -> None:
         """One file, into the stage or to its place."""
-        path = joined(self._target, file.way) if self._stage is None else joined(self._stage, str(number))
+        path = join(self._target, file.way) if self._stage is None else join(self._stage, str(number))
         work = self._send(number, file, path)
-        await (guarded(self._tally, file.path, work) if self._tree else work)
+        await (note_failure(self._tally, file.path, work) if self._tree else work)
 
     async def _send(self, number: int, file: _File, path: str) -> None:
         try:
@@ -227,10 +227,10 @@ class _Upload:
     async def _write(self, file: _File, path: str, count: Callable[[int], None]) -> None:
         # A link that came into the tree meanwhile may lead out of it.
         flags = os.O_RDONLY | os.O_NONBLOCK | (os.O_NOFOLLOW if self._tree else 0)
-        with opened(file.path, flags) as descriptor:
+        with open_descriptor(file.path, flags) as descriptor:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise UsageError(f"{file.path} is not a file any more")
-            first = await in_thread(_read, descriptor, BLOCK_BYTES)
+            first = await run_in_thread(_read, descriptor, BLOCK_BYTES)
             if len(first) < BLOCK_BYTES:
                 await self._environment.files.write(path, first)
                 count(len(first))
@@ -241,15 +241,15 @@ class _Upload:
         """Move everything that was sent to its place."""
         failures: dict[int, str] = {}
         if self._stage is not None and self._sent:
-            moves = [(n, files[n].mode, joined(self._target, files[n].way)) for n in sorted(self._sent)]
-            await self._environment.files.write(joined(self._stage, _SCRIPT), put_script(moves))
+            moves = [(n, files[n].mode, join(self._target, files[n].way)) for n in sorted(self._sent)]
+            await self._environment.files.write(join(self._stage, _SCRIPT), put_script(moves))
             result = await self._environment.run(["/bin/sh", f"./{_SCRIPT}"], cwd=self._stage)
             if result.code != 0:
                 raise OperationFailed(result.stderr.decode("utf-8", "replace").strip() or "the shell failed")
             failures = parse_failures(result.stdout)
         for number, size in self._sent.items():
             if number in failures:
-                path = joined(self._target, files[number].way)
+                path = join(self._target, files[number].way)
                 self._tally.summary.fail(path, OperationFailed(f"{path}: {failures[number]}"))
             else:
                 self._tally.summary.files += 1
@@ -260,7 +260,7 @@ async def _blocks(descriptor: int, block: bytes, count: Callable[[int], None]) -
     while block:
         yield block
         count(len(block))
-        block = await in_thread(_read, descriptor, BLOCK_BYTES)
+        block = await run_in_thread(_read, descriptor, BLOCK_BYTES)
 
 
 def _read(descriptor: int, size: int) -> bytes:
@@ -294,8 +294,8 @@ async def download(
     Raises:
         HoldfastError: nothing was copied, and why. What fails within a tree is in the summary.
     """
-    tally = Tally(progress)
-    there = absolute_there(environment, source)
+    tally = CopyTally(progress)
+    there = resolve_there(environment, source)
     found = await stat_there(environment, there)
     if found is None:
         raise NotFound(f"{there}: there is no such file or directory")
@@ -323,7 +323,7 @@ def _place_here(destination: str, name: str) -> str:
     return destination
 
 
-async def _list(environment: Environment, there: str, summary: Summary, *, tree: bool) -> list[Listed]:
+async def _list(environment: Environment, there: str, summary: Summary, *, tree: bool) -> list[ListedFile]:
     """What is at and below a path; what could not be looked into is a failure already."""
     folder, name = (there, ".") if tree else split_there(there)
     root = name if tree else f"./{name}"
@@ -338,10 +338,10 @@ async def _list(environment: Environment, there: str, summary: Summary, *, tree:
                     summary.fail(there, OperationFailed(line))
                 return sorted(parse_list(result.stdout, root), key=lambda entry: entry.path)
     summary.warnings.append(_NO_SHELL)
-    return await _walk(environment, there, summary) if tree else [Listed("", FileKind.FILE, Mode())]
+    return await _walk(environment, there, summary) if tree else [ListedFile("", FileKind.FILE, FileMode())]
 
 
-async def _walk(environment: Environment, there: str, summary: Summary) -> list[Listed]:
+async def _walk(environment: Environment, there: str, summary: Summary) -> list[ListedFile]:
     walk = await environment.files.walk(there)
     if walk.truncated:
         raise UsageError(f"{there} has too many files", remedy="copy what is in it one by one")
@@ -352,28 +352,28 @@ async def _walk(environment: Environment, there: str, summary: Summary) -> list[
         way = to_uri(found.path).relative_to(root)
         if not way:
             raise RemoteProtocolError("the server named a file that is not below the directory")
-        plain = Listed(checked_way(way), FileKind.FILE, Mode())
-        entries.append(Listed(plain.path, FileKind.DIRECTORY) if found.is_directory else plain)
+        plain = ListedFile(check_way(way), FileKind.FILE, FileMode())
+        entries.append(ListedFile(plain.path, FileKind.DIRECTORY) if found.is_directory else plain)
     return entries
 
 
 class _Download:
-    def __init__(self, environment: Environment, tally: Tally, there: str, here: str) -> None:
+    def __init__(self, environment: Environment, tally: CopyTally, there: str, here: str) -> None:
         self._environment, self._tally = environment, tally
         self._there, self._here = there, here
 
-    async def fetch(self, entries: list[Listed]) -> None:
+    async def fetch(self, entries: list[ListedFile]) -> None:
         self._make_directory("")
-        files: list[tuple[str, Mode]] = []
+        files: list[tuple[str, FileMode]] = []
         for entry in entries:
             if entry.mode is not None:
                 files.append((entry.path, entry.mode))
             elif entry.kind is FileKind.DIRECTORY:
                 self._make_directory(entry.path)
             else:
-                self._tally.summary.skip(joined(self._there, entry.path), entry.kind.value)
-        await each_of(functools.partial(self._measure, way) for way, _ in files)
-        await each_of(functools.partial(self._fetch, way, mode) for way, mode in files)
+                self._tally.summary.skip(join(self._there, entry.path), entry.kind.value)
+        await run_all(functools.partial(self._measure, way) for way, _ in files)
+        await run_all(functools.partial(self._fetch, way, mode) for way, mode in files)
 
     def _make_directory(self, way: str) -> None:
         path = os.path.join(self._here, way) if way else self._here
@@ -381,27 +381,27 @@ class _Download:
             os.makedirs(path, exist_ok=True)
         except OSError as exc:
             if not way:
-                raise named_error(exc) from None
-            self._tally.summary.fail(path, named_error(exc))
+                raise name_error(exc) from None
+            self._tally.summary.fail(path, name_error(exc))
             return
         self._tally.summary.directories += 1
 
     async def _measure(self, way: str) -> None:
         with contextlib.suppress(HoldfastError):  # who cannot be asked cannot be read, and is told then
-            self._tally.expect((await self._environment.files.stat(joined(self._there, way))).size)
+            self._tally.expect((await self._environment.files.stat(join(self._there, way))).size)
 
-    async def _fetch(self, way: str, mode: Mode) -> None:
-        there, here = joined(self._there, way), os.path.join(self._here, way)
-        await guarded(self._tally, there, self._copy(there, here, mode))
+    async def _fetch(self, way: str, mode: FileMode) -> None:
+        there, here = join(self._there, way), os.path.join(self._here, way)
+        await note_failure(self._tally, there, self._copy(there, here, mode))
 
-    async def _copy(self, there: str, here: str, mode: Mode) -> None:
+    async def _copy(self, there: str, here: str, mode: FileMode) -> None:
         size = await self._tally.attempt(functools.partial(_fetch, self._environment, there, here, mode))
         self._tally.summary.bytes += size
         self._tally.summary.files += 1
 
 
 async def _fetch(
-    environment: Environment, there: str, here: str, mode: Mode, count: Callable[[int], None]
+    environment: Environment, there: str, here: str, mode: FileMode, count: Callable[[int], None]
 ) -> None:
     try:
         await _fetch_whole(environment, there, here, mode, count)
@@ -410,14 +410,14 @@ async def _fetch(
 
 
 async def _fetch_whole(
-    environment: Environment, there: str, here: str, mode: Mode, count: Callable[[int], None]
+    environment: Environment, there: str, here: str, mode: FileMode, count: Callable[[int], None]
 ) -> None:
     partial = os.path.join(os.path.dirname(here), f".holdfast-{uuid.uuid4().hex}")
-    with opened(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode.bits()) as descriptor:
+    with open_descriptor(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode.bits()) as descriptor:
         try:
             async with aclosing(environment.files.open_blocks(there)) as blocks:
                 async for block in blocks:
-                    await in_thread(_write_all, descriptor, block)
+                    await run_in_thread(_write_all, descriptor, block)
                     count(len(block))
             os.replace(partial, here)
         except BaseException:

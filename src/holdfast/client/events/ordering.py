@@ -123,7 +123,7 @@ class Ordering:
 
     def _complete(self, page: ReadPage, end: int) -> dict[int, Event]:
         """Every event after the last published one up to `end`."""
-        found = {seq: _told(event, page) for seq, event in self._waiting.items() if seq <= end}
+        found = {seq: _complete_exit(event, page) for seq, event in self._waiting.items() if seq <= end}
         for event in _events(page, end):
             if event.seq > end:
                 raise self._fail(f"event {event.seq} is beyond the end {end} of its own page")
@@ -201,7 +201,7 @@ def _events(page: ReadPage, end: int) -> Iterator[Event]:
         yield Closed(end)
 
 
-def _told(event: Event, page: ReadPage) -> Event:
+def _complete_exit(event: Event, page: ReadPage) -> Event:
     """A waiting exit learns what only the page knows."""
     if not isinstance(event, Exited):
         return event

@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 import msgspec
 import pybase64
 
-from holdfast.client.answer import typed
+from holdfast.client.answer import convert
 from holdfast.client.events.ordering import Closed, Event, Exited, Output, ReadPage
 from holdfast.errors import InvalidRequest, RemoteProtocolError
 from holdfast.wire.processes import DenialReport, EnforcementReport, Usage, WatchReport
@@ -35,7 +35,7 @@ class Pushed(NamedTuple):
     event: Event
 
 
-class Started(msgspec.Struct, rename="camel"):
+class StartAnswer(msgspec.Struct, rename="camel"):
     """The answer to process/start."""
 
     process_id: str
@@ -126,7 +126,7 @@ def decode_pushed(message: bytes | memoryview) -> Pushed | None:
         note = _notes.decode(message)
     except msgspec.DecodeError as exc:
         raise RemoteProtocolError(f"a process notification is broken: {exc}") from None
-    return _pushed(note)
+    return _to_pushed(note)
 
 
 def convert_pushed(method: str, params: JsonValue) -> Pushed | None:
@@ -138,12 +138,12 @@ def convert_pushed(method: str, params: JsonValue) -> Pushed | None:
     if method not in _NAMES:
         return None
     try:
-        return _pushed(msgspec.convert({"method": method, "params": params}, _Note))
+        return _to_pushed(msgspec.convert({"method": method, "params": params}, _Note))
     except msgspec.ValidationError as exc:
         raise RemoteProtocolError(f"a process notification is broken: {exc}") from None
 
 
-def _pushed(note: _Note) -> Pushed:
+def _to_pushed(note: _Note) -> Pushed:
     match note:
         case _OutputNote(_Output(process_id, seq, stream, chunk)):
             return Pushed(process_id, Output(seq, stream, chunk))
@@ -159,7 +159,7 @@ def decode_page(result: JsonValue) -> ReadPage:
     Raises:
         RemoteProtocolError: it is none.
     """
-    read = typed(result, _Read)
+    read = convert(result, _Read)
     outputs = tuple(Output(chunk.seq, chunk.stream, chunk.chunk) for chunk in read.chunks)
     return ReadPage(
         outputs,
@@ -179,7 +179,7 @@ def check_written(answer: JsonValue) -> None:
     Raises:
         InvalidRequest: it was not taken.
     """
-    status = typed(answer, _Written).status
+    status = convert(answer, _Written).status
     if status == "stdinClosed":
         raise InvalidRequest(
             "the process has no standard input, or not any more", remedy="start it with stdin=True"

@@ -21,7 +21,7 @@ _FIN, _RESERVED, _OPCODE, _MASKED, _LENGTH = 0x80, 0x70, 0x0F, 0x80, 0x7F
 _MAX_CONTROL_BYTES: Final = 125
 
 
-class Message(NamedTuple):
+class FrameMessage(NamedTuple):
     """`opcode` is TEXT or BINARY for a whole message, CLOSE, PING or PONG for a control frame."""
 
     opcode: int
@@ -52,7 +52,7 @@ class FrameReader:
             self._start, self._end = 0, kept
         return self._view[self._end :]
 
-    def feed(self, count: int) -> Iterator[Message]:
+    def feed(self, count: int) -> Iterator[FrameMessage]:
         """The messages that `count` more bytes complete; each is good until the next is asked for.
 
         Raises:
@@ -62,14 +62,14 @@ class FrameReader:
         while (message := self._frame()) is not None:
             opcode, final, payload = message
             if opcode >= CLOSE or (final and not self._parts):
-                yield Message(opcode, payload)
+                yield FrameMessage(opcode, payload)
             else:
                 self._parts.append(bytes(payload))
                 self._parts_bytes += len(payload)
                 if final:
                     whole = b"".join(self._parts)
                     self._parts, self._parts_bytes = [], 0
-                    yield Message(TEXT, memoryview(whole))
+                    yield FrameMessage(TEXT, memoryview(whole))
 
     def _frame(self) -> tuple[int, bool, memoryview] | None:
         """The next frame: its opcode, whether it is the last of its message, and its payload."""

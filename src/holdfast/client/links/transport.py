@@ -54,24 +54,24 @@ _REACH: Final = "is the server running, and is this its address?"
 class Receiver(Protocol):
     """Who gets the messages of a link."""
 
-    def opened(self, link: "Link") -> None:
+    def on_open(self, link: "ServerLink") -> None:
         """Before the first message."""
 
-    def received(self, message: bytes | memoryview) -> None:
+    def on_message(self, message: bytes | memoryview) -> None:
         """One message; a view is good until this returns.
 
         Raises:
             RemoteProtocolError: the link is to be dropped for it.
         """
 
-    def ended(self, error: HoldfastError) -> None:
+    def on_end(self, error: HoldfastError) -> None:
         """Once, after the last message of an opened link."""
 
-    def writable(self, now: bool) -> None:
+    def on_writable(self, now: bool) -> None:
         """Whether more may be sent without piling up."""
 
 
-class Link(Protocol):
+class ServerLink(Protocol):
     """One physical connection."""
 
     def send(self, message: bytes) -> None:
@@ -82,13 +82,13 @@ class Link(Protocol):
     def resume_reading(self) -> None: ...
 
     def abort(self, error: HoldfastError) -> None:
-        """Drop it now; the receiver's `ended` gets `error`."""
+        """Drop it now; the receiver's `on_end` gets `error`."""
 
     async def aclose(self) -> None:
         """Say farewell and wait, for a bounded time, until nothing of it is left."""
 
 
-async def dial(target: Target, receiver: Receiver, *, timeout_s: float) -> Link:
+async def dial(target: Target, receiver: Receiver, *, timeout_s: float) -> ServerLink:
     """A link to `target`, ready for messages.
 
     Raises:
@@ -158,10 +158,10 @@ class _Framing:
         self._error: HoldfastError | None = None
 
     def pause_writing(self) -> None:
-        self._receiver.writable(False)
+        self._receiver.on_writable(False)
 
     def resume_writing(self) -> None:
-        self._receiver.writable(True)
+        self._receiver.on_writable(True)
 
     def abort(self, error: HoldfastError) -> None:
         raise NotImplementedError
@@ -208,7 +208,7 @@ class _Lines(_Framing):
     def data_received(self, data: bytes) -> None:
         try:
             for message in self._reader.feed(data):
-                self._receiver.received(message)
+                self._receiver.on_message(message)
         except RemoteProtocolError as exc:
             self.abort(exc)
 
@@ -261,7 +261,7 @@ class WebSocketLink(_Socket, asyncio.BufferedProtocol):
             if self._open:
                 self._feed(count)
             else:
-                self._answered(count)
+                self._on_head(count)
         except HoldfastError as exc:
             self.abort(exc)
 
@@ -277,11 +277,11 @@ class WebSocketLink(_Socket, asyncio.BufferedProtocol):
         if not self.upgraded.done():
             self.upgraded.set_exception(error)
         if self._open:
-            self._receiver.ended(error)
+            self._receiver.on_end(error)
 
     # --- upgrade
 
-    def _answered(self, count: int) -> None:
+    def _on_head(self, count: int) -> None:
         self._head += self._frames.space()[:count]
         end = self._head.find(b"\r\n\r\n")
         if end < 0:
@@ -291,7 +291,7 @@ class WebSocketLink(_Socket, asyncio.BufferedProtocol):
         head, rest = bytes(self._head[: end + 4]), bytes(self._head[end + 4 :])
         self._check(head)
         self._open = True
-        self._receiver.opened(self)
+        self._receiver.on_open(self)
         self._timer = asyncio.get_running_loop().call_later(PING_S, self._tick)
         if not self.upgraded.done():
             self.upgraded.set_result(None)
@@ -326,7 +326,7 @@ class WebSocketLink(_Socket, asyncio.BufferedProtocol):
     def _feed(self, count: int) -> None:
         for opcode, payload in self._frames.feed(count):
             if opcode in (TEXT, BINARY):
-                self._receiver.received(payload)
+                self._receiver.on_message(payload)
             elif opcode == PING:
                 self._write(Opcode.PONG, bytes(payload))
             elif opcode == CLOSE:
@@ -378,11 +378,11 @@ class LineLink(_Lines, _Socket, asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's has no such base class
         self._transport.set_write_buffer_limits(high=WRITE_HIGH_BYTES)
         self._input = self._output = self._transport
-        self._receiver.opened(self)
+        self._receiver.on_open(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._gone.set()
-        self._receiver.ended(self._error or ConnectionLost("the server closed the connection"))
+        self._receiver.on_end(self._error or ConnectionLost("the server closed the connection"))
 
 
 class ChildLink(_Lines, asyncio.SubprocessProtocol):
@@ -399,7 +399,7 @@ class ChildLink(_Lines, asyncio.SubprocessProtocol):
         self._transport = cast(asyncio.SubprocessTransport, transport)
         self._input = cast(asyncio.WriteTransport, self._transport.get_pipe_transport(0))
         self._output = cast(asyncio.ReadTransport, self._transport.get_pipe_transport(_STDOUT))
-        self._receiver.opened(self)
+        self._receiver.on_open(self)
 
     def pipe_data_received(self, fd: int, data: bytes | str) -> None:
         piece = cast(bytes, data)  # the pipes are opened without an encoding
@@ -445,4 +445,4 @@ class ChildLink(_Lines, asyncio.SubprocessProtocol):
     def _end(self, error: HoldfastError) -> None:
         if not self._over:
             self._over = True
-            self._receiver.ended(self._error or error)
+            self._receiver.on_end(self._error or error)

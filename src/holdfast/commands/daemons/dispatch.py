@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from holdfast.commands.clickoptions import choose_limits, home_option, host_options
-from holdfast.commands.output import Answer, Verb, VerbGroup, json_option, say
+from holdfast.commands.output import Answer, AnswerCommand, AnswerGroup, json_option, say
 from holdfast.commands.store import store_option
 from holdfast.errors import UsageError
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NO_DISPATCHER: Final = 3  # the exit code of status without one, as for everything that is not found
 
 
-@click.group(cls=VerbGroup, invoke_without_command=True, subcommand_metavar="[status]")
+@click.group(cls=AnswerGroup, invoke_without_command=True, subcommand_metavar="[status]")
 @click.option(
     "--board", "boards", multiple=True, metavar="NAME", help="The board to dispatch. Can be repeated."
 )
@@ -90,7 +90,7 @@ def dispatch(
     return None
 
 
-@dispatch.command(cls=Verb)
+@dispatch.command(cls=AnswerCommand)
 @home_option
 @json_option
 def status(home: Path) -> Answer:

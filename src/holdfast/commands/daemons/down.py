@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.commands.clickoptions import home_option
-from holdfast.commands.output import Answer, Verb, json_option
+from holdfast.commands.output import Answer, AnswerCommand, json_option
 from holdfast.errors import Conflict, OperationFailed
 
 if TYPE_CHECKING:
     from holdfast.agents.supervisor.daemons import Daemon
 
 
-@click.command(cls=Verb)
+@click.command(cls=AnswerCommand)
 @click.option("--workers", "with_workers", is_flag=True, help="Also end workers that run.")
 @home_option
 @json_option

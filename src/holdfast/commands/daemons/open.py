@@ -9,13 +9,13 @@ from typing import Final
 import click
 
 from holdfast.commands.clickoptions import home_option
-from holdfast.commands.output import Answer, Verb, json_option
+from holdfast.commands.output import Answer, AnswerCommand, json_option
 from holdfast.errors import NotFound, StartupError
 
 OPENERS: Final = ("xdg-open", "sensible-browser", "open")  # of desktops; the last one is of macOS
 
 
-@click.command(cls=Verb)
+@click.command(cls=AnswerCommand)
 @click.option("--print", "printed", is_flag=True, help="Print the link instead of starting a browser.")
 @home_option
 @json_option

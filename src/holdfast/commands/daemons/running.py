@@ -55,7 +55,7 @@ class Print(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class UpOptions:
     """What is to be run."""
 
     home: Path
@@ -83,7 +83,7 @@ def conflict(home: Path) -> Conflict | None:
     )
 
 
-async def run(wanted: Wanted, print_: Print) -> None:
+async def run(wanted: UpOptions, print_: Print) -> None:
     """Until a signal, or until a part of it fails; then nothing that it started is left.
 
     Raises:
@@ -100,7 +100,7 @@ async def run(wanted: Wanted, print_: Print) -> None:
 
 
 class _Running:
-    def __init__(self, wanted: Wanted, print_: Print, stack: contextlib.AsyncExitStack) -> None:
+    def __init__(self, wanted: UpOptions, print_: Print, stack: contextlib.AsyncExitStack) -> None:
         self._wanted = wanted
         self._print = print_
         self._stack = stack
@@ -114,23 +114,23 @@ class _Running:
 
     async def run(self) -> None:
         wanted = self._wanted
-        ids = self._made()
+        ids = self._prepare()
         boards = (wanted.board, *((example.BOARD,) if wanted.demo and wanted.board != example.BOARD else ()))
         most = wanted.most or pressure.most_here(hostload.look())
         plan = DispatchOptions(boards, most, held=hostload.holding(wanted.limits), leaving=self._leaving)
         server = None if wanted.listen is None else Server(ServerOptions(parse(wanted.listen)), Executor())
         with self._signals():
             self._introduce()
-            dispatching = startup.serve(wanted.home, wanted.address, plan, told=self._told)
+            dispatching = startup.serve(wanted.home, wanted.address, plan, told=self._on_run)
             jobs: list[Job] = [asyncio.ensure_future(dispatching)]
             aside: list[Job] = [
                 asyncio.ensure_future(self._say_ready(plan.began)),
-                asyncio.ensure_future(self._show(ids)),
+                asyncio.ensure_future(self._show_demo(ids)),
             ]
             try:
                 jobs += self._dashboard()
                 jobs += self._exec_server(server)
-                aside.append(asyncio.ensure_future(_until(self._leaving)))
+                aside.append(asyncio.ensure_future(_wait_for(self._leaving)))
                 await asyncio.wait([*jobs, aside[-1]], return_when=asyncio.FIRST_COMPLETED)
                 done = [job for job in jobs if job.done()]
             finally:
@@ -138,7 +138,7 @@ class _Running:
         for job in done:
             job.result()
 
-    def _made(self) -> list[str]:
+    def _prepare(self) -> list[str]:
         """The board, and with --demo the ids of its tasks."""
         wanted = self._wanted
         with open_store(wanted.address) as store:
@@ -152,14 +152,14 @@ class _Running:
         """The first one ends all of it, the second hastens that; a terminal that is gone counts as well."""
         loop = asyncio.get_running_loop()
 
-        def signalled() -> None:
+        def on_signal() -> None:
             (self._hasten if self._leaving.is_set() else self._leaving).set()
 
         heard = [signal.SIGINT, signal.SIGTERM]
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
             heard.append(signal.SIGHUP)
         for signum in heard:
-            loop.add_signal_handler(signum, signalled)
+            loop.add_signal_handler(signum, on_signal)
         try:
             yield
         finally:
@@ -186,7 +186,7 @@ class _Running:
             profiles=profiles,
         )
 
-    def _told(self, kind: str, run: "Run") -> None:
+    def _on_run(self, kind: str, run: "Run") -> None:
         if kind == "began":
             self._runs[run.id] = worker_of(run.id)
             self._mine.add(worker_of(run.id))
@@ -236,7 +236,7 @@ class _Running:
         self._print("ready", ["Ctrl-C ends all of this, and its workers."], pid=os.getpid())
         notify(self._starter, "READY=1")
 
-    async def _show(self, ids: list[str]) -> None:
+    async def _show_demo(self, ids: list[str]) -> None:
         """What became of the example, if there is one."""
         if ids:
             said = await example.outcome(self._wanted.address, ids)
@@ -250,7 +250,7 @@ class _Running:
         if self._runs:
             words = f"ending {len(self._runs)} workers; Ctrl-C again hastens"
             self._print("leaving", [words], workers=sorted(self._runs.values()))
-        dispatching, hurry = jobs[0], asyncio.ensure_future(_until(self._hasten))
+        dispatching, hurry = jobs[0], asyncio.ensure_future(_wait_for(self._hasten))
         await asyncio.wait([dispatching, hurry], timeout=ending.LEAVE_S, return_when=asyncio.FIRST_COMPLETED)
         hurry.cancel()
         if server is not None:
@@ -280,7 +280,7 @@ class _Running:
         self._print("left", text, ended=ended, left=others)
 
 
-async def _until(event: asyncio.Event) -> None:
+async def _wait_for(event: asyncio.Event) -> None:
     await event.wait()
 
 
@@ -293,14 +293,14 @@ def notify(address: str, state: str) -> None:
         sock.send(state.encode())
 
 
-def guarded(print_: Callable[..., None]) -> Print:
+def guard_output(print_: Callable[..., None]) -> Print:
     """A terminal that is gone does not keep us from ending what we started."""
 
-    def printed(kind: str, text: list[str], **members: object) -> None:
+    def print_safely(kind: str, text: list[str], **members: object) -> None:
         with contextlib.suppress(OSError):
             print_(kind, text, **members)
 
-    return printed
+    return print_safely
 
 
 # --- in the background

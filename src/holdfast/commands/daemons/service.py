@@ -70,8 +70,8 @@ def unit(argv: Sequence[str], environment: Mapping[str, str]) -> str:
         "[Service]",
         "Type=notify",
         "NotifyAccess=main",
-        f"ExecStart={' '.join(command_word(word) for word in argv)}",
-        *(f"Environment={quoted(f'{name}={value}')}" for name, value in sorted(environment.items())),
+        f"ExecStart={' '.join(quote_command_word(word) for word in argv)}",
+        *(f"Environment={quote(f'{name}={value}')}" for name, value in sorted(environment.items())),
         "Restart=on-failure",
         "RestartSec=5",
         "RestartPreventExitStatus=2 4",  # what was typed is wrong; it runs already
@@ -84,12 +84,12 @@ def unit(argv: Sequence[str], environment: Mapping[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def command_word(word: str) -> str:
+def quote_command_word(word: str) -> str:
     """A word of a command line, in which systemd replaces variables besides."""
-    return quoted(word.replace("$", "$$"))
+    return quote(word.replace("$", "$$"))
 
 
-def quoted(word: str) -> str:
+def quote(word: str) -> str:
     """A word as systemd reads it back: in quotes, with what it would replace doubled.
 
     Raises:

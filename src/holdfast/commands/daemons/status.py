@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from holdfast.commands.clickoptions import home_option
-from holdfast.commands.output import Answer, Verb, json_option
+from holdfast.commands.output import Answer, AnswerCommand, json_option
 
 if TYPE_CHECKING:
     from holdfast.agents.supervisor.daemons import Daemon
@@ -16,7 +16,7 @@ NOTHING_RUNS: Final = 3  # the exit code when nothing runs, as for everything th
 MIB: Final = 1 << 20
 
 
-@click.command(cls=Verb)
+@click.command(cls=AnswerCommand)
 @home_option
 @json_option
 def status(home: Path) -> Answer:

@@ -8,11 +8,11 @@ from pathlib import Path
 import click
 
 from holdfast.commands.clickoptions import choose_limits, home_option, host_options
-from holdfast.commands.output import Answer, Verb, json_option, say
+from holdfast.commands.output import Answer, AnswerCommand, json_option, say
 from holdfast.commands.store import store_option
 
 
-@click.command(cls=Verb)
+@click.command(cls=AnswerCommand)
 @click.option(
     "--board",
     default="main",
@@ -79,17 +79,17 @@ def up(
     if install_service:
         from holdfast.commands.daemons.service import install
 
-        return install(home, _typed(context))
+        return install(home, _typed_options(context))
     from holdfast.commands.daemons import running
 
     if detach:
-        return running.start_detached(home, _typed(context))
+        return running.start_detached(home, _typed_options(context))
     from holdfast import log
 
     log.set_up(style="text", level=os.environ.get("HOLDFAST_LOG_LEVEL", "warning"))
     limits = choose_limits(min_free, max_load)
-    wanted = running.Wanted(home, address, board, listen, most, limits, web_port, with_web, demo)
-    asyncio.run(running.run(wanted, running.guarded(_print)))
+    wanted = running.UpOptions(home, address, board, listen, most, limits, web_port, with_web, demo)
+    asyncio.run(running.run(wanted, running.guard_output(_print)))
     return None
 
 
@@ -98,7 +98,7 @@ def _print(kind: str, text: list[str], **members: object) -> None:
     sys.stdout.flush()
 
 
-def _typed(context: click.Context) -> list[str]:
+def _typed_options(context: click.Context) -> list[str]:
     """The options that were typed, without those that only say how `up` is to be run."""
     from click.core import ParameterSource
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.commands.clickoptions import home_option
-from holdfast.commands.output import Verb, json_option, say
-from holdfast.commands.store import me, store_option
+from holdfast.commands.output import AnswerCommand, json_option, say
+from holdfast.commands.store import store_option, user_name
 from holdfast.errors import StartupError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
 
-@click.command(cls=Verb)
+@click.command(cls=AnswerCommand)
 @click.option(
     "--board",
     "boards",
@@ -109,5 +109,5 @@ def dashboard(
 
     profiles = tuple(sorted(installed(home, os.environ)))
     number, fallback = (PORT, True) if port is None else (port, False)
-    options = Options(address, home, me(), boards, profiles, host, number, fallback=fallback)
+    options = Options(address, home, user_name(), boards, profiles, host, number, fallback=fallback)
     return serve(options, announce, note)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from holdfast.commands.clickoptions import duration
-from holdfast.commands.output import Answer, Verb
-from holdfast.commands.store import board_option, me, with_store
+from holdfast.commands.output import Answer, AnswerCommand
+from holdfast.commands.store import board_option, user_name, with_store
 from holdfast.commands.task.lines import answer
 from holdfast.errors import NotFound, OperationFailed, UsageError
 
@@ -22,49 +22,49 @@ MOVES: Final = (
 )
 
 
-class Place(NamedTuple):
+class WorkspacePlace(NamedTuple):
     """Where a task is worked on."""
 
     kind: str
     path: str
 
 
-def _parse_place(text: str) -> Place:
+def _parse_place(text: str) -> WorkspacePlace:
     """The type of an option: scratch, dir:PATH or worktree:PATH."""
     kind, _, path = text.partition(":")
     if kind not in ("scratch", "dir", "worktree") or (kind == "scratch") == bool(path):
         raise click.BadParameter(f"{text!r} is not scratch, dir:PATH or worktree:PATH")
-    return Place(kind, os.path.abspath(path) if path else "")
+    return WorkspacePlace(kind, os.path.abspath(path) if path else "")
 
 
-class Bound(NamedTuple):
+class BudgetBound(NamedTuple):
     """A bound that was given; None is none at all."""
 
     most: int | None
 
 
-def _parse_tokens(text: str) -> Bound:
+def _parse_tokens(text: str) -> BudgetBound:
     """The type of an option."""
     if text == "none":
-        return Bound(None)
+        return BudgetBound(None)
     if not text.isascii() or not text.isdecimal() or len(text) > 18:
         raise click.BadParameter(f"{text!r} is no number of tokens")
-    return Bound(int(text))
+    return BudgetBound(int(text))
 
 
-def _parse_dollars(text: str) -> Bound:
+def _parse_dollars(text: str) -> BudgetBound:
     """Likewise."""
     from holdfast.board.rules.budget import millionths
 
     if text == "none":
-        return Bound(None)
+        return BudgetBound(None)
     try:
         cost = millionths(float(text))
     except ValueError:
         cost = 0
     if not cost:
         raise click.BadParameter(f"{text!r} is no amount of dollars such as 2.50")
-    return Bound(cost)
+    return BudgetBound(cost)
 
 
 _tokens_option = click.option(
@@ -95,7 +95,7 @@ _workspace_option = click.option(
 )
 
 
-@click.command(cls=Verb)
+@click.command(cls=AnswerCommand)
 @click.argument("title")
 @board_option
 @click.option("--body", default="", help="What to do.")
@@ -131,9 +131,9 @@ def create(
     /,
     board: str,
     runtime_s: float | None,
-    max_tokens: Bound | None,
-    max_cost: Bound | None,
-    place: Place | None,
+    max_tokens: BudgetBound | None,
+    max_cost: BudgetBound | None,
+    place: WorkspacePlace | None,
     pool: str | None,
     key: str | None,
     in_s: float | None,
@@ -148,19 +148,19 @@ def create(
     """
     from holdfast.board.rules.rows import NewTask, WorkspaceKind
 
-    where = place or Place("scratch", "")
+    where = place or WorkspacePlace("scratch", "")
     new = NewTask(
-        wake_ms=_when(store, in_s),
+        wake_ms=_wake_time(store, in_s),
         workspace_kind=WorkspaceKind(where.kind),
         workspace=where.path,
         max_runtime_s=None if runtime_s is None else round(runtime_s),
         pool=pool or "",
         **(wished | _bounds(max_tokens, max_cost)),
     )
-    return answer(store.create(board, new, who=me(), key=key))
+    return answer(store.create(board, new, who=user_name(), key=key))
 
 
-@click.command(cls=Verb)
+@click.command(cls=AnswerCommand)
 @click.argument("parent")
 @click.argument("child")
 @click.option("--remove", is_flag=True, help="Remove the link.")
@@ -172,10 +172,10 @@ def link(store: "Store", parent: str, child: str, remove: bool) -> Answer:
     Example:
       holdfast task link 1f2e 2a3b
     """
-    return answer((store.unlink if remove else store.link)(parent, child, who=me()))
+    return answer((store.unlink if remove else store.link)(parent, child, who=user_name()))
 
 
-@click.command(cls=Verb)
+@click.command(cls=AnswerCommand)
 @click.argument("id")
 @click.argument("text")
 @with_store()
@@ -186,11 +186,11 @@ def comment(store: "Store", id: str, text: str) -> Answer:
     Example:
       holdfast task comment 1f2e "see also issue 12"
     """
-    made = store.comment(id, text, who=me())
+    made = store.comment(id, text, who=user_name())
     return {"comment": made, "text": [f"comment {made.number} on {id}"]}
 
 
-@click.command(cls=Verb)
+@click.command(cls=AnswerCommand)
 @click.argument("id")
 @click.argument("text")
 @with_store()
@@ -203,11 +203,11 @@ def tell(store: "Store", id: str, text: str) -> Answer:
     Example:
       holdfast task tell 1f2e "use the new parser"
     """
-    made = store.tell(id, text, who=me())
+    made = store.tell(id, text, who=user_name())
     return {"message": made, "text": [f"message {made.number} to {made.run_id}"]}
 
 
-@click.command(cls=Verb)
+@click.command(cls=AnswerCommand)
 @click.argument("id")
 @click.argument("move", type=click.Choice(MOVES), metavar="MOVE")
 @_reason_option
@@ -227,10 +227,10 @@ def move(store: "Store", id: str, move: str, reason: str, in_s: float | None) ->
         raise UsageError(f"{move} has no time", remedy="--in goes with schedule")
     words: dict[str, object] = {"reason": reason}
     words |= {"question": reason} if move == "block" else {}
-    return _moved(store, id, move, **words, **({} if in_s is None else {"in_s": in_s}))
+    return _move(store, id, move, **words, **({} if in_s is None else {"in_s": in_s}))
 
 
-@click.command(cls=Verb)
+@click.command(cls=AnswerCommand)
 @click.argument("id")
 @click.argument("question")
 @click.option(
@@ -247,10 +247,10 @@ def block(store: "Store", id: str, question: str, options: tuple[str, ...], wait
     Example:
       holdfast task block 1f2e "Which colour?"
     """
-    return _moved(store, id, "block", question=question, options=options, waiting_for=waiting_for)
+    return _move(store, id, "block", question=question, options=options, waiting_for=waiting_for)
 
 
-@click.command(cls=Verb)
+@click.command(cls=AnswerCommand)
 @click.argument("id")
 @_reason_option
 @with_store()
@@ -261,10 +261,10 @@ def unblock(store: "Store", id: str, reason: str) -> Answer:
     Example:
       holdfast task unblock 1f2e --reason red
     """
-    return _moved(store, id, "unblock", reason=reason)
+    return _move(store, id, "unblock", reason=reason)
 
 
-@click.command(cls=Verb)
+@click.command(cls=AnswerCommand)
 @click.argument("id")
 @click.option("--result", help="The result, kept with the task.")
 @with_store()
@@ -277,10 +277,10 @@ def complete(store: "Store", id: str, result: str | None) -> Answer:
     Example:
       holdfast task complete 1f2e
     """
-    return _moved(store, id, "complete", result=result)
+    return _move(store, id, "complete", result=result)
 
 
-@click.command(cls=Verb)
+@click.command(cls=AnswerCommand)
 @click.argument("id")
 @_reason_option
 @with_store()
@@ -291,10 +291,10 @@ def cancel(store: "Store", id: str, reason: str) -> Answer:
     Example:
       holdfast task cancel 1f2e
     """
-    return _moved(store, id, "cancel", reason=reason)
+    return _move(store, id, "cancel", reason=reason)
 
 
-@click.command(cls=Verb)
+@click.command(cls=AnswerCommand)
 @click.argument("id")
 @click.option("--title")
 @click.option("--body", help="What to do.")
@@ -317,10 +317,10 @@ def edit(
     /,
     id: str,
     runtime: str | None,
-    max_tokens: Bound | None,
-    max_cost: Bound | None,
+    max_tokens: BudgetBound | None,
+    max_cost: BudgetBound | None,
     checks: tuple[str, ...],
-    place: Place | None,
+    place: WorkspacePlace | None,
     **wished: object,
 ) -> Answer:
     """Change the text or the settings of a task.
@@ -341,10 +341,10 @@ def edit(
         given["max_runtime_s"] = _parse_runtime(runtime)
     if place is not None:
         given |= {"workspace_kind": WorkspaceKind(place.kind), "workspace": place.path}
-    return answer(store.edit(id, Edit(**given), who=me()))  # type: ignore[arg-type]  # named by the options
+    return answer(store.edit(id, Edit(**given), who=user_name()))  # type: ignore[arg-type]  # named by the options
 
 
-@click.command(cls=Verb)
+@click.command(cls=AnswerCommand)
 @click.argument("id")
 @click.argument("profile")
 @with_store()
@@ -355,10 +355,10 @@ def assign(store: "Store", id: str, profile: str) -> Answer:
     Example:
       holdfast task assign 1f2e claude
     """
-    return answer(store.assign(id, profile, who=me()))
+    return answer(store.assign(id, profile, who=user_name()))
 
 
-@click.command(cls=Verb)
+@click.command(cls=AnswerCommand)
 @click.argument("id")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--name", help="The name on the board [default: the file's].")
@@ -381,11 +381,11 @@ def attach(store: "Store", id: str, file: Path, name: str | None) -> Answer:
         raise NotFound(f"there is no file {file}") from None
     except OSError as exc:
         raise OperationFailed(f"cannot read {file}: {exc.strerror}") from None
-    made = store.attach(id, name or file.name, data, who=me())
+    made = store.attach(id, name or file.name, data, who=user_name())
     return {"file": made, "text": [f"{made.name}: {made.size} bytes on {id}"]}
 
 
-@click.command(cls=Verb)
+@click.command(cls=AnswerCommand)
 @click.argument("id")
 @click.option("--report-only", is_flag=True, help="Ask only for the missing report; keep the work.")
 @_reason_option
@@ -399,23 +399,23 @@ def retry(store: "Store", id: str, report_only: bool, reason: str) -> Answer:
     Example:
       holdfast task retry 1f2e
     """
-    return _moved(store, id, "retry", reason=reason, report_only=report_only)
+    return _move(store, id, "retry", reason=reason, report_only=report_only)
 
 
-def _bounds(max_tokens: Bound | None, max_cost: Bound | None) -> dict[str, int | None]:
+def _bounds(max_tokens: BudgetBound | None, max_cost: BudgetBound | None) -> dict[str, int | None]:
     """The bounds that were given, as members of a task."""
     given = {"max_tokens": max_tokens, "max_cost": max_cost}
     return {name: bound.most for name, bound in given.items() if bound is not None}
 
 
-def _moved(store: "Store", id: str, move: str, **words: object) -> Answer:
+def _move(store: "Store", id: str, move: str, **words: object) -> Answer:
     from holdfast.board.rules import verbs
 
     verb = verbs.named(move, verbs.Caller.PERSON)
-    return answer(store.carry_out(verb, id, verbs.convert(verb, words), who=me()))
+    return answer(store.carry_out(verb, id, verbs.convert(verb, words), who=user_name()))
 
 
-def _when(store: "Store", in_s: float | None) -> int | None:
+def _wake_time(store: "Store", in_s: float | None) -> int | None:
     """By the store's clock, whatever the one here says."""
     return None if in_s is None else store.now_ms() + round(in_s * 1000)
 

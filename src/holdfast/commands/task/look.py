@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from holdfast.commands.output import Answer, Verb
+from holdfast.commands.output import Answer, AnswerCommand
 from holdfast.commands.store import board_option, check_reader, with_store
 from holdfast.commands.task.lines import budget_lines, event_line, run_line, task_line
 
@@ -22,7 +22,7 @@ STOPPED: Final = ("waiting_human", "review", "handoff_failed", "done", "failed",
 LOOK_S: Final = 1.0  # also without a hint that something changed
 
 
-@click.command("list", cls=Verb)
+@click.command("list", cls=AnswerCommand)
 @board_option
 @click.option("--status", type=click.Choice(STATUSES), help="Show only tasks with this status.")
 @click.option("--assignee", metavar="PROFILE", help="Show only tasks of this profile.")
@@ -86,11 +86,11 @@ def list_(
         "after": [f"more: --cursor {page.cursor}"] if page.cursor else [],
     }
     if follow:
-        for event in following(store, board, after):
+        for event in follow_events(store, board, after):
             yield {"event": event, "text": [event_line(event)]}
 
 
-@click.command(cls=Verb)
+@click.command(cls=AnswerCommand)
 @click.argument("id")
 @click.option("--follow", is_flag=True, help="Keep printing its events, until it has ended.")
 @click.option(
@@ -113,22 +113,22 @@ def show(store: "Store", id: str, follow: bool, wait: bool) -> Iterator[Answer]:
 
     board = store.task(id).board
     after = store.stats(board).board.last_seq
-    if wait and not _stopped(store.task(id)):
-        for event in following(store, board, after):
-            if event.task_id == id and _stopped(store.task(id)):
+    if wait and not _is_stopped(store.task(id)):
+        for event in follow_events(store, board, after):
+            if event.task_id == id and _is_stopped(store.task(id)):
                 break
     detail = store.show(id)
-    yield _shown(detail) | {"exit": int(wait and detail.task.status is not Status.DONE)}
+    yield _describe(detail) | {"exit": int(wait and detail.task.status is not Status.DONE)}
     if not follow or detail.task.status in ENDS:
         return
-    for event in following(store, board, after):
+    for event in follow_events(store, board, after):
         if event.task_id == id:
             yield {"event": event, "text": [event_line(event)]}
             if event.payload.get("to") in ENDS:  # not what it is by now: events before that are still to come
                 return
 
 
-@click.command(cls=Verb)
+@click.command(cls=AnswerCommand)
 @click.argument("id")
 @with_store()
 def why(store: "Store", id: str) -> Answer:
@@ -142,12 +142,12 @@ def why(store: "Store", id: str) -> Answer:
     return {"why": reason, "text": [f"{reason.task} {reason.status}: {reason.reason}"]}
 
 
-def _stopped(task: "Task") -> bool:
+def _is_stopped(task: "Task") -> bool:
     """Whether it goes on by itself no more; in review it does while its checks are run."""
     return task.status in STOPPED and not (task.status == "review" and task.waiting_for)
 
 
-def _shown(detail: "Detail") -> Answer:
+def _describe(detail: "Detail") -> Answer:
     from holdfast.board.verbs.messages import shown, state
 
     task = detail.task
@@ -185,7 +185,7 @@ def _about(comment: "Comment") -> str:
     return f"{comment.author} on {comment.path}:{comment.line}" if comment.path else comment.author
 
 
-def following(store: "Store", board: str, after: int) -> Iterator["TaskEvent"]:
+def follow_events(store: "Store", board: str, after: int) -> Iterator["TaskEvent"]:
     """Every event of a board from here on, once and in order: the log is the source."""
     while True:
         events = store.events(board, after=after)

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from holdfast.commands.output import Answer, Verb
-from holdfast.commands.store import board_option, me, with_store
+from holdfast.commands.output import Answer, AnswerCommand
+from holdfast.commands.store import board_option, user_name, with_store
 from holdfast.commands.task.lines import answer
-from holdfast.commands.task.look import following
+from holdfast.commands.task.look import follow_events
 from holdfast.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.board.verbs.reviews import Remark
 
 
-@click.command(cls=Verb)
+@click.command(cls=AnswerCommand)
 @click.argument("id")
 @click.option("--approve", is_flag=True, help="Accept the work: the task is done.")
 @click.option("--changes", default="", metavar="TEXT", help="Ask for this change in the next run.")
@@ -56,10 +56,10 @@ def review(
 
     said = tuple(_remark(place, text) for place, text in remarks)
     given = Review(approve=approve, changes=changes, remarks=said, anyway=anyway)
-    return answer(store.review(id, given, who=name or me()))
+    return answer(store.review(id, given, who=name or user_name()))
 
 
-@click.command(cls=Verb)
+@click.command(cls=AnswerCommand)
 @board_option
 @click.option("--for", "name", default="", metavar="NAME", help="Show only what NAME, or anybody, is asked.")
 @click.option(
@@ -97,7 +97,7 @@ def inbox(store: "Store", board: str, name: str, limit: int, follow: bool) -> It
         ),
         "after": [f"more: holdfast task list --board {board} --status {status}" for status in found.more],
     }
-    for event in following(store, board, after) if follow else ():
+    for event in follow_events(store, board, after) if follow else ():
         if event.task_id is None or not waiting.may_begin(event):
             continue
         try:
@@ -108,7 +108,7 @@ def inbox(store: "Store", board: str, name: str, limit: int, follow: bool) -> It
             yield {"begins": one, "text": _lines(one)}
 
 
-@click.command(cls=Verb)
+@click.command(cls=AnswerCommand)
 @click.argument("id")
 @with_store()
 def ack(store: "Store", id: str) -> Answer:
@@ -120,7 +120,7 @@ def ack(store: "Store", id: str) -> Answer:
     Example:
       holdfast task ack 1f2e
     """
-    return answer(store.acknowledge(id, who=me()))
+    return answer(store.acknowledge(id, who=user_name()))
 
 
 def _remark(place: str, text: str) -> "Remark":

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from holdfast.commands.clickoptions import home_option
-from holdfast.commands.output import Answer, Verb
+from holdfast.commands.output import Answer, AnswerCommand
 from holdfast.commands.store import with_store
 from holdfast.commands.task.lines import run_line, run_said, used_words
 from holdfast.errors import NotFound
@@ -32,7 +32,7 @@ WORDS: Final = {"cwd": "writable", "writable": "also writable"}  # for people
 _run_option = click.option("--run", metavar="RUN", help="The run [default: the newest].")
 
 
-@click.command(cls=Verb)
+@click.command(cls=AnswerCommand)
 @click.argument("id")
 @with_store()
 def runs(store: "Store", id: str) -> Answer:
@@ -63,7 +63,7 @@ def runs(store: "Store", id: str) -> Answer:
     }
 
 
-@click.command(cls=Verb)
+@click.command(cls=AnswerCommand)
 @click.argument("id")
 @_run_option
 @home_option
@@ -86,11 +86,11 @@ def log(store: "Store", id: str, run: str | None, home: Path) -> Answer:
         return {"run": chosen.id, "live": False, "data": kept}
     said = asyncio.run(runview.live_output(home, chosen, MAX_LIVE))
     if said is None:
-        raise _nothing(chosen, "output")
+        raise _not_kept(chosen, "output")
     return {"run": chosen.id, "live": True, "data": said}
 
 
-@click.command(cls=Verb)
+@click.command(cls=AnswerCommand)
 @click.argument("id")
 @_run_option
 @with_store()
@@ -106,11 +106,11 @@ def diff(store: "Store", id: str, run: str | None) -> Answer:
 
     chosen = runview.chosen(store, id, run)
     if (kept := runview.kept(store, chosen, DIFF)) is None:
-        raise _nothing(chosen, "diff")
+        raise _not_kept(chosen, "diff")
     return {"run": chosen.id, "data": kept}
 
 
-@click.command(cls=Verb)
+@click.command(cls=AnswerCommand)
 @click.argument("id")
 @_run_option
 @home_option
@@ -129,9 +129,9 @@ def policy(store: "Store", id: str, run: str | None, home: Path) -> Answer:
     chosen = runview.chosen(store, id, run)
     end = runview.kept(store, chosen, END)
     live = end is None
-    report = _live(asyncio.run(runview.live_report(home, chosen))) if end is None else _ended(end)
+    report = _read_live(asyncio.run(runview.live_report(home, chosen))) if end is None else _read_ended(end)
     if report is None:
-        raise _nothing(chosen, "record of its worker")
+        raise _not_kept(chosen, "record of its worker")
     told = {name: report[name] for name in POLICY if name in report}
     text = [f"{chosen.id} {'is' if live else 'was'} confined by {told.get('backend') or 'nothing'}"]
     text += [
@@ -140,7 +140,7 @@ def policy(store: "Store", id: str, run: str | None, home: Path) -> Answer:
     return {"run": chosen.id, "live": live, "policy": told, "text": text}
 
 
-@click.command("file", cls=Verb)
+@click.command("file", cls=AnswerCommand)
 @click.argument("id")
 @click.argument("name", required=False)
 @click.option("--run", metavar="RUN", help="Print what is kept of this run instead.")
@@ -165,21 +165,21 @@ def file(store: "Store", id: str, name: str | None, run: str | None) -> Answer:
     }
 
 
-def _nothing(run: "Run", what: str) -> NotFound:
+def _not_kept(run: "Run", what: str) -> NotFound:
     if run.outcome is not None:
         return NotFound(f"no {what} is kept of {run.id}, which is {run.outcome}")
     where = f" in {run.workspace}" if run.workspace else ""
     return NotFound(f"no {what} is kept of {run.id} yet: it runs on {run.host or 'an unnamed host'}{where}")
 
 
-def _live(report: "WorkerReport | None") -> dict[str, Any] | None:
+def _read_live(report: "WorkerReport | None") -> dict[str, Any] | None:
     import msgspec
 
     found: dict[str, Any] | None = msgspec.to_builtins(report)
     return found
 
 
-def _ended(data: bytes) -> dict[str, Any] | None:
+def _read_ended(data: bytes) -> dict[str, Any] | None:
     """The report that the dispatcher kept of a worker that is gone."""
     import msgspec
 

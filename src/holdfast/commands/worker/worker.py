@@ -55,7 +55,7 @@ def worker() -> None:
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON with a stable schema.")
 
 
-def _connected(
+def _with_workers(
     command: Callable[Concatenate["Workers", P], Coroutine[Any, Any, int]],
 ) -> Callable[..., None]:
     """A command that talks to the supervisor: connects, runs, exits with what it returns."""
@@ -67,7 +67,7 @@ def _connected(
         async def run() -> int:
             async with Workers.connect(home) as workers:
                 if "id" in kwargs:
-                    kwargs["id"] = await _whole(workers, str(kwargs["id"]))
+                    kwargs["id"] = await _complete_id(workers, str(kwargs["id"]))
                 return await command(workers, *args, **kwargs)
 
         try:
@@ -78,7 +78,7 @@ def _connected(
     return called
 
 
-async def _whole(workers: "Workers", given: str) -> str:
+async def _complete_id(workers: "Workers", given: str) -> str:
     """The id of the worker that this is, or whose id alone begins or ends with it."""
     ids = [str(report.id) for report in await workers.list(ended=True)]
     found = [one for one in ids if one.startswith(given) or one.partition("-")[2].startswith(given)]
@@ -89,9 +89,11 @@ async def _whole(workers: "Workers", given: str) -> str:
     return found[0]
 
 
-def _about_one(command: Callable[Concatenate["Workers", P], Coroutine[Any, Any, int]]) -> Callable[..., None]:
+def _on_worker(
+    command: Callable[Concatenate["Workers", P], Coroutine[Any, Any, int]],
+) -> Callable[..., None]:
     """A command that tells of the worker with this id."""
-    return click.argument("id")(_json_option(home_option(_connected(command))))
+    return click.argument("id")(_json_option(home_option(_with_workers(command))))
 
 
 @worker.command("run", cls=OneLine)
@@ -133,7 +135,7 @@ def _about_one(command: Callable[Concatenate["Workers", P], Coroutine[Any, Any, 
 @click.option("--detach", is_flag=True, help="Start it and return.")
 @_json_option
 @home_option
-@_connected
+@_with_workers
 async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...], **options: Any) -> int:
     """Start an agent CLI with a prompt, and follow it to its end.
 
@@ -188,7 +190,7 @@ async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...],
 @click.option("--all", "ended", is_flag=True, help="Include workers that have ended.")
 @_json_option
 @home_option
-@_connected
+@_with_workers
 async def list_command(workers: "Workers", ended: bool, as_json: bool) -> int:
     """List the workers and what each is doing.
 
@@ -209,7 +211,7 @@ async def list_command(workers: "Workers", ended: bool, as_json: bool) -> int:
 @click.option("--until-ended", is_flag=True, help="Stop when every worker has ended.")
 @_json_option
 @home_option
-@_connected
+@_with_workers
 async def watch(workers: "Workers", until_ended: bool, as_json: bool) -> int:
     """Show all workers live, those that need a person first.
 
@@ -232,7 +234,7 @@ async def watch(workers: "Workers", until_ended: bool, as_json: bool) -> int:
 
 
 @worker.command(cls=OneLine)
-@_about_one
+@_on_worker
 async def status(workers: "Workers", id: str, as_json: bool) -> int:
     """Show what a worker is doing.
 
@@ -246,7 +248,7 @@ async def status(workers: "Workers", id: str, as_json: bool) -> int:
 
 
 @worker.command(cls=OneLine)
-@_about_one
+@_on_worker
 async def why(workers: "Workers", id: str, as_json: bool) -> int:
     """Explain the state of a worker: rule and evidence.
 
@@ -263,7 +265,7 @@ async def why(workers: "Workers", id: str, as_json: bool) -> int:
 
 
 @worker.command(cls=OneLine)
-@_about_one
+@_on_worker
 async def equivalence(workers: "Workers", id: str, as_json: bool) -> int:
     """Compare a worker's surroundings with a plain terminal.
 
@@ -282,7 +284,7 @@ async def equivalence(workers: "Workers", id: str, as_json: bool) -> int:
 
 
 @worker.command(cls=OneLine)
-@_about_one
+@_on_worker
 async def wait(workers: "Workers", id: str, as_json: bool) -> int:
     """Wait until a worker has ended.
 
@@ -299,7 +301,7 @@ async def wait(workers: "Workers", id: str, as_json: bool) -> int:
 @click.argument("id")
 @click.option("--bytes", "max_bytes", type=click.IntRange(1), default=64 * 1024, show_default=True)
 @home_option
-@_connected
+@_with_workers
 async def logs(workers: "Workers", id: str, max_bytes: int) -> int:
     """Print the end of a worker's output.
 
@@ -317,7 +319,7 @@ async def logs(workers: "Workers", id: str, max_bytes: int) -> int:
 @click.option("--key", "keys", multiple=True, metavar="NAME", help="Press this key: enter, escape, ctrl-c …")
 @_json_option
 @home_option
-@_connected
+@_with_workers
 async def send(workers: "Workers", id: str, text: str | None, keys: tuple[str, ...], as_json: bool) -> int:
     """Type TEXT into a worker's terminal and submit it.
 
@@ -339,7 +341,7 @@ async def send(workers: "Workers", id: str, text: str | None, keys: tuple[str, .
 @click.option("--request", metavar="REQUEST", help="Answer only if this is still the open request.")
 @_json_option
 @home_option
-@_connected
+@_with_workers
 async def approve(
     workers: "Workers", id: str, option: str | None, deny: bool, request: str | None, as_json: bool
 ) -> int:
@@ -364,7 +366,7 @@ async def approve(
 @click.option("--grace", "grace_s", type=float, default=5.0, show_default=True, metavar="SECONDS")
 @_json_option
 @home_option
-@_connected
+@_with_workers
 async def stop(workers: "Workers", id: str, grace_s: float, as_json: bool) -> int:
     """Stop a worker and everything that it started.
 
@@ -423,7 +425,7 @@ def _print(report: "WorkerReport", *, as_json: bool) -> None:
     if as_json:
         click.echo(_json(report))
         return
-    click.echo(line_of(report), color=False if os.environ.get("NO_COLOR") else None)
+    click.echo(format_line(report), color=False if os.environ.get("NO_COLOR") else None)
 
 
 def _json(said: "msgspec.Struct | Sequence[msgspec.Struct]") -> str:
@@ -432,7 +434,7 @@ def _json(said: "msgspec.Struct | Sequence[msgspec.Struct]") -> str:
     return msgspec.json.encode(said).decode()
 
 
-def line_of(report: "WorkerReport") -> str:
+def format_line(report: "WorkerReport") -> str:
     """A worker in one line: id, state, what about it."""
     what = report.failure or report.detail
     state = f"{report.state}({what})" if what else str(report.state)

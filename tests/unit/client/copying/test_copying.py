@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.client.copying.copying import ATTEMPTS, CopyJob, Tally, job, joined, split_there
+from holdfast.client.copying.copying import ATTEMPTS, CopyJob, CopyTally, join, parse_job, split_there
 from holdfast.errors import ConnectionLost, NotFound, OperationFailed, UsageError
 from tests.support.rows import every_row
 
@@ -24,7 +24,7 @@ from tests.support.rows import every_row
 def test_the_side_with_a_name_is_the_other_machine(
     source: str, destination: str, environment: str | None, wanted: CopyJob
 ) -> None:
-    assert job(source, destination, environment) == wanted
+    assert parse_job(source, destination, environment) == wanted
 
 
 @every_row(
@@ -43,14 +43,14 @@ def test_exactly_one_side_is_on_another_machine(
     source: str, destination: str, environment: str | None
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        job(source, destination, environment)
+        parse_job(source, destination, environment)
     assert caught.value.remedy
 
 
 def test_paths_over_there_are_spelled_as_over_there() -> None:
-    assert joined("/a", "b/c") == "/a/b/c"
-    assert joined("/", "b") == "/b"
-    assert joined("C:\\a", "b/c") == "C:\\a\\b\\c"
+    assert join("/a", "b/c") == "/a/b/c"
+    assert join("/", "b") == "/b"
+    assert join("C:\\a", "b/c") == "C:\\a\\b\\c"
     assert split_there("/a/b") == ("/a", "b")
     assert split_there("/") == ("/", "")
 
@@ -70,7 +70,7 @@ class Flaky:
 
 async def test_a_lost_connection_is_tried_again_and_counted_once() -> None:
     seen: list[tuple[int, int]] = []
-    tally = Tally(lambda done, total: seen.append((done, total)))
+    tally = CopyTally(lambda done, total: seen.append((done, total)))
     tally.expect(2)
     assert await tally.attempt(Flaky(ConnectionLost("x"))) == 2
     assert seen[-1] == (2, 2)
@@ -79,7 +79,7 @@ async def test_a_lost_connection_is_tried_again_and_counted_once() -> None:
 
 async def test_it_is_not_tried_for_ever_nor_after_other_errors() -> None:
     seen: list[int] = []
-    tally = Tally(lambda done, _: seen.append(done))
+    tally = CopyTally(lambda done, _: seen.append(done))
     with pytest.raises(ConnectionLost):
         await tally.attempt(Flaky(*(ConnectionLost("x") for _ in range(ATTEMPTS))))
     with pytest.raises(NotFound):

@@ -4,9 +4,9 @@ import pytest
 
 from holdfast.client.copying.posix import (
     FileKind,
-    Listed,
-    Mode,
-    checked_way,
+    FileMode,
+    ListedFile,
+    check_way,
     list_command,
     parse_failures,
     parse_list,
@@ -19,22 +19,22 @@ from tests.support.rows import every_row
 def test_a_list_says_what_everything_is() -> None:
     output = b"d.\0d./sub\0l./link\0o./pipe\0f./plain\0x./sub/run\0p./key\0q./sub/own\0"
     assert parse_list(output, ".") == [
-        Listed("sub", FileKind.DIRECTORY),
-        Listed("link", FileKind.LINK),
-        Listed("pipe", FileKind.OTHER),
-        Listed("plain", FileKind.FILE, Mode()),
-        Listed("sub/run", FileKind.FILE, Mode(executable=True)),
-        Listed("key", FileKind.FILE, Mode(private=True)),
-        Listed("sub/own", FileKind.FILE, Mode(executable=True, private=True)),
+        ListedFile("sub", FileKind.DIRECTORY),
+        ListedFile("link", FileKind.LINK),
+        ListedFile("pipe", FileKind.OTHER),
+        ListedFile("plain", FileKind.FILE, FileMode()),
+        ListedFile("sub/run", FileKind.FILE, FileMode(executable=True)),
+        ListedFile("key", FileKind.FILE, FileMode(private=True)),
+        ListedFile("sub/own", FileKind.FILE, FileMode(executable=True, private=True)),
     ]
 
 
 def test_names_are_bytes() -> None:
-    assert parse_list(b"f./a\xff\nb\0", ".") == [Listed("a\udcff\nb", FileKind.FILE, Mode())]
+    assert parse_list(b"f./a\xff\nb\0", ".") == [ListedFile("a\udcff\nb", FileKind.FILE, FileMode())]
 
 
 def test_a_root_that_is_a_file_is_its_own_list() -> None:
-    assert parse_list(b"x./run\0", "./run") == [Listed("", FileKind.FILE, Mode(executable=True))]
+    assert parse_list(b"x./run\0", "./run") == [ListedFile("", FileKind.FILE, FileMode(executable=True))]
     assert list_command("./run")[-1] == "./run"
 
 
@@ -48,31 +48,31 @@ def test_a_list_that_is_none_or_leads_elsewhere_is_refused(output: bytes) -> Non
 
 
 def test_a_way_leads_down() -> None:
-    assert checked_way("a/..b/c") == "a/..b/c"
+    assert check_way("a/..b/c") == "a/..b/c"
     with pytest.raises(RemoteProtocolError):
-        checked_way("a/..")
+        check_way("a/..")
 
 
 @every_row(
     ("bits", "mode", "created", "change"),
     [
-        (0o100644, Mode(), 0o666, ""),
-        (0o100755, Mode(executable=True), 0o777, "+x"),
-        (0o100600, Mode(private=True), 0o600, "go="),
-        (0o100700, Mode(executable=True, private=True), 0o700, "+x,go="),
-        (0o100604, Mode(), 0o666, ""),
+        (0o100644, FileMode(), 0o666, ""),
+        (0o100755, FileMode(executable=True), 0o777, "+x"),
+        (0o100600, FileMode(private=True), 0o600, "go="),
+        (0o100700, FileMode(executable=True, private=True), 0o700, "+x,go="),
+        (0o100604, FileMode(), 0o666, ""),
     ],
 )
 def test_of_a_mode_two_things_travel_and_the_umask_decides_the_rest(
-    bits: int, mode: Mode, created: int, change: str
+    bits: int, mode: FileMode, created: int, change: str
 ) -> None:
-    assert Mode.of(bits) == mode
+    assert FileMode.of(bits) == mode
     assert mode.bits() == created
     assert mode.change() == change
 
 
 def test_a_script_quotes_every_name() -> None:
-    script = put_script([(0, Mode(), "/a'; rm -rf \udcff"), (1, Mode(True), "/b")])
+    script = put_script([(0, FileMode(), "/a'; rm -rf \udcff"), (1, FileMode(True), "/b")])
     assert script.endswith(b"put 0 '' '/a'\\''; rm -rf \xff'\nput 1 '+x' '/b'\n")
 
 

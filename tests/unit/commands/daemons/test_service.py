@@ -5,7 +5,7 @@ import configparser
 import pytest
 
 from holdfast.agents.supervisor import ending
-from holdfast.commands.daemons.service import command_word, quoted, unit
+from holdfast.commands.daemons.service import quote, quote_command_word, unit
 
 ARGV = ["/opt/my tools/python", "-m", "holdfast", "up", "--home", '/srv/100%/a "b" \\c $HOME']
 
@@ -22,7 +22,7 @@ def read_back(line: str, *, command: bool) -> list[str]:
     words: list[str] = []
     at = 0
     while at < len(line):
-        assert line[at] == '"', "every word is quoted"
+        assert line[at] == '"', "every word is quote"
         at, word = at + 1, ""
         while line[at] != '"':
             if line[at] == "\\":
@@ -57,11 +57,11 @@ def test_its_command_and_its_environment_are_read_back_as_they_were() -> None:
 
 @pytest.mark.parametrize("word", ["", "a", "ä ö", "%h", "$PATH ${X}", "\\", '"', "it's", "a;b # c"])
 def test_a_word_is_read_back_as_it_was(word: str) -> None:
-    assert read_back(command_word(word), command=True) == [word]
-    assert read_back(quoted(word), command=False) == [word]
+    assert read_back(quote_command_word(word), command=True) == [word]
+    assert read_back(quote(word), command=False) == [word]
 
 
 @pytest.mark.parametrize("word", ["a\nExecStartPre=/bin/evil", "a\tb", "a\0b", "\x7f"])
 def test_what_a_line_cannot_hold_is_refused(word: str) -> None:
     with pytest.raises(ValueError, match="control"):
-        quoted(word)
+        quote(word)
