@@ -38,6 +38,7 @@ from holdfast.errors import (
     RemoteProtocolError,
     UsageError,
 )
+from holdfast.local.tasks import TaskSet
 from holdfast.wire.environment import EnvironmentInfo
 from holdfast.wire.files import (
     Block,
@@ -422,7 +423,7 @@ class _OpenFiles:
 
     def __init__(self, caller: SessionCaller) -> None:
         self._caller = caller
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing = TaskSet()
 
     async def read(self, path: PathUri, sandbox: SandboxContext | None) -> AsyncGenerator[bytes, None]:
         """The bytes of a file; one that is dropped early is closed in the background."""
@@ -472,9 +473,7 @@ class _OpenFiles:
             ) from None
 
     def _close_later(self, handle: str) -> None:
-        task = asyncio.get_running_loop().create_task(self._close(handle))
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        self._closing.start(self._close(handle))
 
     async def _close(self, handle: str) -> None:
         with suppress(HoldfastError):  # what could not be closed was closed by the end of its connection
