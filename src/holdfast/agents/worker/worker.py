@@ -39,8 +39,8 @@ from holdfast.agents.terminal import keys
 from holdfast.agents.worker.book import MAX_EVIDENCE_BYTES, MAX_OUTPUT_BYTES, Book, Log, Mark, Record
 from holdfast.agents.worker.explaining import Explaining
 from holdfast.agents.worker.refusals import Tally, Whose, evidence_of
-from holdfast.client.ordering import Exited as ProcessExited
-from holdfast.client.ordering import Output
+from holdfast.client.events.ordering import Exited as ProcessExited
+from holdfast.client.events.ordering import Output
 from holdfast.client.process import Process
 from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.wire.processes import Denied as Refusal
