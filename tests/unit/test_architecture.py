@@ -66,7 +66,7 @@ LAYERS = [  # lower may not import higher; names on one line may not import each
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 MAX_LINES = 600
 MAX_MODULES = 20  # in a folder
-FLAT = {Path("commands"), Path("client"), Path("agentconfig")}  # one command, one face, one step each
+FLAT = {Path("commands"), Path("client")}  # one command, one face each
 INNER = {m.parent for m in MODULES if m.name == "__init__.py" and len(m.parts) > 2}
 # Those with a docstring that says what they import and what they open to others.
 ROOMS = sorted(".".join(folder.parts) for folder in INNER | {Path("confine"), Path("local")})

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.agentconfig import render
-from holdfast.agentconfig.settings import PROFILE, Key, Settings
+from holdfast.agentconfig.settings import PROFILE, Key, Settings, render_key, render_value
 
 _RIVALS: Final = {"sandbox_mode": "default_permissions", "default_permissions": "sandbox_mode"}
 _BELOW_US: Final = "system"  # a layer under the user's; what it says of a rival is not heard
@@ -43,7 +42,7 @@ class Difference:
 
     def __str__(self) -> str:
         origin = f", from {self.origin}" if self.origin else ""
-        return f"{render.key(self.key)} is {_words(self.found)}{origin}; decided was {_words(self.decided)}"
+        return f"{render_key(self.key)} is {_words(self.found)}{origin}; decided was {_words(self.decided)}"
 
     def report(self) -> dict[str, object]:
         """Plain values, for JSON."""
@@ -86,7 +85,7 @@ def differences(decided: Settings, effective: Effective) -> list[Difference]:
 
 def _words(value: object) -> str:
     if isinstance(value, bool | int | str):
-        return render.value(value)
+        return render_value(value)
     if isinstance(value, tuple):
-        return render.value(tuple(str(each) for each in value))
+        return render_value(tuple(str(each) for each in value))
     return "not set" if value is None else str(value)

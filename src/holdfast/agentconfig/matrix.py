@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from holdfast.agentconfig import recipe
 from holdfast.agentconfig.decision import (
     OLDEST,
     AgentName,
@@ -20,10 +19,24 @@ from holdfast.agentconfig.decision import (
     Mode,
     Network,
     Severity,
+    Version,
     Writes,
 )
-from holdfast.agentconfig.settings import Settings
+from holdfast.agentconfig.settings import (
+    PROFILE,
+    Key,
+    Setting,
+    Settings,
+    Value,
+    render_key,
+    render_value,
+    settings,
+)
 
+RETRY_SWITCH: Final[Version] = (0, 148, 0)  # older ones know no such key, and refuse it when strict
+_WORKSPACE: Final = "sandbox_workspace_write"
+_SANDBOX_KEYS: Final = ("sandbox_mode", "default_permissions", _WORKSPACE, "approval_policy")
+_GIT_GUARDED: Final = ("hooks", "config")  # what the supervisor's own git would run
 PROC_TEXT_CHANGED: Final = (0, 12)  # from this bubblewrap on Codex does not know the error and does not retry
 
 _ASSERT: Final = "see what is in force before the first task: holdfast config {agent} check"
@@ -53,6 +66,81 @@ _PROXY: Final = (
     "traffic goes through a local proxy of the agent: a program that ignores proxy variables has none"
 )
 _HOOKS: Final = "hooks and configuration of the repository stay read-only: your own git would run them"
+
+
+def write(mode: Mode, facts: CodexFacts, wish: ConfigRequest) -> Settings:
+    """Every key that this mode needs, for this host and this wish."""
+    found: dict[Key, Value] = dict(_SANDBOX[mode](wish))
+    found["approval_policy",] = approval(facts)
+    found["check_for_update_on_startup",] = False
+    found["features", "memories"] = False
+    found["features", "multi_agent"] = False
+    if facts.version is None or facts.version >= RETRY_SWITCH:
+        found["features", "unbounded_connection_retries"] = False
+    found["shell_environment_policy", "ignore_default_excludes"] = False
+    level = "trusted" if facts.trusted else "untrusted"
+    for project in wish.projects:
+        found["projects", project, "trust_level"] = level
+    return settings(Setting(key, value) for key, value in found.items())
+
+
+def approval(facts: CodexFacts) -> str:
+    """Nobody is there to ask, unless an administrator wants somebody to be."""
+    allowed = facts.admin.approvals
+    return "never" if allowed is None or "never" in allowed else "on-request"
+
+
+def flags(mode: Mode, decided: Settings) -> tuple[str, ...]:
+    """Options for `codex exec` that pin the same decision against a layer above the file."""
+    found: list[str] = [] if mode is Mode.PROFILE else ["-s", mode.value]
+    for item in decided.items:
+        if item.key[0] in _SANDBOX_KEYS and item.key != ("sandbox_mode",):
+            found += ["-c", f"{render_key(item.key)}={render_value(item.value)}"]
+    return (*found, "--strict-config")
+
+
+def _read_only(_wish: ConfigRequest) -> dict[Key, Value]:
+    return {("sandbox_mode",): Mode.READ_ONLY.value}
+
+
+def _full(_wish: ConfigRequest) -> dict[Key, Value]:
+    return {("sandbox_mode",): Mode.FULL.value}
+
+
+def _workspace(wish: ConfigRequest) -> dict[Key, Value]:
+    """All four keys, so that a layer that adds one differs from us."""
+    return {
+        ("sandbox_mode",): Mode.WORKSPACE.value,
+        (_WORKSPACE, "network_access"): wish.network is Network.FULL,
+        (_WORKSPACE, "writable_roots"): wish.writable,
+        (_WORKSPACE, "exclude_slash_tmp"): False,
+        (_WORKSPACE, "exclude_tmpdir_env_var"): False,
+    }
+
+
+def _profile(wish: ConfigRequest) -> dict[Key, Value]:
+    ours = ("permissions", PROFILE)
+    found: dict[Key, Value] = {
+        ("default_permissions",): PROFILE,
+        (*ours, "extends"): ":workspace",
+        (*ours, "network", "enabled"): wish.network is not Network.NONE,
+    }
+    if wish.network is Network.HOSTS:
+        found["features", "network_proxy"] = True
+        found |= {(*ours, "network", "domains", host): "allow" for host in wish.hosts}
+    found |= {(*ours, "filesystem", root): "write" for root in wish.writable}
+    if wish.writes is Writes.GIT and wish.git:
+        found |= {(*ours, "filesystem", folder): "write" for folder in wish.git}
+        found |= {(*ours, "filesystem", f"{wish.git[0]}/{name}"): "read" for name in _GIT_GUARDED}
+    return found
+
+
+_SANDBOX: Final = {
+    Mode.READ_ONLY: _read_only,
+    Mode.WORKSPACE: _workspace,
+    Mode.PROFILE: _profile,
+    Mode.FULL: _full,
+}
 
 
 class Case(NamedTuple):
@@ -307,13 +395,13 @@ def decide(facts: CodexFacts, wish: ConfigRequest) -> Decision:
     if row.mode is Mode.NONE:
         return Decision(row.id, row.mode, row.severity, Settings(()), (), row.reason, row.remedies, row.notes)
     codex = facts.agent is AgentName.CODEX
-    decided = recipe.write(row.mode, facts, wish) if codex else Settings(())
+    decided = write(row.mode, facts, wish) if codex else Settings(())
     return Decision(
         row.id,
         row.mode,
         row.severity,
         decided,
-        recipe.flags(row.mode, decided) if codex else (),
+        flags(row.mode, decided) if codex else (),
         row.reason,
         tuple(remedy.format(agent=facts.agent) for remedy in row.remedies),
         (*row.notes, *_notes(row.mode, facts, wish)),
@@ -332,6 +420,6 @@ def _notes(mode: Mode, facts: CodexFacts, wish: ConfigRequest) -> list[str]:
         )
     if _namespaced(Case(facts, wish)) and facts.proc is False and mode is not Mode.FULL:
         notes.append("no /proc of its own can be mounted here: commands see the processes of the host")
-    if recipe.approval(facts) != "never":
+    if approval(facts) != "never":
         notes.append("the administrator wants somebody to be asked, and nobody is there to answer")
     return notes

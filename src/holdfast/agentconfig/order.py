@@ -1,5 +1,6 @@
 """One order to configure Codex: decide for this machine, show, write, compare or take back."""
 
+import difflib
 import os
 import re
 import shlex
@@ -8,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.agentconfig import block, codex, effective, files, host, matrix, preview, project
-from holdfast.agentconfig.conflict import Conflict
+from holdfast.agentconfig import block, codex, effective, files, host, matrix
 from holdfast.agentconfig.decision import Admin, Boundary, ConfigRequest, Decision, Network, Severity, Writes
+from holdfast.agentconfig.removal import Conflict, strip
 from holdfast.agentconfig.settings import Settings
 from holdfast.errors import InvalidRequest, NotFound, SandboxUnavailable, UsageError
 
@@ -21,6 +22,11 @@ UNSEEN: Final = (
 )
 
 _HOST: Final = re.compile(r"(?:\*{1,2}\.)?(?!-)[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})*")
+_SECRET: Final = re.compile(
+    r"key|secret|token|passw|credential|authorization|bearer|shell_environment_policy", re.IGNORECASE
+)
+_HARMLESS: Final = re.compile(r"[+-](?:#: )?(?:shell_environment_policy\.)?ignore_default_excludes = \w+")
+_MARK: Final = re.compile(r"[+-]# (?:>>>|<<<|holdfast) ?.*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +60,7 @@ class EditPlan:
 
     def diff(self) -> list[str]:
         """Unified, without line ends and without secrets; empty if nothing changes."""
-        return preview.diff(str(self.path), self.before, self.after)
+        return diff(str(self.path), self.before, self.after)
 
     def report(self) -> dict[str, object]:
         """Plain values, for JSON."""
@@ -80,7 +86,7 @@ def plan(order: Order) -> EditPlan:
         NotFound: the home, the directory or a root is not there.
         UsageError: the wish makes no sense, or the file is not TOML.
     """
-    found = project.look(order.cwd)
+    found = host.find_project(order.cwd)
     wish = wished(order, found)
     text = files.read(order.home, follow=not order.task)
     binary = _binary()
@@ -175,7 +181,7 @@ def remove(order: Order) -> files.Edited:
         UsageError: the file is not TOML.
         OperationFailed: it could not be written.
     """
-    return files.edit(order.home, lambda text: block.remove(text).text, follow=not order.task)
+    return files.edit(order.home, lambda text: strip(text).text, follow=not order.task)
 
 
 def ensure_allowed(decision: Decision) -> None:
@@ -205,7 +211,7 @@ def _binary() -> Path | None:
         return None
 
 
-def wished(order: Order, found: project.Project) -> ConfigRequest:
+def wished(order: Order, found: host.Project) -> ConfigRequest:
     """The wish, with absolute paths.
 
     Raises:
@@ -252,7 +258,26 @@ def _directory(path: Path, option: str) -> str:
     return os.path.realpath(path)
 
 
-def is_trusted(order: Order, found: project.Project) -> bool:
+def is_trusted(order: Order, found: host.Project) -> bool:
     """Did the operator name the repository?"""
     named = {os.path.realpath(path) for path in order.trusted}
     return bool(named & {os.path.realpath(name) for name in found.names})
+
+
+def diff(name: str, before: str, after: str) -> list[str]:
+    """Unified, without line ends; empty if nothing changes.
+
+    The file may hold tokens, and what is shown ends in logs: lines that do not change are left out, and of a
+    line that sounds like a secret only the key is shown.
+    """
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), name, name, n=0, lineterm="")
+    return [_shown(line) for line in lines]
+
+
+def _shown(line: str) -> str:
+    if line.startswith(("---", "+++", "@@")) or _HARMLESS.fullmatch(line) or _MARK.fullmatch(line):
+        return line
+    if not _SECRET.search(line):
+        return line
+    key, equals, _ = line.partition("=")
+    return f"{key}= (not shown)" if equals else f"{line[0]}(not shown)"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from holdfast.agentconfig import claude, clients, codex, files, host, matrix, opencode, project
+from holdfast.agentconfig import claude, clients, codex, files, host, matrix, opencode
 from holdfast.agentconfig.decision import Admin, AgentName, CodexFacts, ConfigRequest, Decision, Severity
 from holdfast.agentconfig.effective import Difference
 from holdfast.agentconfig.order import EditPlan, Order, ensure_allowed, is_trusted, wished
@@ -45,7 +45,7 @@ def plan(client: Client, order: Order) -> EditPlan:
         UsageError: the wish makes no sense.
         InvalidRequest: the file holds what cannot be ours, or a path would be read as a pattern.
     """
-    found = project.look(order.cwd, client.layers)
+    found = host.find_project(order.cwd, client.layers)
     wish = wished(order, found)
     _ensure_plain(client, wish)
     text = files.read(order.home, follow=not order.task, name=client.file)
@@ -106,7 +106,7 @@ def check(client: Client, order: Order) -> tuple[EditPlan, list[Difference]]:
             f"{planned.path} is not there",
             remedy=f"holdfast config {client.agent} apply, with the same options",
         )
-    trusted = is_trusted(order, project.look(order.cwd))
+    trusted = is_trusted(order, host.find_project(order.cwd))
     decided = json.loads(planned.after)
     return planned, client.compare(binary, order.cwd, planned.path, trusted, decided)
 

@@ -1,8 +1,30 @@
 """Owned keys: which are ours, in which block, in which order."""
 
+import tomllib
+
 import pytest
 
-from holdfast.agentconfig.settings import BLOCKS, Setting, Settings, Value, block_of, is_owned, settings
+from holdfast.agentconfig.settings import (
+    BLOCKS,
+    FORMAT,
+    OUT,
+    Begin,
+    Setting,
+    Settings,
+    Value,
+    block_of,
+    digest,
+    is_owned,
+    parse_begin,
+    parse_end,
+    parse_record,
+    render_block,
+    render_key,
+    render_record,
+    render_string,
+    render_value,
+    settings,
+)
 from holdfast.errors import UsageError
 from tests.support.rows import every_row
 
@@ -11,6 +33,7 @@ NETWORK = Setting(("sandbox_workspace_write", "network_access"), True)
 TRUST = Setting(("projects", "/a.b", "trust_level"), "untrusted")
 MEMORIES = Setting(("features", "memories"), False)
 INHERIT = Setting(("shell_environment_policy", "inherit"), "core")
+HOSTILE = 'a"\\\b\t\n\f\r\x00\x1b\x7fé🔑]#='
 
 
 @every_row(
@@ -82,3 +105,61 @@ def test_a_name_that_is_not_utf8_is_refused(value: Value) -> None:
         settings([Setting(("sandbox_workspace_write", "writable_roots"), value)])
     with pytest.raises(UsageError):
         settings([Setting(("projects", "/\udc80", "trust_level"), "untrusted")])
+
+
+@every_row(
+    ("value", "text"),
+    [
+        (True, "true"),
+        (False, "false"),
+        (7, "7"),
+        ("x", '"x"'),
+        ((), "[]"),
+        (("/a b", 'c"d'), '["/a b", "c\\"d"]'),
+    ],
+)
+def test_a_value_stands_on_one_line(value: Value, text: str) -> None:
+    assert render_value(value) == text
+
+
+def test_any_string_and_any_key_can_be_read_back() -> None:
+    line = f"{render_key(('plain', HOSTILE, ''))} = {render_string(HOSTILE)}"
+    assert "\n" not in line
+    assert tomllib.loads(line) == {"plain": {HOSTILE: {"": HOSTILE}}}
+
+
+def test_a_block_knows_its_own_marks() -> None:
+    first, *body, last = render_block("trust", ["a = 1", "b = 2"], "\r\n").splitlines(keepends=True)
+    begin = parse_begin(first)
+    assert begin == Begin("trust", FORMAT, digest("".join(body)))
+    assert parse_end(last) == "trust"
+    assert parse_end(first) is None
+    assert parse_begin(last) is None
+
+
+def test_the_digest_does_not_mind_line_ends_but_minds_everything_else() -> None:
+    assert digest("a = 1\r\n") == digest("a = 1\n")
+    assert digest("a = 1\n") != digest("a = 2\n")
+
+
+@pytest.mark.parametrize(
+    ("source", "count"), [("a = 1\n", 1), ("a = 1", 1), ("a = '''\n\u2028\r\n'''\n", 3), ("a = [\n\n]", 3)]
+)
+def test_a_record_keeps_the_lines_and_says_how_many(source: str, count: int) -> None:
+    first, rest = render_record(source, "why", "\n").split("\n", 1)
+    assert parse_record(first) == count
+    assert "".join(line.removeprefix(OUT) for line in rest.split("\n")) == source.replace("\n", "")
+
+
+@pytest.mark.parametrize(
+    "comment", ["# holdfast", "# >>> holdfast other v1 >>>", " # <<< holdfast trust v1 <<<"]
+)
+def test_another_comment_is_not_ours(comment: str) -> None:
+    assert parse_begin(comment) is None
+    assert parse_end(comment) is None
+    assert parse_record(comment) is None
+
+
+def test_a_mark_of_an_older_version_is_still_known() -> None:
+    assert parse_begin("# >>> holdfast sandbox v0 >>>\n") == Begin("sandbox", 0, None)
+    assert parse_end("# <<< holdfast sandbox v0 <<<\n") == "sandbox"

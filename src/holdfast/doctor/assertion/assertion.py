@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast import __version__
-from holdfast.agentconfig import codex, project
+from holdfast.agentconfig import codex, host
 from holdfast.agentconfig.settings import Key
 from holdfast.doctor.assertion import claims, probe, proof, routes
 from holdfast.doctor.assertion.claims import (
@@ -369,7 +369,7 @@ def _unreadable(exc: OSError, order: Order) -> Judged:
 
 def _trust(order: Order, effective: Mapping[Key, object]) -> Iterator[Judged]:
     """An app server trusts a repository by itself, and then its configuration is above the user's."""
-    found = project.look(order.cwd)
+    found = host.find_project(order.cwd)
     own = os.path.realpath(order.home / "config.toml")
     layers = [layer for layer in found.layers if os.path.realpath(layer) != own]
     if not layers or not effective:
