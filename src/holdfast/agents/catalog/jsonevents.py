@@ -4,14 +4,14 @@ A line that is not an event never stops the reading: what is unknown is counted,
 because a new release of a CLI that says new things must be noticed before it is misread.
 """
 
-from collections import Counter
+import hashlib
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
 from holdfast.agents.catalog.agent import RetrySign
-from holdfast.agents.catalog.calls import MAX_WHAT, Calls
 from holdfast.agents.catalog.failures import of_message
 from holdfast.agents.catalog.textlines import Attempts, TextLines, dated
 from holdfast.agents.evidence.evidence import (
@@ -33,6 +33,8 @@ OTHER = "others"
 
 JsonEvent: TypeAlias = Mapping[str, object]
 Handler: TypeAlias = Callable[[JsonEvent, float], Sequence[Claim]]
+WINDOW: Final = 30  # of the newest calls: more than one round of edit, build and test
+MAX_WHAT: Final = 160  # characters of a call that is shown
 
 
 class JsonEvents:
@@ -148,3 +150,33 @@ def number_at(value: object, *keys: str) -> float | None:
 def list_at(value: object, *keys: str) -> list[object]:
     found = at_path(value, *keys)
     return found if isinstance(found, list) else []
+
+
+class Calls:
+    """Counted as they come; `fresh` are those that were not among the newest when they were made."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.fresh = 0
+        self.in_a_row = 0  # the same as the last one, with that
+        self.last = ""
+        self._newest: deque[bytes] = deque(maxlen=WINDOW)
+
+    def add(self, whole: str, what: str) -> None:
+        """A call: `whole` is what makes it another one, `what` is shown of it."""
+        key = hashlib.blake2b(whole.encode("utf-8", "replace"), digest_size=8).digest()
+        self.count += 1
+        self.fresh += key not in self._newest
+        self.in_a_row = self.in_a_row + 1 if self._newest and self._newest[-1] == key else 1
+        self.last = what
+        self._newest.append(key)
+
+    @property
+    def recent(self) -> int:
+        """How many of the newest are looked at."""
+        return len(self._newest)
+
+    @property
+    def different(self) -> int:
+        """How many of them are not the same."""
+        return len(set(self._newest))

@@ -1,11 +1,13 @@
 """Lines for people → evidence: attempts, and errors that a line reports. Pure module."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Final, TypeAlias
 
 from holdfast.agents.catalog.agent import RetrySign
 from holdfast.agents.catalog.failures import MAX_MESSAGE, of_line, of_message, of_status
-from holdfast.agents.catalog.resets import announced
 from holdfast.agents.evidence.evidence import (
     Claim,
     Evidence,
@@ -22,6 +24,21 @@ from holdfast.agents.evidence.redaction import shown
 
 LIMITS = (Failure.QUOTA, Failure.RATE_LIMIT)
 MAX_CONTINUED = 8  # lines after an error that belong to it, up to an empty one: errors are wrapped
+MAX_LOOKED: Final = 64 * 1024  # characters of a line; an error is not longer, what it quotes may be
+MAX_WORDS: Final = 120  # characters of an announcement
+MAX_AHEAD: Final = timedelta(days=8)  # the longest limit is a week; whatever lies further is no announcement
+_MINUTE: Final = timedelta(minutes=1)  # a time of day without seconds is over when its minute is
+
+Zones: TypeAlias = Callable[[str], tzinfo | None]
+Found: TypeAlias = "re.Match[str]"
+
+_UNITS: Final[Mapping[str, float]] = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_MONTHS: Final = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_UNIT: Final = r"(?:ms|milliseconds?|seconds?|secs?|s|minutes?|mins?|m|hours?|hrs?|h|days?|d)"
+_PART: Final = rf"\d{{1,9}}(?:\.\d{{1,9}})?\s?{_UNIT}(?![a-z])"
+_SPAN: Final = rf"{_PART}(?:,?\s?(?:and\s)?{_PART}){{0,4}}"
+_AGAIN: Final = r"\b(?:try again|retry|resets?|available again)"
+_COLON: Final = r'\\{0,3}"?\s{0,3}[:=]\s{0,3}\\{0,3}"?'  # in JSON, in JSON inside JSON, or as a header
 
 
 class Attempts:
@@ -110,3 +127,110 @@ def _next(said: dict[str, str], at: float) -> float | None:
     if "in_ms" in said:
         return at + float(said["in_ms"]) / 1000
     return at + float(said["in_s"]) if "in_s" in said else None
+
+
+def _epoch(found: Found, said: datetime, zones: Zones) -> datetime:
+    """Seconds or milliseconds since 1970."""
+    number = int(found["number"])
+    return datetime.fromtimestamp(number / 1000 if number > 10**11 else number, UTC)
+
+
+def _seconds(found: Found, said: datetime, zones: Zones) -> datetime:
+    return said + timedelta(seconds=float(found["number"]))
+
+
+def _milliseconds(found: Found, said: datetime, zones: Zones) -> datetime:
+    return said + timedelta(milliseconds=float(found["number"]))
+
+
+def _span(found: Found, said: datetime, zones: Zones) -> datetime:
+    """2h13m5s, 17.5s, 3 days 4 hours."""
+    seconds = 0.0
+    for number, unit in re.findall(r"(\d+(?:\.\d+)?)\s?(ms|mil|[smhd])", found["span"].lower()):
+        seconds += float(number) * _UNITS["ms" if unit == "mil" else unit]
+    return said + timedelta(seconds=seconds)
+
+
+def _iso(found: Found, said: datetime, zones: Zones) -> datetime:
+    moment = datetime.fromisoformat(found["iso"].replace("Z", "+00:00"))
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _http(found: Found, said: datetime, zones: Zones) -> datetime:
+    """Wed, 21 Oct 2026 07:28:00 GMT, whatever the locale."""
+    day, month, year, clock = found["date"].split()[1:5]
+    hour, minute, second = map(int, clock.split(":"))
+    return datetime(int(year), _month(month), int(day), hour, minute, second, tzinfo=UTC)
+
+
+def _clock(found: Found, said: datetime, zones: Zones) -> datetime | None:
+    """3:45 PM, Nov 18th, 2026 6:52 PM, 3pm (Europe/Berlin): the next time that it is that."""
+    zone = zones(found["zone"] or "")
+    if zone is None:
+        return None
+    there = said.astimezone(zone)
+    half = (found["half"] or "").lower()
+    hour = int(found["hour"]) % 12 + (12 if half == "pm" else 0) if half else int(found["hour"])
+    day = there.replace(hour=hour, minute=int(found["minute"] or 0), second=0, microsecond=0)
+    if found["month"]:
+        year = int(found["year"] or there.year)
+        day = day.replace(year=year, month=_month(found["month"]), day=int(found["day"]))
+        past = not found["year"] and day + _MINUTE < there
+        return (day.replace(year=year + 1) if past else day) + _MINUTE
+    return day + _MINUTE + timedelta(days=int(day + _MINUTE < there))
+
+
+def _month(name: str) -> int:
+    return _MONTHS.index(name[:3].lower()) + 1
+
+
+_DATE: Final = (
+    r"(?P<month>(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]{0,6})\.? "
+    r"(?P<day>\d{1,2})(?:st|[nr]d|th)?(?:,? (?P<year>\d{4}))?,? (?:at )?"
+)
+# In order, from what programs write to what people read.
+_ROWS: Final[tuple[tuple[str, Callable[[Found, datetime, Zones], datetime | None]], ...]] = (
+    (rf"\bresets_?at{_COLON}(?P<number>\d{{13}}|\d{{10}})\b", _epoch),
+    (r"\blimit reached\|(?P<number>\d{10})\b", _epoch),
+    (rf"\bresets_in_seconds{_COLON}(?P<number>\d{{1,9}}(?:\.\d{{1,9}})?)\b", _seconds),
+    (rf"\bretry-after-ms{_COLON}(?P<number>\d{{1,12}}(?:\.\d{{1,9}})?)\b", _milliseconds),
+    (rf"\bretry-after{_COLON}(?P<number>\d{{1,9}}(?:\.\d{{1,9}})?)\b", _seconds),
+    (rf"\bretry-after{_COLON}(?P<date>[A-Z][a-z]{{2}}, \d\d [A-Z][a-z]{{2}} \d{{4}} [\d:]{{8}} GMT)", _http),
+    (rf"{_AGAIN} (?:in|after) (?P<span>{_SPAN})", _span),
+    (
+        rf"{_AGAIN} (?:at |on |after )?(?P<iso>\d{{4}}-\d\d-\d\dT\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:\d\d)?)",
+        _iso,
+    ),
+    (
+        rf"{_AGAIN} (?:at |on )?(?:{_DATE})?(?P<hour>\d{{1,2}})(?::(?P<minute>\d\d))?\s?"
+        r"(?:(?P<half>[ap]m)\b|(?<=:\d\d))(?: \((?P<zone>[A-Za-z_]{1,30}(?:/[A-Za-z_]{1,30}){0,2})\))?",
+        _clock,
+    ),
+)
+_TABLE: Final = tuple((re.compile(pattern, re.IGNORECASE), read) for pattern, read in _ROWS)
+
+
+def announced(line: str) -> str:
+    """The words of a line that say when a limit is over; empty when none do."""
+    for pattern, _ in _TABLE:
+        found = pattern.search(line[:MAX_LOOKED])
+        if found is not None and len(found[0]) <= MAX_WORDS:
+            return found[0]
+    return ""
+
+
+def due(words: str, *, said: datetime, zones: Zones) -> datetime | None:
+    """When that is, said at this moment; None for what cannot be meant.
+
+    `zones` knows time zones by their names, and the one where it was said by none.
+    """
+    for pattern, read in _TABLE:
+        found = pattern.fullmatch(words)
+        if found is None:
+            continue
+        try:
+            moment = read(found, said, zones)
+        except (ValueError, OverflowError):
+            return None
+        return moment if moment is not None and said - _MINUTE <= moment <= said + MAX_AHEAD else None
+    return None

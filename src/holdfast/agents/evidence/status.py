@@ -31,12 +31,11 @@ from holdfast.agents.evidence.evidence import (
     Working,
 )
 from holdfast.agents.evidence.verdict import RULES as VERDICTS
-from holdfast.agents.evidence.verdict import ExitRules, verdict
+from holdfast.agents.evidence.verdict import ExitRules, http_failure, verdict
 
 START_S: Final = (
     30.0  # most take part within 10 s; one that needs longer on a cold, busy host has it in its record
 )
-STABLE_S: Final = 2.0  # a screen unchanged for so long was a waiting one in 93 of 95 samples
 HOLD_S: Final = 3.0  # between two steps a CLI looks idle for less
 QUIET_S: Final = 90.0  # a model that thinks, or a tool that works, shows something sooner
 PROVIDER_QUIET_S: Final = 120.0  # a provider under load may take so long for its first byte
@@ -48,6 +47,11 @@ STORM: Final = "request-storm"
 
 # Noise around a state, or known to blur it: not worth being called a contradiction.
 _NO_CONTRADICTION: Final = LIFE_ONLY | {Source.SOCKET, Source.TEXT}
+HOPELESS: Final = frozenset(
+    {Failure.AUTH, Failure.MODEL, Failure.QUOTA}
+)  # the same request fails the same way
+HOPELESS_HTTP: Final = frozenset({401, 403, 404})
+ENOUGH_ATTEMPTS: Final = 2  # the second shows that the first was no accident; CLIs go on for minutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +115,7 @@ class _Look(Digest):
         begin = self.since(index)
         if isinstance(voice.claim, Idle) and voice.claim.since is not None:
             begin = voice.claim.since
-        stable = STABLE_S if voice.source in holdups.SHOWN else 0.0
+        stable = holdups.STABLE_S if voice.source in holdups.SHOWN else 0.0
         worked = any(self.of(kind)[0] < index for kind in (Working, Progress) if self.of(kind))
         return voice, begin, stable + (HOLD_S if worked else 0.0)
 
@@ -343,3 +347,37 @@ def _says(item: Evidence) -> tuple[str, str]:
             return "waiting", want
         case _:
             return "waiting", "prompt"
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """End it, with this as the cause of its exit: the verdict is then `failed`, this failure, these words."""
+
+    failure: Failure
+    why: str
+
+
+def decide_end(status: Status, now: float, *, started_at: float, limits: WorkerLimits) -> End | None:
+    """What to do about a worker in this state; None is nothing."""
+    if status.state.ended:
+        return None
+    if limits.wall_s is not None and now - started_at > limits.wall_s:
+        return End(Failure.TIMEOUT, f"it ran for more than {limits.wall_s:.0f} s")
+    if status.rule == STORM:
+        return End(Failure.PROVIDER, status.about)
+    if status.rule == RETRYING and (failure := _hopeless(status)) is not None:
+        return End(failure, f"trying again cannot help: {status.about}")
+    idle_s = now - max(status.progress_at, started_at)
+    # One that waits for its owner is not idle: the owner is.
+    if limits.idle_s is not None and idle_s > limits.idle_s and status.state is not WorkerState.WAITING:
+        return End(Failure.TIMEOUT, f"no sign of work for more than {limits.idle_s:.0f} s")
+    return None
+
+
+def _hopeless(status: Status) -> Failure | None:
+    """The failure that repeats and will go on doing so. The evidence holds attempts that failed alike."""
+    attempts = [item.claim for item in status.evidence if isinstance(item.claim, Retrying)]
+    if len(attempts) < ENOUGH_ATTEMPTS:
+        return None
+    failure = attempts[0].failure or http_failure(attempts[0].http or 0)
+    return failure if failure in HOPELESS or attempts[0].http in HOPELESS_HTTP else None

@@ -4,7 +4,7 @@ import zoneinfo
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
 
-from holdfast.agents.catalog import resets
+from holdfast.agents.catalog import textlines
 from holdfast.agents.evidence.evidence import Denied, Evidence, Exited, Result, Trouble, Used
 from holdfast.agents.supervisor.messages import (
     Question,
@@ -103,7 +103,9 @@ def _limit_s(items: list[Evidence], at: float) -> float | None:
     for item in reversed(items):
         if isinstance(item.claim, Trouble | Result) and item.claim.announced:
             now_ = datetime.now(UTC)
-            end = resets.due(item.claim.announced, said=now_ - timedelta(seconds=at - item.at), zones=_zone)
+            end = textlines.due(
+                item.claim.announced, said=now_ - timedelta(seconds=at - item.at), zones=_zone
+            )
             return None if end is None else round(max(0.0, (end - now_).total_seconds()), 1)
     return None
 

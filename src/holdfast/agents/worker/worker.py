@@ -16,25 +16,24 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from holdfast.agents.catalog.agent import Agent
-from holdfast.agents.catalog.calls import Calls
-from holdfast.agents.evidence import policy
-from holdfast.agents.evidence.digest import Digest
+from holdfast.agents.catalog.jsonevents import Calls
+from holdfast.agents.evidence.digest import Digest, Window
 from holdfast.agents.evidence.evidence import (
     MAX_SEEN,
     Denied,
     Evidence,
     Exited,
     Failure,
+    JournalEntry,
     Source,
     Status,
     Vanished,
     Wants,
     WorkerState,
+    encode_entry,
 )
 from holdfast.agents.evidence.holdups import open_requests
-from holdfast.agents.evidence.journal import JournalEntry, encode
-from holdfast.agents.evidence.status import WorkerLimits, classify
-from holdfast.agents.evidence.window import Window
+from holdfast.agents.evidence.status import WorkerLimits, classify, decide_end
 from holdfast.agents.terminal import keys
 from holdfast.agents.worker.book import MAX_EVIDENCE_BYTES, MAX_OUTPUT_BYTES, Book, Log, Mark, Record
 from holdfast.agents.worker.explaining import Explaining
@@ -153,7 +152,7 @@ class Worker:
         """Take note of something; the status is judged anew when asked for."""
         news = self._window.add(item)
         if news or item.at - self._written_at > SAME_S:
-            self._journal.append(encode(JournalEntry(item, seq)))
+            self._journal.append(encode_entry(JournalEntry(item, seq)))
             self._written_at = item.at
 
     def judge(self) -> Status:
@@ -303,7 +302,7 @@ class Worker:
             self.add(item)
         self._hear_trace()
         status = self.judge()
-        act = policy.decide(status, now(), started_at=self._started_at, limits=self._limits)
+        act = decide_end(status, now(), started_at=self._started_at, limits=self._limits)
         if act is not None and self._stopping is None:
             log.info("worker ended by policy", extra={"agent": self.record.agent})
             self.stop(act.failure, act.why)
