@@ -1,7 +1,7 @@
 """Every agent CLI that we know, and which parser reads what it says. Pure module.
 
-The records here are of CLIs that tell what they do only in words: aider, Hermes, and any other program. To add
-one: a record, and recorded evidence of it, in tests/unit/agents/recorded (`tools/record_agent.py`).
+The records here are of CLIs that tell what they do only in words: aider, Hermes, and any other program.
+To add one: a record, and recorded evidence of it, in tests/unit/agents/recorded (`tools/record_agent.py`).
 """
 
 import re
