@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.agents import tmux
+from holdfast.agents import sdk
 from holdfast.agents.sdk import Workers
 from holdfast.agents.supervisor import background
 from holdfast.agents.supervisor.messages import WorkerReport
@@ -50,7 +50,7 @@ async def test_the_denied_path_is_named_and_what_is_suggested_helps(place: Path)
             wish = {"model": MODEL, "base": model.url("write"), "key": KEY, "prompt": PROMPT, "id": name}
             env = {"HOME": str(bench.home), "PATH": path, "LANG": "C.UTF-8"}
             worker = await workers.run("opencode", cwd=str(bench.work), env=env, tty=True, **wish, **more)
-            pane = await tmux.show(place / "h", name, socket=socket)
+            pane = await sdk.show(place / "h", name, socket=socket)
             return pane, [change async for change in worker.changes()]
 
         before = time.monotonic()

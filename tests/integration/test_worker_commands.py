@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agents import tmux
+from holdfast.agents import sdk
 from holdfast.agents.sdk import ENDED, Workers
 from holdfast.agents.supervisor import background
 from holdfast.agents.supervisor.messages import WorkerReport
@@ -168,7 +168,7 @@ async def test_a_pane_shows_the_worker_and_owns_nothing(monkeypatch: pytest.Monk
             "shell", cwd=str(here.work), prompt="echo up; read x; echo $x; sleep 60", tty=True
         )
         await _state(worker.changes(), "waiting(prompt)")
-        pane = await tmux.show(here.home, worker.id, socket=socket)
+        pane = await sdk.show(here.home, worker.id, socket=socket)
         assert pane.startswith("%")
         await shows(socket, pane, "up")
         await tell(socket, "send-keys", "-t", pane, "typed", "Enter")

@@ -6,8 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.agents.terminal import escapes
-from holdfast.agents.terminal.escapes import EscapeReader, Event, Splitter
-from holdfast.agents.terminal.queries import Query, TerminalView, answers
+from holdfast.agents.terminal.escapes import EscapeReader, Event, Query, Splitter, TerminalView, answers
 from holdfast.agents.terminal.screen import Screen
 
 PARTS = [

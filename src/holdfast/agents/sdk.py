@@ -9,13 +9,18 @@ Workers belong to the supervisor, not to the connection: closing it ends nothing
 `holdfast worker status --json` prints, as a struct.
 """
 
+import asyncio
 import contextlib
 import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from holdfast.agents import tmux
 from holdfast.agents.evidence.evidence import WorkerState
 from holdfast.agents.supervisor import background, messages
 from holdfast.agents.supervisor.messages import (
@@ -31,10 +36,14 @@ from holdfast.agents.supervisor.messages import (
     WorkerReport,
 )
 from holdfast.agents.worker.launching import WorkerSpec
-from holdfast.errors import ConnectionLost
+from holdfast.errors import ConnectionLost, NotFound, OperationFailed
 from holdfast.home import default_home
 from holdfast.unixrpc.calls import Method
 from holdfast.unixrpc.client import CALL_S, RpcClient
+
+ANSWER_S: Final = 10.0
+_UNNESTED: Final = ("TMUX", "TMUX_PANE")
+
 
 if TYPE_CHECKING:
     from holdfast.agents.worker.equivalence import EquivalenceReport
@@ -136,7 +145,7 @@ class Worker:
         Raises:
             NotFound: tmux is not installed.
         """
-        pane = await tmux.show(self._workers.home, self.id)
+        pane = await show(self._workers.home, self.id)
         self.report = await self._workers.call(messages.SHOWN, ShownParams(self.id, pane))
         return pane
 
@@ -205,3 +214,58 @@ class Workers:
     async def call(self, method: Method[P, R], params: P, *, timeout_s: float | None = CALL_S) -> R:
         """Raises HoldfastError as the supervisor does; ConnectionLost when it is gone."""
         return await self._client.call(method, params, timeout_s=timeout_s)
+
+
+async def show(home: Path, worker: str, *, socket: str | None = None) -> str:
+    """Make a detached session with the worker's view in it; the pane's id.
+
+    Raises:
+        NotFound: tmux is not installed.
+        OperationFailed: it refuses.
+    """
+    # -P: the pane starts in a directory that the worker owns, and nothing there is to be imported.
+    view = [sys.executable, "-P", "-m", "holdfast", "worker", "attach", worker, "--home", str(home)]
+    return await _tmux(
+        socket,
+        *("new-session", "-d", "-P", "-F", "#{pane_id}", "-s", session_name(worker), "-x", "120", "-y", "40"),
+        f"exec {shlex.join(view)}",
+        ";",
+        *("set-option", "-t", session_name(worker), "remain-on-exit", "on"),
+    )
+
+
+def session_name(worker: str) -> str:
+    return f"holdfast-{worker}"
+
+
+async def _tmux(socket: str | None, *words: str) -> str:
+    program = shutil.which("tmux")
+    if program is None:
+        raise NotFound(
+            "tmux is not installed", remedy="install tmux, or use --tty and `holdfast worker attach`"
+        )
+    argv = [program, *(("-L", socket) if socket else ()), *words]
+    return await asyncio.to_thread(_answer, argv)
+
+
+def _answer(argv: list[str]) -> str:
+    env = {name: value for name, value in os.environ.items() if name not in _UNNESTED}
+    # Into files: the server that this may start holds on to what it inherits, and a pipe would never end.
+    with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as complaint:
+        try:
+            code = subprocess.run(  # noqa: S603 - tmux, with our own words
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=complaint,
+                env=env,
+                timeout=ANSWER_S,
+                check=False,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            raise OperationFailed("tmux does not answer") from None
+        for file in (said, complaint):
+            file.seek(0)
+        if code:
+            raise OperationFailed(f"tmux: {complaint.read().decode('utf-8', 'replace').strip()}")
+        return said.read().decode().strip()

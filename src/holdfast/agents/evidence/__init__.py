@@ -2,6 +2,5 @@
 ups, the verdict at the end, and the reason in words. Everything here is pure.
 
 Imports: doctor.explain.
-Open to other rooms: digest, evidence, holdups, journal, policy, redaction, signs, status, verdict, why,
-window.
+Open to other rooms: digest, evidence, holdups, redaction, status, verdict, why.
 """

@@ -7,7 +7,7 @@ from holdfast.agents.catalog.catalog import Parser, parser_of, text_parser_of
 from holdfast.agents.catalog.jsonevents import Calls, JsonEvents
 from holdfast.agents.evidence import holdups
 from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Idle, Source, Want, Wants
-from holdfast.agents.terminal import escapes, queries
+from holdfast.agents.terminal import escapes
 from holdfast.agents.terminal.screen import Screen
 from holdfast.agents.worker import acp, procwatch
 from holdfast.agents.worker.acp import AcpRequest
@@ -156,13 +156,13 @@ class TerminalChannel:
 
     def feed(self, stream: str, data: bytes, at: float) -> Taken:
         found: list[Evidence | None] = [*(self._events.feed(data, at) if self._events else ())]
-        asked: list[queries.Query] = []
+        asked: list[escapes.Query] = []
         self._drawn = True
         self._screen.feed(data)
         seen = self._reader.feed(data)
         for event in seen.events:
             match event:
-                case queries.Query():
+                case escapes.Query():
                     asked.append(event)
                 case escapes.TerminalReport():
                     claim = escapes.claim(event)
@@ -170,7 +170,7 @@ class TerminalChannel:
                     found.append(Evidence(Source.ESCAPE, at, claim, said[:MAX_SEEN]) if claim else None)
                 case escapes.Titled():
                     found.append(self._title(event.title, at))
-        replies = queries.answers(asked, self._view(at)) if asked else b""
+        replies = escapes.answers(asked, self._view(at)) if asked else b""
         return Taken([item for item in found if item is not None], seen.forward, replies)
 
     def _title(self, title: str, at: float) -> Evidence | None:
@@ -215,7 +215,7 @@ class TerminalChannel:
     def calls(self) -> Calls | None:
         return _calls(self._parser)
 
-    def _view(self, at: float) -> queries.TerminalView:
+    def _view(self, at: float) -> escapes.TerminalView:
         seen = self._screen.look(at)
         modes = frozenset(self._reader.modes)
-        return queries.TerminalView(seen.row, seen.column, self._record.rows, self._record.cols, modes)
+        return escapes.TerminalView(seen.row, seen.column, self._record.rows, self._record.cols, modes)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from holdfast.confine.launch import Command, Confinement, Launcher
-from holdfast.doctor.compare.captured import capture
+from holdfast.doctor.compare.compare import capture
 from holdfast.doctor.escape import inside
 from holdfast.doctor.escape.attempt import CONTAINED, FAILED, SKIPPED, Attempt
 from holdfast.doctor.escape.attempts import ATTEMPTS
