@@ -34,9 +34,8 @@ from holdfast.agents.evidence.evidence import (
     WorkerState,
     Working,
 )
-from holdfast.agents.evidence.status import WorkerLimits, classify, decide_end
+from holdfast.agents.evidence.status import WorkerLimits, classify, decide_end, why
 from holdfast.agents.evidence.verdict import ExitRules
-from holdfast.agents.evidence.why import why
 
 # A machine that is busy with other tests takes its time.
 patiently = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from holdfast.agentconfig.decision import Admin, Version, parse_version
-from holdfast.agentconfig.effective import Effective, flatten
+from holdfast.agentconfig.settings import Effective, flatten
 from holdfast.errors import InvalidRequest, NotFound, OperationFailed
 
 ANSWER_S: Final = 20.0  # it takes a tenth of a second; on a machine that does much else, many of those

@@ -9,8 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.agentconfig import block, codex, effective, files, host, matrix
-from holdfast.agentconfig.decision import Admin, Boundary, ConfigRequest, Decision, Network, Severity, Writes
+from holdfast.agentconfig import block, codex, files, host, settings
+from holdfast.agentconfig.decision import (
+    Admin,
+    Boundary,
+    ConfigRequest,
+    Decision,
+    Network,
+    Severity,
+    Writes,
+    decide,
+)
 from holdfast.agentconfig.removal import Conflict, strip
 from holdfast.agentconfig.settings import Settings
 from holdfast.errors import InvalidRequest, NotFound, SandboxUnavailable, UsageError
@@ -98,7 +107,7 @@ def plan(order: Order) -> EditPlan:
         boundary=order.boundary,
         trusted=is_trusted(order, found),
     )
-    decision = matrix.decide(facts, wish)
+    decision = decide(facts, wish)
     path = order.home / files.NAME
     if decision.severity is Severity.REFUSED:
         return EditPlan(path, decision, text, text, decision.settings, (), found.layers, binary)
@@ -155,7 +164,7 @@ def apply(order: Order) -> EditPlan:
 
 def check(
     order: Order, overrides: Sequence[str] = (), sandbox: str | None = None
-) -> tuple[EditPlan, list[effective.Difference]]:
+) -> tuple[EditPlan, list[settings.Difference]]:
     """Where the values in force, read back from the real Codex, are not those of the decision.
 
     `overrides` and `sandbox` are what its launch line will have after -c and -s.
@@ -170,7 +179,7 @@ def check(
     decision = planned.decision
     ensure_allowed(decision)
     now = codex.effective(binary, order.home, order.cwd, overrides)
-    return planned, effective.differences(planned.settings, now if sandbox is None else now.typed(sandbox))
+    return planned, settings.differences(planned.settings, now if sandbox is None else now.typed(sandbox))
 
 
 def remove(order: Order) -> files.Edited:

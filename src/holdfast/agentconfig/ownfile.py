@@ -12,11 +12,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from holdfast.agentconfig import claude, clients, codex, files, host, matrix, opencode
-from holdfast.agentconfig.decision import Admin, AgentName, CodexFacts, ConfigRequest, Decision, Severity
-from holdfast.agentconfig.effective import Difference
+from holdfast.agentconfig import claude, clients, codex, files, host, opencode
+from holdfast.agentconfig.decision import (
+    Admin,
+    AgentName,
+    CodexFacts,
+    ConfigRequest,
+    Decision,
+    Severity,
+    decide,
+)
 from holdfast.agentconfig.order import EditPlan, Order, ensure_allowed, is_trusted, wished
-from holdfast.agentconfig.settings import Settings
+from holdfast.agentconfig.settings import Difference, Settings
 from holdfast.errors import InvalidRequest, NotFound
 
 _PATTERN: Final = frozenset("*?[](){}!\\\n")
@@ -61,7 +68,7 @@ def plan(client: Client, order: Order) -> EditPlan:
         trusted=trusted,
         agent=client.agent,
     )
-    decision = matrix.decide(facts, wish)
+    decision = decide(facts, wish)
     path = order.home / client.file
     if decision.severity is Severity.REFUSED:
         return EditPlan(path, decision, text, text, Settings(()), (), found.layers, binary)

@@ -14,9 +14,9 @@ from holdfast.errors import HoldfastError, UsageError, face
 
 if TYPE_CHECKING:
     from holdfast.agentconfig.decision import AgentName
-    from holdfast.agentconfig.effective import Difference
     from holdfast.agentconfig.files import Edited
     from holdfast.agentconfig.order import EditPlan, Order
+    from holdfast.agentconfig.settings import Difference
 
 _DIRECTORY = click.Path(path_type=Path, file_okay=False)
 

@@ -2,5 +2,5 @@
 state), the parser of its events, the texts it fails with. A new CLI is added here and nowhere else.
 
 Imports: agents.evidence.
-Open to other rooms: agent, catalog, jsonevents, textlines.
+Open to other rooms: agent, catalog, output.
 """

@@ -22,9 +22,8 @@ from holdfast.agents.catalog.agent import (
 from holdfast.agents.catalog.claude import CLAUDE, ClaudeEvents
 from holdfast.agents.catalog.codex import CODEX, CodexEvents
 from holdfast.agents.catalog.gemini import GEMINI, QWEN, GeminiEvents
-from holdfast.agents.catalog.jsonevents import JsonEvents
 from holdfast.agents.catalog.opencode import OPENCODE, OpencodeEvents
-from holdfast.agents.catalog.textlines import TextLines
+from holdfast.agents.catalog.output import JsonEvents, TextLines
 from holdfast.agents.evidence.evidence import Evidence, Failure, Want
 from holdfast.agents.evidence.verdict import ExitRules
 

@@ -27,7 +27,7 @@ from holdfast.agents.catalog.agent import (
     WantSign,
 )
 from holdfast.agents.catalog.failures import of_message
-from holdfast.agents.catalog.jsonevents import (
+from holdfast.agents.catalog.output import (
     Handler,
     JsonEvent,
     JsonEvents,

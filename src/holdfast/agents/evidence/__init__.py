@@ -2,5 +2,5 @@
 ups, the verdict at the end, and the reason in words. Everything here is pure.
 
 Imports: doctor.explain.
-Open to other rooms: digest, evidence, holdups, redaction, status, verdict, why.
+Open to other rooms: digest, evidence, holdups, redaction, status, verdict.
 """

@@ -221,11 +221,11 @@ async def end(
     """
     there = {one.process for one in ending}
     others = {one.process for one in daemons.find(home)} - there
-    family = _with_below(there) - _with_below(others)
+    family = with_descendants(there) - with_descendants(others)
     for process in there:
         processes.send(process, signum)
     stubborn = await processes.left(there, within_s, hasten)
-    family |= _with_below(stubborn) - _with_below(others)
+    family |= with_descendants(stubborn) - with_descendants(others)
     for process in stubborn:
         processes.send(process, signal.SIGKILL)
     # What they owned ends on its own once they are gone: launchers see their socket close.
@@ -272,10 +272,6 @@ async def stop_workers(home: Path, ids: Sequence[str], *, grace_s: float) -> Non
         await client.aclose()
 
 
-def processes_of(home: Path) -> list[ProcessInfo]:
-    """Every process of the home: its daemons and all that descends from them."""
-    return sorted(_with_below({one.process for one in daemons.find(home)}))
-
-
-def _with_below(some: Collection[ProcessInfo]) -> set[ProcessInfo]:
+def with_descendants(some: Collection[ProcessInfo]) -> set[ProcessInfo]:
+    """These processes, and all that descends from them now."""
     return {*some, *(child for one in some for child in processes.below(one))}

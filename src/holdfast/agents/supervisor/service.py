@@ -12,34 +12,11 @@ from typing import Final
 import msgspec
 from msgspec.structs import asdict
 
-from holdfast.agents.catalog import textlines
 from holdfast.agents.catalog.catalog import CATALOG
+from holdfast.agents.catalog.output import due
 from holdfast.agents.evidence.evidence import Denied, Evidence, Exited, Failure, Result, Trouble, Used
-from holdfast.agents.evidence.why import why
+from holdfast.agents.evidence.status import why
 from holdfast.agents.supervisor import background, daemons, messages, processes
-from holdfast.agents.supervisor.messages import (
-    ApproveParams,
-    AttachedReport,
-    Done,
-    ExplainedReport,
-    GivenAnswer,
-    InputParams,
-    ListParams,
-    Logs,
-    LogsParams,
-    Output,
-    Question,
-    ReportedCalls,
-    ReportedUsage,
-    ResizeParams,
-    SendParams,
-    Sent,
-    ShownEvidence,
-    ShownParams,
-    StopParams,
-    WorkerParams,
-    WorkerReport,
-)
 from holdfast.agents.supervisor.supervisor import Supervisor
 from holdfast.agents.worker import book
 from holdfast.agents.worker.book import Book
@@ -57,10 +34,10 @@ IDLE_S: Final = 600.0  # without workers and callers; whoever comes next starts 
 _LOOK_S: Final = 1.0
 
 
-def report(worker: Worker) -> WorkerReport:
+def report(worker: Worker) -> messages.WorkerReport:
     record, status, items = worker.record, worker.status, worker.evidence()
     at = now()
-    return WorkerReport(
+    return messages.WorkerReport(
         id=record.id,
         agent=record.agent,
         state=status.state,
@@ -97,16 +74,16 @@ def report(worker: Worker) -> WorkerReport:
     )
 
 
-def _asked(worker: Worker) -> Question | None:
+def _asked(worker: Worker) -> messages.Question | None:
     for wants in worker.asked()[:1]:
-        return Question(request=wants.request, question=wants.question, options=list(wants.options))
+        return messages.Question(request=wants.request, question=wants.question, options=list(wants.options))
     return None
 
 
-def _shown(item: Evidence, at: float) -> ShownEvidence:
+def _shown(item: Evidence, at: float) -> messages.ShownEvidence:
     source, claim = item.source.name.lower(), type(item.claim).__name__
     ago = round(max(0.0, at - item.at), 1)
-    return ShownEvidence(source=source, claim=claim, seconds_ago=ago, seen=item.seen)
+    return messages.ShownEvidence(source=source, claim=claim, seconds_ago=ago, seen=item.seen)
 
 
 def _denials(items: list[Evidence]) -> list[Denied]:
@@ -123,11 +100,11 @@ def _exit_code(items: list[Evidence]) -> int | None:
     return codes[-1] if codes else None
 
 
-def _calls(worker: Worker) -> ReportedCalls | None:
+def _calls(worker: Worker) -> messages.ReportedCalls | None:
     calls = worker.channel.calls()
     if calls is None:
         return None
-    return ReportedCalls(
+    return messages.ReportedCalls(
         count=calls.count,
         fresh=calls.fresh,
         in_a_row=calls.in_a_row,
@@ -142,9 +119,7 @@ def _limit_s(items: list[Evidence], at: float) -> float | None:
     for item in reversed(items):
         if isinstance(item.claim, Trouble | Result) and item.claim.announced:
             now_ = datetime.now(UTC)
-            end = textlines.due(
-                item.claim.announced, said=now_ - timedelta(seconds=at - item.at), zones=_zone
-            )
+            end = due(item.claim.announced, said=now_ - timedelta(seconds=at - item.at), zones=_zone)
             return None if end is None else round(max(0.0, (end - now_).total_seconds()), 1)
     return None
 
@@ -158,12 +133,12 @@ def _zone(name: str) -> tzinfo | None:
         return None
 
 
-def _usage(items: list[Evidence]) -> ReportedUsage | None:
+def _usage(items: list[Evidence]) -> messages.ReportedUsage | None:
     """As far as it said; what it said before is not taken back by a result that counts less."""
     found = [item.claim.usage for item in items if isinstance(item.claim, Result | Used) and item.claim.usage]
     if not found:
         return None
-    return ReportedUsage(
+    return messages.ReportedUsage(
         input_tokens=max(usage.input_tokens for usage in found),
         output_tokens=max(usage.output_tokens for usage in found),
         cached_tokens=max(usage.cached_tokens for usage in found),
@@ -195,49 +170,51 @@ class Service:
         self.server.answer(messages.APPROVE, self._approve)
         self.server.answer(messages.RESIZE, self._resize)
 
-    async def _run(self, wish: WorkerSpec, _peer: Peer) -> WorkerReport:
+    async def _run(self, wish: WorkerSpec, _peer: Peer) -> messages.WorkerReport:
         return report(await self._supervisor.run(wish))
 
-    async def _list(self, asked: ListParams, _peer: Peer) -> list[WorkerReport]:
+    async def _list(self, asked: messages.ListParams, _peer: Peer) -> list[messages.WorkerReport]:
         workers = [self._find(record.id) for record in self._supervisor.book]
         return [report(worker) for worker in workers if asked.ended or not worker.done.is_set()]
 
-    async def _status(self, asked: WorkerParams, _peer: Peer) -> WorkerReport:
+    async def _status(self, asked: messages.WorkerParams, _peer: Peer) -> messages.WorkerReport:
         return report(self._find(asked.worker))
 
-    async def _why(self, asked: WorkerParams, _peer: Peer) -> ExplainedReport:
+    async def _why(self, asked: messages.WorkerParams, _peer: Peer) -> messages.ExplainedReport:
         worker = self._find(asked.worker)
-        return ExplainedReport(**asdict(report(worker)), why=why(worker.status, now()))
+        return messages.ExplainedReport(**asdict(report(worker)), why=why(worker.status, now()))
 
-    async def _equivalence(self, asked: WorkerParams, _peer: Peer) -> EquivalenceReport:
+    async def _equivalence(self, asked: messages.WorkerParams, _peer: Peer) -> EquivalenceReport:
         return await self._supervisor.surroundings.report(self._find(asked.worker).record)
 
-    async def _logs(self, asked: LogsParams, _peer: Peer) -> Logs:
+    async def _logs(self, asked: messages.LogsParams, _peer: Peer) -> messages.Logs:
         folder = self._supervisor.book.folder(self._find(asked.worker).record.id)
-        return Logs(book.tail(folder / "output.log", min(asked.max_bytes, MAX_TAIL)))
+        return messages.Logs(book.tail(folder / "output.log", min(asked.max_bytes, MAX_TAIL)))
 
-    async def _wait(self, asked: WorkerParams | StopParams, _peer: Peer) -> WorkerReport:
+    async def _wait(
+        self, asked: messages.WorkerParams | messages.StopParams, _peer: Peer
+    ) -> messages.WorkerReport:
         worker = self._find(asked.worker)
         await worker.done.wait()
         return report(worker)
 
-    async def _stop(self, asked: StopParams, peer: Peer) -> WorkerReport:
+    async def _stop(self, asked: messages.StopParams, peer: Peer) -> messages.WorkerReport:
         grace_s = GRACE_S if asked.grace_s is None else asked.grace_s
         self._find(asked.worker).stop(Failure.KILLED, grace_s=grace_s)
         return await self._wait(asked, peer)
 
-    async def _changes(self, _asked: ListParams, peer: Peer) -> list[WorkerReport]:
+    async def _changes(self, _asked: messages.ListParams, peer: Peer) -> list[messages.WorkerReport]:
         def changed(worker: Worker) -> None:
             peer.notify(messages.CHANGE, report(worker))
 
         peer.farewells.append(self._supervisor.hear(changed))
         return [report(worker) for worker in self._supervisor.alive]
 
-    async def _attach(self, asked: WorkerParams, peer: Peer) -> AttachedReport:
+    async def _attach(self, asked: messages.WorkerParams, peer: Peer) -> messages.AttachedReport:
         worker = self._find(asked.worker)
 
         def view(data: bytes) -> None:
-            peer.notify(messages.OUTPUT, Output(asked.worker, data))
+            peer.notify(messages.OUTPUT, messages.Output(asked.worker, data))
 
         def changed(other: Worker) -> None:
             if other is worker:
@@ -246,34 +223,34 @@ class Service:
         shown = worker.channel.shown()
         worker.viewers.add(view)
         peer.farewells += [lambda: worker.viewers.discard(view), self._supervisor.hear(changed)]
-        return AttachedReport(**asdict(report(worker)), shown=shown)
+        return messages.AttachedReport(**asdict(report(worker)), shown=shown)
 
-    async def _input(self, asked: InputParams, _peer: Peer) -> Done:
+    async def _input(self, asked: messages.InputParams, _peer: Peer) -> messages.Done:
         await self._find(asked.worker).type(asked.data)
-        return Done()
+        return messages.Done()
 
-    async def _shown(self, asked: ShownParams, _peer: Peer) -> WorkerReport:
+    async def _shown(self, asked: messages.ShownParams, _peer: Peer) -> messages.WorkerReport:
         worker = self._find(asked.worker)
         worker.record.pane = asked.pane
         self._supervisor.book.write(worker.record)
         return report(worker)
 
-    async def _send(self, asked: SendParams, _peer: Peer) -> Sent:
+    async def _send(self, asked: messages.SendParams, _peer: Peer) -> messages.Sent:
         worker = self._find(asked.worker)
         outcome = await worker.send(asked.text) if asked.text else "pressed"
         for name in asked.keys:
             await worker.press(name)
-        return Sent(asked.worker, outcome)
+        return messages.Sent(asked.worker, outcome)
 
-    async def _approve(self, asked: ApproveParams, _peer: Peer) -> GivenAnswer:
+    async def _approve(self, asked: messages.ApproveParams, _peer: Peer) -> messages.GivenAnswer:
         worker = self._find(asked.worker)
         agent = CATALOG[worker.record.agent]
         given = await answer(worker, agent, option=asked.option, deny=asked.deny, request=asked.request)
-        return msgspec.convert({"id": asked.worker, **given}, GivenAnswer)
+        return msgspec.convert({"id": asked.worker, **given}, messages.GivenAnswer)
 
-    async def _resize(self, asked: ResizeParams, _peer: Peer) -> Done:
+    async def _resize(self, asked: messages.ResizeParams, _peer: Peer) -> messages.Done:
         await self._find(asked.worker).resize(asked.rows, asked.cols)
-        return Done()
+        return messages.Done()
 
 
 async def serve(home: Path, *, idle_s: float = IDLE_S) -> bool:

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from holdfast.agents.catalog.agent import RetrySign
-from holdfast.agents.catalog.jsonevents import (
+from holdfast.agents.catalog.output import (
     Handler,
     JsonEvent,
     JsonEvents,

@@ -4,7 +4,7 @@ from typing import Final
 
 from holdfast.agents.catalog.agent import Agent, Channel
 from holdfast.agents.catalog.catalog import Parser, parser_of, text_parser_of
-from holdfast.agents.catalog.jsonevents import Calls, JsonEvents
+from holdfast.agents.catalog.output import Calls, JsonEvents
 from holdfast.agents.evidence import holdups
 from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Idle, Source, Want, Wants
 from holdfast.agents.terminal import escapes

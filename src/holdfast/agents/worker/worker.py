@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from holdfast.agents.catalog.agent import Agent
-from holdfast.agents.catalog.jsonevents import Calls
+from holdfast.agents.catalog.output import Calls
 from holdfast.agents.evidence.digest import Digest, Window
 from holdfast.agents.evidence.evidence import (
     MAX_SEEN,

@@ -8,8 +8,11 @@ import contextlib
 import json
 import os
 import re
+import selectors
 import shlex
 import shutil
+import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -19,10 +22,8 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.agentconfig import codex
-from holdfast.agentconfig.effective import flatten
 from holdfast.agentconfig.files import MAX_CONFIG_BYTES
-from holdfast.agentconfig.settings import Key
-from holdfast.doctor.assertion import child
+from holdfast.agentconfig.settings import Key, flatten
 from holdfast.doctor.assertion.stubprovider import playing
 from holdfast.doctor.assertion.witness import PREFIX, Questions, temporary
 from holdfast.errors import HoldfastError
@@ -42,6 +43,8 @@ _STATE: Final = re.compile(
     r"config\.toml|auth\.json|.*\.sqlite.*|.*\.jsonl|tmp|\.tmp|logs?|sessions|archived_sessions|skills|plugins"
     r"|memories|rules|cache|history.*|hooks\.json|installation_id|version\.json|models_cache\.json|\..*"
 )
+MAX_OUTPUT: Final = 1 << 20  # of each stream; what comes after that is read and dropped
+_READ: Final = 65536
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +180,7 @@ def codex_exec(
         ]
         own = {**environ, "CODEX_HOME": str(home), _TOKEN: stub.token}
         try:
-            ended = child.run(argv, cwd=launch.cwd, environ=own, seconds=RUN_S + questions.seconds)
+            ended = run_program(argv, cwd=launch.cwd, environ=own, seconds=RUN_S + questions.seconds)
         except OSError as exc:
             return Run(EXEC, time.monotonic() - began, True, said=f"cannot start it: {exc.strerror}")
     took = time.monotonic() - began
@@ -199,7 +202,7 @@ def holdfast_exec(cwd: Path, flags: Sequence[str], questions: Questions, environ
     """Through our own sandbox."""
     began = time.monotonic()
     own = [sys.executable, "-P", "-m", "holdfast", "exec", "--json", *flags, "--", *questions.argv()]
-    ended = child.run(own, cwd=cwd, environ=environ, seconds=RUN_S + questions.seconds)
+    ended = run_program(own, cwd=cwd, environ=environ, seconds=RUN_S + questions.seconds)
     took = time.monotonic() - began
     said, fingerprint, held = ended.err, None, None
     with contextlib.suppress(ValueError, TypeError, KeyError, IndexError):
@@ -212,3 +215,55 @@ def holdfast_exec(cwd: Path, flags: Sequence[str], questions: Questions, environ
 
 def _flags(launch: Launch) -> list[str]:
     return [part for override in launch.overrides for part in ("-c", override)]
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How it ended; `code` is None if it had to be killed."""
+
+    code: int | None
+    out: str
+    err: str
+
+
+def run_program(argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str], seconds: float) -> Ended:
+    """Without input.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    until = time.monotonic() + seconds
+    process = subprocess.Popen(  # noqa: S603 - the operator's own programs
+        argv,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=dict(environ),
+        cwd=cwd,
+        start_new_session=True,
+    )
+    if process.stdout is None or process.stderr is None:
+        raise AssertionError("asked for pipes")
+    kept = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
+    out, err = kept.values()
+    code: int | None = None
+    try:
+        with selectors.DefaultSelector() as selector:
+            for file in kept:
+                selector.register(file, selectors.EVENT_READ)
+            while selector.get_map() and (left := until - time.monotonic()) > 0:
+                for key, _ in selector.select(left):
+                    data = os.read(key.fd, _READ)
+                    if data:
+                        kept[key.fd] += data[: max(0, MAX_OUTPUT - len(kept[key.fd]))]
+                    else:
+                        selector.unregister(key.fd)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = process.wait(max(0.0, until - time.monotonic()))
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        process.stderr.close()
+    return Ended(code, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))

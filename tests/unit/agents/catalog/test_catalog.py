@@ -23,7 +23,7 @@ from holdfast.agents.catalog.catalog import (
     parser_of,
     text_parser_of,
 )
-from holdfast.agents.catalog.textlines import TextLines
+from holdfast.agents.catalog.output import TextLines
 from holdfast.agents.evidence.evidence import (
     Drift,
     Evidence,
