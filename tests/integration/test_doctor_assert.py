@@ -17,7 +17,7 @@ import pytest
 
 from holdfast.doctor.assertion import probe, routes, witness
 from holdfast.doctor.assertion.claims import ClaimAttempt
-from holdfast.doctor.assertion.stubprovider import playing
+from holdfast.doctor.assertion.routes import playing
 from holdfast.errors import OperationFailed
 from tests.support import assertion
 from tests.support.assertion import TIMEOUT_S, Bench
@@ -197,10 +197,10 @@ def stand_in(bench: Bench, script: str) -> Bench:
 
 # As `python -m holdfast`, with little patience for a program that never answers.
 IMPATIENT = """
-from holdfast.agentconfig import codex
+from holdfast.agentconfig import clients
 from holdfast.cli import main
 from holdfast.doctor.assertion import witness
-codex.ANSWER_S = witness.START_S = 1
+clients.CODEX_ANSWER_S = witness.START_S = 1
 main()
 """
 

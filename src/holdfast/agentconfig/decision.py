@@ -8,7 +8,7 @@ known to work: the agent's own sandbox is asked for, and fails closed where it c
 import enum
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from holdfast.agentconfig.settings import (
@@ -183,16 +183,7 @@ class Decision:
 
     def report(self) -> dict[str, object]:
         """Plain values, for JSON."""
-        return {
-            "row": self.row,
-            "mode": self.mode.value,
-            "severity": self.severity.value,
-            "settings": [{"key": list(item.key), "value": item.value} for item in self.settings.items],
-            "flags": list(self.flags),
-            "reason": self.reason,
-            "remedies": list(self.remedies),
-            "notes": list(self.notes),
-        }
+        return asdict(self) | {"settings": [asdict(item) for item in self.settings.items]}
 
 
 def parse_version(text: str) -> Version | None:

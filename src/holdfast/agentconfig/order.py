@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.agentconfig import block, codex, files, host, settings
+from holdfast.agentconfig import block, clients, files, host, settings
 from holdfast.agentconfig.decision import (
     Admin,
+    AgentName,
     Boundary,
     ConfigRequest,
     Decision,
@@ -98,12 +99,12 @@ def plan(order: Order) -> EditPlan:
     found = host.find_project(order.cwd)
     wish = wished(order, found)
     text = files.read(order.home, follow=not order.task)
-    binary = _binary()
+    binary = clients.find_if_any(AgentName.CODEX)
     facts = host.gather(
         text=text,
         home=order.home,
-        version=codex.version(binary) if binary else None,
-        admin=codex.requirements(binary) if binary else Admin(),
+        version=clients.version(binary) if binary else None,
+        admin=clients.read_codex_requirements(binary) if binary else Admin(),
         boundary=order.boundary,
         trusted=is_trusted(order, found),
     )
@@ -140,7 +141,7 @@ def apply(order: Order) -> EditPlan:
 
     def validate(text: str) -> None:
         if binary is not None:
-            codex.validate(binary, order.home, text)
+            clients.validate_codex(binary, order.home, text)
 
     edited = files.edit(
         order.home,
@@ -174,11 +175,11 @@ def check(
         SandboxUnavailable: the decision is to refuse, so nothing that is in force is right.
         InvalidRequest, OperationFailed: Codex refuses the configuration, or does not answer.
     """
-    binary = codex.find()
+    binary = clients.find(AgentName.CODEX)
     planned = plan(order)
     decision = planned.decision
     ensure_allowed(decision)
-    now = codex.effective(binary, order.home, order.cwd, overrides)
+    now = clients.read_codex_values(binary, order.home, order.cwd, overrides)
     return planned, settings.differences(planned.settings, now if sandbox is None else now.typed(sandbox))
 
 
@@ -211,13 +212,6 @@ def _applied(text: str, decision: Decision, order: Order) -> block.Applied:
 
 def _launch(decision: Decision) -> str:
     return f"codex exec {shlex.join(decision.flags)}"
-
-
-def _binary() -> Path | None:
-    try:
-        return codex.find()
-    except NotFound:
-        return None
 
 
 def wished(order: Order, found: host.Project) -> ConfigRequest:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from holdfast.agentconfig import claude, clients, codex, files, host, opencode
+from holdfast.agentconfig import claude, clients, files, host, opencode
 from holdfast.agentconfig.decision import (
     Admin,
     AgentName,
@@ -57,12 +57,12 @@ def plan(client: Client, order: Order) -> EditPlan:
     _ensure_plain(client, wish)
     text = files.read(order.home, follow=not order.task, name=client.file)
     _ensure_ours(client, text)
-    binary = _binary(client)
+    binary = clients.find_if_any(client.agent)
     trusted = is_trusted(order, found)
     facts = host.gather(
         text="",
         home=order.home,
-        version=codex.version(binary) if binary else None,
+        version=clients.version(binary) if binary else None,
         admin=Admin(),
         boundary=order.boundary,
         trusted=trusted,
@@ -154,13 +154,6 @@ def _ensure_ours(client: Client, text: str) -> None:
             f"{client.file} holds what is not ours: {', '.join(others)}",
             remedy=f"keep settings of yours in {client.agent}'s own file",
         )
-
-
-def _binary(client: Client) -> Path | None:
-    try:
-        return clients.find(client.agent)
-    except NotFound:
-        return None
 
 
 def _claude_launch(path: Path, trusted: bool) -> str:

@@ -11,7 +11,7 @@ was as a comment below a line that says why, and can be put back byte for byte.
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from holdfast.errors import UsageError
@@ -251,12 +251,7 @@ class Difference:
 
     def report(self) -> dict[str, object]:
         """Plain values, for JSON."""
-        return {
-            "key": list(self.key),
-            "decided": self.decided,
-            "found": self.found,
-            "origin": self.origin or None,
-        }
+        return asdict(self) | {"origin": self.origin or None}
 
 
 def flatten(tree: object, above: Key = ()) -> Iterator[tuple[Key, object]]:

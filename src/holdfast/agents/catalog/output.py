@@ -20,6 +20,7 @@ import msgspec
 from holdfast.agents.catalog.agent import RetrySign
 from holdfast.agents.catalog.failures import MAX_MESSAGE, of_line, of_message, of_status
 from holdfast.agents.evidence.evidence import (
+    MAX_SEEN,
     Claim,
     Drift,
     Evidence,
@@ -32,7 +33,7 @@ from holdfast.agents.evidence.evidence import (
     Trouble,
     Work,
 )
-from holdfast.agents.evidence.redaction import shown
+from holdfast.doctor.explain.redaction import redact_line
 
 LIMITS = (Failure.QUOTA, Failure.RATE_LIMIT)
 MAX_CONTINUED = 8  # lines after an error that belong to it, up to an empty one: errors are wrapped
@@ -120,7 +121,7 @@ class TextLines:
         self._last: Trouble | None = None
 
     def feed(self, line: str, at: float) -> list[Evidence]:
-        seen = shown(line, self._secrets)
+        seen = redact_line(line, self._secrets, limit=MAX_SEEN)
         if not seen:
             self._continued = 0
             return []
@@ -299,13 +300,13 @@ class JsonEvents:
 
     def say(self, text: str) -> str:
         """A text of the worker, fit for a claim."""
-        return shown(text, self.secrets)
+        return redact_line(text, self.secrets, limit=MAX_SEEN)
 
     def called(self, tool: str, given: object = None) -> None:
         """For a handler that meets the call of a tool, with its arguments, or another step of a plan."""
         more = given if isinstance(given, str) else _json(given) if given else ""
         whole = f"{tool} {more}".strip()
-        self.calls.add(whole, shown(whole, self.secrets, limit=MAX_WHAT))
+        self.calls.add(whole, redact_line(whole, self.secrets, limit=MAX_WHAT))
 
     def drift(self, what: str) -> list[Claim]:
         """For a handler that meets something unknown inside a known event."""

@@ -1,6 +1,6 @@
 """What is known of a worker and what follows from it: claims with their source, and from them status, hold-
 ups, the verdict at the end, and the reason in words. Everything here is pure.
 
-Imports: doctor.explain.
-Open to other rooms: digest, evidence, holdups, redaction, status, verdict.
+Imports: nothing of ours.
+Open to other rooms: digest, evidence, holdups, status, verdict.
 """

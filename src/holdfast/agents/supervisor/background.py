@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-from holdfast.agents.supervisor import daemons, messages, processes, skew
+from holdfast.agents.supervisor import daemons, messages, processes
 from holdfast.agents.supervisor.daemons import Daemon
 from holdfast.agents.supervisor.processes import ProcessInfo
 from holdfast.agents.worker import book
@@ -107,10 +107,9 @@ async def _is_to_be_replaced(home: Path, client: RpcClient) -> bool:
         alive = await client.call(messages.COUNT, messages.ListParams())
     except ConnectionLost:
         return False
-    workers = len(alive)
-    if skew.decide(differs, workers=workers, dispatcher=dispatcher) is skew.SkewAction.REPLACE:
+    told = daemons.explain_keeping(differs, workers=len(alive), dispatcher=dispatcher)
+    if told is None:
         return True
-    told = skew.advice("supervisor", differs, workers=workers, dispatcher=dispatcher)
     if told not in _TOLD:
         _TOLD.add(told)
         log.warning("%s", told)
@@ -121,7 +120,7 @@ def difference(daemon: Daemon) -> str | None:
     """What tells a daemon's code from ours; None when nothing does."""
     theirs = daemon.card.origin if daemon.card is not None else None
     there = theirs is not None and Path(theirs.place).is_dir()
-    return skew.difference(daemons.origin(), theirs, there=there)
+    return daemons.describe_difference(daemons.origin(), theirs, there=there)
 
 
 async def _sent_away(ending: Sequence[Daemon]) -> None:
@@ -129,7 +128,7 @@ async def _sent_away(ending: Sequence[Daemon]) -> None:
     for one in ending:
         processes.send(one.process, signal.SIGTERM)
     if await processes.left([one.process for one in ending], START_S):
-        raise OperationFailed("a supervisor of another version does not end", remedy=skew.DOWN)
+        raise OperationFailed("a supervisor of another version does not end", remedy=daemons.DOWN)
 
 
 async def exec_server(home: Path, connect: Callable[[str], Awaitable[T]]) -> T:

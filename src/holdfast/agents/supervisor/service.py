@@ -102,16 +102,7 @@ def _exit_code(items: list[Evidence]) -> int | None:
 
 def _calls(worker: Worker) -> messages.ReportedCalls | None:
     calls = worker.channel.calls()
-    if calls is None:
-        return None
-    return messages.ReportedCalls(
-        count=calls.count,
-        fresh=calls.fresh,
-        in_a_row=calls.in_a_row,
-        last=calls.last,
-        recent=calls.recent,
-        different=calls.different,
-    )
+    return None if calls is None else msgspec.convert(calls, messages.ReportedCalls, from_attributes=True)
 
 
 def _limit_s(items: list[Evidence], at: float) -> float | None:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from holdfast import __version__
-from holdfast.agentconfig import codex, host
+from holdfast.agentconfig import clients, host
+from holdfast.agentconfig.decision import AgentName
 from holdfast.agentconfig.settings import Key
 from holdfast.doctor.assertion import claims, probe, routes
 from holdfast.doctor.assertion.claims import (
@@ -137,7 +138,7 @@ def find(agent: str | None, named: Path | None) -> Path | None:
     if agent == "holdfast":
         return None
     try:
-        return codex.find().absolute()
+        return clients.find(AgentName.CODEX).absolute()
     except NotFound:
         if agent is not None:
             raise
@@ -345,7 +346,7 @@ def _whole_path(
 
 
 def _version(binary: Path) -> str | None:
-    version = codex.version(binary)
+    version = clients.version(binary)
     return None if version is None else ".".join(map(str, version))
 
 

@@ -7,7 +7,7 @@ what differs did not matter to it.
 
 import enum
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Final, TypeAlias
 
 from holdfast.sandbox.host.hostfacts import capabilities
@@ -161,17 +161,7 @@ class Comparison:
             "schemaVersion": SCHEMA_VERSION,
             "hostEquivalent": self.host_equivalent.value,
             "behavedAlike": self.behaved_alike.value,
-            "rows": [
-                {
-                    "group": row.group,
-                    "field": row.field,
-                    "host": row.host,
-                    "worker": row.worker,
-                    "verdict": row.verdict.value,
-                    "consequence": row.consequence,
-                }
-                for row in self.rows
-            ],
+            "rows": [asdict(row) for row in self.rows],
         }
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from holdfast.doctor.explain.causes import CONFIG_ROWS, LAUNCH_ROWS, RUN_ROWS
-from holdfast.doctor.explain.redaction import redacted
+from holdfast.doctor.explain.redaction import redact
 from holdfast.sandbox.host.hostfacts import Fact, HostFacts
 from holdfast.sandbox.reasons import fingerprints
 from holdfast.sandbox.reasons.fingerprint_table import Layer
@@ -210,7 +210,7 @@ class Reading:
                 shown = self._shown.setdefault(known.id, _Shown(known))
                 shown.count += 1
                 if len(shown.lines) < MAX_EVIDENCE:
-                    shown.lines.append(redacted(match.line)[:MAX_EVIDENCE_CHARS])
+                    shown.lines.append(redact(match.line)[:MAX_EVIDENCE_CHARS])
         text = "\n".join(window)
         lowered = text.lower()
         for pattern in _CONDITIONS - self._held:
