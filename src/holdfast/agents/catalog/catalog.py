@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from holdfast.agents.catalog.agent import (
     CANNOT_START,
     NOT_SAVED,
+    TEXT,
     Agent,
     Package,
     Provider,
@@ -110,7 +111,7 @@ _EVENTS: Final[dict[str, type[JsonEvents]]] = {
     "qwen": ClaudeEvents,
     "gemini": GeminiEvents,
 }
-PARSERS: Final = frozenset({*_EVENTS, "text"})
+PARSERS: Final = frozenset({*_EVENTS, TEXT})
 
 
 class Parser(Protocol):

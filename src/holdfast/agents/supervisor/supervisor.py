@@ -10,7 +10,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -43,10 +42,9 @@ PROCESS: Final = "worker"  # each worker has a session of its own, and in it thi
 class Supervisor:
     """All workers of one home."""
 
-    def __init__(self, home: Path, limits: WorkerLimits = WorkerLimits()) -> None:  # noqa: B008 - nobody changes it
+    def __init__(self, home: Path) -> None:
         self.book = Book(home)
         self.surroundings = Surroundings(self.book)
-        self._limits = limits
         self.workers: dict[str, Worker] = {}
         self._environments: dict[str, Environment] = {}
         self._hearers: set[Callable[[Worker], None]] = set()
@@ -239,8 +237,7 @@ class Supervisor:
 
     def _worker(self, record: Record, secrets: tuple[str, ...] = ()) -> Worker:
         agent = CATALOG[record.agent]
-        limits = replace(
-            self._limits,
+        limits = WorkerLimits(
             start_s=agent.start_limit_s,
             wall_s=record.wall_limit_s,
             idle_s=record.idle_limit_s,

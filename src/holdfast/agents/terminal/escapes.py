@@ -2,7 +2,12 @@
 
 A stream of terminal bytes is cut into text and control sequences, wherever the reads happened to end. From
 these a `Reader` keeps what a supervisor wants to know, and says which bytes may go on to a person's terminal:
-everything but the questions, which we answer ourselves (queries.py), so that nobody answers twice.
+everything but the questions, which we answer ourselves, so that nobody answers twice.
+
+Several agent CLIs wait for these answers when they start. An answer says as little as is needed to go on, and
+never holds anything that the worker chose, except a mode number: an answer is typed into whatever reads next.
+Questions without an answer are the ones that ask for a feature that we do not have (kitty's keyboard and
+pictures: silence means no) or for what is none of the worker's business (the clipboard, the title).
 
 All of it is the worker's word, or the word of whatever it prints: it is evidence, never a permission. Strings
 are bounded, cleaned of control characters, and a state is taken only from fields made for it.
@@ -43,6 +48,16 @@ _CSI_QUERIES: Final = (
     (re.compile(rb"[0-9;]*\*y|[0-9;]*\$u|[0-9;]*\$w"), "other-report"),
 )
 _ASKABLE: Final = frozenset(b"4 5 10 11 12 13 14 17 19 21 22 52 60 61".split())  # colours, and the clipboard
+_FIXED_ANSWERS: Final = {
+    "attributes": "\x1b[?62;22c",  # a VT220 with colours
+    "secondary-attributes": "\x1b[>1;10;0c",
+    "unit": "\x1bP!|00000000\x1b\\",
+    "condition": "\x1b[0n",
+    "colour-scheme": "\x1b[?997;1n",
+    "version": "\x1bP>|holdfast\x1b\\",
+    "capability": "\x1bP0+r\x1b\\",
+    "setting": "\x1bP0$r\x1b\\",
+}
 _COLOURS: Final = {b"10": _FOREGROUND, b"11": _BACKGROUND, b"12": _FOREGROUND}
 MAX_STRING: Final = 64 * 1024  # bytes of an OSC or DCS string: copied text passes, memory is not filled
 MAX_PARAMETERS: Final = 256  # bytes between CSI and its last byte; the longest in use have about 60
@@ -115,22 +130,10 @@ def osc_query(code: bytes, rest: bytes, *, terminator: bytes) -> Query | None:
 def answer(query: Query, view: TerminalView) -> bytes:
     """What a terminal of ours replies; nothing to what it does not know."""
     match query.name:
-        case "attributes":
-            text = "\x1b[?62;22c"  # a VT220 with colours
-        case "secondary-attributes":
-            text = "\x1b[>1;10;0c"
-        case "unit":
-            text = "\x1bP!|00000000\x1b\\"
-        case "condition":
-            text = "\x1b[0n"
         case "cursor":
             text = f"\x1b[{view.row};{view.column}R"
         case "extended-cursor":
             text = f"\x1b[?{view.row};{view.column}R"
-        case "colour-scheme":
-            text = "\x1b[?997;1n"
-        case "version":
-            text = "\x1bP>|holdfast\x1b\\"
         case "private-mode":
             mode = int(query.argument)
             known = 1 if mode in view.modes else 2
@@ -144,12 +147,8 @@ def answer(query: Query, view: TerminalView) -> bytes:
             return f"\x1b]{query.argument};rgb:{colour}".encode("ascii") + query.terminator
         case "program-status":
             return b"\x1b]7501;?" + query.terminator
-        case "capability":
-            text = "\x1bP0+r\x1b\\"
-        case "setting":
-            text = "\x1bP0$r\x1b\\"
-        case _:
-            text = ""
+        case name:
+            text = _FIXED_ANSWERS.get(name, "")
     return text.encode("ascii")
 
 
@@ -279,9 +278,7 @@ class TerminalReport:
 
     phase: Phase
     kind: str = ""
-    app: str = ""
     task: str = ""
-    progress: int | None = None
     title: str = ""
     message: str = ""
 
@@ -291,22 +288,7 @@ class Titled:
     title: str
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """A notification (OSC 9, 99, 777): it wants attention now. An edge, not a state."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A progress bar (OSC 9;4): 0 none, 1 normal, 2 error, 3 without end, 4 paused."""
-
-    state: int
-    percent: int | None
-
-
-Event: TypeAlias = TerminalReport | Titled | Notice | Bar | Query
+Event: TypeAlias = TerminalReport | Titled | Query
 
 
 class Seen(NamedTuple):
@@ -326,7 +308,6 @@ class EscapeReader:
         self._splitter = Splitter(SKIM)
         self.modes: set[int] = {25}  # private modes that are on, of those that matter
         self.title = ""
-        self.bells = 0
 
     @property
     def alternate(self) -> bool:
@@ -351,8 +332,6 @@ class EscapeReader:
 
     def _read(self, piece: Piece) -> Event | None:
         match piece.kind:
-            case SequenceKind.TEXT:
-                self.bells += piece.body.count(b"\x07")
             case SequenceKind.OSC:
                 return self._osc(piece)
             case SequenceKind.DCS:
@@ -395,10 +374,6 @@ class EscapeReader:
                 return _program_status(rest)
             case b"26":
                 return _rival_status(rest)
-            case b"9":
-                return _bar(rest) if rest.startswith(b"4;") else Notice(clean(rest))
-            case b"99" | b"777":
-                return Notice(clean(rest.rpartition(b";")[2]))
         return None
 
 
@@ -417,13 +392,10 @@ def _program_status(data: bytes) -> TerminalReport | None:
         phase = Phase(fields.get(b"state", b"").decode("ascii", "replace"))
     except ValueError:
         return None
-    progress = fields.get(b"progress", b"")
     return TerminalReport(
         phase,
         kind=clean(fields.get(b"kind", b"")),
-        app=clean(fields.get(b"app", b"")),
         task=clean(fields.get(b"id", b"")),
-        progress=int(progress) if re.fullmatch(rb"100|[0-9]{1,2}", progress) else None,
         title=_decoded(fields.get(b"title", b"")),
         message=_decoded(fields.get(b"msg", b"")),
     )
@@ -449,13 +421,6 @@ _RIVAL: Final = {
 def _rival_status(data: bytes) -> TerminalReport | None:
     found = re.search(rb"(?:^|[;:])status=([a-z-]+)(?:$|[;:])", data[:MAX_SEEN].lower())
     return None if found is None else _RIVAL.get(found[1])
-
-
-def _bar(data: bytes) -> Bar | None:
-    found = re.fullmatch(rb"4;([0-4])(?:;([0-9]{0,3}))?", data)
-    if found is None:
-        return None
-    return Bar(int(found[1]), min(int(found[2]), 100) if found[2] else None)
 
 
 _WANTS: Final = {

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from holdfast.agents.catalog.agent import Agent, Channel
+from holdfast.agents.catalog.agent import TEXT, Agent
 from holdfast.agents.catalog.catalog import Parser, parser_of, text_parser_of
 from holdfast.agents.catalog.output import Calls, JsonEvents
 from holdfast.agents.evidence import holdups
@@ -147,7 +147,7 @@ class TerminalChannel:
         self._titled = False
         self._screen = Screen(record.rows, record.cols)
         self._drawn = False
-        events = record.headless and agent.channel is Channel.JSON
+        events = record.headless and agent.parser != TEXT
         self._parser = parser_of(agent, secrets) if events else None
         self._events = _Lines(self._parser) if self._parser else None
 

@@ -10,7 +10,6 @@ import pytest
 
 from holdfast.agents.catalog.agent import (
     Agent,
-    Channel,
     PromptBy,
     launch,
     relocation_of,
@@ -112,11 +111,6 @@ def test_no_row_of_state_hides_a_later_one(agent: Agent) -> None:
     for kept in agent.state:
         path = kept.path.replace("{home}", "/h").replace("{work}", "/w").replace("*", "1")
         assert state_of(agent, path, home="/h", work="/w", environment={}) is kept
-
-
-@each
-def test_a_structured_channel_has_a_parser_and_no_channel_reads_text(agent: Agent) -> None:
-    assert (agent.parser != "text") is (agent.channel is Channel.JSON)
 
 
 @each

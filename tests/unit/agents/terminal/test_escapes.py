@@ -8,10 +8,8 @@ from holdfast.agents.evidence.evidence import MAX_SEEN, Claim, Idle, Want, Wants
 from holdfast.agents.terminal import escapes
 from holdfast.agents.terminal.escapes import (
     MAX_ANSWERS,
-    Bar,
     EscapeReader,
     Event,
-    Notice,
     Phase,
     Query,
     TerminalReport,
@@ -124,8 +122,7 @@ def encoded(text: str) -> bytes:
 @every_row(
     ("data", "report"),
     [
-        (b"state=idle:app=codex", TerminalReport(Phase.IDLE, app="codex")),
-        (b"state=working:progress=40", TerminalReport(Phase.WORKING, progress=40)),
+        (b"state=idle:app=codex", TerminalReport(Phase.IDLE)),
         (b"state=blocked:kind=permission", TerminalReport(Phase.BLOCKED, kind="permission")),
         (b"state=done:id=part-2", TerminalReport(Phase.DONE, task="part-2")),
         (b"state=clear", TerminalReport(Phase.CLEAR)),
@@ -182,7 +179,7 @@ def test_a_status_means_something_for_the_worker(report: TerminalReport, expecte
     assert claim(report) == expected
 
 
-# --- titles, notices, bells, bars
+# --- titles
 
 
 def test_a_title_is_kept_and_cleaned() -> None:
@@ -193,25 +190,6 @@ def test_a_title_is_kept_and_cleaned() -> None:
     ]
     assert reader.title == "t wö\N{REPLACEMENT CHARACTER}"
     assert events(b"\x1b]2;" + b"x" * 5000 + ST) == [Titled("x" * MAX_SEEN)]
-
-
-def test_notices_want_attention_and_a_bar_is_no_notice() -> None:
-    assert events(b"\x1b]9;look\x07\x1b]777;notify;Title;text\x07\x1b]99;i=1;hello" + ST) == [
-        Notice("look"),
-        Notice("text"),
-        Notice("hello"),
-    ]
-    assert events(b"\x1b]9;4;1;40\x07\x1b]9;4;3\x07\x1b]9;4;0;\x07\x1b]9;4;9\x07") == [
-        Bar(1, 40),
-        Bar(3, None),
-        Bar(0, None),
-    ]
-
-
-def test_a_bell_is_counted_but_not_one_that_ends_a_title() -> None:
-    reader = EscapeReader()
-    reader.feed(b"a\x07b\x1b[1m\x07\x1b]0;t\x07")
-    assert reader.bells == 2
 
 
 # --- modes
