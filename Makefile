@@ -53,7 +53,8 @@ agents: for-test tools-for-tests  ## every fault with every agent CLI, in some 2
 chaos: for-test                   ## the board while everything is killed with -9, in some 10 minutes; writes tests/fault/board_chaos.json
 	$(RUN)/python -m tests.support.board_chaos --kills 100 --seed 1 --seed 2 --seed 3 --record tests/fault/board_chaos.json
 
-bench: for-bench tools-for-tests  ## side by side with the real codex; writes bench/results/
+bench: for-bench tools-for-tests  ## side by side with the real codex, srt and bubblewrap; writes bench/results/
+	$(RUN)/python -m tools.get_agents srt
 	$(RUN)/python -m bench
 
 bench-board: for-bench tools-for-tests  ## the board side by side with the real Hermes; writes bench/results/

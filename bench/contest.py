@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 from bench import fixtures, swerex
 from bench.client import Failed
 from bench.measures import LIGHT, Contest, Plan, spawn_floor
-from bench.servers import RESULTS, Server, Side, Spec, profiled, running
+from bench.servers import Server, Side, Spec, profiled, running
 from bench.table import Measure
 
 # samples of one measure: contestant → one list per round
@@ -30,9 +30,11 @@ def contestants(
 ) -> Iterator[tuple[list[Contest], Rivals]]:
     """Every server up and every file made, until the end of the block."""
     with contextlib.ExitStack() as stack:
-        RESULTS.mkdir(parents=True, exist_ok=True)
-        # Not in /tmp: the reference cannot confine anything when its home is there.
-        scratch = tempfile.TemporaryDirectory(prefix="run-", dir=RESULTS, ignore_cleanup_errors=True)
+        # Not in /tmp: the reference cannot confine anything when its home is there. Not in this checkout:
+        # nobody's commands run in the folder that Holdfast itself is imported from.
+        scratch = tempfile.TemporaryDirectory(
+            prefix="holdfast-bench-", dir="/var/tmp", ignore_cleanup_errors=True
+        )
         root = Path(stack.enter_context(scratch))
         made = fixtures.make(subdirectory(root, "files"))
         contests = []
@@ -72,10 +74,11 @@ def run(measures: Sequence[Measure], contests: Sequence[Contest], rivals: Rivals
             for contest in able:
                 if (samples := attempt(measure, contest, outcome)) is not None:
                     rounds.setdefault(contest.server.spec.side, []).append(samples)
-                if measure.raw is None:
+                if contest.server.spec.side is not Side.OURS:
                     continue
-                if (samples := attempt(measure._replace(run=measure.raw), contest, outcome)) is not None:
-                    rounds.setdefault(Side.RAW, []).append(samples)
+                for side, run_it in measure.beside.items():
+                    if (samples := attempt(measure._replace(run=run_it), contest, outcome)) is not None:
+                        rounds.setdefault(side, []).append(samples)
             if measure.name == "start":
                 for side, sample in rivals.items():
                     rounds.setdefault(side, []).append(sample(contests[0].plan))

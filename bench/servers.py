@@ -29,6 +29,9 @@ class Side(StrEnum):
     OURS = "holdfast"
     SWEREX = "swe-rex"
     FLOOR = "posix_spawn"
+    PYTHON = "python"  # without a program to run
+    BWRAP = "bwrap"  # alone, hiding nothing
+    SRT = "srt"  # Anthropic's sandbox-runtime
     RAW = "raw"  # our server without our client
     HERMES = "hermes"  # the board's peer
     MENDED = "hermes-mended"  # ... without the check that makes it lose what it wrote

@@ -1,4 +1,4 @@
-"""How long a person waits for a command line to begin: ours beside the reference, in turns."""
+"""How long a person waits for a command line to begin: ours beside its peers, in turns."""
 
 import os
 import shutil
@@ -10,6 +10,7 @@ from bench.client import Failed
 from bench.confined import workspace
 from bench.measures import MS, Contest
 from bench.servers import Side, environment
+from tools.get_agents import FOLDER, installed
 
 RUN_WITHIN_S = 30.0
 
@@ -19,35 +20,47 @@ def exec_true(contest: Contest) -> list[float]:
     argv = [contest.server.spec.argv[0], "sandbox"]
     if contest.server.spec.side is Side.OURS:
         argv = [_holdfast(contest), "exec"]
-    return [_life(contest, (*argv, "--", "true")) for _ in range(contest.plan.starts)]
+    return _lives(contest, (*argv, "--", "true"))
 
 
-def version_ratio(contest: Contest) -> list[float]:
-    """`holdfast --version`, in starts of the bare interpreter."""
-    return _pairs(contest, (_holdfast(contest), "--version"), _bare(contest))
+def show_version(contest: Contest) -> list[float]:
+    return _lives(contest, (_holdfast(contest), "--version"))
 
 
-def import_ratio(contest: Contest) -> list[float]:
-    """`import holdfast`, in starts of the bare interpreter."""
-    return _pairs(contest, (contest.server.spec.argv[0], "-c", "import holdfast"), _bare(contest))
+def import_package(contest: Contest) -> list[float]:
+    return _lives(contest, (contest.server.spec.argv[0], "-c", "import holdfast"))
 
 
-def list_ratio(contest: Contest) -> list[float]:
-    """`holdfast task list` of an empty board, in starts of the bare interpreter."""
+def list_tasks(contest: Contest) -> list[float]:
+    """`holdfast task list` of an empty board."""
     holdfast = _holdfast(contest)
     if not (contest.home / "board" / "board.db").exists():
         _life(contest, (holdfast, "board", "create", "bench"))
-    return _pairs(contest, (holdfast, "task", "list", "--board", "bench"), _bare(contest))
+    return _lives(contest, (holdfast, "task", "list", "--board", "bench"))
 
 
-def bwrap_ratio(contest: Contest) -> list[float]:
-    """`holdfast exec -- true`, in runs of a bubblewrap that hides nothing."""
+def bare_python(contest: Contest) -> list[float]:
+    """The interpreter that runs ours, doing nothing."""
+    return _lives(contest, (contest.server.spec.argv[0], "-c", "pass"))
+
+
+def bwrap_true(contest: Contest) -> list[float]:
+    """A bubblewrap that hides nothing around `true`: what is hard to beat, in ms."""
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         raise Failed("there is no program bwrap")
-    return _pairs(
-        contest, (_holdfast(contest), "exec", "--", "true"), (bwrap, "--dev-bind", "/", "/", "true")
-    )
+    return _lives(contest, (bwrap, "--dev-bind", "/", "/", "true"))
+
+
+def srt_true(contest: Contest) -> list[float]:
+    """`srt true` with the settings it has by itself, in ms. The ripgrep it wants is the one codex brings."""
+    srt = installed("srt")
+    if srt is None:
+        raise Failed("srt is not installed: python -m tools.get_agents srt")
+    ripgrep = shutil.which("rg") or next(FOLDER.glob("codex/**/codex-path/rg"), None)
+    if ripgrep is None:
+        raise Failed("srt needs the program rg")
+    return _lives(contest, (os.fspath(srt), "true"), programs=os.path.dirname(ripgrep))
 
 
 def _holdfast(contest: Contest) -> str:
@@ -55,20 +68,20 @@ def _holdfast(contest: Contest) -> str:
     return os.path.join(os.path.dirname(contest.server.spec.argv[0]), "holdfast")
 
 
-def _bare(contest: Contest) -> tuple[str, ...]:
-    return (contest.server.spec.argv[0], "-c", "pass")
+def _lives(contest: Contest, argv: Sequence[str], programs: str = "") -> list[float]:
+    return [_life(contest, argv, programs) for _ in range(contest.plan.starts)]
 
 
-def _pairs(contest: Contest, ours: Sequence[str], other: Sequence[str]) -> list[float]:
-    return [_life(contest, ours) / _life(contest, other) for _ in range(contest.plan.starts)]
-
-
-def _life(contest: Contest, argv: Sequence[str]) -> float:
+def _life(contest: Contest, argv: Sequence[str], programs: str = "") -> float:
+    """Milliseconds from the call to its end; `programs` is one more folder on the PATH."""
+    settings = environment(contest.home) | {"HOLDFAST_HOME": os.fspath(contest.home / "board")}
+    if programs:
+        settings["PATH"] += os.pathsep + programs
     began = time.perf_counter()
     done = subprocess.run(
         argv,
         cwd=workspace(contest),
-        env=environment(contest.home) | {"HOLDFAST_HOME": os.fspath(contest.home / "board")},
+        env=settings,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=RUN_WITHIN_S,

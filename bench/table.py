@@ -1,6 +1,7 @@
 """The table of measures, each with the bar it is held against."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from bench.confined import confined_burst, confined_read, confined_start, confined_write
@@ -20,7 +21,15 @@ from bench.measures import (
 from bench.overhead import launch_overhead
 from bench.sdk import client_run, client_stream
 from bench.servers import Side
-from bench.starts import bwrap_ratio, exec_true, import_ratio, list_ratio, version_ratio
+from bench.starts import (
+    bare_python,
+    bwrap_true,
+    exec_true,
+    import_package,
+    list_tasks,
+    show_version,
+    srt_true,
+)
 from bench.supervised import decision_latency, denial_latency, exit_latency, idle_workers
 from bench.watched import watch_ratio, watch_run
 
@@ -46,8 +55,8 @@ class Measure(NamedTuple):
     run: Callable[[Contest], list[float]]
     bars: tuple[Bar, ...]
     warms: bool = True  # whether an unmeasured round comes first
-    raw: Callable[[Contest], list[float]] | None = None  # the same without our client
     ours_only: bool = False  # of no use, or not possible, with the reference
+    beside: Mapping[Side, Callable[[Contest], list[float]]] = MappingProxyType({})  # in turns with our side
     once: bool = False  # one round only: what it needs takes long to set up, and it returns several samples
 
 
@@ -59,13 +68,25 @@ def higher(limit: float, rival: Side | None = Side.REFERENCE) -> Bar:
     return Bar("higher", limit, rival)
 
 
+def own(name: str, title: str, run: Callable[[Contest], list[float]], limit: float) -> Measure:
+    """The start of one of our programs, held against the interpreter that it runs on."""
+    bars = (lower(limit, Side.PYTHON),)
+    return Measure(name, title, "ms", run, bars, ours_only=True, beside={Side.PYTHON: bare_python})
+
+
 MEASURES: Final = (
     Measure("ready", "ready to accept", "ms", ready, (lower(5),)),
-    Measure("exec", "exec -- true", "ms", exec_true, (lower(1),)),
-    Measure("exec-bwrap", "exec over bare bwrap", "x", bwrap_ratio, (), ours_only=True),
-    Measure("version", "--version over python", "x", version_ratio, (lower(4, None),), ours_only=True),
-    Measure("import", "import holdfast over python", "x", import_ratio, (lower(5, None),), ours_only=True),
-    Measure("list", "task list over python", "x", list_ratio, (lower(8, None),), ours_only=True),
+    Measure(
+        "exec",
+        "exec -- true",
+        "ms",
+        exec_true,
+        (lower(1), lower(1, Side.SRT), lower(15, Side.BWRAP)),
+        beside={Side.SRT: srt_true, Side.BWRAP: bwrap_true},
+    ),
+    own("version", "holdfast --version", show_version, 4),
+    own("import", "import holdfast", import_package, 5),
+    own("list", "holdfast task list", list_tasks, 8),
     Measure("start", "start → closed", "ms", start_true, (lower(0.1), lower(1, Side.SWEREX))),
     Measure("echo", "stdin echo", "ms", echo, (lower(0.05),)),
     Measure("stream", "stdout throughput", "MB/s", stream, (higher(1.5),)),
@@ -99,7 +120,13 @@ MEASURES: Final = (
         "denial-told", "third refusal → told", "ms", denial_latency, (lower(3000, None),), ours_only=True
     ),
     Measure(
-        "client-run", "env.run", "ms", client_run, (lower(1.15, Side.RAW),), raw=start_true, ours_only=True
+        "client-run",
+        "env.run",
+        "ms",
+        client_run,
+        (lower(1.15, Side.RAW),),
+        beside={Side.RAW: start_true},
+        ours_only=True,
     ),
     Measure(
         "client-stream",
@@ -107,7 +134,7 @@ MEASURES: Final = (
         "MB/s",
         client_stream,
         (higher(0.8, Side.RAW),),
-        raw=stream,
+        beside={Side.RAW: stream},
         ours_only=True,
     ),
     Measure("memory", "memory, alone, with helpers", "MiB", memory, (lower(1),), warms=False),

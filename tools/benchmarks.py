@@ -4,6 +4,7 @@ python -m tools.benchmarks                         page and plot from what is re
 python -m tools.benchmarks bench/results/RUN.json  first take the numbers of a run over into the record
 
 A run names its measures by short names; a row of the record that has `measure` is replaced, others stay.
+`against` says which rival of that measure a row is about, where it is not the table's own.
 """
 
 import argparse
@@ -17,7 +18,6 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 RECORD: Final = ROOT / "docs" / "records" / "benchmarks.json"
 PAGE: Final = ROOT / "docs" / "benchmarks.md"
 PLOT: Final = ROOT / "docs" / "pictures" / "benchmarks.svg"
-PEERS: Final = ("codex", "hermes")
 LEFT, BAR, LINE = 330, 420, 24  # pixels
 INTRODUCTION: Final = """\
 <!-- Made by `python -m tools.benchmarks`; do not edit. -->
@@ -53,6 +53,7 @@ class Row(NamedTuple):
     ours: float
     better: str
     measure: str = ""
+    against: str = ""
 
     @property
     def factor(self) -> float:
@@ -129,13 +130,12 @@ def plot(tables: dict[str, list[Row]]) -> str:
 def take_over(record: dict[str, Any], run: dict[str, Any]) -> None:
     """The medians of a run into those rows of a record that name their measure."""
     bars = {
-        bar["measure"]: bar
-        for bar in run["bars"]
-        if bar["against"] in PEERS and bar["rival_p50"] and bar["ours_p50"]
+        (bar["measure"], bar["against"]): bar for bar in run["bars"] if bar["rival_p50"] and bar["ours_p50"]
     }
-    for rows in record.values():
+    for rival, rows in record.items():
         for row in rows if isinstance(rows, list) else ():
-            if (bar := bars.get(row.get("measure"))) is not None:
+            against = row.get("against") or rival.partition(" ")[0].lower()
+            if (bar := bars.get((row.get("measure"), against))) is not None:
                 row |= {"rival": round(bar["rival_p50"], 3), "ours": round(bar["ours_p50"], 3)}
 
 

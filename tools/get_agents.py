@@ -2,7 +2,7 @@
 
 HOLDFAST_AGENTS_CLI names another folder, for sources that cannot be written.
 
-python -m tools.get_agents [NAME ...]     all of them, or these; quick when they are there; prints the paths
+python -m tools.get_agents [NAME ...]     all agents, or these; quick when they are there; prints the paths
 python -m tools.get_agents --pin          write the lock files anew, after a changed version in the table
 
 What is fetched is compared with the digests in tools/agents/*.json. No script of a package is run.
@@ -33,13 +33,15 @@ class Pin(NamedTuple):
     program: str  # a pattern: the native binary is in a package named after the platform
 
 
-PINS: Final = {
+AGENTS: Final = {
     "codex": Pin("@openai/codex", "0.166.0", "@openai/codex-*/vendor/*/bin/codex"),
     "opencode": Pin("opencode-ai", "1.18.33", "opencode-*/bin/opencode"),
     "claude": Pin("@anthropic-ai/claude-code", "2.1.325", "@anthropic-ai/claude-code-*/claude"),
     "gemini": Pin("@google/gemini-cli", "0.61.0", ".bin/gemini"),
     "qwen": Pin("@qwen-code/qwen-code", "0.24.4", ".bin/qwen"),
 }
+# A sandbox without an agent, which only the benchmarks run.
+PINS: Final = AGENTS | {"srt": Pin("@anthropic-ai/sandbox-runtime", "0.0.83", ".bin/srt")}
 
 
 def installed(name: str, folder: Path = FOLDER) -> Path | None:
@@ -124,7 +126,7 @@ def main() -> None:
     if unknown := set(names) - set(PINS):
         raise SystemExit(f"not in the table: {', '.join(sorted(unknown))}")
     failed = []
-    for name in names or PINS:
+    for name in names or AGENTS:
         try:
             print(installed(name) or install(name), flush=True)
         except SystemExit as exc:

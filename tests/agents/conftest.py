@@ -11,7 +11,7 @@ import pytest
 from holdfast.agents.evidence.status import WorkerLimits
 from tests.agents.cases import FAULTS
 from tests.support.arena import Arena, arena
-from tools.get_agents import PINS
+from tools.get_agents import AGENTS
 
 # A stall shows within seconds and not after minutes: how it is told is tested, not how long it takes.
 QUICK: Final = WorkerLimits(quiet_s=5.0, provider_quiet_s=5.0)
@@ -42,7 +42,7 @@ def results() -> Iterator[dict[str, Any]]:
                 "version": pin.version,
                 "told": dict(sorted((before.get(name, {}).get("told", {}) | found.get(name, {})).items())),
             }
-            for name, pin in PINS.items()
+            for name, pin in AGENTS.items()
         }
         faults = {name: fault.words for name, fault in FAULTS.items()}
         told = {"faults": faults | {"decision": "it asks for an approval, on its terminal"}, "agents": agents}

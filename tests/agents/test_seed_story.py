@@ -49,9 +49,17 @@ async def test_the_denied_path_is_named_and_what_is_suggested_helps(place: Path)
             """In a pane that a person can look at; its pane, and all that is told of it until its end."""
             wish = {"model": MODEL, "base": model.url("write"), "key": KEY, "prompt": PROMPT, "id": name}
             env = {"HOME": str(bench.home), "PATH": path, "LANG": "C.UTF-8"}
-            worker = await workers.run("opencode", cwd=str(bench.work), env=env, tty=True, **wish, **more)
-            pane = await sdk.show(place / "h", name, socket=socket)
-            return pane, [change async for change in worker.changes()]
+            told = []
+            async with Workers.connect(place / "h") as watched:
+                await watched.subscribe()  # before it starts: it may be refused before the pane is there
+                await workers.run("opencode", cwd=str(bench.work), env=env, tty=True, **wish, **more)
+                pane = await sdk.show(place / "h", name, socket=socket)
+                async for report in watched.changes():
+                    if report.id == name:
+                        told.append(report)
+                        if report.state.ended:
+                            break
+            return pane, told
 
         before = time.monotonic()
         pane, told = await run("first", relocate=False)

@@ -65,8 +65,11 @@ def test_pip_installs_it_from_a_checkout(tmp_path: Path, pinned: Path) -> None:
         copy = shutil.copytree if (CHECKOUT / name).is_dir() else shutil.copy
         source.mkdir(exist_ok=True)
         copy(CHECKOUT / name, source / name)
-    run(sys.executable, "-m", "venv", tmp_path / "venv")
-    run(tmp_path / "venv/bin/pip", "install", "-q", "-c", pinned, source)
+    python = tmp_path / "venv/bin/python"
+    run(sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv")
+    run(
+        sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-compile", "-c", pinned, source
+    )
     assert_it_works(tmp_path / "venv/bin/holdfast", tmp_path)
 
 

@@ -7,9 +7,9 @@ from typing import Final
 
 import pytest
 
-from tools.get_agents import PINS, installed
+from tools.get_agents import AGENTS, PINS, installed
 
-CLIS: Final = tuple(PINS)
+CLIS: Final = tuple(AGENTS)
 
 
 def requires_cli(name: str) -> Path:

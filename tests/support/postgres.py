@@ -51,7 +51,8 @@ def server(binaries: Path) -> Iterator[str]:
         settings = [part for setting in _SETTINGS for part in ("-c", setting)]
         with (home / "log").open("wb") as log:
             process = subprocess.Popen(
-                [binaries / "postgres", "-D", data, "-k", name, *settings],
+                # It ends with us, also if we are killed.
+                ["setpriv", "--pdeathsig", "INT", binaries / "postgres", "-D", data, "-k", name, *settings],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import fcntl
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Final
 
 from holdfast.agents.supervisor import daemons
 from holdfast.errors import Conflict
+from holdfast.local.lock import take_lock
 
 NAME: Final = "dispatcher.lock"
 UP: Final = "up.lock"
@@ -38,7 +38,7 @@ async def _held(home: Path, name: str, role: str) -> AsyncIterator[None]:
     fd = os.open(home / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         for _ in range(TRIES):
-            if _taken(fd, fcntl.LOCK_EX):
+            if take_lock(fd):
                 break
             await asyncio.sleep(AGAIN_S)
         else:
@@ -62,14 +62,6 @@ def is_held(home: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        return not _taken(fd, fcntl.LOCK_SH)
+        return not take_lock(fd, shared=True)
     finally:
         os.close(fd)
-
-
-def _taken(fd: int, how: int) -> bool:
-    try:
-        fcntl.flock(fd, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

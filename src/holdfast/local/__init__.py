@@ -1,6 +1,6 @@
 """Things of this machine that several rooms need: who is at the other end of a socket, a file replaced
-whole.
+whole, a lock, tasks with an owner.
 
 Imports: nothing of ours.
-Open to other rooms: atomicfile, credentials, peers.
+Open to other rooms: atomicfile, credentials, lock, peers, tasks.
 """
