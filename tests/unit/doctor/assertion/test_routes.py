@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.doctor.assertion.stubprovider import CALL, MAX_TURNS, StubProvider
+from holdfast.doctor.assertion.routes import CALL, MAX_TURNS, StubProvider
 
 
 def turn(stub: StubProvider, *tools: str, **more: object) -> dict[str, Any]:

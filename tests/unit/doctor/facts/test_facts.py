@@ -1,6 +1,6 @@
 """Where agents keep their state, and whether somebody logged in, told by names alone."""
 
-from holdfast.doctor.facts.agents import AGENTS, InstalledAgent
+from holdfast.doctor.facts.facts import AGENTS, InstalledAgent
 
 BY_NAME = {agent.name: agent for agent in AGENTS}
 CODEX = BY_NAME["codex"]

@@ -1,6 +1,6 @@
 """A change to show."""
 
-from holdfast.agentconfig.preview import diff
+from holdfast.agentconfig.order import diff
 
 
 def test_nothing_is_shown_when_nothing_changes() -> None:

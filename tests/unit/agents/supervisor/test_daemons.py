@@ -2,7 +2,11 @@
 
 import pytest
 
-from holdfast.agents.supervisor.skew import Origin, SkewAction, advice, decide, difference
+from holdfast.agents.supervisor.daemons import (
+    Origin,
+    describe_difference,
+    explain_keeping,
+)
 
 MINE = Origin("1.0", "/srv/a", "aa")
 
@@ -20,33 +24,29 @@ MINE = Origin("1.0", "/srv/a", "aa")
 def test_another_version_place_or_build_is_a_difference(
     theirs: Origin | None, there: bool, words: str
 ) -> None:
-    assert words in (difference(MINE, theirs, there=there) or "")
+    assert words in (describe_difference(MINE, theirs, there=there) or "")
 
 
 def test_the_same_code_is_none() -> None:
-    assert difference(MINE, Origin("1.0", "/srv/a", "aa"), there=True) is None
+    assert describe_difference(MINE, Origin("1.0", "/srv/a", "aa"), there=True) is None
 
 
 @pytest.mark.parametrize(
-    ("differs", "workers", "dispatcher", "step"),
-    [
-        (None, 0, False, SkewAction.USE),
-        (None, 3, True, SkewAction.USE),
-        ("other", 0, False, SkewAction.REPLACE),
-        ("other", 1, False, SkewAction.TELL),
-        ("other", 0, True, SkewAction.TELL),
-        ("other", 1, True, SkewAction.TELL),
-    ],
+    ("workers", "dispatcher", "replaced"),
+    [(0, False, True), (1, False, False), (0, True, False), (1, True, False)],
 )
 def test_a_daemon_is_replaced_only_where_that_loses_nothing(
-    differs: str | None, workers: int, dispatcher: bool, step: SkewAction
+    workers: int, dispatcher: bool, replaced: bool
 ) -> None:
-    assert decide(differs, workers=workers, dispatcher=dispatcher) is step
+    assert (explain_keeping("other", workers=workers, dispatcher=dispatcher) is None) is replaced
 
 
 def test_whoever_keeps_an_old_daemon_hears_what_to_type() -> None:
-    told = advice("supervisor", "it is older", workers=2, dispatcher=False)
+    told = explain_keeping("it is older", workers=2, dispatcher=False)
+    assert told is not None
     assert "it is older" in told
     assert "2 workers run" in told
     assert told.endswith("holdfast down --workers")
-    assert advice("supervisor", "x", workers=0, dispatcher=True).endswith("holdfast down, then holdfast up")
+    told = explain_keeping("x", workers=0, dispatcher=True)
+    assert told is not None
+    assert told.endswith("holdfast down, then holdfast up")
