@@ -31,7 +31,6 @@ from holdfast.doctor.escape import inside
 from holdfast.doctor.escape.attempt import CONTAINED, FAILED, SKIPPED, Attempt
 from holdfast.doctor.escape.attempts import ATTEMPTS
 from holdfast.errors import HoldfastError, SandboxUnavailable
-from holdfast.sandbox.plan import plan as plans
 from holdfast.sandbox.plan.plan import Plan
 from holdfast.sandbox.plan.select import Way
 from holdfast.sandbox.policy.policy import Access, At, Network, Policy, Rule, Where, bind, workspace_write
