@@ -97,16 +97,7 @@ def denial_report(denial: Denial | None) -> "DenialReport | None":
         return None
     from holdfast.wire.processes import DenialReport
 
-    return DenialReport(
-        denial.kind,
-        denial.path,
-        denial.host,
-        denial.access,
-        denial.rule,
-        denial.grant,
-        denial.confidence,
-        denial.evidence,
-    )
+    return DenialReport(*(getattr(denial, name) for name in DenialReport.__struct_fields__))
 
 
 def enforcement_report(held: Enforcement) -> "EnforcementReport":

@@ -23,7 +23,6 @@ comes with all other arguments through a descriptor, where no list of processes 
 import errno
 import fcntl
 import os
-import signal
 from collections.abc import Iterable
 from typing import Final, NamedTuple, NoReturn
 
@@ -36,6 +35,7 @@ from holdfast.sandbox.backends.confined import (
     attend,
     end_like,
     fail,
+    lead,
     report_weakened,
     signal_group,
 )
@@ -76,10 +76,7 @@ def run(plan: Plan, command: PreparedCommand, *, parent: int, status_fd: int, to
     `status_fd`, which must be close-on-exec.
     """
     try:
-        os.setsid()
-        signal.pthread_sigmask(signal.SIG_BLOCK, ALL_SIGNALS)
-        with Stage("processes"):
-            kernel.die_with_parent(signal.SIGKILL)
+        lead()
         if os.getppid() != parent:
             os._exit(NOT_STARTED)
         weakened: tuple[str, ...] = (NO_LANDLOCK,)

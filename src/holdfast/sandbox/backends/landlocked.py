@@ -21,6 +21,7 @@ import time
 from typing import Final, NoReturn
 
 from holdfast.sandbox.backends.confined import (
+    ALL_SIGNALS,
     FORWARDED,
     NOT_STARTED,
     PreparedCommand,
@@ -36,7 +37,6 @@ from holdfast.sandbox.plan.plan import Base, Plan
 from holdfast.sandbox.plan.rights import SCOPE_ABI
 from holdfast.sandbox.watcher import listener
 
-_ALL_SIGNALS: Final = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 END: Final = signal.SIGPWR  # to the keeper; no command gets this one passed on
 _ENDING_S: Final = 5.0  # how long killing may take before we give up on unkillable processes
 _LOOK_AGAIN_S: Final = 0.005
@@ -75,7 +75,7 @@ def run(
     """
     try:
         os.setsid()
-        signal.pthread_sigmask(signal.SIG_BLOCK, _ALL_SIGNALS)
+        signal.pthread_sigmask(signal.SIG_BLOCK, ALL_SIGNALS)
         with Stage("processes"):
             kernel.adopt_orphans()
             kernel.die_with_parent(END)
@@ -133,7 +133,7 @@ def _end_descendants() -> None:
 
 def _prepare(command: PreparedCommand, *, keeper: int, cwd: str) -> None:
     os.setsid()
-    for signum in _ALL_SIGNALS:
+    for signum in ALL_SIGNALS:
         signal.signal(signum, signal.SIG_DFL)  # what is ignored would be ignored by the command too
     with Stage("processes"):
         kernel.die_with_parent(signal.SIGKILL)
