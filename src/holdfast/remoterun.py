@@ -24,6 +24,7 @@ from holdfast.client.process import Process
 from holdfast.client.recovery import LinkState
 from holdfast.client.remotepath import to_native, to_uri
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError
+from holdfast.local.tasks import TaskSet
 from holdfast.outcome import NOT_EXECUTABLE, NOT_FOUND, Ending, Failure, failed
 from holdfast.relay import ENDING, STDERR, STDOUT, Course, occupy_standard_descriptors, on_terminal, raw
 from holdfast.run import Preset, Wish
@@ -130,7 +131,7 @@ class _Remote:
         self._environment: Environment | None = None
         self._process: Process | None = None
         self._exited: Exited | None = None
-        self._work: set[asyncio.Task[None]] = set()
+        self._work = TaskSet()
         self.course = _Course(self._loop, self)
 
     def give_up(self) -> None:
@@ -154,8 +155,7 @@ class _Remote:
             try:
                 return await self._attend(process, first, tty=tty)
             finally:
-                for task in self._work:
-                    task.cancel()
+                self._work.cancel()
 
     async def _attend(self, process: Process, first: bytes | None, *, tty: bool) -> Ending:
         if tty:
@@ -234,9 +234,7 @@ class _Remote:
             with contextlib.suppress(HoldfastError):  # the command has ended, or the server cannot
                 await work
 
-        task = self._loop.create_task(quietly())
-        self._work.add(task)
-        task.add_done_callback(self._work.discard)
+        self._work.start(quietly())
 
 
 class _Course(Course):

@@ -7,6 +7,7 @@ import select
 from collections.abc import Callable, Coroutine
 
 from holdfast.errors import HoldfastError
+from holdfast.local.tasks import TaskSet
 from holdfast.relay import COPY_BYTES, STDERR, STDIN, STDOUT, Outlet, hand_on_input
 
 
@@ -31,7 +32,7 @@ def read_input(
 
     `first` is what `peek` saw: of an input that had ended by then there is nothing to hand on.
     """
-    taking: set[asyncio.Task[None]] = set()
+    taking = TaskSet()
     stops: list[Callable[[], None]] = []
 
     async def hand_on(data: bytes, more: Callable[[], object]) -> None:
@@ -40,16 +41,13 @@ def read_input(
             more()
 
     def took(data: bytes, more: Callable[[], object]) -> None:
-        task = loop.create_task(hand_on(data, more))
-        taking.add(task)
-        task.add_done_callback(taking.discard)
+        taking.start(hand_on(data, more))
 
     def begin() -> None:
         stops.append(hand_on_input(loop, took))
 
     def stop() -> None:
-        for task in taking:
-            task.cancel()
+        taking.cancel()
         for stop_reading in stops:
             stop_reading()
 

@@ -6,7 +6,6 @@ before the new file takes its place; between that and the rename there is a mome
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import os
 import re
@@ -20,6 +19,7 @@ from typing import Final
 from holdfast.agentconfig import block
 from holdfast.errors import InvalidRequest, NotFound, OperationFailed
 from holdfast.local.atomicfile import write_new
+from holdfast.local.lock import wait_for_lock
 
 NAME: Final = "config.toml"
 LOCK: Final = ".holdfast.lock"
@@ -28,7 +28,6 @@ MAX_CONFIG_BYTES: Final = 4 * 1024 * 1024  # a thousand times what people have; 
 MAX_TRIES: Final = 5  # a Codex that writes between our reading and our renaming, again and again
 BACKUPS_KEPT: Final = 3  # enough to go back; each may hold a token
 
-_LOOK_AGAIN_S: Final = 0.02
 _DIGEST_CHARS: Final = 12
 _MODE: Final = 0o600  # the file may hold tokens
 _BACKUP: Final = re.compile(rf"\.[0-9a-f]{{{_DIGEST_CHARS}}}\.bak")
@@ -149,18 +148,11 @@ def _locked(folder: int, where: Path, wait_s: float) -> Iterator[None]:
     except OSError as exc:
         raise _refused(where, exc) from None
     try:
-        until = time.monotonic() + wait_s
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > until:
-                    raise OperationFailed(
-                        f"another writer has held {where.parent / LOCK} for {wait_s:.0f} s",
-                        remedy=f"see who: fuser {str(where.parent / LOCK)!r}",
-                    ) from None
-                time.sleep(_LOOK_AGAIN_S)
+        if not wait_for_lock(lock, within_s=wait_s):
+            raise OperationFailed(
+                f"another writer has held {where.parent / LOCK} for {wait_s:.0f} s",
+                remedy=f"see who: fuser {str(where.parent / LOCK)!r}",
+            )
         yield
     finally:
         os.close(lock)

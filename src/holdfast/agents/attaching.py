@@ -11,12 +11,13 @@ import shutil
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from holdfast.agents.sdk import Workers
 from holdfast.agents.supervisor import messages
 from holdfast.agents.supervisor.messages import InputParams, Output, ResizeParams, WorkerParams, WorkerReport
 from holdfast.errors import ConnectionLost, InvalidRequest
+from holdfast.local.tasks import TaskSet
 from holdfast.relay import STDOUT, on_terminal, raw
 from holdfast.streams import Writer, read_input
 
@@ -104,14 +105,12 @@ async def _shown(
 async def _sized(workers: Workers, worker: str) -> AsyncIterator[None]:
     """The worker's terminal is as large as ours; a full-screen program then draws itself anew."""
     loop = asyncio.get_running_loop()
-    tasks: set[asyncio.Task[Any]] = set()
+    tasks = TaskSet()
 
     def resize() -> None:
         size = shutil.get_terminal_size()
         asked = ResizeParams(worker, size.lines, size.columns)
-        task = loop.create_task(workers.call(messages.RESIZE, asked))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
+        tasks.start(workers.call(messages.RESIZE, asked))
 
     loop.add_signal_handler(signal.SIGWINCH, resize)
     resize()
@@ -119,6 +118,4 @@ async def _sized(workers: Workers, worker: str) -> AsyncIterator[None]:
         yield
     finally:
         loop.remove_signal_handler(signal.SIGWINCH)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await tasks.aclose()

@@ -13,6 +13,7 @@ from typing import Final, Literal, TypeAlias
 from holdfast.client.answer import typed
 from holdfast.client.session import Caller
 from holdfast.errors import ConnectionLost, HoldfastError, NotFound, RemoteProtocolError
+from holdfast.local.tasks import TaskSet
 from holdfast.wire.files import Block, HandleParams, OpenParams, ReadBlockParams, WriteBlockParams
 from holdfast.wire.paths import PathUri
 from holdfast.wire.permissions import SandboxContext
@@ -28,7 +29,7 @@ class OpenFiles:
 
     def __init__(self, caller: Caller) -> None:
         self._caller = caller
-        self._closing: set[asyncio.Task[None]] = set()
+        self._closing = TaskSet()
 
     async def read(self, path: PathUri, sandbox: SandboxContext | None) -> AsyncGenerator[bytes, None]:
         """The bytes of a file; one that is dropped early is closed in the background."""
@@ -78,9 +79,7 @@ class OpenFiles:
             ) from None
 
     def _close_later(self, handle: str) -> None:
-        task = asyncio.get_running_loop().create_task(self._close(handle))
-        self._closing.add(task)
-        task.add_done_callback(self._closing.discard)
+        self._closing.start(self._close(handle))
 
     async def _close(self, handle: str) -> None:
         with suppress(HoldfastError):  # what could not be closed was closed by the end of its connection

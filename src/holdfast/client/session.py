@@ -29,6 +29,7 @@ from holdfast.errors import (
     OutputLost,
     SessionLost,
 )
+from holdfast.local.tasks import TaskSet
 from holdfast.wire.environment import EnvironmentInfo
 from holdfast.wire.processes import ProcessParams, ReadParams
 from holdfast.wire.rpc import JsonValue
@@ -104,7 +105,7 @@ class Session:
         self._held = False
         self._hearers: dict[str, list[Callable[[JsonValue], None]]] = {}
         self._loss_handlers: list[Callable[[HoldfastError], None]] = []
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
         self._driver: asyncio.Task[None] | None = None
 
     # --- life
@@ -296,9 +297,7 @@ class Session:
 
     def spawn(self, work: Coroutine[None, None, None]) -> None:
         """Work that belongs to the session and ends with it."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.start(work)
 
     # --- flow
 

@@ -25,6 +25,7 @@ from holdfast.confine.deniedlog import Counted, DeniedLog, Rules, Seen
 from holdfast.confine.launch import LOST_CODE, Confinement, Exit, Launcher
 from holdfast.confine.sandboxes import Sandbox
 from holdfast.errors import HoldfastError
+from holdfast.local.tasks import TaskSet
 from holdfast.loop import AnyLoop, Cancellable
 from holdfast.sandbox.plan import plan
 from holdfast.sandbox.plan.select import Way
@@ -119,7 +120,7 @@ class Watch:
         self._watcher = 0
         self._deaths = 0
         self._told = Counted(0, 0)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
         self._timers: list[Cancellable] = []
         self._then: Callable[[], None] | None = None
         self._closed = False
@@ -250,12 +251,7 @@ class Watch:
     def _replace(self) -> None:
         if self._watcher and self._then is None:
             self._told = Counted(0, 0)
-            self._again()
-
-    def _again(self) -> None:
-        task = asyncio.get_running_loop().create_task(self._start_again())
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+            self._tasks.start(self._start_again())
 
     async def _start_again(self) -> None:
         try:
@@ -296,8 +292,7 @@ class Watch:
         self._drop_inside()
         for timer in self._timers:
             timer.cancel()
-        for task in self._tasks:
-            task.cancel()
+        self._tasks.cancel()
         self._drop_watcher()
         for fd in (*self._handed, self._mounts) if self._handed else ():
             os.close(fd)

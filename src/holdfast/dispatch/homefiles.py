@@ -6,7 +6,6 @@ never what says that there is one: the lock is.
 
 import asyncio
 import contextlib
-import fcntl
 import os
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -17,6 +16,7 @@ import msgspec
 from holdfast.agents.supervisor import daemons
 from holdfast.dispatch.rules.dispatcherstatus import DispatcherReport
 from holdfast.errors import Conflict
+from holdfast.local.lock import take_lock
 
 LOCK: Final = "dispatcher.lock"
 UP: Final = "up.lock"
@@ -46,7 +46,7 @@ async def _hold(home: Path, name: str, role: str) -> AsyncIterator[None]:
     fd = os.open(home / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         for _ in range(TRIES):
-            if _try_lock(fd, fcntl.LOCK_EX):
+            if take_lock(fd):
                 break
             await asyncio.sleep(AGAIN_S)
         else:
@@ -70,17 +70,9 @@ def is_held(home: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        return not _try_lock(fd, fcntl.LOCK_SH)
+        return not take_lock(fd, shared=True)
     finally:
         os.close(fd)
-
-
-def _try_lock(fd: int, how: int) -> bool:
-    try:
-        fcntl.flock(fd, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def write_status(home: Path, told: DispatcherReport) -> None:

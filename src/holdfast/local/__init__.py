@@ -2,5 +2,5 @@
 whole.
 
 Imports: nothing of ours.
-Open to other rooms: atomicfile, credentials, peers.
+Open to other rooms: atomicfile, credentials, lock, peers, tasks.
 """

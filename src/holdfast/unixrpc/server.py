@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 from holdfast.errors import HoldfastError, MethodNotFound, OperationFailed, RemoteProtocolError, StartupError
 from holdfast.local import peers
+from holdfast.local.tasks import TaskSet
 from holdfast.unixrpc.calls import Method, Notice, decode_params, failure
 from holdfast.wire import rpc
 from holdfast.wire.lines import LineReader
@@ -79,7 +80,7 @@ class RpcServer:
         self._limits = limits
         self._methods: dict[str, tuple[Method[Any, Any], Callable[[Any, Peer], Awaitable[Any]]]] = {}
         self._clients: dict[asyncio.Task[Any], Peer] = {}
-        self._calls: set[asyncio.Task[None]] = set()
+        self._calls = TaskSet()
 
     def answer(self, method: Method[P, R], handle: Callable[[P, Peer], Awaitable[R]]) -> None:
         """Add a row to the table."""
@@ -106,9 +107,8 @@ class RpcServer:
                 server.close()
                 for peer in self._clients.values():
                     peer.abort()
-                for call in self._calls:
-                    call.cancel()
-                await asyncio.gather(*self._calls, *self._clients, return_exceptions=True)
+                await self._calls.aclose()
+                await asyncio.gather(*self._clients, return_exceptions=True)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -141,9 +141,7 @@ class RpcServer:
                 return
             for line in lines.feed(data):
                 await room.acquire()
-                call = asyncio.get_running_loop().create_task(self._call(line, peer))
-                self._calls.add(call)
-                call.add_done_callback(self._calls.discard)
+                call = self._calls.start(self._call(line, peer))
                 call.add_done_callback(lambda _: room.release())
             async with room:
                 pass  # nobody is read from, or taken to be idle, who could not be answered now

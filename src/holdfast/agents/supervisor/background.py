@@ -7,7 +7,6 @@ loses nothing; the one that is started then does the same with the exec server.
 """
 
 import asyncio
-import fcntl
 import logging
 import os
 import signal
@@ -21,6 +20,7 @@ from holdfast.agents.supervisor import daemons, messages, processes, skew
 from holdfast.agents.supervisor.daemons import Daemon
 from holdfast.agents.worker import book
 from holdfast.errors import ConnectionLost, OperationFailed, Unreachable
+from holdfast.local.lock import take_lock
 from holdfast.sandbox.plan import prerequisites
 from holdfast.unixrpc.client import RpcClient
 
@@ -193,9 +193,7 @@ def _environment(environ: Mapping[str, str]) -> dict[str, str]:
 def only_one(home: Path) -> int | None:
     """A lock that says: I am the supervisor of this home. None when somebody else is; held until closed."""
     fd = os.open(home / "supervisor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        return None
-    return fd
+    if take_lock(fd):
+        return fd
+    os.close(fd)
+    return None

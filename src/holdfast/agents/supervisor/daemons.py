@@ -8,7 +8,6 @@ holds. Nothing is ever found by its name or its command line.
 """
 
 import contextlib
-import fcntl
 import functools
 import hashlib
 import os
@@ -25,6 +24,7 @@ from holdfast.agents.supervisor.processes import ProcessInfo
 from holdfast.agents.supervisor.skew import Origin
 from holdfast.agents.worker.book import Book
 from holdfast.errors import OperationFailed
+from holdfast.local.lock import take_lock
 
 FOLDER: Final = "daemons"
 PLACE: Final = Path(__file__).resolve().parents[2]
@@ -97,7 +97,7 @@ def prepare(home: Path, role: str) -> tuple[int, Path]:
         fd = os.open(path.with_suffix(".new"), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError as exc:
         raise OperationFailed(f"{folder} cannot be used: {exc.strerror}") from None
-    fcntl.flock(fd, fcntl.LOCK_EX)
+    take_lock(fd)  # nobody else knows of it yet
     return fd, path
 
 
@@ -150,13 +150,11 @@ def _held(path: Path) -> Card | None:
     except OSError:
         return None
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
+        if take_lock(fd, shared=True):
+            path.unlink(missing_ok=True)
+            return None
         with contextlib.suppress(OSError, msgspec.MsgspecError), open(fd, "rb", closefd=False) as file:
             return msgspec.json.decode(file.read(), type=Card)
-        return None
-    else:
-        path.unlink(missing_ok=True)
         return None
     finally:
         os.close(fd)

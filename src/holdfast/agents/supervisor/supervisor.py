@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -30,6 +30,7 @@ from holdfast.client.process import Process
 from holdfast.client.recovery import LinkState
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, SessionAttached, Unreachable
 from holdfast.local.atomicfile import write_below
+from holdfast.local.tasks import TaskSet
 
 log = logging.getLogger(__name__)
 
@@ -51,21 +52,19 @@ class Supervisor:
         self.workers: dict[str, Worker] = {}
         self._environments: dict[str, Environment] = {}
         self._hearers: set[Callable[[Worker], None]] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
 
     async def open(self) -> None:
         """Take over whatever is still there."""
         self.book.prepare()
         waiting = [record for record in self.book if record.phase != "ended"]
         await asyncio.gather(*(self._take_over(record) for record in waiting))
-        self._spawn(self._tick())
+        self._tasks.start(self._tick())
 
     async def aclose(self) -> None:
         """Leave the workers to whoever comes next."""
         await self.surroundings.aclose()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.aclose()
         for environment in self._environments.values():
             await environment.leave()
 
@@ -190,7 +189,7 @@ class Supervisor:
             await explaining.begin(record.pid, watched=record.watch and record.unwatched is None)
             record.untraced = explaining.off
             self.book.write(record)
-        self._spawn(self._follow(worker, environment, process))
+        self._tasks.start(self._follow(worker, environment, process))
         if ready.stdin is not None:
             with contextlib.suppress(HoldfastError):  # it ended without reading all of it, which is its right
                 await process.write(ready.stdin)
@@ -222,7 +221,7 @@ class Supervisor:
         if record.trace:
             await _unexplained(record, process)
             self.book.write(record)
-        self._spawn(self._follow(worker, environment, process))
+        self._tasks.start(self._follow(worker, environment, process))
 
     async def _resumed(self, session_id: str) -> Environment:
         """The session again. One that is slow is not gone: only who does not listen any more is."""
@@ -280,12 +279,7 @@ class Supervisor:
         if lost and not background.listens(self.book.home):
             for id in lost:
                 self.workers[id].vanished(_GONE)
-                self._spawn(self._environments[id].aclose())
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+                self._tasks.start(self._environments[id].aclose())
 
 
 def _explaining(record: Record, ready: Ready) -> Explaining | None:

@@ -9,14 +9,12 @@ The record is written first: whoever is killed in between finds out from it what
 import asyncio
 import contextlib
 import errno
-import fcntl
 import fnmatch
 import logging
 import os
 import shutil
 import stat
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,10 +30,10 @@ from holdfast.dispatch.rules import manifest
 from holdfast.dispatch.run import changes
 from holdfast.errors import NotFound, OperationFailed, UsageError
 from holdfast.local.atomicfile import open_folder, replace_file, write_below
+from holdfast.local.lock import wait_for_lock
 
 SWEEP_S: Final = 30.0  # between sweeps; nobody waits for one
 GIT_S: Final = 120.0  # a checkout of a large repository on a busy disk
-TURN_S: Final = 0.02  # between attempts to be alone with a repository
 MAX_SAID: Final = 300  # characters of git's own words in an error
 MAX_COPIED: Final = 100  # files; a rule that means more means a build, which is for `setup`
 MAX_BYTES: Final = 16 << 20  # of all of them
@@ -216,24 +214,12 @@ def _alone(repository: str) -> Iterator[None]:
     except OSError as exc:
         raise OperationFailed(f"cannot open {shared}: {exc.strerror}") from None
     try:
-        until = time.monotonic() + GIT_S
-        while not _locked(fd):
-            if time.monotonic() > until:
+        with contextlib.suppress(OSError):  # a file system without locks: whoever collides tries again later
+            if not wait_for_lock(fd, within_s=GIT_S):
                 raise OperationFailed(f"others make worktrees of {repository} for more than {GIT_S:.0f} s")
-            time.sleep(TURN_S)
         yield
     finally:
         os.close(fd)
-
-
-def _locked(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # a file system without locks: whoever collides tries again later
-        return True
-    return True
 
 
 def _with_copies(home: Path, made: Made, path: Path, patterns: Sequence[str]) -> Made:

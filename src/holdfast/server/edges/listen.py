@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from holdfast.errors import PeerRefused, StartupError
 from holdfast.local import peers
+from holdfast.local.tasks import TaskSet
 from holdfast.sandbox.plan.select import ANY, Choice
 from holdfast.server.edges.address import Address, Stdio, UnixAddress, WebSocketAddress
 from holdfast.server.edges.linger import Linger
@@ -53,7 +54,7 @@ class Server:
         self._options = options
         self._made = executor
         self._metrics: Metrics = PrometheusMetrics(self._executor) if options.metrics else NO_METRICS
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = TaskSet()
         self._linger = Linger()
         self._done = asyncio.Event()
         self._opened = False
@@ -91,10 +92,7 @@ class Server:
                 case Stdio():
                     await self._serve_stdio()
         finally:
-            for task in self._tasks:
-                task.cancel()
-            if self._tasks:
-                await asyncio.wait(self._tasks)
+            await self._tasks.aclose()
             if self._made is not None:
                 await self._made.aclose()
 
@@ -109,7 +107,7 @@ class Server:
                 ),
                 authenticate=self._authenticate,
                 metrics=self._metrics.render,
-                adopt=self._adopt,
+                adopt=self._tasks.keep,
                 linger=self._linger.touch,
             ),
             sock=sock,
@@ -130,7 +128,7 @@ class Server:
                         edge, "failed to parse JSON-RPC message from exec-server unix socket"
                     ),
                     admit=_admit_unix_peer,
-                    adopt=self._adopt,
+                    adopt=self._tasks.keep,
                     linger=self._linger.touch,
                     finish_at_eof=False,
                 ),
@@ -171,7 +169,7 @@ class Server:
                 edge, "failed to parse JSON-RPC message from exec-server stdio", resumable=False
             ),
             admit=lambda _: True,
-            adopt=self._adopt,
+            adopt=self._tasks.keep,
             linger=self._linger.touch,
             finish_at_eof=True,
         )
@@ -200,10 +198,6 @@ class Server:
             resumable=resumable,
             metrics=self._metrics,
         )
-
-    def _adopt(self, task: "asyncio.Task[None]") -> None:
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     def _authenticate(self, authorization: str | None, transport: asyncio.BaseTransport) -> None:
         if self._options.authenticator is not None:
