@@ -52,7 +52,7 @@ async def test_a_killed_dispatcher_is_followed_by_one_that_waits_for_the_same_ch
     assert yard.store.task(task.id).status is status
     assert starts(yard, task) == 1
     [run] = yard.store.runs(task.id)
-    assert {"check-1", "output"} <= {file.name for file in yard.store.kept(run.id)}
+    assert {"check-1", "output"} <= {file.name for file in yard.store.kept_files(run.id)}
 
 
 async def test_a_check_whose_end_nobody_saw_is_run_again(yard: Yard) -> None:

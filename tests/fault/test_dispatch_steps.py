@@ -45,7 +45,7 @@ async def assert_done_once(yard: Yard, task: Task, step: int) -> None:
     assert [run.outcome for run in runs] == ["completed"], (step, runs)
     place = yard.home / "board" / task.id
     assert place.joinpath("starts").read_text("utf-8").splitlines() == [f'"run":"{runs[0].id}"'], step
-    kept = {file.name for file in yard.store.kept(runs[0].id)}
+    kept = {file.name for file in yard.store.kept_files(runs[0].id)}
     assert kept == {"end.json", "diff.patch", "output"}, (step, kept)
     await yard.gone(task)
     assert list((yard.home / "board" / "runs").iterdir()) == [], step

@@ -133,7 +133,7 @@ class Country:
         return self.store.create("b", NewTask(title="do it", body=body, assignee="script"))
 
     def held(self, host: Host) -> list[Run]:
-        return self.store.held(host.name)
+        return self.store.held_runs(host.name)
 
     def refused(self) -> set[str]:
         """The runs whose answers were refused, from the board's log."""

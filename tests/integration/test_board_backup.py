@@ -52,7 +52,7 @@ def content(store: Store) -> object:
             for task in found
             for file in [
                 *store.attachments(task.id),
-                *(f for run in store.runs(task.id) for f in store.kept(run.id)),
+                *(f for run in store.runs(task.id) for f in store.kept_files(run.id)),
             ]
         ],
         store.capacity("b"),

@@ -98,7 +98,7 @@ def test_a_drained_pool_is_passed_over_for_the_best_that_has_room(store: Store) 
     [waiting] = [task for task in store.page("b").tasks if task.title == "writing"]
     assert store.why(waiting.id).reason == "cap of pool gpu: 1"
     assert store.claim("b", worker="w", host="h", task=waiting.id) is None
-    [run] = [run for run in store.held("h") if run.pool == "gpu"]
+    [run] = [run for run in store.held_runs("h") if run.pool == "gpu"]
     store.complete(run.ref, "e", "ok")
     assert won(store, "coder", "writer") == "second"
 
@@ -304,7 +304,7 @@ def test_the_runs_of_a_host_are_found_on_all_boards(store: Store) -> None:
     store.complete(ended.ref, "e", "ok")
     store.claim("b", worker="w", host="another", task=made(store).id)
     assert second is not None
-    assert {run.id for run in store.held("h")} == {first.id, second[1].id}
+    assert {run.id for run in store.held_runs("h")} == {first.id, second[1].id}
 
 
 def test_what_is_found_out_about_a_run_is_added_to_it(store: Store, clock: SettableClock) -> None:
@@ -329,11 +329,11 @@ def test_files_are_kept_with_the_task_and_with_its_runs(store: Store) -> None:
     store.complete(run.ref, "e", "ok")
     kept = store.keep(run.id, "notes.txt", b"\x00\xff")
     assert store.attachments(task.id) == store.show(task.id).files == [attached]
-    assert store.kept(run.id) == [kept]
+    assert store.kept_files(run.id) == [kept]
     assert store.file(task.id, None, "notes.txt") == b"hello"
     assert store.file(task.id, run.id, "notes.txt") == b"\x00\xff"
     assert [event.kind for event in store.show(task.id).events][-3:] == ["attached", "complete", "kept"]
-    for missing in (lambda: store.file(task.id, None, "x"), lambda: store.kept("r_nothing")):
+    for missing in (lambda: store.file(task.id, None, "x"), lambda: store.kept_files("r_nothing")):
         with pytest.raises(NotFound):
             missing()
 

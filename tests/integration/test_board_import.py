@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.board.hermes import hermesfile
-from holdfast.board.hermes.intake import bring_in
+from holdfast.board.hermes.intake import import_board
 from holdfast.board.rules.rows import NewTask
 from holdfast.board.rules.transitions import Status
 from holdfast.board.store import open_store
@@ -71,7 +71,9 @@ def command(address: str, *arguments: str, code: int = 0) -> dict[str, object]:
 def brought(address: str, file: Path, board: str = "b") -> dict[str, dict[str, int]]:
     with open_store(address) as store:
         source = hermesfile.read(file)
-        report = bring_in(store, source, lambda row: hermesfile.attachment(file, row), board=board, who="me")
+        report = import_board(
+            store, source, lambda row: hermesfile.attachment(file, row), board=board, who="me"
+        )
         assert store.faults() == []
         return report.counts
 
@@ -217,7 +219,7 @@ def test_a_file_that_is_none_of_hermes_is_refused_and_nothing_made(tmp_path: Pat
         with pytest.raises(InvalidRequest):
             brought(address, path)
     with pytest.raises(NotFound):
-        hermesfile.located(tmp_path / "nothing")
+        hermesfile.locate(tmp_path / "nothing")
     error = command(address, str(tmp_path / "nothing"), code=3)["error"]
     assert isinstance(error, dict)
     assert error["kind"] == "NotFound"

@@ -43,7 +43,7 @@ def test_a_run_that_spent_a_budget_is_over_and_a_person_is_asked(store: Store) -
     task = made(store, max_tokens=10)
     _, run = claimed(store)
     store.use(run.ref, Used(12))
-    assert store.spent([task]) == {task.id: "12 of 10 tokens"}
+    assert store.spent_budgets([task]) == {task.id: "12 of 10 tokens"}
     asked = store.stop_spent(run.ref, "12 of 10 tokens", error="it was ended")
     assert (asked.status, asked.question) == (
         Status.WAITING_HUMAN,

@@ -75,7 +75,7 @@ def test_control_groups_of_the_first_version_count_too(tmp_path: Path) -> None:
 
 async def test_nothing_is_started_under_pressure_and_the_task_says_why(yard: Yard) -> None:
     free = [0]
-    host = hostload.holding(
+    host = hostload.watch_load(
         HostLimits(min_free=pressure.GIB), lambda: HostLoad(1.0, MemoryLoad(8 * pressure.GIB, free[0]))
     )
     task = yard.create("true")

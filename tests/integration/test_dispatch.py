@@ -31,7 +31,7 @@ async def test_a_script_goes_from_ready_to_done_and_what_it_left_is_kept(yard: Y
     [run] = yard.store.runs(task.id)
     assert run.outcome == "completed"
     assert run.workspace == str(yard.home / "board" / task.id)
-    assert {file.name for file in yard.store.kept(run.id)} == {"end.json", "diff.patch", "output"}
+    assert {file.name for file in yard.store.kept_files(run.id)} == {"end.json", "diff.patch", "output"}
     end = json.loads(yard.store.file(task.id, run.id, "end.json"))
     assert end["judged"] == {"kind": "complete", "summary": "all is well"}
     assert end["changed"]["paths"] == ["A new.txt"]
@@ -156,7 +156,7 @@ async def test_cancelling_a_task_ends_the_whole_tree(yard: Yard) -> None:
     await yard.gone(task)
     [run] = yard.store.runs(task.id)
     assert run.outcome == "cancelled"
-    assert {file.name for file in yard.store.kept(run.id)} == {"end.json", "diff.patch", "output"}
+    assert {file.name for file in yard.store.kept_files(run.id)} == {"end.json", "diff.patch", "output"}
 
 
 async def test_a_run_that_takes_too_long_is_ended_with_its_tree(yard: Yard) -> None:

@@ -119,7 +119,7 @@ async def test_requested_changes_reach_the_worker_with_the_line_they_are_about(y
     task = yard.create("write work", assignee="agent", reviewer="anna")
     async with yard.dispatching():
         await yard.until(task, Status.REVIEW)
-        await yard.when(lambda: yard.store.kept(yard.store.runs(task.id)[0].id))
+        await yard.when(lambda: yard.store.kept_files(yard.store.runs(task.id)[0].id))
         remarks = (Remark("work", 2, "spelling"),)
         yard.store.review(task.id, Review(changes="almost", remarks=remarks), who="anna")
         await yard.when(lambda: len(yard.store.runs(task.id)) == 2)

@@ -29,7 +29,7 @@ def laid_out(root: Path, files: dict[str, str]) -> Path:
 
 
 def copied(repository: Path, worktree: Path, *patterns: str) -> list[str]:
-    names = workspace.missing_copies(repository, worktree, patterns)
+    names = workspace.find_missing(repository, worktree, patterns)
     workspace.copy_files(repository, worktree, names)
     return names
 

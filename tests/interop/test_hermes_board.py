@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.board.hermes import hermesfile
-from holdfast.board.hermes.intake import ImportReport, bring_in
+from holdfast.board.hermes.intake import ImportReport, import_board
 from holdfast.board.rules.rows import WorkspaceKind
 from holdfast.board.rules.transitions import Status
 from holdfast.board.store import Store, open_store
@@ -39,8 +39,8 @@ def made(tmp_path: Path) -> tuple[Path, dict[str, str]]:
 
 
 def brought(store: Store, home: Path) -> ImportReport:
-    file = hermesfile.located(home)
-    return bring_in(
+    file = hermesfile.locate(home)
+    return import_board(
         *(store, hermesfile.read(file), lambda row: hermesfile.attachment(file, row)),
         board=hermesfile.board_name(file),
         who="me",

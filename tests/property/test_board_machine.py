@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from holdfast.board.rules.retry import FailureKind
 from holdfast.board.rules.rows import Edit, NewTask, Run
-from holdfast.board.rules.transitions import ENDS, TABLE, WHO, Actor, Move, Status, settled
+from holdfast.board.rules.transitions import ENDS, TABLE, WHO, Actor, Move, Status, settle
 from holdfast.board.store import open_store
 from holdfast.errors import IllegalTransition, InvalidRequest, StaleRun
 from tests.support.boards import SettableClock
@@ -50,10 +50,10 @@ class BoardMachine(RuleBasedStateMachine):
     def put(self, name: str, status: Status) -> None:
         """The rule for one task; what it releases follows from the invariant."""
         task = self.model[name]
-        task.status = settled(status, self.waits(name))
+        task.status = settle(status, self.waits(name))
         task.done = task.done or status is Status.DONE
         for other, child in self.model.items():
-            child.status = settled(child.status, self.waits(other))
+            child.status = settle(child.status, self.waits(other))
 
     @initialize()
     def begin(self) -> None:

@@ -105,7 +105,7 @@ class FakeSupervisor:
             worker.act.does(worker.wish)
             worker.ended.set()
 
-    async def ended(
+    async def wait_ended(
         self, worker: str, seen: Callable[[WorkerReport], Awaitable[None]] | None = None
     ) -> WorkerReport:
         found = self.workers[worker]

@@ -110,7 +110,7 @@ class Store:
         return self.database.read(lambda tx: tx.now_ms)
 
     def boards(self) -> list[Board]:
-        return self.database.read(board_verbs.listed)
+        return self.database.read(board_verbs.list_boards)
 
     stats = _read(lists.stats)
     recent = _read(lists.recent)
@@ -125,15 +125,15 @@ class Store:
     runs = _read(lists.runs)
     run = _read(ledger.run)
     run_show = _read(run_verbs.show)
-    held = _read(lists.held)
-    stuck = _read(lists.stuck)
-    spent = _read(lists.spent)
+    held_runs = _read(lists.list_held)
+    stuck_tasks = _read(lists.find_stuck)
+    spent_budgets = _read(lists.find_spent)
     attachments = _read(lists.attachments)
-    kept = _read(lists.kept)
+    kept_files = _read(lists.list_kept)
     file = _read(files.content)
-    inbox = _read(inbox_verbs.listed)
-    requested = _read(reviews.requested)
-    checks_due = _read(reviews.due)
+    inbox = _read(inbox_verbs.list_waiting)
+    requested_changes = _read(reviews.find_requested)
+    checks_due = _read(reviews.list_due)
     events = _read(lists.events)
 
     def faults(self) -> list[str]:
@@ -188,7 +188,7 @@ class Store:
     keep = _write(files.keep)
     brief = _write(messages.brief)
     verify = _write(run_verbs.verify)
-    checked = _write(reviews.checked)
+    record_checks = _write(reviews.record_checks)
     fail = _write(run_verbs.fail)
     give_back = _write(run_verbs.give_back)
     stop_spent = _write(run_verbs.stop_spent)
@@ -206,6 +206,6 @@ class Store:
 
     def hand_out(self, ref: RunRef, envelope: str, *, ends: bool) -> list[Message]:
         """The messages that go with the answer to this envelope, and again when it is repeated."""
-        if not self.database.read(lambda tx: messages.pending(tx, ref, envelope)):
+        if not self.database.read(lambda tx: messages.has_pending(tx, ref, envelope)):
             return []
         return self.database.write(lambda tx: messages.hand_out(tx, ref, envelope, ends=ends))

@@ -39,17 +39,17 @@ def import_hermes(path: Path, board: str | None, dry_run: bool, as_json: bool, a
 
 def _brought(path: Path, board: str | None, address: str, dry_run: bool) -> "ImportReport":
     from holdfast.board.hermes import hermesfile
-    from holdfast.board.hermes.intake import bring_in
+    from holdfast.board.hermes.intake import import_board
     from holdfast.board.store import open_store
 
-    file = hermesfile.located(path)
+    file = hermesfile.locate(path)
     source = hermesfile.read(file)
     try:
         store = open_store(address, create=not dry_run)
     except NotFound:
         store = open_store(":memory:")  # a rehearsal makes no store either
     with store:
-        return bring_in(
+        return import_board(
             *(store, source, lambda row: hermesfile.attachment(file, row)),
             board=board or hermesfile.board_name(file),
             who=me(),

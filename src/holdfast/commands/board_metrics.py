@@ -38,16 +38,16 @@ def metrics(store: "Store", name: str) -> dict[str, object]:
 
 def used(recent: "Recent") -> tuple[dict[str, object], list[str]]:
     """What recent runs used by profile, for programs and for people."""
-    from holdfast.board.rules.budget import known, words
+    from holdfast.board.rules.budget import describe, to_json
     from holdfast.board.rules.metrics import profiles
     from holdfast.board.rules.metrics import used as all_of
 
     found = profiles(recent)
     members: dict[str, object] = {
-        name: {**known(all_of(one)), "runs": one.runs, "told": one.told} for name, one in found.items()
+        name: {**to_json(all_of(one)), "runs": one.runs, "told": one.told} for name, one in found.items()
     }
     lines = [
-        f"used by {name:<16} {words(all_of(one))} (known of {one.told} of {one.runs} recent runs)"
+        f"used by {name:<16} {describe(all_of(one))} (known of {one.told} of {one.runs} recent runs)"
         for name, one in found.items()
     ]
     return members, lines

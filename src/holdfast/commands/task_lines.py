@@ -22,9 +22,9 @@ def run_said(run: "Run") -> str:
 
 def used_words(run: "Run") -> str:
     """What a run has used; a zero is what nobody said."""
-    from holdfast.board.rules.budget import of_run, words
+    from holdfast.board.rules.budget import describe, of_run
 
-    return words(of_run(run))
+    return describe(of_run(run))
 
 
 def event_line(event: "TaskEvent") -> str:

@@ -63,7 +63,7 @@ def list_(
     )
     waiting = [task for task in page.tasks if task.ended_ms is None and task.run_id is None]
     reasons = store.reasons(board, waiting) if waiting else {}
-    stuck = store.stuck(board) if any(task.run_id for task in page.tasks) else {}
+    stuck = store.stuck_tasks(board) if any(task.run_id for task in page.tasks) else {}
     reasons |= {task.id: f"looks stuck: {stuck[task.id]}" for task in page.tasks if task.id in stuck}
     yield {
         "tasks": page.tasks,
@@ -149,7 +149,7 @@ def _stopped(task: "Task") -> bool:
 
 
 def _shown(detail: "Detail") -> dict[str, object]:
-    from holdfast.board.verbs.messages import shown, state
+    from holdfast.board.verbs.messages import state, to_json
 
     task = detail.task
     text = [task_line(task), *task.body.splitlines()]
@@ -179,7 +179,7 @@ def _shown(detail: "Detail") -> dict[str, object]:
         for name, names in event.payload.items()
         if isinstance(names, list) and names
     ]
-    return {"detail": shown(detail), "text": text}
+    return {"detail": to_json(detail), "text": text}
 
 
 def _about(comment: "Comment") -> str:

@@ -107,10 +107,10 @@ def dashboard(
         raise StartupError(
             "the dashboard is not installed", remedy="pip install 'holdfast-agents[web]'"
         ) from None
-    from holdfast.dispatch.installed import installed
+    from holdfast.dispatch.installed import find_installed
     from holdfast.web.entrance import PORT
 
-    profiles = tuple(sorted(installed(home, os.environ)))
+    profiles = tuple(sorted(find_installed(home, os.environ)))
     number, fallback = (PORT, True) if port is None else (port, False)
     options = Options(address, home, me(), boards, profiles, host, number, fallback=fallback)
     return serve(options, announce, note)

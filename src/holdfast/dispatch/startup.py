@@ -77,7 +77,7 @@ async def serve(
             await Dispatcher(context, plan, told, again or asyncio.Event()).serve()
 
 
-def foreseen(
+def foresee(
     store: Store, board: str, host: str, profiles: frozenset[str], held: str | None = None
 ) -> Assignment:
     """What a round would claim now, and why every other ready task waits; of the newest tasks.
@@ -86,7 +86,7 @@ def foreseen(
     """
     capacity, busy = store.capacity(board)
     ready = store.page(board, status=Status.READY, limit=MAX_PAGE).tasks
-    spent = store.spent(ready)
+    spent = store.spent_budgets(ready)
     found = assign.assign(
         [task for task in ready if task.id not in spent],
         hosts={host: profiles},

@@ -89,10 +89,10 @@ class Broker:
         row, ref = VERBS[letter.verb], RunRef(letter.run, letter.generation)
         who = (ref,) if row.anew else (ref, letter.id)
         found = getattr(self._store, row.method)(*who, **row.words(args))
-        return {row.answers: msgspec.to_builtins(shown(found) if isinstance(found, Detail) else found)}
+        return {row.answers: msgspec.to_builtins(trim(found) if isinstance(found, Detail) else found)}
 
 
-def shown(detail: Detail) -> Detail:
+def trim(detail: Detail) -> Detail:
     """As much of it as fits: no events, then fewer old comments and runs, then fewer results of parents."""
     detail = msgspec.structs.replace(detail, events=[])
     while len(msgspec.json.encode(detail)) > MAX_SHOWN and (detail.comments or detail.runs or detail.results):

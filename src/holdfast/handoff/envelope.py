@@ -85,7 +85,7 @@ def read_args(verb: str, args: bytes | msgspec.Raw | JsonObject) -> Any:
         MethodNotFound: there is no such verb.
         UsageError: they are not its arguments.
     """
-    row = verbs.named(verb, Caller.WORKER)
+    row = verbs.find_verb(verb, Caller.WORKER)
     return verbs.settle(row, verbs.parse(row, args), 0)
 
 

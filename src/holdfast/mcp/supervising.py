@@ -62,7 +62,7 @@ def _task_of(asked: OfTask) -> str:
 
 def _show(tools: BoardTools, asked: OfTask) -> dict[str, Any]:
     detail = tools.store.show(_task_of(asked))
-    return {**messages.shown(detail), "why": tools.store.why(detail.task.id).reason}
+    return {**messages.to_json(detail), "why": tools.store.why(detail.task.id).reason}
 
 
 def _list(tools: BoardTools, asked: parameters.List) -> dict[str, Any]:
@@ -85,7 +85,7 @@ def _why(tools: BoardTools, asked: OfTask) -> dict[str, Any]:
 
 
 def _carry_out(verb: Verb, tools: BoardTools, asked: Any) -> dict[str, Any]:
-    given = verbs.parse(verb, parameters.words(verb, asked))
+    given = verbs.parse(verb, parameters.read_words(verb, asked))
     on = tools.board_of(asked.board) if verb.target == "board" else _task_of(asked) if verb.target else ""
     found = tools.store.carry_out(verb, on, given, who=tools.who)
     match found:
@@ -105,7 +105,10 @@ BOARD_TOOLS: Final[tuple[tuple[Tool, Callable[[BoardTools, Any], dict[str, Any]]
     (Tool("kanban_list", "Tasks, the newest first, a page at a time.", parameters.List, looks=True), _list),
     (Tool("kanban_why", "Why a task is not running.", OfTask, looks=True), _why),
     *(
-        (Tool(f"kanban_{verb.name}", verb.about, parameters.takes(verb)), functools.partial(_carry_out, verb))
+        (
+            Tool(f"kanban_{verb.name}", verb.about, parameters.build_parameters(verb)),
+            functools.partial(_carry_out, verb),
+        )
         for verb in verbs.verbs_of(Caller.AGENT).values()
     ),
 )

@@ -91,16 +91,16 @@ async def _board(here: Dashboard, request: Request) -> ASGIApp:
 
 
 async def _column(here: Dashboard, request: Request) -> ASGIApp:
-    name, asked = here.board(request), cards.wanted(request.query_params)
+    name, asked = here.board(request), cards.parse_filter(request.query_params)
     return await here.answer(lambda store: queries.page(store, name, asked, here.who))
 
 
 async def _cards(here: Dashboard, request: Request) -> ASGIApp:
-    name, asked = here.board(request), cards.wanted(request.query_params)
+    name, asked = here.board(request), cards.parse_filter(request.query_params)
     ids = request.query_params.getlist("id")
     if len(ids) > cards.MAX_CARDS:
         raise UsageError(f"at most {cards.MAX_CARDS} cards at once")
-    return await here.answer(lambda store: queries.some(store, name, ids, asked, here.who))
+    return await here.answer(lambda store: queries.list_some(store, name, ids, asked, here.who))
 
 
 async def _events(here: Dashboard, request: Request) -> ASGIApp:
@@ -112,7 +112,7 @@ async def _events(here: Dashboard, request: Request) -> ASGIApp:
 
 
 async def _create(here: Dashboard, request: Request) -> ASGIApp:
-    return await here.carry_out(verbs.named("create", Caller.PERSON), here.board(request), request, 201)
+    return await here.carry_out(verbs.find_verb("create", Caller.PERSON), here.board(request), request, 201)
 
 
 async def _detail(here: Dashboard, request: Request) -> ASGIApp:
@@ -142,7 +142,7 @@ async def _file(here: Dashboard, request: Request) -> ASGIApp:
 
 
 async def _verb(here: Dashboard, request: Request) -> ASGIApp:
-    verb = verbs.named(str(request.path_params["verb"]), Caller.PERSON)
+    verb = verbs.find_verb(str(request.path_params["verb"]), Caller.PERSON)
     if verb.target != "task":
         raise MethodNotFound(f"{verb.name} is not done to one task")
     return await here.carry_out(verb, await here.task(request), request)
@@ -186,7 +186,7 @@ ROUTES: Final[tuple[tuple[str, str, Handler], ...]] = (
 
 def application(here: Dashboard, token: str) -> ASGIApp:
     """Everything behind the entrance."""
-    routes = [Route(path, _answered(here, handler), methods=[method]) for method, path, handler in ROUTES]
+    routes = [Route(path, _handle(here, handler), methods=[method]) for method, path, handler in ROUTES]
     return _Gate(Starlette(routes=routes, exception_handlers={HTTPException: _no_route}), token, here.door)
 
 
@@ -216,7 +216,7 @@ class _Gate:
         await app(scope, receive, with_headers)
 
 
-def _answered(here: Dashboard, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+def _handle(here: Dashboard, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
     async def called(request: Request) -> Response:
         try:
             return await handler(here, request)  # type: ignore[return-value]  # Starlette calls whatever it is

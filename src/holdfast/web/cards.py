@@ -43,7 +43,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str | None = None
 
 
-def wanted(query: Mapping[str, str]) -> Wanted:
+def parse_filter(query: Mapping[str, str]) -> Wanted:
     """A query as a filter; what is empty counts as not given.
 
     Raises:
@@ -70,8 +70,8 @@ def matches(task: Task, asked: Wanted, who: str) -> bool:
     reviewer = task.reviewer if task.status is Status.REVIEW else ""
     if asked.mine and not {task.waiting_for, reviewer} <= {"", who}:
         return False
-    text = _folded(asked.search or "")
-    return text in _folded(task.title) or text in _folded(task.body)
+    text = _fold(asked.search or "")
+    return text in _fold(task.title) or text in _fold(task.body)
 
 
 def card(task: Task, why: str, run: Run | None) -> Card:
@@ -94,5 +94,5 @@ def card(task: Task, why: str, run: Run | None) -> Card:
     )
 
 
-def _folded(text: str) -> str:
+def _fold(text: str) -> str:
     return re.sub("[A-Z]", lambda letter: letter[0].lower(), text)

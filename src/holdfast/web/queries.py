@@ -48,7 +48,7 @@ def page(store: Store, board: str, asked: Wanted, who: str) -> JsonObject:
     return {"cards": _cards(store, board, shown), "cursor": found.cursor, "now_ms": store.now_ms()}
 
 
-def some(store: Store, board: str, ids: Iterable[str], asked: Wanted, who: str) -> JsonObject:
+def list_some(store: Store, board: str, ids: Iterable[str], asked: Wanted, who: str) -> JsonObject:
     """Of these tasks those that are on the board and wanted, in no order; the others are not to be shown."""
     found = []
     for id in ids:
@@ -69,7 +69,7 @@ def detail(store: Store, id: str) -> JsonObject:
     names: JsonObject = {one: {"title": task.title, "status": task.status} for one, task in tasks.items()}
     return {
         **msgspec.to_builtins(shown),
-        "kept": {run.id: store.kept(run.id) for run in shown.runs},
+        "kept": {run.id: store.kept_files(run.id) for run in shown.runs},
         "names": names,
         "why": store.why(id).reason,
         "moves": sorted(transitions.moves(shown.task.status, Actor.PERSON)),
@@ -89,7 +89,7 @@ async def run_output(store: AsyncStore, home: Path, id: str, run: str | None, ma
     Raises:
         NotFound: there is nothing, here.
     """
-    found, data = await store.ask(_kept, id, run, "output")
+    found, data = await store.ask(_read_kept, id, run, "output")
     live = data is None
     if data is None:
         data = await runview.live_output(home, found, MAX_LIVE)
@@ -104,12 +104,12 @@ async def run_output(store: AsyncStore, home: Path, id: str, run: str | None, ma
 
 async def run_diff(store: AsyncStore, id: str, run: str | None) -> JsonObject:
     """The beginning of what a run changed. Raises NotFound."""
-    found, data = await store.ask(_kept, id, run, "diff.patch")
+    found, data = await store.ask(_read_kept, id, run, "diff.patch")
     if data is None:
         raise NotFound(f"no diff is kept of {found.id}")
     return {"run": found.id, "size": len(data), "content": data[:MAX_SHOWN].decode("utf-8", "replace")}
 
 
-def _kept(store: Store, id: str, run: str | None, name: str) -> tuple[Run, bytes | None]:
-    found = runview.chosen(store, id, run)
-    return found, runview.kept(store, found, name)
+def _read_kept(store: Store, id: str, run: str | None, name: str) -> tuple[Run, bytes | None]:
+    found = runview.choose_run(store, id, run)
+    return found, runview.read_kept(store, found, name)

@@ -6,7 +6,7 @@ import pytest
 from holdfast.board.rules.rows import Run, Task
 from holdfast.board.rules.transitions import Status
 from holdfast.errors import UsageError
-from holdfast.web.cards import MAX_CARDS, MAX_LINE, MAX_SEARCH, Wanted, card, matches, wanted
+from holdfast.web.cards import MAX_CARDS, MAX_LINE, MAX_SEARCH, Wanted, card, matches, parse_filter
 from tests.support.rows import every_row
 
 TASK = msgspec.convert(
@@ -36,7 +36,7 @@ def changed(**members: object) -> Task:
 
 def test_a_query_becomes_a_filter_and_what_is_empty_or_unknown_does_not_count() -> None:
     query = {"status": "ready", "search": "", "mine": "true", "limit": "7", "cursor": "1.t", "other": "x"}
-    assert wanted(query) == Wanted(status=Status.READY, mine=True, limit=7, cursor="1.t")
+    assert parse_filter(query) == Wanted(status=Status.READY, mine=True, limit=7, cursor="1.t")
 
 
 @every_row(
@@ -48,7 +48,7 @@ def test_a_query_becomes_a_filter_and_what_is_empty_or_unknown_does_not_count() 
 )
 def test_a_query_that_makes_no_sense_is_refused(query: dict[str, str]) -> None:
     with pytest.raises(UsageError):
-        wanted(query)
+        parse_filter(query)
 
 
 @every_row(

@@ -29,7 +29,7 @@ from holdfast.board.rules.rows import (
     JsonObject,
     WorkspaceKind,
 )
-from holdfast.board.rules.transitions import ENDS, Status, settled
+from holdfast.board.rules.transitions import ENDS, Status, settle
 from holdfast.errors import InvalidRequest
 
 Row: TypeAlias = Mapping[str, object]
@@ -148,7 +148,7 @@ def encode_metadata(value: JsonObject) -> str:
     return msgspec.json.encode({"cut": beginning}).decode()
 
 
-def bounded(written: str) -> Fitted:
+def fit(written: str) -> Fitted:
     return Fitted(written[:MAX_TEXT], len(written) > MAX_TEXT)
 
 
@@ -156,8 +156,8 @@ def split_title(title: str, body: str) -> tuple[str, Fitted]:
     """A title of one line, and the body, which begins with the whole title if that was no such line."""
     line = " ".join(title.split())
     if len(line) <= MAX_TITLE and line == title.strip():
-        return line or "(untitled)", bounded(body)
-    return line[:MAX_TITLE] or "(untitled)", bounded(f"{title}\n\n{body}" if line else body)
+        return line or "(untitled)", fit(body)
+    return line[:MAX_TITLE] or "(untitled)", fit(f"{title}\n\n{body}" if line else body)
 
 
 def leftover(row: Row, placed: Collection[str]) -> JsonObject:
@@ -246,7 +246,7 @@ def plan(source: Source, board: str, known: Mapping[str, Known], *, now_ms: int)
             changed = known[task].digest != digest[task]
             made.counts["tasks"]["here before" + (", and changed in Hermes since" if changed else "")] += 1
     made.digests = {task: digest[task] for task in new}
-    events, runs = _grouped(source.events), _grouped(source.runs)
+    events, runs = _group_by_task(source.events), _group_by_task(source.runs)
     statuses = {
         task: _status(row, events[task], made) for task, row in new.items()
     }  # before parents are looked at
@@ -309,7 +309,7 @@ def _task(
     now_ms: int,
 ) -> None:
     task, name = text(row, "id"), text(row, "status")
-    status = settled(status, open_parents)
+    status = settle(status, open_parents)
     created = epoch_ms(row.get("created_at")) or now_ms
     since = max([created, *(epoch_ms(event.get("created_at")) or 0 for event in events)])
     title, body = split_title(text(row, "title"), text(row, "body"))
@@ -345,8 +345,8 @@ def _task(
             "question": _question(name, row, events) if status is Status.WAITING_HUMAN else None,
             "options": "[]",
             "waiting_for": "",
-            "reason": bounded(text(row, "last_failure_error")).text,
-            "result": bounded(result).text or None,
+            "reason": fit(text(row, "last_failure_error")).text,
+            "result": fit(result).text or None,
             "version": 1,
             "workspace_kind": kind,
             "workspace": place,
@@ -374,7 +374,7 @@ def _question(name: str, row: Row, events: list[Row]) -> str:
         "",
     )
     if name == "blocked" and (said or text(row, "last_failure_error")):
-        return bounded(said or text(row, "last_failure_error")).text
+        return fit(said or text(row, "last_failure_error")).text
     return _QUESTIONS.get(name, f"It was {name!r} in Hermes, which is not known here. What now?")
 
 
@@ -399,7 +399,7 @@ def _by_id(rows: Iterable[Row]) -> dict[str, Row]:
     return found
 
 
-def _grouped(rows: Iterable[Row]) -> defaultdict[str, list[Row]]:
+def _group_by_task(rows: Iterable[Row]) -> defaultdict[str, list[Row]]:
     found: defaultdict[str, list[Row]] = defaultdict(list)
     for row in rows:
         found[text(row, "task_id")].append(row)
@@ -485,16 +485,16 @@ def add_runs(
                 "profile": text(row, "profile")[:MAX_NAME],
                 "lease_until_ms": epoch_ms(row.get("claim_expires")) or ended,
                 "heartbeat_ms": epoch_ms(row.get("last_heartbeat_at")) or started,
-                "note": bounded(next((note for note in reversed(notes) if note), "")).text,
+                "note": fit(next((note for note in reversed(notes) if note), "")).text,
                 "started_ms": started,
                 "ended_ms": ended,
                 "outcome": outcome,
                 "failure": failure,
-                "summary": bounded(text(row, "summary")).text or None,
+                "summary": fit(text(row, "summary")).text or None,
                 "metadata": encode_metadata(
                     metadata | {"hermes": {"run": number, "outcome": theirs, "pid": row.get("worker_pid")}}
                 ),
-                "error": bounded(text(row, "error")).text or None,
+                "error": fit(text(row, "error")).text or None,
             }
         )
     return names
@@ -518,7 +518,7 @@ def add_comments(
             made.counts["comments"][absence(task, known)] += 1
             continue
         numbers[task] += 1
-        body = bounded(text(row, "body"))
+        body = fit(text(row, "body"))
         made.counts["comments"]["cut: too long" if body.cut else "kept"] += 1
         made.comments.append(
             {

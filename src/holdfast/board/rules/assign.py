@@ -107,12 +107,14 @@ def holdup(task: Task, *, now_ms: int, waits_for: Sequence[str] = ()) -> str | N
     raise AssertionError("every status is above")
 
 
-def caps_reached(assignee: str, *, capacity: Capacity, busy: Busy, host: str, pool: str = "") -> str | None:
+def find_cap_reached(
+    assignee: str, *, capacity: Capacity, busy: Busy, host: str, pool: str = ""
+) -> str | None:
     """Which bound of the board, of the profile, of the pool or of the host leaves no room now."""
     return _Left(capacity, busy).full(assignee, pool, [host])
 
 
-def pools_reached(*, capacity: Capacity, busy: Busy) -> dict[str, str]:
+def find_pools_reached(*, capacity: Capacity, busy: Busy) -> dict[str, str]:
     """The pools that leave no room now, and in words why not."""
     left = _Left(capacity, busy)
     return {
@@ -120,7 +122,7 @@ def pools_reached(*, capacity: Capacity, busy: Busy) -> dict[str, str]:
     }
 
 
-def stopped(board: Board) -> str | None:
+def why_stopped(board: Board) -> str | None:
     """Why nothing at all is claimed on a board."""
     if board.archived:
         return f"the board {board.slug} is archived"

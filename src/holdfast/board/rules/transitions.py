@@ -137,7 +137,7 @@ def moves(status: Status, by: Actor) -> set[Move]:
     return {move for before, move in TABLE if before is status and by in WHO[move]}
 
 
-def settled(status: Status, open_parents: int) -> Status:
+def settle(status: Status, open_parents: int) -> Status:
     """A task that is free to run is `ready`, or `todo` while something that it waits for is not done."""
     if status not in RELEASED:
         return status

@@ -239,7 +239,7 @@ def verbs_of(caller: Caller) -> dict[str, Verb]:
     return {verb.name: verb for verb in ROWS if caller in verb.callers}
 
 
-def named(name: str, caller: Caller) -> Verb:
+def find_verb(name: str, caller: Caller) -> Verb:
     """Raises MethodNotFound when this caller has no such verb."""
     known = verbs_of(caller)
     if name not in known:

@@ -46,7 +46,7 @@ class Inbox(msgspec.Struct, frozen=True):
     more: list[Status]
 
 
-def listed(tx: Transaction, slug: str, *, name: str = "", limit: int = 100) -> Inbox:
+def list_waiting(tx: Transaction, slug: str, *, name: str = "", limit: int = 100) -> Inbox:
     """At most so many of each status, the newest tasks; the cost does not depend on what waits for nobody."""
     if not 0 < limit <= MAX_LISTED:
         raise UsageError(f"an inbox has 1 to {MAX_LISTED} tasks of each status")
@@ -64,10 +64,10 @@ def listed(tx: Transaction, slug: str, *, name: str = "", limit: int = 100) -> I
         )
         found += [row_of(Task, row) for row in rows[:limit]]
         more += [status] if len(rows) > limit else []
-    return Inbox([of(task) for task in sorted(found, key=lambda task: (task.status_ms, task.id))], more)
+    return Inbox([describe(task) for task in sorted(found, key=lambda task: (task.status_ms, task.id))], more)
 
 
-def of(task: Task) -> Waiting:
+def describe(task: Task) -> Waiting:
     return Waiting(
         task=task.id,
         board=task.board,
@@ -84,7 +84,7 @@ def of(task: Task) -> Waiting:
     )
 
 
-def waits(task: Task) -> bool:
+def is_waiting(task: Task) -> bool:
     """For a person now, and not for something that comes before."""
     return task.status in WAITING and not (task.status is Status.REVIEW and task.waiting_for)
 
@@ -100,7 +100,7 @@ def acknowledge(tx: Transaction, task_id: str, *, who: str = "person") -> Task:
     Raises:
         InvalidRequest: it does not wait for a person.
     """
-    task = ledger.locked(tx, task_id)
+    task = ledger.lock_task(tx, task_id)
     if task.status not in WAITING:
         raise InvalidRequest(f"{task.id} is {task.status}: it does not wait for a person")
     if task.acknowledged_ms is not None:

@@ -122,17 +122,17 @@ def detail(tx: Transaction, task_id: str) -> Detail:
         runs=_newest(tx, "runs_of_task", task_id, Run),
         events=_newest(tx, "events_of_task", task_id, TaskEvent),
         results=[row_of(ParentResult, row) for row in tx.all("results_above", task=task_id, most=SHOWN)],
-        files=files.listed(tx, task_id, None),
+        files=files.list_files(tx, task_id, None),
         messages=_newest(tx, "messages_of_task", task_id, Message),
     )
 
 
 def attachments(tx: Transaction, task_id: str) -> list[File]:
-    return files.listed(tx, ledger.task(tx, task_id).id, None)
+    return files.list_files(tx, ledger.task(tx, task_id).id, None)
 
 
-def kept(tx: Transaction, run_id: str) -> list[File]:
-    return files.listed(tx, ledger.run(tx, run_id).task_id, run_id)
+def list_kept(tx: Transaction, run_id: str) -> list[File]:
+    return files.list_files(tx, ledger.run(tx, run_id).task_id, run_id)
 
 
 def task_id(tx: Transaction, text: str) -> str:
@@ -163,7 +163,7 @@ def runs(tx: Transaction, task_id: str) -> list[Run]:
     return _newest(tx, "runs_of_task", task_id, Run)
 
 
-def held(tx: Transaction, host: str) -> list[Run]:
+def list_held(tx: Transaction, host: str) -> list[Run]:
     """The runs of a host that hold their tasks, on all boards, the oldest first."""
     return [row_of(Run, row) for row in tx.all("runs_held", host=host)]
 
@@ -224,9 +224,9 @@ def reasons(tx: Transaction, slug: str, found: Iterable[Task]) -> dict[str, str]
     """Likewise for tasks of one board, each by itself: as if there were no other to be claimed."""
     bounds, running, offers = capacity(tx, slug), busy(tx, slug), _offers(tx, slug)
     held = {host: offer.held for host, offer in offers.items() if offer.held}
-    still = assign.stopped(boards.get(tx, slug))
+    still = assign.why_stopped(boards.get(tx, slug))
     listed = list(found)
-    over = spent(tx, (each for each in listed if each.status is Status.READY))
+    over = find_spent(tx, (each for each in listed if each.status is Status.READY))
     said = {}
     for each in listed:
         accepting = {
@@ -249,7 +249,7 @@ def reasons(tx: Transaction, slug: str, found: Iterable[Task]) -> dict[str, str]
     return said
 
 
-def spent(tx: Transaction, found: Iterable[Task]) -> dict[str, str]:
+def find_spent(tx: Transaction, found: Iterable[Task]) -> dict[str, str]:
     """Of these tasks those that have spent their budgets, and which; the others may be claimed."""
     said = {}
     for task in found:
@@ -257,12 +257,12 @@ def spent(tx: Transaction, found: Iterable[Task]) -> dict[str, str]:
         if bound != Budget():
             row = tx.row("task_used", task=task.id)
             used = Used(int(str(row["tokens"])), int(str(row["cost"])))
-            if (words := budget.spent(used, bound)) is not None:
+            if (words := budget.describe_spent(used, bound)) is not None:
                 said[task.id] = words
     return said
 
 
-def stuck(tx: Transaction, slug: str) -> dict[str, str]:
+def find_stuck(tx: Transaction, slug: str) -> dict[str, str]:
     """The tasks of a board whose runs look stuck now, and why."""
     return {str(row["task_id"]): str(row["stuck"]) for row in tx.all("runs_stuck", board=slug)}
 

@@ -9,11 +9,11 @@ from holdfast.board.rules.assign import (
     Capacity,
     Claim,
     assign,
-    caps_reached,
     clock,
+    find_cap_reached,
+    find_pools_reached,
     holdup,
-    pools_reached,
-    stopped,
+    why_stopped,
 )
 from holdfast.board.rules.rows import Board, Task
 from holdfast.board.rules.transitions import Status
@@ -154,19 +154,23 @@ def test_times_are_told_in_utc() -> None:
 
 def test_a_board_that_stands_still_says_so() -> None:
     board = Board(slug="b", title="", created_ms=0)
-    assert stopped(board) is None
-    assert stopped(msgspec.structs.replace(board, paused=True)) == "the board b is paused"
-    assert stopped(msgspec.structs.replace(board, paused=True, archived=True)) == "the board b is archived"
+    assert why_stopped(board) is None
+    assert why_stopped(msgspec.structs.replace(board, paused=True)) == "the board b is paused"
+    assert (
+        why_stopped(msgspec.structs.replace(board, paused=True, archived=True)) == "the board b is archived"
+    )
 
 
 def test_the_caps_alone_can_be_asked() -> None:
-    assert caps_reached("coder", capacity=Capacity(hosts={"h": 0}), busy=Busy(), host="h") == "cap of host h"
     assert (
-        caps_reached("coder", capacity=Capacity(board=1), busy=Busy(board=1), host="h")
+        find_cap_reached("coder", capacity=Capacity(hosts={"h": 0}), busy=Busy(), host="h") == "cap of host h"
+    )
+    assert (
+        find_cap_reached("coder", capacity=Capacity(board=1), busy=Busy(board=1), host="h")
         == "cap of the board: 1"
     )
-    assert caps_reached("coder", capacity=Capacity(board=2), busy=Busy(board=1), host="h") is None
+    assert find_cap_reached("coder", capacity=Capacity(board=2), busy=Busy(board=1), host="h") is None
     gpu, busy = Capacity(pools={"gpu": 1, "free": 1}), Busy(pools={"gpu": 1})
-    assert caps_reached("coder", capacity=gpu, busy=busy, host="h") is None
-    assert caps_reached("coder", capacity=gpu, busy=busy, host="h", pool="gpu") == "cap of pool gpu: 1"
-    assert pools_reached(capacity=gpu, busy=busy) == {"gpu": "cap of pool gpu: 1"}
+    assert find_cap_reached("coder", capacity=gpu, busy=busy, host="h") is None
+    assert find_cap_reached("coder", capacity=gpu, busy=busy, host="h", pool="gpu") == "cap of pool gpu: 1"
+    assert find_pools_reached(capacity=gpu, busy=busy) == {"gpu": "cap of pool gpu: 1"}

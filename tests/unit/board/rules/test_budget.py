@@ -27,7 +27,7 @@ from tests.support.rows import every_row
 def test_what_a_worker_says_is_taken_as_far_as_it_can_be_meant(
     usage: dict[str, object] | None, used: Used
 ) -> None:
-    assert budget.reported(usage) == used
+    assert budget.read_usage(usage) == used
 
 
 def test_what_was_used_never_becomes_less() -> None:
@@ -46,7 +46,7 @@ def test_what_was_used_never_becomes_less() -> None:
     ],
 )
 def test_a_budget_is_spent_when_nothing_is_left_of_it(used: Used, bound: Budget, words: str | None) -> None:
-    assert budget.spent(used, bound) == words
+    assert budget.describe_spent(used, bound) == words
 
 
 @every_row(
@@ -80,8 +80,8 @@ def test_money_is_said_in_dollars(cost: int, said: str) -> None:
     ],
 )
 def test_what_nobody_said_is_unknown_and_not_free(used: Used, said: str, known: dict[str, object]) -> None:
-    assert budget.words(used) == said
-    assert budget.known(used) == known
+    assert budget.describe(used) == said
+    assert budget.to_json(used) == known
 
 
 def test_a_task_bounds_and_a_run_uses() -> None:

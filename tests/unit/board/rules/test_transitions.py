@@ -15,7 +15,7 @@ from holdfast.board.rules.transitions import (
     apply,
     moves,
     pairs,
-    settled,
+    settle,
 )
 from holdfast.errors import IllegalTransition
 from tests.support.rows import every_row
@@ -84,10 +84,10 @@ def test_only_the_clock_or_a_person_moves_on_what_waits_for_the_clock() -> None:
 @every_row("status", Status)
 def test_free_tasks_are_ready_or_wait_for_their_parents(status: Status) -> None:
     if status in (Status.READY, Status.TODO):
-        assert settled(status, 0) is Status.READY
-        assert settled(status, 2) is Status.TODO
+        assert settle(status, 0) is Status.READY
+        assert settle(status, 2) is Status.TODO
     else:
-        assert settled(status, 0) is settled(status, 2) is status
+        assert settle(status, 0) is settle(status, 2) is status
 
 
 def test_a_change_of_status_is_a_move_or_a_move_to_ready_that_has_to_wait() -> None:

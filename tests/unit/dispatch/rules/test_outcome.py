@@ -2,7 +2,16 @@ import pytest
 
 from holdfast.agents.evidence import evidence
 from holdfast.board.rules.retry import FailureKind
-from holdfast.dispatch.rules.outcome import MAX_REASON, Complete, End, Fail, Stop, WorkFound, bounded, judge
+from holdfast.dispatch.rules.outcome import (
+    MAX_REASON,
+    Complete,
+    End,
+    Fail,
+    Stop,
+    WorkFound,
+    apply_budget,
+    judge,
+)
 from tests.support.rows import every_row
 
 COMPLETED = End("completed", None, "", 0)
@@ -128,7 +137,7 @@ def test_a_reason_names_what_was_denied_and_is_bounded() -> None:
 
 def test_a_spent_budget_ends_the_tries_and_takes_nothing_back_that_was_done() -> None:
     failed = Fail(FailureKind.TASK, "ended by signal 15")
-    assert bounded(failed, "5 of 5 tokens") == Stop("5 of 5 tokens", "ended by signal 15")
-    assert bounded(failed, None) == failed
+    assert apply_budget(failed, "5 of 5 tokens") == Stop("5 of 5 tokens", "ended by signal 15")
+    assert apply_budget(failed, None) == failed
     for kept in (Complete("done"), Fail(FailureKind.HANDOFF, "no report")):
-        assert bounded(kept, "5 of 5 tokens") == kept
+        assert apply_budget(kept, "5 of 5 tokens") == kept
