@@ -20,7 +20,7 @@ from holdfast.agents.supervisor import background
 from holdfast.board.database import postgres as board_postgres
 from holdfast.board.database.database import Transaction
 from holdfast.board.rules.rows import NewTask, Run, Task
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.store import Store, open_store
 from holdfast.board.verbs import tasks
 from holdfast.dispatch.context import SOCKET
@@ -163,7 +163,7 @@ class Country:
         await until(reached, every_s=0.2)
 
     def done(self, runs: list[Run]) -> bool:
-        return all(self.store.task(run.task_id).status is Status.DONE for run in runs)
+        return all(self.store.task(run.task_id).status is TaskStatus.DONE for run in runs)
 
 
 async def until(met: Callable[[], bool], every_s: float = 0.05) -> None:

@@ -15,7 +15,7 @@ from holdfast.board.rules.rows import (
     RunRef,
     WorkspaceKind,
 )
-from holdfast.board.rules.transitions import Move, Status
+from holdfast.board.rules.transitions import Move, TaskStatus
 from holdfast.board.store import Store
 from holdfast.board.verbs import lists
 from holdfast.errors import (
@@ -231,7 +231,7 @@ def test_a_task_is_edited_without_moving(store: Store) -> None:
     )
     edited = store.edit(task.id, change, who="ann")
     assert (edited.title, edited.body, edited.priority, edited.max_attempts) == ("better", "more", 7, 9)
-    assert (edited.max_runtime_s, edited.workspace, edited.status) == (None, "/srv/b", Status.READY)
+    assert (edited.max_runtime_s, edited.workspace, edited.status) == (None, "/srv/b", TaskStatus.READY)
     last = store.show(task.id).events[-1]
     assert (last.kind, last.actor) == ("edited", "ann")
     assert last.payload["members"] == change.members()
@@ -290,7 +290,7 @@ def test_only_a_missing_report_is_asked_for(store: Store) -> None:
     store.fail(run.ref, FailureKind.TASK)
     with pytest.raises(IllegalTransition):
         store.move(task.id, Move.RETRY, report_only=True)
-    assert store.task(task.id).status is Status.FAILED
+    assert store.task(task.id).status is TaskStatus.FAILED
 
 
 # --- what is known of a run
@@ -415,7 +415,7 @@ def test_a_worker_sees_its_task_what_came_before_and_what_it_made(store: Store) 
     _, run = claimed(store, task.id)
     shown = store.run_show(run.ref)
     assert shown == store.show(task.id)
-    expected = ParentResult(task_id=parent.id, title="parent", status=Status.DONE, result="42")
+    expected = ParentResult(task_id=parent.id, title="parent", status=TaskStatus.DONE, result="42")
     assert shown.results == [expected]
     child = store.create_child(run.ref, "c", NewTask(title="the rest"))
     assert store.run_show(run.ref, parent.id).task.result == "42"
@@ -468,13 +468,13 @@ def test_what_a_run_did_not_make_is_written_down_once_and_its_answer_stands(stor
     task, run = claimed(store, made(store).id)
     own = store.create_child(run.ref, "c", NewTask(title="left to do"))
     metadata: dict[str, object] = {"created_cards": [own.id, foreign.id, "t_nowhere", 7], "artifacts": "x"}
-    assert store.complete(run.ref, "e", "ok", metadata=metadata).status is Status.DONE
+    assert store.complete(run.ref, "e", "ok", metadata=metadata).status is TaskStatus.DONE
     for _ in range(2):
         found = store.verify(run.ref, ["gone.txt"])
         assert (found.cards, found.files) == ([foreign.id, "t_nowhere"], ["gone.txt"])
     [event] = [event for event in store.show(task.id).events if event.kind == "claims_unverified"]
     assert (event.run_id, event.payload) == (run.id, {"cards": found.cards, "files": found.files})
-    assert store.task(task.id).status is Status.DONE
+    assert store.task(task.id).status is TaskStatus.DONE
     with pytest.raises(StaleRun):
         store.verify(RunRef(run.id, run.generation + 1), [])
 

@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from holdfast.board.rules.transitions import Move, Status
+from holdfast.board.rules.transitions import Move, TaskStatus
 from holdfast.board.store import Store
 from holdfast.dispatch.rules.liveness import LivenessLimits
 from holdfast.dispatch.run import changes
@@ -35,7 +35,7 @@ def test_a_run_looks_stuck_until_it_moves_again_and_nothing_is_ended_for_it(stor
     assert store.set_stuck(run.ref, "") == run
     assert store.set_stuck(run.ref, WHY).stuck == WHY
     assert store.set_stuck(run.ref, WHY).stuck == WHY
-    assert store.task(task.id).status is Status.RUNNING
+    assert store.task(task.id).status is TaskStatus.RUNNING
     assert store.stuck_tasks("b") == {task.id: WHY}
     assert WHY in store.why(task.id).reason
     assert "stuck" not in store.why(other.id).reason
@@ -110,7 +110,7 @@ async def test_a_worker_that_does_nothing_looks_stuck_and_moves_again(yard: Yard
         assert "looks stuck" in commands.run("task", "show", task.id).stdout
         assert "looks stuck" in commands.run("task", "runs", task.id).stdout
         (place / "end").touch()
-        await yard.until(task, Status.DONE)
+        await yard.until(task, TaskStatus.DONE)
     assert kinds(yard.store)[:2] == ["looks_stuck", "moves_again"]
     assert [run.outcome for run in yard.store.runs(task.id)] == ["completed"]
     assert yard.store.stuck_tasks("b") == {}
@@ -130,6 +130,6 @@ async def test_a_worker_that_calls_the_same_tool_again_and_again_looks_stuck(yar
         await yard.when(lambda: yard.store.stuck_tasks("b"))
         [why] = yard.store.stuck_tasks("b").values()
         assert "times in a row (command_execution make test)" in why
-        assert yard.store.task(task.id).status is Status.RUNNING
+        assert yard.store.task(task.id).status is TaskStatus.RUNNING
         (yard.home / "board" / task.id / "end").touch()
-        await yard.until(task, *(status for status in Status if status is not Status.RUNNING))
+        await yard.until(task, *(status for status in TaskStatus if status is not TaskStatus.RUNNING))

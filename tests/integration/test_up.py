@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.board.rules.transitions import Move, Status
+from holdfast.board.rules.transitions import Move, TaskStatus
 from holdfast.board.store import open_store
 from holdfast.client.environment import connect
 from holdfast.dispatch import demo
@@ -100,7 +100,7 @@ def test_an_example_of_another_installation_that_did_not_end_is_made_anew(tmp_pa
         assert new[0] == old[0]
         assert new[1] == old[1], "its body names no installation"
         assert new[2] != old[2]
-        assert store.task(old[2]).status is Status.CANCELLED
+        assert store.task(old[2]).status is TaskStatus.CANCELLED
         assert demo.create_tasks(store, ["/here/python"]) == new
 
 

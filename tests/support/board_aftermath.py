@@ -7,7 +7,7 @@ from typing import Final
 
 from holdfast.board.database.database import Transaction
 from holdfast.board.rules.rows import Run, Task, TaskEvent
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from holdfast.dispatch.startup import host_name
 from tests.support.dispatch import Yard
 
@@ -59,7 +59,7 @@ def wrong(yard: Yard) -> list[str]:
 
 def _wrong_with(yard: Yard, task: Task, completions: int) -> Iterator[str]:
     name = f"{task.id} ({task.title})"
-    if task.status is not Status.DONE:
+    if task.status is not TaskStatus.DONE:
         yield f"{name} is {task.status}: {task.reason}"
         return
     detail = yard.store.show(task.id)

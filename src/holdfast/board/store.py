@@ -13,13 +13,13 @@ import msgspec
 
 from holdfast.board.database.database import Clock, Database, Transaction
 from holdfast.board.rules import verbs
-from holdfast.board.rules.rows import Board, Message, RunRef
+from holdfast.board.rules.rows import Board, RunRef, TaskMessage
 from holdfast.board.rules.verbs import Verb
 from holdfast.board.verbs import boards as board_verbs
 from holdfast.board.verbs import claims, files, ledger, lists, messages, reviews, tasks
 from holdfast.board.verbs import inbox as inbox_verbs
 from holdfast.board.verbs import runs as run_verbs
-from holdfast.board.verbs.runs import Refusal
+from holdfast.board.verbs.runs import RefusedAnswer
 from holdfast.errors import StaleRun, Unreachable
 
 P = ParamSpec("P")
@@ -69,7 +69,9 @@ def _write(verb: Callable[Concatenate[Transaction, P], T]) -> Callable[Concatena
     return method
 
 
-def _answer(verb: Callable[Concatenate[Transaction, P], T | Refusal]) -> Callable[Concatenate["Store", P], T]:
+def _answer(
+    verb: Callable[Concatenate[Transaction, P], T | RefusedAnswer],
+) -> Callable[Concatenate["Store", P], T]:
     """Likewise for what ends a run.
 
     The method raises StaleRun when something else was answered before, or the task was taken away: only
@@ -79,7 +81,7 @@ def _answer(verb: Callable[Concatenate[Transaction, P], T | Refusal]) -> Callabl
     @functools.wraps(verb)
     def method(self: "Store", /, *args: P.args, **kwargs: P.kwargs) -> T:
         answer = self.database.write(lambda tx: verb(tx, *args, **kwargs))
-        if isinstance(answer, Refusal):
+        if isinstance(answer, RefusedAnswer):
             raise StaleRun(answer.refused)
         return answer
 
@@ -204,7 +206,7 @@ class Store:
     block = _answer(run_verbs.block)
     request_review = _answer(run_verbs.request_review)
 
-    def hand_out(self, ref: RunRef, envelope: str, *, ends: bool) -> list[Message]:
+    def hand_out(self, ref: RunRef, envelope: str, *, ends: bool) -> list[TaskMessage]:
         """The messages that go with the answer to this envelope, and again when it is repeated."""
         if not self.database.read(lambda tx: messages.has_pending(tx, ref, envelope)):
             return []

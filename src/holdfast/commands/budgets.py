@@ -60,11 +60,11 @@ def wishes(max_tokens: Bound | None, max_cost: Bound | None) -> dict[str, int | 
 
 def lines(task: "Task", runs: "list[Run]") -> list[str]:
     """What a task has used of its budgets, for people; of all runs there are to see."""
-    from holdfast.board.rules.budget import Used, describe, dollars, of_run
+    from holdfast.board.rules.budget import BudgetUse, describe, dollars, of_run
 
     bounds = [f"{task.max_tokens} tokens"] if task.max_tokens is not None else []
     bounds += [dollars(task.max_cost)] if task.max_cost is not None else []
-    used = Used(*map(sum, zip(*map(of_run, runs), strict=True))) if runs else Used()
-    if not bounds and used == Used():
+    used = BudgetUse(*map(sum, zip(*map(of_run, runs), strict=True))) if runs else BudgetUse()
+    if not bounds and used == BudgetUse():
         return []
     return [f"  used {describe(used)}" + (f" of {', '.join(bounds)}" if bounds else "")]

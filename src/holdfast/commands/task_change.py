@@ -389,7 +389,7 @@ def retry(store: "Store", id: str, report_only: bool, reason: str) -> dict[str, 
 def _moved(store: "Store", id: str, move: str, **words: object) -> dict[str, object]:
     from holdfast.board.rules import verbs
 
-    verb = verbs.find_verb(move, verbs.Caller.PERSON)
+    verb = verbs.find_verb(move, verbs.BoardCaller.PERSON)
     return answer(store.carry_out(verb, id, verbs.parse(verb, words), who=me()))
 
 

@@ -50,12 +50,12 @@ def list_(
       holdfast task list --status failed
       holdfast task list --follow
     """
-    from holdfast.board.rules.transitions import Status
+    from holdfast.board.rules.transitions import TaskStatus
 
     after = store.stats(board).board.last_seq if follow else 0
     page = store.page(
         board,
-        status=Status(status) if status else None,
+        status=TaskStatus(status) if status else None,
         assignee=assignee,
         search=search,
         limit=limit,
@@ -110,7 +110,7 @@ def show(store: "Store", id: str, follow: bool, wait: bool) -> Iterator[dict[str
       holdfast task show 1f2e
       holdfast task show 1f2e --wait
     """
-    from holdfast.board.rules.transitions import ENDS, Status
+    from holdfast.board.rules.transitions import ENDS, TaskStatus
 
     board = store.task(id).board
     after = store.stats(board).board.last_seq
@@ -119,7 +119,7 @@ def show(store: "Store", id: str, follow: bool, wait: bool) -> Iterator[dict[str
             if event.task_id == id and _stopped(store.task(id)):
                 break
     detail = store.show(id)
-    yield _shown(detail) | {"exit": int(wait and detail.task.status is not Status.DONE)}
+    yield _shown(detail) | {"exit": int(wait and detail.task.status is not TaskStatus.DONE)}
     if not follow or detail.task.status in ENDS:
         return
     for event in following(store, board, after):

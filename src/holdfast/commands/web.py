@@ -100,7 +100,7 @@ def dashboard(
         StartupError: what it needs is not installed.
     """
     try:
-        from holdfast.web.server import Options, serve
+        from holdfast.web.server import DashboardOptions, serve
     except ModuleNotFoundError as exc:
         if (exc.name or "").split(".")[0] not in ("starlette", "uvicorn"):
             raise
@@ -112,5 +112,5 @@ def dashboard(
 
     profiles = tuple(sorted(find_installed(home, os.environ)))
     number, fallback = (PORT, True) if port is None else (port, False)
-    options = Options(address, home, me(), boards, profiles, host, number, fallback=fallback)
+    options = DashboardOptions(address, home, me(), boards, profiles, host, number, fallback=fallback)
     return serve(options, announce, note)

@@ -8,16 +8,22 @@ from typing import Final
 
 from holdfast.board.asyncstore import AsyncStore
 from holdfast.board.rules.rows import NewTask, Task
-from holdfast.board.rules.transitions import Move, Status
+from holdfast.board.rules.transitions import Move, TaskStatus
 from holdfast.board.store import Store
 from holdfast.board.verbs.lists import MAX_PAGE
 from holdfast.errors import HoldfastError, NotFound
 
 BOARD: Final = "demo"
 SETTLED: Final = frozenset(
-    {Status.DONE, Status.FAILED, Status.WAITING_HUMAN, Status.HANDOFF_FAILED, Status.CANCELLED}
+    {
+        TaskStatus.DONE,
+        TaskStatus.FAILED,
+        TaskStatus.WAITING_HUMAN,
+        TaskStatus.HANDOFF_FAILED,
+        TaskStatus.CANCELLED,
+    }
 )
-GIVEN_UP: Final = frozenset({Status.CANCELLED, Status.ARCHIVED})
+GIVEN_UP: Final = frozenset({TaskStatus.CANCELLED, TaskStatus.ARCHIVED})
 WHO: Final = "demo"  # who made its tasks
 FORBIDDEN: Final = "/etc/written-by-a-worker"
 LOOK_S: Final = 0.5
@@ -82,9 +88,9 @@ def describe(store: Store, task: Task) -> list[str]:
     """What became of a task, why, and what to type next."""
     lines = [f"{task.id}  {task.status}  {task.title}"]
     match task.status:
-        case Status.DONE:
+        case TaskStatus.DONE:
             lines += [f"    {task.result}", f"    see what changed: holdfast task diff {task.id}"]
-        case Status.WAITING_HUMAN:
+        case TaskStatus.WAITING_HUMAN:
             lines.append(f"    {task.question} ({' or '.join(task.options)})")
             answer = shlex.quote(task.options[0])
             lines.append(f"    answer it: holdfast task unblock {task.id} --reason {answer}")

@@ -19,7 +19,7 @@ from holdfast.board.verbs.claims import LEASE_MS
 from holdfast.dispatch import homefiles
 from holdfast.dispatch.context import DispatchContext, worker_of
 from holdfast.dispatch.notify import LOOK_S, Notifier, find_command
-from holdfast.dispatch.rules.liveness import Calls, LivenessLimits, LivenessSample, LivenessWatch
+from holdfast.dispatch.rules.liveness import CallCounts, LivenessLimits, LivenessSample, LivenessWatch
 from holdfast.dispatch.rules.pressure import MAX_HERE
 from holdfast.dispatch.rules.rounds import TICK_S, Rounds, Starts, hold_up
 from holdfast.dispatch.run import changes, workspace
@@ -303,7 +303,7 @@ def _sample(report: WorkerReport, files: tuple[int, ...] | None, note: str, now:
     told = report.calls
     calls = None
     if told is not None:
-        calls = Calls(told.fresh, told.in_a_row, told.last, told.recent, told.different)
+        calls = CallCounts(told.fresh, told.in_a_row, told.last, told.recent, told.different)
     return LivenessSample(
         at=now,
         state=report.state,

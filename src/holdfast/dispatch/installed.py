@@ -16,7 +16,7 @@ OLD_FILE: Final = "launchers.toml"  # as it was called up to 0.1; read where the
 _Sign: TypeAlias = tuple[int, int, int] | None
 
 
-class Installed(Mapping[str, WorkerProfile]):
+class InstalledProfiles(Mapping[str, WorkerProfile]):
     """Those whose program is there. Raises as `installed` does; `look` may be called from any thread."""
 
     def __init__(self, home: Path, environ: Mapping[str, str]) -> None:

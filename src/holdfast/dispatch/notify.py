@@ -22,7 +22,7 @@ from holdfast.board.store import Store
 from holdfast.board.verbs import inbox
 from holdfast.board.verbs.inbox import Waiting
 from holdfast.dispatch.rules import reminders
-from holdfast.dispatch.rules.reminders import Book
+from holdfast.dispatch.rules.reminders import ReminderBook
 from holdfast.errors import NotFound
 from holdfast.local.atomicfile import replace_file
 
@@ -127,21 +127,21 @@ class Notifier:
             )
         return process.returncode == 0
 
-    def _write(self, book: Book) -> None:
+    def _write(self, book: ReminderBook) -> None:
         if book == self._book:
             return
         replace_file(self._place, msgspec.json.encode(book))
         self._book = book
 
 
-def _read(place: Path) -> Book:
+def _read(place: Path) -> ReminderBook:
     try:
-        return msgspec.json.decode(place.read_bytes(), type=Book)
+        return msgspec.json.decode(place.read_bytes(), type=ReminderBook)
     except FileNotFoundError:
-        return Book()
+        return ReminderBook()
     except (OSError, msgspec.MsgspecError):
         log.warning("what reminders were owed cannot be read: they begin anew")
-        return Book()
+        return ReminderBook()
 
 
 def _read_since(store: Store, board: str, after: int) -> tuple[int, dict[str, int]]:

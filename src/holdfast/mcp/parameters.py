@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta, field
 
 from holdfast.board.rules.rows import MAX_PATH, MAX_TEXT, MAX_TITLE, JsonObject, NewTask, split_annotated
-from holdfast.board.rules.verbs import Block, Complete, Link, Report, Verb, form
+from holdfast.board.rules.verbs import BlockArgs, CompleteArgs, LinkArgs, Report, Verb, form
 from holdfast.mcp.toolbox import Parameters
 
 MAX_NAME: Final = 200  # characters of an id, a name, a key
@@ -86,10 +86,10 @@ class OfCreate(OfBoard, kw_only=True):
 
 
 _OWN: Final[dict[type, type[Parameters]]] = {  # what a tool takes besides the arguments of its verb
-    Complete: OfClose,
+    CompleteArgs: OfClose,
     Report: OfReport,
-    Block: OfBlock,
-    Link: OfBoard,
+    BlockArgs: OfBlock,
+    LinkArgs: OfBoard,
     NewTask: OfCreate,
 }
 NAMES: Final = {  # of arguments that Hermes calls otherwise

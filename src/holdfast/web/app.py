@@ -17,12 +17,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from holdfast.board.asyncstore import AsyncStore
 from holdfast.board.rules import verbs
 from holdfast.board.rules.rows import JsonObject
-from holdfast.board.rules.verbs import Caller, Verb
+from holdfast.board.rules.verbs import BoardCaller, Verb
 from holdfast.board.store import Store
 from holdfast.errors import MethodNotFound, NotFound, UsageError, face
 from holdfast.web import cards, entrance, queries, replies
 from holdfast.web.cookies import Door
-from holdfast.web.feed import Feed, Stream
+from holdfast.web.feed import EventStream, Feed
 
 log = logging.getLogger(__name__)
 
@@ -108,11 +108,13 @@ async def _events(here: Dashboard, request: Request) -> ASGIApp:
     if text and not (text.isascii() and text.isdecimal() and len(text) < 19):
         raise UsageError("`after` is the number of an event")
     last = (await here.store.ask(queries.board, name)).last_seq
-    return Stream(here.feed, name, int(text) if text else None, last, here.cut)
+    return EventStream(here.feed, name, int(text) if text else None, last, here.cut)
 
 
 async def _create(here: Dashboard, request: Request) -> ASGIApp:
-    return await here.carry_out(verbs.find_verb("create", Caller.PERSON), here.board(request), request, 201)
+    return await here.carry_out(
+        verbs.find_verb("create", BoardCaller.PERSON), here.board(request), request, 201
+    )
 
 
 async def _detail(here: Dashboard, request: Request) -> ASGIApp:
@@ -142,7 +144,7 @@ async def _file(here: Dashboard, request: Request) -> ASGIApp:
 
 
 async def _verb(here: Dashboard, request: Request) -> ASGIApp:
-    verb = verbs.find_verb(str(request.path_params["verb"]), Caller.PERSON)
+    verb = verbs.find_verb(str(request.path_params["verb"]), BoardCaller.PERSON)
     if verb.target != "task":
         raise MethodNotFound(f"{verb.name} is not done to one task")
     return await here.carry_out(verb, await here.task(request), request)

@@ -6,12 +6,12 @@ import pytest
 
 from holdfast.board.rules import verbs
 from holdfast.board.rules.rows import MAX_RUNTIME_S, NewTask, WorkspaceKind
-from holdfast.board.rules.verbs import Caller, Verb, find_verb
+from holdfast.board.rules.verbs import BoardCaller, Verb, find_verb
 from holdfast.errors import UsageError
 from holdfast.mcp import parameters, toolbox
 from holdfast.mcp.toolbox import Tool
 
-CREATE = find_verb("create", Caller.AGENT)
+CREATE = find_verb("create", BoardCaller.AGENT)
 
 
 def said(verb: Verb, **given: Any) -> dict[str, object]:
@@ -69,13 +69,13 @@ def test_a_schema_has_the_bounds_of_the_table() -> None:
 
 
 def test_a_block_says_what_a_person_has_to_do() -> None:
-    block = find_verb("block", Caller.AGENT)
+    block = find_verb("block", BoardCaller.AGENT)
     assert said(block, task_id="t", reason="which?", kind="capability")["question"] == "[capability] which?"
     with pytest.raises(UsageError):
         said(block, task_id="t", reason="")
 
 
 def test_an_end_is_told_in_a_summary_or_a_result() -> None:
-    complete = find_verb("complete", Caller.AGENT)
+    complete = find_verb("complete", BoardCaller.AGENT)
     assert said(complete, task_id="t", summary="long", result="short")["result"] == "long"
     assert said(complete, task_id="t")["result"] is None

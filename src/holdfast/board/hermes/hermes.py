@@ -29,7 +29,7 @@ from holdfast.board.rules.rows import (
     JsonObject,
     WorkspaceKind,
 )
-from holdfast.board.rules.transitions import ENDS, Status, settle
+from holdfast.board.rules.transitions import ENDS, TaskStatus, settle
 from holdfast.errors import InvalidRequest
 
 Row: TypeAlias = Mapping[str, object]
@@ -45,7 +45,7 @@ MAX_REST: Final = 4096  # characters of a column that has no place here
 _LAST_MS: Final = 253_402_300_800_000  # the year 10000; what is later was never a time
 
 
-class Source(NamedTuple):
+class HermesBoard(NamedTuple):
     """A board of Hermes, table by table."""
 
     title: str
@@ -63,7 +63,7 @@ class Known(NamedTuple):
     """A task of the source that is here already."""
 
     board: str
-    status: Status
+    status: TaskStatus
     parents: frozenset[str]
     digest: str | None  # of the source it came from; None if it did not come from Hermes
 
@@ -187,22 +187,24 @@ def absence(task: str, known: Mapping[str, Known]) -> str:
 
 
 STATUSES: Final = {
-    "triage": Status.TRIAGE,
-    "todo": Status.TODO,
-    "scheduled": Status.WAITING_HUMAN,
-    "ready": Status.READY,
-    "running": Status.WAITING_HUMAN,
-    "blocked": Status.WAITING_HUMAN,
-    "review": Status.REVIEW,
-    "done": Status.DONE,
-    "archived": Status.ARCHIVED,
+    "triage": TaskStatus.TRIAGE,
+    "todo": TaskStatus.TODO,
+    "scheduled": TaskStatus.WAITING_HUMAN,
+    "ready": TaskStatus.READY,
+    "running": TaskStatus.WAITING_HUMAN,
+    "blocked": TaskStatus.WAITING_HUMAN,
+    "review": TaskStatus.REVIEW,
+    "done": TaskStatus.DONE,
+    "archived": TaskStatus.ARCHIVED,
 }
 _QUESTIONS: Final = {
     "scheduled": "It was parked in Hermes, without a time. Shall it go on?",
     "running": "It was running in Hermes when it was imported. Is that worker gone, so that it can run here?",
     "blocked": "It was blocked in Hermes, without a reason. What now?",
 }
-SATISFIES: Final = frozenset({Status.DONE, Status.ARCHIVED})  # as Hermes promotes: either lets children go
+SATISFIES: Final = frozenset(
+    {TaskStatus.DONE, TaskStatus.ARCHIVED}
+)  # as Hermes promotes: either lets children go
 
 _GATES: Final = frozenset({"blocked", "unblocked", "gave_up", "promoted", "promoted_manual", "created"})
 
@@ -212,7 +214,7 @@ _PLACED: Final = frozenset(
 )
 
 
-def digests(source: Source) -> dict[str, str]:
+def digests(source: HermesBoard) -> dict[str, str]:
     """What each task and all that belongs to it looks like, to see later whether it changed."""
     found = {task: hashlib.sha256(_json(row)) for task, row in _by_id(source.tasks).items()}
     for rows, column in (
@@ -227,7 +229,7 @@ def digests(source: Source) -> dict[str, str]:
     return {task: digest.hexdigest() for task, digest in found.items()}
 
 
-def plan(source: Source, board: str, known: Mapping[str, Known], *, now_ms: int) -> ImportPlan:
+def plan(source: HermesBoard, board: str, known: Mapping[str, Known], *, now_ms: int) -> ImportPlan:
     """What is to be written so that the source is on the board. What is there stays as it is.
 
     Raises:
@@ -264,20 +266,20 @@ def plan(source: Source, board: str, known: Mapping[str, Known], *, now_ms: int)
     return made
 
 
-def _status(row: Row, events: list[Row], made: ImportPlan) -> Status:
+def _status(row: Row, events: list[Row], made: ImportPlan) -> TaskStatus:
     name = text(row, "status")
     if name == "blocked":
         newest = next((event for event in reversed(events) if text(event, "kind") in _GATES), None)
         if newest is not None and text(newest, "kind") == "gave_up":
             missed = json_object(newest, "payload").get("protocol_violations")
-            return Status.HANDOFF_FAILED if missed else Status.FAILED
+            return TaskStatus.HANDOFF_FAILED if missed else TaskStatus.FAILED
     if name not in STATUSES:
         made.notes.append(f"{text(row, 'id')}: the status {name!r} is not known here; a person decides")
-    return STATUSES.get(name, Status.WAITING_HUMAN)
+    return STATUSES.get(name, TaskStatus.WAITING_HUMAN)
 
 
 def _links(
-    made: ImportPlan, links: list[Row], statuses: Mapping[str, Status], known: Mapping[str, Known]
+    made: ImportPlan, links: list[Row], statuses: Mapping[str, TaskStatus], known: Mapping[str, Known]
 ) -> Counter[str]:
     """The open parents of every new task."""
     waiting: Counter[str] = Counter()
@@ -301,7 +303,7 @@ def _task(
     made: ImportPlan,
     row: Row,
     board: str,
-    status: Status,
+    status: TaskStatus,
     open_parents: int,
     runs: list[Row],
     events: list[Row],
@@ -342,7 +344,7 @@ def _task(
             "attempts": 0,
             "max_attempts": max(1, min(integer(row, "max_retries") or DEFAULT_MAX_ATTEMPTS, MOST_ATTEMPTS)),
             "wake_ms": None,
-            "question": _question(name, row, events) if status is Status.WAITING_HUMAN else None,
+            "question": _question(name, row, events) if status is TaskStatus.WAITING_HUMAN else None,
             "options": "[]",
             "waiting_for": "",
             "reason": fit(text(row, "last_failure_error")).text,
@@ -378,7 +380,9 @@ def _question(name: str, row: Row, events: list[Row]) -> str:
     return _QUESTIONS.get(name, f"It was {name!r} in Hermes, which is not known here. What now?")
 
 
-def _others(made: ImportPlan, source: Source, new: Mapping[str, Row], known: Mapping[str, Known]) -> None:
+def _others(
+    made: ImportPlan, source: HermesBoard, new: Mapping[str, Row], known: Mapping[str, Known]
+) -> None:
     for row in source.attachments:
         task = text(row, "task_id")
         if task in new:

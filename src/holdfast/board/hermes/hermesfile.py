@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from holdfast.board.hermes.hermes import ID, Row, Source, text
+from holdfast.board.hermes.hermes import ID, HermesBoard, Row, text
 from holdfast.board.rules.rows import MAX_FILE
 from holdfast.errors import InvalidRequest, NotFound
 
@@ -49,7 +49,7 @@ def board_name(file: Path) -> str:
     return folder.name if file.name == NAME and folder.parent.name == "boards" else "default"
 
 
-def read(file: Path) -> Source:
+def read(file: Path) -> HermesBoard:
     """Everything on the board at one moment.
 
     Raises:
@@ -72,7 +72,7 @@ def read(file: Path) -> Source:
     if rows["tasks"] is None:
         raise InvalidRequest(f"{file} has no table of tasks: it is no board of Hermes")
     about = _about(file)
-    return Source(
+    return HermesBoard(
         about.get("name", ""), about.get("default_workdir", ""), *(rows[table] or [] for table in _TABLES)
     )
 

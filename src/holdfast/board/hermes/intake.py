@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.board.database.database import Transaction, row_of
 from holdfast.board.hermes import hermes
-from holdfast.board.hermes.hermes import MAX_NAME, ImportPlan, Known, Row, Source, Value, text
+from holdfast.board.hermes.hermes import MAX_NAME, HermesBoard, ImportPlan, Known, Row, Value, text
 from holdfast.board.rules.rows import MAX_PARENTS, MAX_TEXT, NewTask, Task
 from holdfast.board.store import Store
 from holdfast.board.verbs import boards, files, ledger
@@ -41,7 +41,7 @@ class _Rehearsed(Exception):
 
 
 def import_board(
-    store: Store, source: Source, contents: Contents, *, board: str, who: str, dry_run: bool = False
+    store: Store, source: HermesBoard, contents: Contents, *, board: str, who: str, dry_run: bool = False
 ) -> ImportReport:
     """The tasks of the source that are not on the board yet, with all that belongs to them.
 
@@ -64,7 +64,7 @@ def import_board(
 
 
 def _import(
-    tx: Transaction, source: Source, contents: Contents, *, board: str, who: str, dry_run: bool
+    tx: Transaction, source: HermesBoard, contents: Contents, *, board: str, who: str, dry_run: bool
 ) -> ImportReport:
     new_board = _board_is_new(tx, board, source.title)
     plan = hermes.plan(source, board, _find_known(tx, source, board), now_ms=tx.now_ms)
@@ -89,7 +89,7 @@ def _board_is_new(tx: Transaction, board: str, title: str) -> bool:
     return False
 
 
-def _find_known(tx: Transaction, source: Source, board: str) -> dict[str, Known]:
+def _find_known(tx: Transaction, source: HermesBoard, board: str) -> dict[str, Known]:
     known = {}
     for row in source.tasks:
         found = tx.one("task_get", id=str(row.get("id")))

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.board.rules.retry import DEFAULT_MAX_ATTEMPTS, MOST_ATTEMPTS
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from holdfast.errors import UsageError
 
 JsonObject: TypeAlias = dict[str, object]
@@ -58,7 +58,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     body: str
     assignee: str  # the profile whose workers run it; empty while there is none
-    status: Status
+    status: TaskStatus
     priority: int
     created_by: str
     created_by_run: str | None
@@ -146,7 +146,7 @@ class Comment(msgspec.Struct, frozen=True, kw_only=True):
     line: int | None = None
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
+class TaskMessage(msgspec.Struct, frozen=True, kw_only=True):
     """To the worker of a run; it has seen what it was handed once it says something after that."""
 
     task_id: str
@@ -177,7 +177,7 @@ class ParentResult(msgspec.Struct, frozen=True, kw_only=True):
 
     task_id: str
     title: str
-    status: Status
+    status: TaskStatus
     result: str | None
 
 
@@ -205,7 +205,7 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
     events: list[TaskEvent]
     results: list[ParentResult]
     files: list[File]
-    messages: list[Message]
+    messages: list[TaskMessage]
 
 
 Name: TypeAlias = Annotated[str, Meta(max_length=MAX_TITLE)]

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.board.database.database import Transaction, row_of
 from holdfast.board.rules import transitions
 from holdfast.board.rules.rows import Comment, JsonObject, Run, RunRef, Task, check_text, metadata_text
-from holdfast.board.rules.transitions import Actor, Move, Status
+from holdfast.board.rules.transitions import Actor, Move, TaskStatus
 from holdfast.errors import Conflict, NotFound, StaleRun, UsageError
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -86,7 +86,7 @@ def apply_move(tx: Transaction, task: Task, move: Move, by: Actor, **changes: ob
         "reason": "",
         "acknowledged_ms": None,
     }
-    if by is Actor.PERSON and status in transitions.RELEASED | {Status.SCHEDULED}:
+    if by is Actor.PERSON and status in transitions.RELEASED | {TaskStatus.SCHEDULED}:
         cleared["attempts"] = 0  # whoever sends it back to work gives it a new budget
     if by is not Actor.SYSTEM:
         cleared["report_only"] = False  # a failure on the way to the report does not make the work undone
@@ -117,7 +117,7 @@ def move_task(
     if after.reason:
         told["reason"] = after.reason
     tx.log(task.board, move, who, task=task.id, run=run, **told)
-    if after.status is Status.DONE:
+    if after.status is TaskStatus.DONE:
         release_children(tx, after)
     return after
 
@@ -125,7 +125,7 @@ def move_task(
 def release_children(tx: Transaction, parent: Task) -> None:
     """One thing less to wait for, for the children only: the cost does not depend on the board."""
     for row in tx.all("children_release", parent=parent.id, now=tx.now_ms):
-        if row["status"] == Status.READY:
+        if row["status"] == TaskStatus.READY:
             tx.log(parent.board, Move.PROMOTE, "board", task=str(row["id"]), after=parent.id)
     tx.all("links_satisfy", parent=parent.id)
 

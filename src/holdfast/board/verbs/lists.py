@@ -9,21 +9,21 @@ import msgspec
 from holdfast.board.database.database import Transaction, Value, row_of
 from holdfast.board.rules import assign, budget, metrics
 from holdfast.board.rules.assign import Busy, Capacity
-from holdfast.board.rules.budget import Budget, Used
+from holdfast.board.rules.budget import Budget, BudgetUse
 from holdfast.board.rules.metrics import Recent, Runs
 from holdfast.board.rules.rows import (
     Board,
     Comment,
     Detail,
     File,
-    Message,
     ParentResult,
     Run,
     Task,
     TaskEvent,
     TaskLink,
+    TaskMessage,
 )
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.verbs import boards, files, ledger
 from holdfast.errors import NotFound, UsageError
 
@@ -36,7 +36,7 @@ OFFER_MS: Final = (
 MAX_OFFERS: Final = 500  # hosts of one board
 MAX_LIKELY: Final = 5  # tasks that are named when a short id means several
 SHOWN: Final = 50  # comments, runs, links and events of one task, the newest
-_AFTER_A_RUN: Final = (Status.FAILED, Status.HANDOFF_FAILED, Status.WAITING_SYSTEM)
+_AFTER_A_RUN: Final = (TaskStatus.FAILED, TaskStatus.HANDOFF_FAILED, TaskStatus.WAITING_SYSTEM)
 
 _PAGE: Final = "SELECT * FROM tasks WHERE board = :board"
 _FILTERS: Final = {
@@ -74,7 +74,7 @@ class Reason(msgspec.Struct, frozen=True):
     """Why a task is not running."""
 
     task: str
-    status: Status
+    status: TaskStatus
     reason: str
 
 
@@ -82,7 +82,7 @@ def page(
     tx: Transaction,
     slug: str,
     *,
-    status: Status | None = None,
+    status: TaskStatus | None = None,
     assignee: str | None = None,
     search: str | None = None,
     limit: int = 50,
@@ -123,7 +123,7 @@ def detail(tx: Transaction, task_id: str) -> Detail:
         events=_newest(tx, "events_of_task", task_id, TaskEvent),
         results=[row_of(ParentResult, row) for row in tx.all("results_above", task=task_id, most=SHOWN)],
         files=files.list_files(tx, task_id, None),
-        messages=_newest(tx, "messages_of_task", task_id, Message),
+        messages=_newest(tx, "messages_of_task", task_id, TaskMessage),
     )
 
 
@@ -179,7 +179,7 @@ def events(tx: Transaction, slug: str, *, after: int = 0, limit: int = 100) -> l
 def counts(tx: Transaction, slug: str) -> dict[str, int]:
     """How many tasks there are in each status; cheaper than `stats`."""
     found = {str(row["status"]): int(str(row["count"])) for row in tx.all("board_counts", board=slug)}
-    return {status: found.get(status, 0) for status in Status}
+    return {status: found.get(status, 0) for status in TaskStatus}
 
 
 def stats(tx: Transaction, slug: str) -> Stats:
@@ -190,7 +190,7 @@ def stats(tx: Transaction, slug: str) -> Stats:
         board=found,
         tasks=by_status,
         total=sum(by_status.values()),
-        running=by_status[Status.RUNNING],
+        running=by_status[TaskStatus.RUNNING],
         oldest_ready_ms=None if since is None else tx.now_ms - int(str(since)),
     )
 
@@ -226,7 +226,7 @@ def reasons(tx: Transaction, slug: str, found: Iterable[Task]) -> dict[str, str]
     held = {host: offer.held for host, offer in offers.items() if offer.held}
     still = assign.why_stopped(boards.get(tx, slug))
     listed = list(found)
-    over = find_spent(tx, (each for each in listed if each.status is Status.READY))
+    over = find_spent(tx, (each for each in listed if each.status is TaskStatus.READY))
     said = {}
     for each in listed:
         accepting = {
@@ -245,7 +245,7 @@ def reasons(tx: Transaction, slug: str, found: Iterable[Task]) -> dict[str, str]
         reason = waiting.get(each.id, "waits to be claimed")
         if each.id in over:
             reason = budget.question(over[each.id])
-        said[each.id] = still or reason if each.status is Status.READY else reason
+        said[each.id] = still or reason if each.status is TaskStatus.READY else reason
     return said
 
 
@@ -256,7 +256,7 @@ def find_spent(tx: Transaction, found: Iterable[Task]) -> dict[str, str]:
         bound = budget.of_task(task)
         if bound != Budget():
             row = tx.row("task_used", task=task.id)
-            used = Used(int(str(row["tokens"])), int(str(row["cost"])))
+            used = BudgetUse(int(str(row["tokens"])), int(str(row["cost"])))
             if (words := budget.describe_spent(used, bound)) is not None:
                 said[task.id] = words
     return said
@@ -268,7 +268,7 @@ def find_stuck(tx: Transaction, slug: str) -> dict[str, str]:
 
 
 def _waits_for(tx: Transaction, found: Task) -> list[str]:
-    if found.status is not Status.TODO:
+    if found.status is not TaskStatus.TODO:
         return []
     rows = tx.all("links_open_above", task=found.id, most=SHOWN)
     return [f"{row['parent']} ({row['status']})" for row in rows]

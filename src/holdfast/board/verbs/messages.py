@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from holdfast.board.database.database import Transaction, row_of
-from holdfast.board.rules.rows import Detail, JsonObject, Message, RunRef, Task
+from holdfast.board.rules.rows import Detail, JsonObject, RunRef, Task, TaskMessage
 from holdfast.board.verbs import ledger
 from holdfast.errors import InvalidRequest, UsageError
 
@@ -26,7 +26,7 @@ class Handed(msgspec.Struct, frozen=True):
     last: int = 0
 
 
-def tell(tx: Transaction, task_id: str, body: str, *, who: str = "person") -> Message:
+def tell(tx: Transaction, task_id: str, body: str, *, who: str = "person") -> TaskMessage:
     """A message to the worker that has the task now.
 
     Raises:
@@ -49,7 +49,7 @@ def tell(tx: Transaction, task_id: str, body: str, *, who: str = "person") -> Me
             remedy=f"holdfast task show {task.id}, or block it to stop the worker",
         )
     row = tx.row("message_add", task=task.id, run=task.run_id, author=who, body=body, now=tx.now_ms)
-    made = row_of(Message, row)
+    made = row_of(TaskMessage, row)
     if made.number > MAX_TOLD:
         raise InvalidRequest(f"a task has at most {MAX_TOLD} messages")
     tx.log(task.board, "told", who, task=task.id, run=task.run_id, number=made.number)
@@ -61,7 +61,7 @@ def has_pending(tx: Transaction, ref: RunRef, envelope: str) -> bool:
     return tx.one("messages_pending", run=ref.run, scope=_scope(ref), name=envelope) is not None
 
 
-def hand_out(tx: Transaction, ref: RunRef, envelope: str, *, ends: bool) -> list[Message]:
+def hand_out(tx: Transaction, ref: RunRef, envelope: str, *, ends: bool) -> list[TaskMessage]:
     """What goes with the answer to this envelope of a run that holds its task; nothing for any other run.
 
     What was handed out before has been seen now. With an answer that ends the run nothing is handed out:
@@ -78,10 +78,10 @@ def hand_out(tx: Transaction, ref: RunRef, envelope: str, *, ends: bool) -> list
 
     handed = ledger.once(tx, _scope(ref), envelope, "messages", Handed, deliver)
     rows = tx.all("messages_between", task=task.id, first=handed.first, last=handed.last)
-    return [row_of(Message, row) for row in rows]
+    return [row_of(TaskMessage, row) for row in rows]
 
 
-def brief(tx: Transaction, ref: RunRef) -> list[Message]:
+def brief(tx: Transaction, ref: RunRef) -> list[TaskMessage]:
     """What goes into the prompt of a run that begins, and is delivered with it."""
     task = _lock_held(tx, ref)
     if task is None:
@@ -95,7 +95,7 @@ def pass_on(tx: Transaction, task: Task) -> None:
     tx.all("messages_pass_on", task=task.id, run=task.run_id)
 
 
-def state(message: Message) -> str:
+def state(message: TaskMessage) -> str:
     """How far it has come, in a word."""
     if message.seen_ms is not None:
         return "seen"
@@ -115,8 +115,8 @@ def _lock_held(tx: Transaction, ref: RunRef) -> Task | None:
     return task if (task.run_id, task.generation) == (ref.run, ref.generation) else None
 
 
-def _list_unseen(tx: Transaction, run: str) -> list[Message]:
-    return [row_of(Message, row) for row in tx.all("messages_unseen", run=run)]
+def _list_unseen(tx: Transaction, run: str) -> list[TaskMessage]:
+    return [row_of(TaskMessage, row) for row in tx.all("messages_unseen", run=run)]
 
 
 def _note(tx: Transaction, task: Task, ref: RunRef, kind: str, query: str) -> list[int]:

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.board.database.database import Transaction, row_of
 from holdfast.board.rules import transitions
 from holdfast.board.rules.rows import MAX_PATH, Comment, JsonObject, Run, RunRef, Task, TaskEvent, check_text
-from holdfast.board.rules.transitions import Actor, Move, Status
+from holdfast.board.rules.transitions import Actor, Move, TaskStatus
 from holdfast.board.verbs import ledger
 from holdfast.errors import IllegalTransition, InvalidRequest, UsageError
 
@@ -67,7 +67,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
         return self.exit_code == 0
 
 
-class Requested(msgspec.Struct, frozen=True, kw_only=True):
+class RequestedChanges(msgspec.Struct, frozen=True, kw_only=True):
     """The changes that a review asked for, and of which run."""
 
     who: str
@@ -85,7 +85,7 @@ def review(tx: Transaction, task_id: str, given: Review, *, who: str = "person")
         UsageError: nothing is said, or it both approves and asks for changes.
     """
     task = ledger.lock_task(tx, task_id)
-    if task.status is not Status.REVIEW:
+    if task.status is not TaskStatus.REVIEW:
         possible = ", ".join(sorted(transitions.moves(task.status, Actor.PERSON))) or "none"
         raise IllegalTransition(
             f"{task.id} is {task.status}: it is not in review", remedy=f"moves from here: {possible}"
@@ -142,7 +142,7 @@ def record_checks(tx: Transaction, ref: RunRef, results: Sequence[Check]) -> Tas
     return _leave_to_person(tx, task, reason)
 
 
-def find_requested(tx: Transaction, task_id: str) -> Requested | None:
+def find_requested(tx: Transaction, task_id: str) -> RequestedChanges | None:
     """What the last review of a task asked for; None when there was none, or it approved."""
     row = tx.one("review_last", task=task_id)
     event = None if row is None else row_of(TaskEvent, row)
@@ -150,7 +150,7 @@ def find_requested(tx: Transaction, task_id: str) -> Requested | None:
         return None
     first, last = msgspec.convert(event.payload["comments"], tuple[int, int])
     rows = tx.all("comments_between", task=task_id, first=first, last=last)
-    return Requested(
+    return RequestedChanges(
         who=event.actor, at_ms=event.at_ms, run=event.run_id, comments=[row_of(Comment, row) for row in rows]
     )
 
@@ -186,7 +186,7 @@ def _log_review(tx: Transaction, task: Task, said: Sequence[Comment], *, who: st
 
 
 def _is_due(task: Task, run: Run) -> bool:
-    waits = task.status is Status.REVIEW and task.waiting_for == CHECKS
+    waits = task.status is TaskStatus.REVIEW and task.waiting_for == CHECKS
     return waits and task.generation == run.generation
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.board.database.database import Transaction, row_of
 from holdfast.board.rules import budget, retry
-from holdfast.board.rules.budget import Used
+from holdfast.board.rules.budget import BudgetUse
 from holdfast.board.rules.retry import FailureKind
 from holdfast.board.rules.rows import (
     Comment,
@@ -51,7 +51,7 @@ _OUTCOMES: Final = {
 }
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class RefusedAnswer(msgspec.Struct, frozen=True):
     """An answer that was refused and written down; asked again it is refused again."""
 
     refused: str
@@ -75,7 +75,7 @@ class Unverified(msgspec.Struct, frozen=True, kw_only=True):
     files: list[str]
 
 
-Answered: TypeAlias = Task | Refusal
+Answered: TypeAlias = Task | RefusedAnswer
 
 
 def heartbeat(tx: Transaction, ref: RunRef, *, lease_ms: int = claims.LEASE_MS, note: str = "") -> Run:
@@ -191,7 +191,7 @@ def occupy(tx: Transaction, ref: RunRef, path: str) -> Run:
     return run
 
 
-def use(tx: Transaction, ref: RunRef, used: Used) -> Run:
+def use(tx: Transaction, ref: RunRef, used: BudgetUse) -> Run:
     """Keep what a run has used so far, also after its end. What is known never becomes less.
 
     Raises:
@@ -295,7 +295,12 @@ def _answer(tx: Transaction, ref: RunRef, envelope: str, report: RunReport) -> A
     if not _holds(task, run, ref):
         _check_room(tx, run, envelope)
         return ledger.once(
-            tx, _scope(run), envelope, question, Refusal, lambda: _refuse(tx, task, run, envelope, report)
+            tx,
+            _scope(run),
+            envelope,
+            question,
+            RefusedAnswer,
+            lambda: _refuse(tx, task, run, envelope, report),
         )
     metadata_text(report.metadata)  # refused before anything is written
     summary = check_text("summary", report.summary)
@@ -459,12 +464,12 @@ def _recall_first(tx: Transaction, run: Run, envelope: str, question: str) -> An
         raise Conflict(f"the envelope {envelope} held something else before", remedy="use a new envelope")
     text = str(row["answer"])
     try:
-        return msgspec.json.decode(text, type=Refusal)
+        return msgspec.json.decode(text, type=RefusedAnswer)
     except msgspec.ValidationError:
         return msgspec.json.decode(text, type=Task)
 
 
-def _refuse(tx: Transaction, task: Task, run: Run, envelope: str, report: RunReport) -> Refusal:
+def _refuse(tx: Transaction, task: Task, run: Run, envelope: str, report: RunReport) -> RefusedAnswer:
     tx.log(
         *(task.board, "answer_refused", run.worker),
         task=task.id,
@@ -473,4 +478,4 @@ def _refuse(tx: Transaction, task: Task, run: Run, envelope: str, report: RunRep
         envelope=envelope,
         summary=report.summary[:1000],
     )
-    return Refusal(str(_stale(run)))
+    return RefusedAnswer(str(_stale(run)))

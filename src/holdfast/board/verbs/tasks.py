@@ -7,7 +7,7 @@ import msgspec
 from holdfast.board.database.database import Transaction, row_of
 from holdfast.board.rules import transitions
 from holdfast.board.rules.rows import MAX_PARENTS, Comment, Edit, NewTask, Task, check_text
-from holdfast.board.rules.transitions import Actor, Move, Status
+from holdfast.board.rules.transitions import Actor, Move, TaskStatus
 from holdfast.board.verbs import boards, ledger, reviews
 from holdfast.board.verbs.reviews import Review
 from holdfast.errors import IllegalTransition, InvalidRequest, NotFound, UsageError
@@ -38,10 +38,10 @@ def add(tx: Transaction, slug: str, new: NewTask, *, who: str, run: str | None =
     if new.parents:
         tx.all("links_alone", board=slug)
     parents = [_parent(tx, parent, slug) for parent in sorted(set(new.parents))]
-    waits = sum(parent.status is not Status.DONE for parent in parents)
-    status = Status.TRIAGE if new.triage else transitions.settle(Status.READY, waits)
+    waits = sum(parent.status is not TaskStatus.DONE for parent in parents)
+    status = TaskStatus.TRIAGE if new.triage else transitions.settle(TaskStatus.READY, waits)
     if new.wake_ms is not None:
-        status = Status.SCHEDULED
+        status = TaskStatus.SCHEDULED
     row = tx.row(
         "task_add",
         id=ledger.new_id("t"),
@@ -56,7 +56,7 @@ def add(tx: Transaction, slug: str, new: NewTask, *, who: str, run: str | None =
     )
     task = row_of(Task, row)
     for parent in parents:
-        tx.all("link_add", parent=parent.id, child=task.id, open=int(parent.status is not Status.DONE))
+        tx.all("link_add", parent=parent.id, child=task.id, open=int(parent.status is not TaskStatus.DONE))
     tx.log(
         slug, "created", who, task=task.id, run=run, status=status, parents=[parent.id for parent in parents]
     )
@@ -75,13 +75,13 @@ def link(tx: Transaction, parent: str, child: str, *, who: str = "person") -> Ta
     tx.all("links_alone", board=slug)
     ordered = {task: ledger.lock_task(tx, task) for task in sorted((parent, child))}
     above, below = _parent(tx, parent, slug), ordered[child]
-    if below.status in transitions.ENDS - {Status.FAILED}:
+    if below.status in transitions.ENDS - {TaskStatus.FAILED}:
         raise InvalidRequest(f"{child} is {below.status}: it waits for nothing any more")
     if tx.one("link_cycle", parent=parent, child=child) is not None:
         raise InvalidRequest(f"{parent} waits for {child} already: nothing would ever be done")
     if len(tx.all("links_above", task=child, most=MAX_PARENTS)) >= MAX_PARENTS:
         raise InvalidRequest(f"a task has at most {MAX_PARENTS} parents")
-    waits = above.status is not Status.DONE
+    waits = above.status is not TaskStatus.DONE
     if tx.one("link_add", parent=parent, child=child, open=int(waits)) is None:
         return below
     tx.log(slug, "linked", who, task=child, parent=parent)
@@ -127,7 +127,7 @@ def move(
         return reviews.review(tx, task_id, Review(changes=reason), who=who)
     task = ledger.lock_task(tx, task_id)
     transitions.apply(task.status, move, Actor.PERSON)
-    if report_only and (task.status, move) != (Status.HANDOFF_FAILED, Move.RETRY):
+    if report_only and (task.status, move) != (TaskStatus.HANDOFF_FAILED, Move.RETRY):
         raise IllegalTransition(
             f"{task.id} is {task.status}: only work whose report is missing is only reported",
             remedy=f"holdfast task retry {task.id}",
@@ -159,11 +159,11 @@ def edit(tx: Transaction, task_id: str, change: Edit, *, who: str = "person") ->
             left of its attempts.
     """
     task = ledger.lock_task(tx, task_id)
-    if task.status in transitions.ENDS - {Status.FAILED}:
+    if task.status in transitions.ENDS - {TaskStatus.FAILED}:
         raise InvalidRequest(f"{task.id} is {task.status}")
     wanted = change.apply_to(task)
     moved = (wanted.workspace_kind, wanted.workspace) != (task.workspace_kind, task.workspace)
-    if moved and task.status is Status.RUNNING:
+    if moved and task.status is TaskStatus.RUNNING:
         raise InvalidRequest(f"{task.id} is running", remedy="block it first")
     will_run = task.status in transitions.RELEASED | transitions.TIMED
     if wanted.max_attempts < task.attempts + will_run:
@@ -175,7 +175,7 @@ def edit(tx: Transaction, task_id: str, change: Edit, *, who: str = "person") ->
 def assign(tx: Transaction, task_id: str, assignee: str, *, who: str = "person") -> Task:
     """Raises InvalidRequest while it runs: whose run would it be?"""
     task = ledger.lock_task(tx, task_id)
-    if task.status is Status.RUNNING:
+    if task.status is TaskStatus.RUNNING:
         raise InvalidRequest(f"{task.id} is running", remedy="block it first")
     tx.log(task.board, "assigned", who, task=task.id, assignee=assignee)
     return ledger.save(tx, msgspec.structs.replace(task, assignee=assignee))
@@ -193,7 +193,7 @@ def _parent(tx: Transaction, task_id: str, slug: str) -> Task:
     parent = ledger.lock_task(tx, task_id)
     if parent.board != slug:
         raise InvalidRequest(f"{parent.id} is on the board {parent.board}, not on {slug}")
-    if parent.status in (Status.ARCHIVED, Status.CANCELLED):
+    if parent.status in (TaskStatus.ARCHIVED, TaskStatus.CANCELLED):
         raise InvalidRequest(f"{parent.id} is {parent.status}: nothing can wait for it")
     return parent
 
@@ -204,6 +204,6 @@ def _recount(tx: Transaction, child: Task, open_parents: int) -> Task:
     changed = msgspec.structs.replace(child, open_parents=open_parents)
     if status is child.status:
         return ledger.save(tx, changed)
-    move = Move.HOLD if status is Status.TODO else Move.PROMOTE
+    move = Move.HOLD if status is TaskStatus.TODO else Move.PROMOTE
     tx.log(child.board, move, "board", task=child.id)
     return ledger.save(tx, msgspec.structs.replace(changed, status=status, status_ms=tx.now_ms))

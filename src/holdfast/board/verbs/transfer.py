@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from holdfast.board.database.database import Transaction, Value
-from holdfast.board.rules.rows import Board, Comment, File, Message, Run, Task, TaskEvent, TaskLink
+from holdfast.board.rules.rows import Board, Comment, File, Run, Task, TaskEvent, TaskLink, TaskMessage
 from holdfast.errors import Conflict, InvalidRequest
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -33,7 +33,7 @@ _TABLES: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "runs": (("id",), Run.__struct_fields__),
     "files": (("id",), (*File.__struct_fields__, _BINARY)),
     "comments": (("task_id", "number"), Comment.__struct_fields__),
-    "messages": (("task_id", "number"), Message.__struct_fields__),
+    "messages": (("task_id", "number"), TaskMessage.__struct_fields__),
     "answers": (("scope", "name"), ("scope", "name", "question", "answer", "at_ms")),
     "caps": (("board", "scope", "name"), ("board", "scope", "name", "most")),
     "events": (("board", "seq"), TaskEvent.__struct_fields__),

@@ -35,7 +35,7 @@ class LivenessLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
+class CallCounts:
     """Its tool calls, as agents/calls.py counts them."""
 
     fresh: int
@@ -53,7 +53,7 @@ class LivenessSample:
     state: WorkerState
     state_s: float  # for how long
     about: str = ""
-    calls: Calls | None = None
+    calls: CallCounts | None = None
     files: tuple[int, ...] | None = None
     note: str = ""
 

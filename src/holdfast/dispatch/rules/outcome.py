@@ -17,7 +17,7 @@ MAX_REASON: Final = 2_000  # characters
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class WorkerEnd:
     """How a worker ended, from the supervisor's report of it."""
 
     state: str
@@ -71,7 +71,7 @@ _CLASSES: Final[Mapping[str, FailureKind]] = {
 }  # all others are of the task: another try may go better, a third will not
 
 
-def judge(end: End, work: WorkFound, success: Literal["report", "exit"], *, said: str = "") -> Outcome:
+def judge(end: WorkerEnd, work: WorkFound, success: Literal["report", "exit"], *, said: str = "") -> Outcome:
     """`said` is the end of its output, which stands for a summary where an exit code completes a task."""
     if end.exit_code == 0 and success == "exit" and not work.refused and not work.report_only:
         return Complete(_replace_zero_bytes(said.strip()[-MAX_REASON:]) or "exit code 0")
@@ -93,7 +93,7 @@ def apply_budget(judged: Outcome, spent: str | None) -> Outcome:
     return Stop(spent, judged.reason)
 
 
-def _classify(end: End) -> FailureKind:
+def _classify(end: WorkerEnd) -> FailureKind:
     return (
         FailureKind.INFRA
         if end.state == WorkerState.LOST
@@ -101,7 +101,7 @@ def _classify(end: End) -> FailureKind:
     )
 
 
-def _lacks_only_report(end: End, work: WorkFound) -> bool:
+def _lacks_only_report(end: WorkerEnd, work: WorkFound) -> bool:
     """Is the work there, or was it there before, so that only the report is missing?"""
     ended_well = end.state == WorkerState.COMPLETED
     if work.refused:
@@ -119,7 +119,7 @@ def _describe_missing(work: WorkFound) -> str:
     return f"it ended without a report; {work.changed} files have changed"
 
 
-def _describe(what: str, end: End) -> str:
+def _describe(what: str, end: WorkerEnd) -> str:
     parts = [what, end.about, f"denied: {', '.join(end.denials)}" if end.denials else ""]
     return _replace_zero_bytes("; ".join(part for part in parts if part)[:MAX_REASON])
 

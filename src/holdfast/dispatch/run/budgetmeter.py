@@ -15,7 +15,7 @@ from holdfast.agents.catalog.agent import Agent
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.supervisor.messages import WorkerReport
 from holdfast.board.rules import budget
-from holdfast.board.rules.budget import Budget, Used
+from holdfast.board.rules.budget import Budget, BudgetUse
 from holdfast.board.rules.rows import Run
 from holdfast.board.store import Store
 from holdfast.dispatch.context import DispatchContext
@@ -35,7 +35,7 @@ class BudgetMeter:
         self._context = context
         self._run = run
         self._session = session
-        self._used = Used()
+        self._used = BudgetUse()
         profile = context.profiles.get(run.profile)
         self._budget = Budget() if profile is None else profile.budget
         self._agent = None if profile is None else CATALOG[profile.cli]
@@ -58,14 +58,14 @@ class BudgetMeter:
         """Of what nothing is left, in words, whoever attended to the run when it was used."""
         return await self._context.store.ask(self._describe_spent)
 
-    def _take(self, store: Store, used: Used) -> str | None:
+    def _take(self, store: Store, used: BudgetUse) -> str | None:
         if self._agent is not None and self._agent.transcript is not None:
             used = self._subtract_session(store, used, self._agent)
-        if used != Used():
+        if used != BudgetUse():
             store.use(self._run.ref, used)
         return self._describe_spent(store)
 
-    def _subtract_session(self, store: Store, used: Used, agent: Agent) -> Used:
+    def _subtract_session(self, store: Store, used: BudgetUse, agent: Agent) -> BudgetUse:
         """Without what earlier runs used in the session that this one goes on with, and counts again."""
         session = self._session()
         earlier = [

@@ -15,14 +15,14 @@ import msgspec
 from holdfast.agents.supervisor.messages import WorkerReport
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.board.rules.retry import FailureKind
-from holdfast.board.rules.rows import MAX_FILE, Detail, JsonObject, Message, Run, WorkspaceKind
+from holdfast.board.rules.rows import MAX_FILE, Detail, JsonObject, Run, TaskMessage, WorkspaceKind
 from holdfast.board.store import Store
 from holdfast.board.verbs import runs
-from holdfast.board.verbs.reviews import Requested
+from holdfast.board.verbs.reviews import RequestedChanges
 from holdfast.dispatch.context import DispatchContext, worker_of
 from holdfast.dispatch.rules import manifest, outcome, profiles, prompts, runsteps
 from holdfast.dispatch.rules.manifest import Changes, Manifest
-from holdfast.dispatch.rules.outcome import Complete, End, Fail, Outcome, Stop, WorkFound
+from holdfast.dispatch.rules.outcome import Complete, Fail, Outcome, Stop, WorkerEnd, WorkFound
 from holdfast.dispatch.rules.profiles import BRIEF, WorkerProfile
 from holdfast.dispatch.rules.runsteps import RunEvent, RunStep
 from holdfast.dispatch.run import changes, scripts, workspace
@@ -45,7 +45,7 @@ LAST_LOOKS: Final = 20  # at an outbox that is full: 256 envelopes each
 BY_EXIT: Final = "board:exit"  # of an answer by exit code: a name that no worker can use
 
 
-class Mark(msgspec.Struct, frozen=True):
+class RunMark(msgspec.Struct, frozen=True):
     """What is known about a run before its worker starts."""
 
     run: str
@@ -180,7 +180,7 @@ class RunDriver:
 
     async def _add_messages(self, detail: Detail, profile: WorkerProfile) -> Detail:
         """With the messages that go into its prompt, if that tells any; a script gets them with an answer."""
-        told: list[Message] = []
+        told: list[TaskMessage] = []
         waiting = any(message.run_id == self.run.id for message in detail.messages)
         if waiting and BRIEF in profile.prompt and not detail.task.report_only:
             told = await self.context.store.ask(Store.brief, self.run.ref)
@@ -196,7 +196,7 @@ class RunDriver:
         await self.context.store.ask(Store.set_run, self.run.ref, metadata=told)
         return msgspec.structs.replace(wish, arguments=arguments, state=str(self.context.state(before.owner)))
 
-    async def _read_reviewed(self, review: Requested | None) -> bytes:
+    async def _read_reviewed(self, review: RequestedChanges | None) -> bytes:
         """The diff that a review is about; empty when none is kept."""
         run = None if review is None else review.run
         if run is None:
@@ -207,7 +207,7 @@ class RunDriver:
             return b""
 
     def _build_prompt(
-        self, detail: Detail, profile: WorkerProfile, review: Requested | None, diff: str
+        self, detail: Detail, profile: WorkerProfile, review: RequestedChanges | None, diff: str
     ) -> str:
         """Its prompt, with what was said about the work of an earlier run."""
         more = [prompts.describe_answer(detail)]
@@ -230,14 +230,14 @@ class RunDriver:
 
     def _mark_before(self, space: Workspace) -> None:
         if not (marks(self.context.home) / self.run.id).exists():
-            self._write(Mark(self.run.id, changes.look(space.path) if space.kind == "dir" else Manifest()))
+            self._write(RunMark(self.run.id, changes.look(space.path) if space.kind == "dir" else Manifest()))
 
     def _mark_laid(self, space: Workspace) -> None:
         """What its profile's setup left is not its work."""
         found = changes.look(space.path)
-        self._write(Mark(self.run.id, found if space.kind == "dir" else Manifest(), found))
+        self._write(RunMark(self.run.id, found if space.kind == "dir" else Manifest(), found))
 
-    def _write(self, mark: Mark) -> None:
+    def _write(self, mark: RunMark) -> None:
         place = marks(self.context.home) / self.run.id
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_file(place, msgspec.json.encode(mark))
@@ -325,11 +325,11 @@ class RunDriver:
         laid = self._read_mark().laid
         return changed.count if laid is None else manifest.compare(laid, changes.look(path)).count
 
-    def _read_mark(self) -> Mark:
+    def _read_mark(self) -> RunMark:
         try:
-            return msgspec.json.decode((marks(self.context.home) / self.run.id).read_bytes(), type=Mark)
+            return msgspec.json.decode((marks(self.context.home) / self.run.id).read_bytes(), type=RunMark)
         except (OSError, msgspec.MsgspecError):
-            return Mark(self.run.id)
+            return RunMark(self.run.id)
 
     async def _tell(self, judged: Outcome) -> None:
         ref = self.run.ref
@@ -357,8 +357,8 @@ def _read_head(home: Path, worker: str) -> str:
     return ""
 
 
-def _end(report: WorkerReport) -> End:
-    return End(
+def _end(report: WorkerReport) -> WorkerEnd:
+    return WorkerEnd(
         state=report.state,
         failure=report.failure,
         about=report.about,

@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 
 from holdfast.board.rules.rows import Task, WorkspaceKind
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.store import Store
 from holdfast.dispatch.context import DispatchContext
 from holdfast.dispatch.rules import manifest
@@ -365,7 +365,7 @@ async def sweep(context: DispatchContext) -> None:
             task = await context.store.ask(Store.task, made.task)
         except NotFound:  # of another board
             continue
-        if task.status is Status.ARCHIVED:
+        if task.status is TaskStatus.ARCHIVED:
             await _remove_workspace(context, task, made)
 
 

@@ -3,8 +3,8 @@ from typing import Final
 import msgspec
 import pytest
 
-from holdfast.board.rules.rows import Comment, Detail, Message, ParentResult, TaskEvent
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.rows import Comment, Detail, ParentResult, TaskEvent, TaskMessage
+from holdfast.board.rules.transitions import TaskStatus
 from holdfast.dispatch.rules import prompts
 from holdfast.dispatch.rules.prompts import (
     FILE,
@@ -49,7 +49,7 @@ def test_results_and_comments_are_quoted_as_what_others_wrote() -> None:
         for n in range(MAX_COMMENTS + 1)
     ]
     results = [
-        ParentResult(task_id=f"t_{n}", title="before", status=Status.DONE, result="made a\nb")
+        ParentResult(task_id=f"t_{n}", title="before", status=TaskStatus.DONE, result="made a\nb")
         for n in range(MAX_PARENTS + 1)
     ]
     text = build_brief(a_detail(comments=comments, results=results), COMMAND)
@@ -60,7 +60,7 @@ def test_results_and_comments_are_quoted_as_what_others_wrote() -> None:
 
 
 def test_messages_that_nobody_has_seen_are_in_the_brief_and_others_are_not() -> None:
-    message = Message(
+    message = TaskMessage(
         task_id="t_1",
         number=1,
         run_id="r_1",

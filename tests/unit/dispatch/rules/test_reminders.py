@@ -7,8 +7,8 @@ from holdfast.board.rules.rows import Task
 from holdfast.dispatch.rules import reminders
 from holdfast.dispatch.rules.reminders import (
     MOST,
-    Book,
     Owed,
+    ReminderBook,
     find_due,
     forget,
     has_room,
@@ -20,19 +20,19 @@ from tests.support.dispatch import a_task
 
 
 def test_what_begins_to_wait_is_due_at_once_and_the_events_are_read_once() -> None:
-    book = note(Book(), "b", 7, {"t": 5})
+    book = note(ReminderBook(), "b", 7, {"t": 5})
     assert (book.read, find_due(book, now_ms=5)) == ({"b": 7}, ["t"])
     assert note(book, "b", 7, {"t": 5}) == book
 
 
 def test_the_same_wait_keeps_its_pauses_and_another_one_begins_anew() -> None:
-    book = record_try(note(Book(), "b", 1, {"t": 5}), "t", delivered=True, now_ms=10)
+    book = record_try(note(ReminderBook(), "b", 1, {"t": 5}), "t", delivered=True, now_ms=10)
     assert note(book, "b", 2, {"t": 5}).owed == book.owed
     assert note(book, "b", 2, {"t": 6}).owed == {"t": Owed(since_ms=6)}
 
 
 def pauses(delivered: bool, times: int) -> list[int]:
-    book, found = note(Book(), "b", 1, {"t": 5}), []
+    book, found = note(ReminderBook(), "b", 1, {"t": 5}), []
     for _ in range(times):
         book = record_try(book, "t", delivered=delivered, now_ms=0)
         found.append(book.owed["t"].due_ms)
@@ -53,7 +53,7 @@ def test_pauses_grow_up_to_a_bound(delivered: bool, first_ms: int, last_ms: int)
 
 
 def test_a_delivery_forgets_the_failures_before_it() -> None:
-    book = note(Book(), "b", 1, {"t": 5})
+    book = note(ReminderBook(), "b", 1, {"t": 5})
     for delivered in (False, False, True):
         book = record_try(book, "t", delivered=delivered, now_ms=0)
     assert book.owed["t"] == Owed(since_ms=5, due_ms=reminders.REPEAT_MS, delivered=1)
@@ -73,7 +73,7 @@ def test_a_reminder_is_owed_until_it_is_acknowledged_or_begins_to_wait_anew(now:
 
 
 def test_nothing_is_forgotten_that_was_not_delivered() -> None:
-    book = note(Book(), "b", 1, {f"old{number}": number for number in range(MOST)})
+    book = note(ReminderBook(), "b", 1, {f"old{number}": number for number in range(MOST)})
     assert not has_room(book)
     book = record_try(book, "old3", delivered=True, now_ms=0)
     assert has_room(book)
@@ -84,5 +84,5 @@ def test_nothing_is_forgotten_that_was_not_delivered() -> None:
 
 
 def test_what_is_not_owed_any_more_is_forgotten() -> None:
-    book = note(Book(), "b", 1, {"t": 5, "u": 6})
+    book = note(ReminderBook(), "b", 1, {"t": 5, "u": 6})
     assert forget(book, "t") == msgspec.structs.replace(book, owed={"u": Owed(since_ms=6)})
