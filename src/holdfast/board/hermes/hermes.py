@@ -85,6 +85,24 @@ class ImportPlan:
     notes: list[str] = field(default_factory=list)
 
 
+class Import(NamedTuple):
+    """What all steps of one import share."""
+
+    made: ImportPlan
+    new: Mapping[str, Row]  # the tasks of the source that are not here yet
+    known: Mapping[str, Known]
+    board: str
+    now_ms: int
+
+    def is_new(self, table: str, task: str) -> bool:
+        """Whether a row belongs to a new task; if not, what becomes of it is counted."""
+        if task not in self.new:
+            self.made.counts[table][
+                "here before" if task in self.known else "left out: its task is gone"
+            ] += 1
+        return task in self.new
+
+
 class Fitted(NamedTuple):
     text: str
     cut: bool
@@ -182,10 +200,6 @@ def workspace_of(row: Row, directory: str) -> tuple[WorkspaceKind, str] | None:
     return (WorkspaceKind(kind), path) if 0 < len(path) <= MAX_PATH else None
 
 
-def absence(task: str, known: Mapping[str, Known]) -> str:
-    return "here before" if task in known else "left out: its task is gone"
-
-
 STATUSES: Final = {
     "triage": TaskStatus.TRIAGE,
     "todo": TaskStatus.TODO,
@@ -202,9 +216,7 @@ _QUESTIONS: Final = {
     "running": "It was running in Hermes when it was imported. Is that worker gone, so that it can run here?",
     "blocked": "It was blocked in Hermes, without a reason. What now?",
 }
-SATISFIES: Final = frozenset(
-    {TaskStatus.DONE, TaskStatus.ARCHIVED}
-)  # as Hermes promotes: either lets children go
+SATISFIES: Final = frozenset({TaskStatus.DONE, TaskStatus.ARCHIVED})  # in Hermes either lets children go
 
 _GATES: Final = frozenset({"blocked", "unblocked", "gave_up", "promoted", "promoted_manual", "created"})
 
@@ -249,20 +261,20 @@ def plan(source: HermesBoard, board: str, known: Mapping[str, Known], *, now_ms:
             made.counts["tasks"]["here before" + (", and changed in Hermes since" if changed else "")] += 1
     made.digests = {task: digest[task] for task in new}
     events, runs = _group_by_task(source.events), _group_by_task(source.runs)
-    statuses = {
-        task: _status(row, events[task], made) for task, row in new.items()
-    }  # before parents are looked at
+    statuses = {task: _status(row, events[task], made) for task, row in new.items()}  # whatever its parents
     open_parents = _links(made, source.links, statuses, known)
+    here = Import(made, new, known, board, now_ms)
     for task, row in new.items():
-        _task(
-            *(made, row, board, statuses[task], open_parents[task], runs[task], events[task]),
-            source.directory,
-            now_ms,
-        )
-    names = add_runs(made, source.runs, new, known, board, events, now_ms)
-    add_comments(made, source.comments, new, known, now_ms)
-    add_events(made, source.events, new, known, board, names, now_ms)
-    _others(made, source, new, known)
+        status = settle(statuses[task], open_parents[task])
+        _add_task(here, row, status, open_parents[task], runs[task], events[task], source.directory)
+    names = add_runs(here, source.runs, events)
+    add_comments(here, source.comments)
+    add_events(here, source.events, names)
+    made.attachments += [
+        row for row in source.attachments if here.is_new("attachments", text(row, "task_id"))
+    ]
+    for _ in source.subscriptions:
+        made.counts["subscriptions"]["left out: nobody is told by chat here"] += 1
     return made
 
 
@@ -299,20 +311,17 @@ def _links(
     return waiting
 
 
-def _task(
-    made: ImportPlan,
+def _add_task(
+    here: Import,
     row: Row,
-    board: str,
     status: TaskStatus,
     open_parents: int,
     runs: list[Row],
     events: list[Row],
     directory: str,
-    now_ms: int,
 ) -> None:
-    task, name = text(row, "id"), text(row, "status")
-    status = settle(status, open_parents)
-    created = epoch_ms(row.get("created_at")) or now_ms
+    made, task, name = here.made, text(row, "id"), text(row, "status")
+    created = epoch_ms(row.get("created_at")) or here.now_ms
     since = max([created, *(epoch_ms(event.get("created_at")) or 0 for event in events)])
     title, body = split_title(text(row, "title"), text(row, "body"))
     result = text(row, "result") or next(
@@ -327,7 +336,7 @@ def _task(
     made.tasks.append(
         {
             "id": task,
-            "board": board,
+            "board": here.board,
             "title": title,
             "body": body.text,
             "assignee": text(row, "assignee")[:MAX_NAME],
@@ -378,19 +387,6 @@ def _question(name: str, row: Row, events: list[Row]) -> str:
     if name == "blocked" and (said or text(row, "last_failure_error")):
         return fit(said or text(row, "last_failure_error")).text
     return _QUESTIONS.get(name, f"It was {name!r} in Hermes, which is not known here. What now?")
-
-
-def _others(
-    made: ImportPlan, source: HermesBoard, new: Mapping[str, Row], known: Mapping[str, Known]
-) -> None:
-    for row in source.attachments:
-        task = text(row, "task_id")
-        if task in new:
-            made.attachments.append(row)
-        else:
-            made.counts["attachments"][absence(task, known)] += 1
-    for _ in source.subscriptions:
-        made.counts["subscriptions"]["left out: nobody is told by chat here"] += 1
 
 
 def _by_id(rows: Iterable[Row]) -> dict[str, Row]:
@@ -449,22 +445,14 @@ EVENTS: Final = {
 FOLDED: Final = frozenset({"heartbeat", "claim_extended", "respawn_guarded"})
 
 
-def add_runs(
-    made: ImportPlan,
-    rows: list[Row],
-    new: Mapping[str, Row],
-    known: Mapping[str, Known],
-    board: str,
-    events: Mapping[str, list[Row]],
-    now_ms: int,
-) -> dict[int, str]:
+def add_runs(here: Import, rows: list[Row], events: Mapping[str, list[Row]]) -> dict[int, str]:
     """What each run of the source is called here."""
+    made, now_ms = here.made, here.now_ms
     names: dict[int, str] = {}
     generations: Counter[str] = Counter()
     for row in sorted(rows, key=lambda run: (epoch_ms(run.get("started_at")) or 0, integer(run, "id"))):
         task, number = text(row, "task_id"), integer(row, "id")
-        if task not in new:
-            made.counts["runs"][absence(task, known)] += 1
+        if not here.is_new("runs", task):
             continue
         generations[task] += 1
         names[number] = f"r_{task.removeprefix('t_')}_{number}"
@@ -482,7 +470,7 @@ def add_runs(
             {
                 "id": names[number],
                 "task_id": task,
-                "board": board,
+                "board": here.board,
                 "generation": generations[task],
                 "worker": text(row, "claim_lock")[:MAX_NAME] or "hermes",
                 "host": "",
@@ -512,57 +500,47 @@ def _outcome(row: Row, metadata: Mapping[str, object]) -> tuple[str, str, str | 
     return theirs, *OUTCOMES.get(theirs, ("superseded", None))
 
 
-def add_comments(
-    made: ImportPlan, rows: list[Row], new: Mapping[str, Row], known: Mapping[str, Known], now_ms: int
-) -> None:
+def add_comments(here: Import, rows: list[Row]) -> None:
     numbers: Counter[str] = Counter()
     for row in rows:
         task = text(row, "task_id")
-        if task not in new:
-            made.counts["comments"][absence(task, known)] += 1
+        if not here.is_new("comments", task):
             continue
         numbers[task] += 1
         body = fit(text(row, "body"))
-        made.counts["comments"]["cut: too long" if body.cut else "kept"] += 1
-        made.comments.append(
+        here.made.counts["comments"]["cut: too long" if body.cut else "kept"] += 1
+        here.made.comments.append(
             {
                 "task_id": task,
                 "number": numbers[task],
                 "author": text(row, "author")[:MAX_NAME],
                 "body": body.text,
-                "at_ms": epoch_ms(row.get("created_at")) or now_ms,
+                "at_ms": epoch_ms(row.get("created_at")) or here.now_ms,
                 "run_id": None,
             }
         )
 
 
-def add_events(
-    made: ImportPlan,
-    rows: list[Row],
-    new: Mapping[str, Row],
-    known: Mapping[str, Known],
-    board: str,
-    names: Mapping[int, str],
-    now_ms: int,
-) -> None:
+def add_events(here: Import, rows: list[Row], names: Mapping[int, str]) -> None:
+    made = here.made
     for row in rows:
         task, theirs = text(row, "task_id"), text(row, "kind")
-        if task not in new or theirs in FOLDED:
-            made.counts["events"][
-                f"{theirs}: only the run's last is kept" if task in new else absence(task, known)
-            ] += 1
+        if not here.is_new("events", task):
+            continue
+        if theirs in FOLDED:
+            made.counts["events"][f"{theirs}: only the run's last is kept"] += 1
             continue
         kind = EVENTS.get(theirs) or f"hermes_{theirs[:MAX_NAME]}"
         made.counts["events"][f"{theirs} → {kind}"] += 1
         payload = json_object(row, "payload") | {"hermes_event": integer(row, "id")}
         made.events.append(
             {
-                "board": board,
+                "board": here.board,
                 "task_id": task,
                 "run_id": names.get(integer(row, "run_id")),
                 "kind": kind,
                 "actor": "hermes",
-                "at_ms": epoch_ms(row.get("created_at")) or now_ms,
+                "at_ms": epoch_ms(row.get("created_at")) or here.now_ms,
                 "payload": encode_metadata(payload),
             }
         )

@@ -9,6 +9,7 @@ import pytest
 from holdfast.board.hermes import hermes
 from holdfast.board.hermes.hermes import (
     HermesBoard,
+    Import,
     ImportPlan,
     Known,
     Row,
@@ -192,7 +193,7 @@ def run(number: int, **columns: object) -> Row:
 def made(*rows: Row, events: list[Row] | None = None) -> tuple[ImportPlan, dict[int, str]]:
     plan = ImportPlan()
     of_tasks = defaultdict(list, {"t_1": events or []})
-    return plan, hermes.add_runs(plan, list(rows), NEW, {}, "b", of_tasks, NOW)
+    return plan, hermes.add_runs(Import(plan, NEW, {}, "b", NOW), list(rows), of_tasks)
 
 
 @every_row(
@@ -246,7 +247,7 @@ def test_comments_are_numbered_for_each_task_and_none_is_lost_unsaid() -> None:
         {"id": 2, "task_id": "t_gone", "author": "ann", "body": "b", "created_at": 1_700_000_000},
         {"id": 3, "task_id": "t_1", "author": "bob", "body": "c", "created_at": "long ago"},
     ]
-    hermes.add_comments(plan, rows, NEW, {}, NOW)
+    hermes.add_comments(Import(plan, NEW, {}, "b", NOW), rows)
     assert [(row["number"], row["body"], row["at_ms"]) for row in plan.comments] == [
         (1, "a", 1_700_000_000_000),
         (2, "c", NOW),
@@ -261,7 +262,7 @@ def test_events_keep_their_times_and_say_who_they_come_from() -> None:
         {"id": 6, "task_id": "t_1", "kind": "gave_up", "payload": '{"failures": 2}', "created_at": 2},
         {"id": 7, "task_id": "t_1", "kind": "heartbeat", "created_at": 3},
     ]
-    hermes.add_events(plan, rows, NEW, {}, "b", {7: "r_1_7"}, NOW)
+    hermes.add_events(Import(plan, NEW, {}, "b", NOW), rows, {7: "r_1_7"})
     assert [(row["kind"], row["actor"], row["run_id"], row["at_ms"]) for row in plan.events] == [
         ("complete", "hermes", "r_1_7", 1_700_000_000_000),
         ("hermes_gave_up", "hermes", None, 2000),
@@ -343,7 +344,7 @@ def test_a_workspace_is_a_directory_or_a_repository(
 
 
 def test_a_row_of_a_task_that_is_not_new_is_here_or_gone() -> None:
-    assert {hermes.absence("t_1", {}), hermes.absence("t_1", {"t_1": object()})} == {  # type: ignore[dict-item]
-        "here before",
-        "left out: its task is gone",
-    }
+    plan = ImportPlan()
+    here = Import(plan, NEW, {"t_2": Known("b", TaskStatus.DONE, frozenset(), None)}, "b", NOW)
+    assert [here.is_new("runs", task) for task in ("t_1", "t_2", "t_3")] == [True, False, False]
+    assert plan.counts["runs"] == {"here before": 1, "left out: its task is gone": 1}
