@@ -8,7 +8,8 @@ import re
 import click
 
 from holdfast.board.rules.verbs import BoardCaller, Verb, form, verbs_of
-from holdfast.commands import handoff, task_change
+from holdfast.commands import handoff
+from holdfast.commands.task import change
 from holdfast.mcp import parameters, reports, toolbox
 from holdfast.mcp.supervising import BOARD_TOOLS
 from holdfast.web.app import STATIC
@@ -39,7 +40,7 @@ def options(command: click.Command) -> set[str]:
     return set().union(*(OPTIONS.get(name, {name}) for name in names))
 
 
-TASK = {command.name: command for command in task_change.COMMANDS}
+TASK = {command.name: command for command in change.COMMANDS}
 
 
 @every_row("name", sorted(PERSON.keys() & TASK.keys()))
