@@ -5,7 +5,7 @@ from typing import Any, Final
 import pytest
 
 from holdfast.agents.evidence.evidence import WorkerState
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from tests.support.agent_clis import CLIS, requires_cli
 from tests.support.arena import Arena
 from tests.support.assigned import assigned
@@ -38,4 +38,4 @@ async def test_a_cli_is_given_the_tools_and_completes_its_task(stage: Arena, cli
     offered = [request.asked.tools for request in stage.model.requests[before:] if request.asked.rounds == 0]
     assert any(name.endswith(REPORT) for tools in offered for name in tools)  # with the first turn
     task = run.detail().task
-    assert (task.status, task.result) == (Status.DONE, CONTENT)
+    assert (task.status, task.result) == (TaskStatus.DONE, CONTENT)

@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from tests.support.agent_clis import requires_cli
 from tests.support.arena import MODEL
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
@@ -38,7 +38,7 @@ async def test_what_a_cli_says_that_it_used_is_kept_with_its_run(yard: Yard, cli
         task = yard.create("do what the script says", assignee="agent")
         async with yard.dispatching(once=True) as serving:
             await yard.over(serving)
-    assert yard.store.task(task.id).status is Status.DONE, yard.store.show(task.id)
+    assert yard.store.task(task.id).status is TaskStatus.DONE, yard.store.show(task.id)
     [run] = yard.store.runs(task.id)
     assert run.tokens == 2 * ANSWER_TOKENS
     assert run.turns
@@ -53,7 +53,7 @@ async def test_a_cli_that_goes_on_for_ever_is_stopped_by_the_budget_of_its_task(
         async with yard.dispatching(once=True) as serving:
             await yard.over(serving)
         asked = yard.store.task(task.id)
-    assert asked.status is Status.WAITING_HUMAN, yard.store.show(task.id)
+    assert asked.status is TaskStatus.WAITING_HUMAN, yard.store.show(task.id)
     assert str(asked.question).startswith("budget spent: ")
     [run] = yard.store.runs(task.id)
     assert run.tokens >= 3 * ANSWER_TOKENS

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.store import Store, open_store
 from tests.support.boards import Crowd
 from tests.support.patience import patient
@@ -50,11 +50,11 @@ def check(store: Store, acknowledged: list[str]) -> None:
         verb, task_id, *rest = line.split()
         task = store.task(task_id)
         if verb == "completed":
-            assert task.status is Status.DONE
+            assert task.status is TaskStatus.DONE
         elif verb == "attached":
             assert store.file(task_id, None, "name") == rest[0].encode()
         elif verb == "claimed":
-            assert task.status in (Status.RUNNING, Status.DONE)
+            assert task.status in (TaskStatus.RUNNING, TaskStatus.DONE)
     assert store.faults() == []
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.agents.supervisor import background
 from holdfast.board.rules.rows import Task
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from tests.support.arena import end_exec_server, end_listener
 from tests.support.dispatch import Yard, dispatcher, fresh_yard_fixture
 
@@ -38,21 +38,21 @@ def let_go(yard: Yard, task: Task, code: str) -> None:
     (place / "going").rename(place / "go")
 
 
-@pytest.mark.parametrize(("code", "status"), [("0", Status.DONE), ("1", Status.READY)])
+@pytest.mark.parametrize(("code", "status"), [("0", TaskStatus.DONE), ("1", TaskStatus.READY)])
 async def test_a_killed_dispatcher_is_followed_by_one_that_waits_for_the_same_check(
-    yard: Yard, code: str, status: Status
+    yard: Yard, code: str, status: TaskStatus
 ) -> None:
     task = yard.create("echo worked > work", checks=(CHECK,))
     async with dispatcher(yard):
         await yard.when(lambda: starts(yard, task))
-    assert yard.store.task(task.id).status is Status.REVIEW
+    assert yard.store.task(task.id).status is TaskStatus.REVIEW
     let_go(yard, task, code)
     async with dispatcher(yard, "--drain") as second:
         assert await second.left() == 0
     assert yard.store.task(task.id).status is status
     assert starts(yard, task) == 1
     [run] = yard.store.runs(task.id)
-    assert {"check-1", "output"} <= {file.name for file in yard.store.kept(run.id)}
+    assert {"check-1", "output"} <= {file.name for file in yard.store.kept_files(run.id)}
 
 
 async def test_a_check_whose_end_nobody_saw_is_run_again(yard: Yard) -> None:
@@ -63,8 +63,8 @@ async def test_a_check_whose_end_nobody_saw_is_run_again(yard: Yard) -> None:
     await end_exec_server(yard.home)
     await yard.gone(task)
     let_go(yard, task, "0")
-    assert yard.store.task(task.id).status is Status.REVIEW
+    assert yard.store.task(task.id).status is TaskStatus.REVIEW
     async with dispatcher(yard, "--drain") as second:
         assert await second.left() == 0
-    assert yard.store.task(task.id).status is Status.DONE
+    assert yard.store.task(task.id).status is TaskStatus.DONE
     assert starts(yard, task) == 2

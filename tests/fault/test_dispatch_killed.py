@@ -9,7 +9,7 @@ from msgspec import structs
 
 from holdfast.agents.supervisor import background
 from holdfast.board.rules.rows import Task
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from holdfast.dispatch.context import SOCKET
 from holdfast.dispatch.startup import host_name
 from holdfast.errors import StaleRun
@@ -36,11 +36,11 @@ async def test_the_next_dispatcher_takes_the_worker_over_and_starts_none_twice(y
     async with dispatcher(yard):
         await yard.when(lambda: starts(yard, task))
     assert yard.living(task)
-    assert yard.store.task(task.id).status is Status.RUNNING
+    assert yard.store.task(task.id).status is TaskStatus.RUNNING
     async with dispatcher(yard, "--drain") as second:
         (workspace(yard, task) / "go").touch()
         assert await second.left() == 0
-    assert yard.store.task(task.id).status is Status.DONE
+    assert yard.store.task(task.id).status is TaskStatus.DONE
     assert starts(yard, task) == 1
     [run] = yard.store.runs(task.id)
     assert run.outcome == "completed"
@@ -64,7 +64,7 @@ async def test_a_run_that_was_claimed_and_never_started_is_started(yard: Yard) -
     assert won is not None
     async with dispatcher(yard, "--drain") as process:
         assert await process.left() == 0
-    assert yard.store.task(task.id).status is Status.DONE
+    assert yard.store.task(task.id).status is TaskStatus.DONE
     assert [run.id for run in yard.store.runs(task.id)] == [won[1].id]
 
 
@@ -107,7 +107,7 @@ async def test_a_supervisor_that_is_killed_costs_nothing(yard: Yard) -> None:
         await end_listener(background.supervisor_socket(yard.home), signal.SIGKILL)
         (workspace(yard, task) / "go").touch()
         assert await process.left() == 0
-    assert yard.store.task(task.id).status is Status.DONE
+    assert yard.store.task(task.id).status is TaskStatus.DONE
     assert starts(yard, task) == 1
 
 
@@ -121,7 +121,7 @@ async def test_with_the_exec_server_die_its_workers_and_the_task_is_tried_again(
     await yard.gone(task)
     [run] = yard.store.runs(task.id)
     assert (run.outcome, run.failure) == ("failed", "infra")
-    assert yard.store.task(task.id).status is Status.WAITING_SYSTEM
+    assert yard.store.task(task.id).status is TaskStatus.WAITING_SYSTEM
 
 
 async def test_two_workers_are_never_in_one_workspace(yard: Yard) -> None:
@@ -132,7 +132,7 @@ async def test_two_workers_are_never_in_one_workspace(yard: Yard) -> None:
         yard.lose(yard.store.runs(task.id)[0])
         await yard.when(lambda: starts(yard, task) == 2)
         (workspace(yard, task) / "go").touch()
-        await yard.until(task, Status.DONE)
+        await yard.until(task, TaskStatus.DONE)
     assert not (workspace(yard, task) / "two").exists()
     assert [run.outcome for run in yard.store.runs(task.id)] == ["lost", "completed"]
 
@@ -156,7 +156,7 @@ async def test_a_run_lost_to_another_host_is_stopped_and_its_late_answer_refused
                 assert answer.error.kind == StaleRun.__name__
                 await yard.when(lambda: (other / "board" / task.id / "starts").exists())
                 (other / "board" / task.id / "go").touch()
-                await yard.until(task, Status.DONE)
+                await yard.until(task, TaskStatus.DONE)
     finally:
         await end_listener(background.supervisor_socket(other), signal.SIGTERM)
         await end_exec_server(other)

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from holdfast.board.rules.rows import Task
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from tests.support.dispatch import Yard, fresh_yard_fixture
 from tests.support.dying_dispatcher import ALL_DONE
 from tests.support.patience import patient
@@ -41,11 +41,11 @@ async def killed_at(yard: Yard, step: int) -> int:
 
 async def assert_done_once(yard: Yard, task: Task, step: int) -> None:
     runs = yard.store.runs(task.id)
-    assert yard.store.task(task.id).status is Status.DONE, (step, runs)
+    assert yard.store.task(task.id).status is TaskStatus.DONE, (step, runs)
     assert [run.outcome for run in runs] == ["completed"], (step, runs)
     place = yard.home / "board" / task.id
     assert place.joinpath("starts").read_text("utf-8").splitlines() == [f'"run":"{runs[0].id}"'], step
-    kept = {file.name for file in yard.store.kept(runs[0].id)}
+    kept = {file.name for file in yard.store.kept_files(runs[0].id)}
     assert kept == {"end.json", "diff.patch", "output"}, (step, kept)
     await yard.gone(task)
     assert list((yard.home / "board" / "runs").iterdir()) == [], step

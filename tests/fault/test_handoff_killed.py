@@ -17,7 +17,7 @@ import pytest
 
 from holdfast.board.database.database import Transaction
 from holdfast.board.rules.rows import NewTask, Run
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.store import Store, open_store
 from holdfast.board.verbs import claims, tasks
 from holdfast.handoff import outbox
@@ -162,7 +162,7 @@ def test_repeated_reports_count_once_each_while_the_service_is_killed(
     assert [answer.error for answer in answers(workspaces) if answer.error] == []
     with open_store(address) as store:
         done = [store.task(run.task_id) for run in found]
-        assert {task.status for task in done} == {Status.DONE}
+        assert {task.status for task in done} == {TaskStatus.DONE}
         ended = [run for task in done for run in store.runs(task.id)]
         assert len(ended) == reports
         assert {run.outcome for run in ended} == {"completed"}

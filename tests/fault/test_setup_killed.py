@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from tests.support.dispatch import Yard, dispatcher, fresh_yard_fixture
 
 __all__ = ["fresh_yard_fixture"]
@@ -30,7 +30,7 @@ async def test_a_setup_goes_on_without_its_dispatcher_and_is_not_run_again(yard:
         await first.end()
     (place / "go").touch()
     async with dispatcher(yard):
-        await yard.until(task, Status.DONE)
+        await yard.until(task, TaskStatus.DONE)
         await yard.when(lambda: (place / "log").read_text("utf-8").endswith("teardown\n"))
     assert (place / "log").read_text("utf-8") == "setup\nwork\nteardown\n"
     assert len(yard.store.runs(task.id)) == 1

@@ -20,7 +20,7 @@ from holdfast.agents.supervisor import background
 from holdfast.board.database import postgres as board_postgres
 from holdfast.board.database.database import Transaction
 from holdfast.board.rules.rows import NewTask, Run, Task
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.store import Store, open_store
 from holdfast.board.verbs import tasks
 from holdfast.dispatch.context import SOCKET
@@ -133,7 +133,7 @@ class Country:
         return self.store.create("b", NewTask(title="do it", body=body, assignee="script"))
 
     def held(self, host: Host) -> list[Run]:
-        return self.store.held(host.name)
+        return self.store.held_runs(host.name)
 
     def refused(self) -> set[str]:
         """The runs whose answers were refused, from the board's log."""
@@ -163,7 +163,7 @@ class Country:
         await until(reached, every_s=0.2)
 
     def done(self, runs: list[Run]) -> bool:
-        return all(self.store.task(run.task_id).status is Status.DONE for run in runs)
+        return all(self.store.task(run.task_id).status is TaskStatus.DONE for run in runs)
 
 
 async def until(met: Callable[[], bool], every_s: float = 0.05) -> None:

@@ -10,7 +10,7 @@ from holdfast.board.backup import backup, restore
 from holdfast.board.database.database import Transaction
 from holdfast.board.rules.retry import FailureKind
 from holdfast.board.rules.rows import NewTask
-from holdfast.board.rules.transitions import Move, Status
+from holdfast.board.rules.transitions import Move, TaskStatus
 from holdfast.board.store import Store, open_store
 from holdfast.errors import Conflict, InvalidRequest, NotFound, StoreDamaged
 from tests.support import postgres
@@ -52,7 +52,7 @@ def content(store: Store) -> object:
             for task in found
             for file in [
                 *store.attachments(task.id),
-                *(f for run in store.runs(task.id) for f in store.kept(run.id)),
+                *(f for run in store.runs(task.id) for f in store.kept_files(run.id)),
             ]
         ],
         store.capacity("b"),
@@ -177,7 +177,7 @@ def test_a_file_with_a_broken_page_is_only_read_from_then_on(sqlite: str) -> Non
         assert store.faults() != []
         with pytest.raises(StoreDamaged):
             made(store)
-        assert store.task(task.id).status is Status.READY
+        assert store.task(task.id).status is TaskStatus.READY
     with open_store(sqlite) as later, pytest.raises(StoreDamaged):
         later.set_cap("b", "board", "", 1)  # although no broken page is in its way
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.board.rules.retry import FailureKind
-from holdfast.board.rules.transitions import Actor, Move, Status, moves
+from holdfast.board.rules.transitions import Actor, Move, TaskStatus, moves
 from holdfast.board.store import open_store
 from holdfast.commands.task.change import MOVES
 from holdfast.commands.task.look import STATUSES, STOPPED
@@ -183,7 +183,7 @@ def test_a_title_does_not_command_the_terminal(board: Board) -> None:
 
 
 def test_the_command_line_offers_the_statuses_and_moves_that_there_are() -> None:
-    assert list(STATUSES) == list(Status)
+    assert list(STATUSES) == list(TaskStatus)
     assert set(STOPPED) < set(STATUSES)
     offered = {Move(move) for move in MOVES}
-    assert offered == {move for status in Status for move in moves(status, Actor.PERSON)}
+    assert offered == {move for status in TaskStatus for move in moves(status, Actor.PERSON)}

@@ -8,9 +8,9 @@ import pytest
 from holdfast.board.database.database import Transaction
 from holdfast.board.database.sqlite import SqliteDatabase
 from holdfast.board.rules import metrics
-from holdfast.board.rules.budget import Used
+from holdfast.board.rules.budget import BudgetUse
 from holdfast.board.rules.rows import NewTask
-from holdfast.board.rules.transitions import Move, Status
+from holdfast.board.rules.transitions import Move, TaskStatus
 from holdfast.board.store import Store
 from holdfast.board.verbs import tasks
 from tests.support.boards import claimed, made
@@ -103,7 +103,7 @@ def spent(store: Store) -> Callable[[], object]:
     """Ahead of what is ready are tasks whose budgets are spent."""
     for _ in range(3):
         task, run = claimed(store, made(store, priority=99, max_tokens=1).id)
-        store.use(run.ref, Used(1))
+        store.use(run.ref, BudgetUse(1))
         store.move(task.id, Move.BLOCK, question="what now?")
         store.move(task.id, Move.UNBLOCK)
     return lambda: store.claim("b", worker="w", assignees=["coder", "x"])
@@ -118,13 +118,13 @@ VERBS: dict[str, Callable[[Store], Callable[[], object]]] = {
     "claim within caps": capped,
     "claim past a drained pool": drained,
     "claim past spent budgets": spent,
-    "use": lambda store: (lambda ref: lambda: store.use(ref, Used(5)))(claimed(store)[1].ref),
+    "use": lambda store: (lambda ref: lambda: store.use(ref, BudgetUse(5)))(claimed(store)[1].ref),
     "recent": lambda store: lambda: store.recent("b"),
     "attach": lambda store: (lambda name: lambda: store.attach(name, "a", b"1"))(made(store).id),
     "occupy": occupy,
     "complete": complete,
     "first page": lambda store: lambda: store.page("b"),
-    "page of a status": lambda store: lambda: store.page("b", status=Status.TODO),
+    "page of a status": lambda store: lambda: store.page("b", status=TaskStatus.TODO),
     "page of a profile": lambda store: lambda: store.page("b", assignee="x"),
     "page of nobody's": lambda store: lambda: store.page("b", assignee="nobody"),
     "expire": lambda store: lambda: store.expire("b"),

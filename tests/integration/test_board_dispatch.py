@@ -15,7 +15,7 @@ from holdfast.board.rules.rows import (
     RunRef,
     WorkspaceKind,
 )
-from holdfast.board.rules.transitions import Move, Status
+from holdfast.board.rules.transitions import Move, TaskStatus
 from holdfast.board.store import Store
 from holdfast.board.verbs import lists
 from holdfast.errors import (
@@ -98,7 +98,7 @@ def test_a_drained_pool_is_passed_over_for_the_best_that_has_room(store: Store) 
     [waiting] = [task for task in store.page("b").tasks if task.title == "writing"]
     assert store.why(waiting.id).reason == "cap of pool gpu: 1"
     assert store.claim("b", worker="w", host="h", task=waiting.id) is None
-    [run] = [run for run in store.held("h") if run.pool == "gpu"]
+    [run] = [run for run in store.held_runs("h") if run.pool == "gpu"]
     store.complete(run.ref, "e", "ok")
     assert won(store, "coder", "writer") == "second"
 
@@ -231,7 +231,7 @@ def test_a_task_is_edited_without_moving(store: Store) -> None:
     )
     edited = store.edit(task.id, change, who="ann")
     assert (edited.title, edited.body, edited.priority, edited.max_attempts) == ("better", "more", 7, 9)
-    assert (edited.max_runtime_s, edited.workspace, edited.status) == (None, "/srv/b", Status.READY)
+    assert (edited.max_runtime_s, edited.workspace, edited.status) == (None, "/srv/b", TaskStatus.READY)
     last = store.show(task.id).events[-1]
     assert (last.kind, last.actor) == ("edited", "ann")
     assert last.payload["members"] == change.members()
@@ -290,7 +290,7 @@ def test_only_a_missing_report_is_asked_for(store: Store) -> None:
     store.fail(run.ref, FailureKind.TASK)
     with pytest.raises(IllegalTransition):
         store.move(task.id, Move.RETRY, report_only=True)
-    assert store.task(task.id).status is Status.FAILED
+    assert store.task(task.id).status is TaskStatus.FAILED
 
 
 # --- what is known of a run
@@ -304,7 +304,7 @@ def test_the_runs_of_a_host_are_found_on_all_boards(store: Store) -> None:
     store.complete(ended.ref, "e", "ok")
     store.claim("b", worker="w", host="another", task=made(store).id)
     assert second is not None
-    assert {run.id for run in store.held("h")} == {first.id, second[1].id}
+    assert {run.id for run in store.held_runs("h")} == {first.id, second[1].id}
 
 
 def test_what_is_found_out_about_a_run_is_added_to_it(store: Store, clock: SettableClock) -> None:
@@ -329,11 +329,11 @@ def test_files_are_kept_with_the_task_and_with_its_runs(store: Store) -> None:
     store.complete(run.ref, "e", "ok")
     kept = store.keep(run.id, "notes.txt", b"\x00\xff")
     assert store.attachments(task.id) == store.show(task.id).files == [attached]
-    assert store.kept(run.id) == [kept]
+    assert store.kept_files(run.id) == [kept]
     assert store.file(task.id, None, "notes.txt") == b"hello"
     assert store.file(task.id, run.id, "notes.txt") == b"\x00\xff"
     assert [event.kind for event in store.show(task.id).events][-3:] == ["attached", "complete", "kept"]
-    for missing in (lambda: store.file(task.id, None, "x"), lambda: store.kept("r_nothing")):
+    for missing in (lambda: store.file(task.id, None, "x"), lambda: store.kept_files("r_nothing")):
         with pytest.raises(NotFound):
             missing()
 
@@ -415,7 +415,7 @@ def test_a_worker_sees_its_task_what_came_before_and_what_it_made(store: Store) 
     _, run = claimed(store, task.id)
     shown = store.run_show(run.ref)
     assert shown == store.show(task.id)
-    expected = ParentResult(task_id=parent.id, title="parent", status=Status.DONE, result="42")
+    expected = ParentResult(task_id=parent.id, title="parent", status=TaskStatus.DONE, result="42")
     assert shown.results == [expected]
     child = store.create_child(run.ref, "c", NewTask(title="the rest"))
     assert store.run_show(run.ref, parent.id).task.result == "42"
@@ -468,13 +468,13 @@ def test_what_a_run_did_not_make_is_written_down_once_and_its_answer_stands(stor
     task, run = claimed(store, made(store).id)
     own = store.create_child(run.ref, "c", NewTask(title="left to do"))
     metadata: dict[str, object] = {"created_cards": [own.id, foreign.id, "t_nowhere", 7], "artifacts": "x"}
-    assert store.complete(run.ref, "e", "ok", metadata=metadata).status is Status.DONE
+    assert store.complete(run.ref, "e", "ok", metadata=metadata).status is TaskStatus.DONE
     for _ in range(2):
         found = store.verify(run.ref, ["gone.txt"])
         assert (found.cards, found.files) == ([foreign.id, "t_nowhere"], ["gone.txt"])
     [event] = [event for event in store.show(task.id).events if event.kind == "claims_unverified"]
     assert (event.run_id, event.payload) == (run.id, {"cards": found.cards, "files": found.files})
-    assert store.task(task.id).status is Status.DONE
+    assert store.task(task.id).status is TaskStatus.DONE
     with pytest.raises(StaleRun):
         store.verify(RunRef(run.id, run.generation + 1), [])
 

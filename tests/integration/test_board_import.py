@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.board.hermes import hermesfile
-from holdfast.board.hermes.intake import bring_in
+from holdfast.board.hermes.intake import import_board
 from holdfast.board.rules.rows import NewTask
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.store import open_store
 from holdfast.errors import Conflict, InvalidRequest, NotFound
 from tests.support.patience import patient
@@ -71,7 +71,9 @@ def command(address: str, *arguments: str, code: int = 0) -> dict[str, object]:
 def brought(address: str, file: Path, board: str = "b") -> dict[str, dict[str, int]]:
     with open_store(address) as store:
         source = hermesfile.read(file)
-        report = bring_in(store, source, lambda row: hermesfile.attachment(file, row), board=board, who="me")
+        report = import_board(
+            store, source, lambda row: hermesfile.attachment(file, row), board=board, who="me"
+        )
         assert store.faults() == []
         return report.counts
 
@@ -126,7 +128,7 @@ def test_a_later_import_brings_what_is_new_and_leaves_what_was_done_here(address
     }
     with open_store(address) as store:
         assert (store.task("t_child").title, store.task("t_child").result) == ("x", "done here")
-        assert store.task("t_new").status is Status.READY  # its parent is done here
+        assert store.task("t_new").status is TaskStatus.READY  # its parent is done here
 
 
 def test_an_imported_task_runs_here_and_its_children_follow(address: str, file: Path) -> None:
@@ -135,12 +137,12 @@ def test_an_imported_task_runs_here_and_its_children_follow(address: str, file: 
         db.commit()
     brought(address, file)
     with open_store(address) as store:
-        assert store.task("t_child").status is Status.TODO
+        assert store.task("t_child").status is TaskStatus.TODO
         won = store.claim("b", worker="w")
         assert won is not None
         assert won[0].id == "t_parent"
         store.complete(won[1].ref, "e", "ok")
-        assert store.task("t_child").status is Status.READY
+        assert store.task("t_child").status is TaskStatus.READY
         assert store.faults() == []
 
 
@@ -217,7 +219,7 @@ def test_a_file_that_is_none_of_hermes_is_refused_and_nothing_made(tmp_path: Pat
         with pytest.raises(InvalidRequest):
             brought(address, path)
     with pytest.raises(NotFound):
-        hermesfile.located(tmp_path / "nothing")
+        hermesfile.locate(tmp_path / "nothing")
     error = command(address, str(tmp_path / "nothing"), code=3)["error"]
     assert isinstance(error, dict)
     assert error["kind"] == "NotFound"

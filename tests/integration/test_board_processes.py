@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.board.database.database import Transaction
 from holdfast.board.rules.rows import NewTask, Task, TaskEvent
-from holdfast.board.rules.transitions import Move, Status
+from holdfast.board.rules.transitions import Move, TaskStatus
 from holdfast.board.store import open_store
 from holdfast.board.verbs import tasks
 from tests.support import postgres
@@ -127,9 +127,9 @@ def test_parents_that_finish_at_once_release_their_common_children(address: str)
             crowd.begin()
             finished = [task for spoken in crowd.said() for task in spoken]
         stats = store.stats("b")
-        assert stats.tasks[Status.TODO] == 0
-        assert stats.tasks[Status.DONE] + stats.tasks[Status.READY] == 36
-        assert len(finished) == len(set(finished)) == stats.tasks[Status.DONE]
+        assert stats.tasks[TaskStatus.TODO] == 0
+        assert stats.tasks[TaskStatus.DONE] + stats.tasks[TaskStatus.READY] == 36
+        assert len(finished) == len(set(finished)) == stats.tasks[TaskStatus.DONE]
         assert [event.seq for event in store.events("b", limit=500)] == list(
             range(1, stats.board.last_seq + 1)
         )
@@ -155,5 +155,5 @@ def test_a_link_waits_for_the_parent_that_somebody_is_finishing(postgres_server:
                 time.sleep(0.01)
             return linking
 
-        assert store.database.write(finish).result(patient(40)).status is Status.READY
+        assert store.database.write(finish).result(patient(40)).status is TaskStatus.READY
         assert store.faults() == []

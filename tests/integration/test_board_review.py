@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 import pytest
 
 from holdfast.board.rules.rows import Edit, Run, Task
-from holdfast.board.rules.transitions import Move, Status
+from holdfast.board.rules.transitions import Move, TaskStatus
 from holdfast.board.store import Store, open_store
 from holdfast.board.verbs.inbox import CHECKS_MS, MAX_LISTED
 from holdfast.board.verbs.reviews import CHECKS, MAX_REMARKS, Check, Remark, Review
@@ -49,8 +49,8 @@ def test_requested_changes_and_remarks_are_kept_for_the_next_run(store: Store) -
     store.comment(task.id, "something else", who="bob")
     remarks = (Remark("src/a.py", 3, "spell it"), Remark("b", 1, "why?"))
     after = store.review(task.id, Review(changes="no tests", remarks=remarks), who="anna")
-    assert (after.status, after.reason, after.attempts) == (Status.READY, "no tests", 0)
-    asked = store.requested(task.id)
+    assert (after.status, after.reason, after.attempts) == (TaskStatus.READY, "no tests", 0)
+    asked = store.requested_changes(task.id)
     assert asked is not None
     assert (asked.who, asked.run) == ("anna", run.id)
     assert [(one.path, one.line, one.body) for one in asked.comments] == [
@@ -63,25 +63,25 @@ def test_requested_changes_and_remarks_are_kept_for_the_next_run(store: Store) -
 
 def test_the_newest_review_counts(store: Store) -> None:
     task, _ = reviewed(store)
-    assert store.requested(task.id) is None
+    assert store.requested_changes(task.id) is None
     store.review(task.id, Review(changes="first"))
     _, run = claimed(store, task.id)
     store.request_review(run.ref, "e", "again")
     store.review(task.id, Review(remarks=(Remark("a", 1, "second"),)))
-    asked = store.requested(task.id)
+    asked = store.requested_changes(task.id)
     assert asked is not None
     assert [one.body for one in asked.comments] == ["second"]
     _, run = claimed(store, task.id)
     store.request_review(run.ref, "e", "again")
-    assert store.review(task.id, Review(approve=True)).status is Status.DONE
-    assert store.requested(task.id) is None
+    assert store.review(task.id, Review(approve=True)).status is TaskStatus.DONE
+    assert store.requested_changes(task.id) is None
 
 
 def test_an_approved_task_is_done_and_releases_those_that_wait_for_it(store: Store) -> None:
     task, _ = reviewed(store)
     child = made(store, "child", task.id)
     assert store.review(task.id, Review(approve=True)).result == "look at it"
-    assert store.task(child.id).status is Status.READY
+    assert store.task(child.id).status is TaskStatus.READY
 
 
 @pytest.mark.parametrize("given", [Review(), Review(changes=" "), Review(approve=True, changes="but")])
@@ -97,7 +97,7 @@ def test_a_review_approves_or_says_what_is_to_be_changed(store: Store, given: Re
 def test_a_plain_move_asks_for_changes_too(store: Store) -> None:
     task, _ = reviewed(store)
     store.move(task.id, Move.REQUEST_CHANGES, reason="no tests", who="anna")
-    asked = store.requested(task.id)
+    asked = store.requested_changes(task.id)
     assert asked is not None
     assert [(asked.who, one.body) for one in asked.comments] == [("anna", "no tests")]
 
@@ -108,7 +108,7 @@ def test_only_the_reviewer_is_heard_unless_somebody_insists(store: Store) -> Non
         with pytest.raises(InvalidRequest):
             store.review(task.id, given, who="bob")
     assert events(store, "reviewed") == []
-    assert store.review(task.id, Review(approve=True, anyway=True), who="bob").status is Status.DONE
+    assert store.review(task.id, Review(approve=True, anyway=True), who="bob").status is TaskStatus.DONE
     assert [event["anyway"] for event in events(store, "reviewed")] == [True]
 
 
@@ -153,7 +153,7 @@ TWO: Final = {"checks": ("lint", "test")}
 @pytest.mark.parametrize("finish", [completed, reviewed])
 def test_work_with_checks_is_not_done_before_they_have_been_run(store: Store, finish: Finish) -> None:
     task, run = finish(store, **TWO)
-    assert (task.status, task.waiting_for) == (Status.REVIEW, CHECKS)
+    assert (task.status, task.waiting_for) == (TaskStatus.REVIEW, CHECKS)
     assert store.checks_due(run.ref) == ["lint", "test"]
     assert "checks are to be run" in store.why(task.id).reason
     with pytest.raises(InvalidRequest):
@@ -164,20 +164,20 @@ def test_work_with_checks_is_not_done_before_they_have_been_run(store: Store, fi
 def test_completed_work_whose_checks_pass_is_done(store: Store) -> None:
     task, run = completed(store, **TWO)
     child = made(store, "child", task.id)
-    after = store.checked(run.ref, results(0, 0))
-    assert (after.status, after.result) == (Status.DONE, "I did it")
-    assert store.task(child.id).status is Status.READY
+    after = store.record_checks(run.ref, results(0, 0))
+    assert (after.status, after.result) == (TaskStatus.DONE, "I did it")
+    assert store.task(child.id).status is TaskStatus.READY
     assert store.checks_due(run.ref) is None
     assert [event["passed"] for event in events(store, "checked")] == [True]
 
 
 def test_work_that_is_to_be_looked_at_stays_in_review_with_the_results(store: Store) -> None:
     task, run = reviewed(store, **TWO)
-    after = store.checked(run.ref, results(0, 0))
-    assert (after.status, after.waiting_for) == (Status.REVIEW, "")
+    after = store.record_checks(run.ref, results(0, 0))
+    assert (after.status, after.waiting_for) == (TaskStatus.REVIEW, "")
     assert "all checks pass" in after.reason
     assert [one.task for one in store.inbox("b").waiting] == [task.id]
-    assert store.review(task.id, Review(approve=True)).status is Status.DONE
+    assert store.review(task.id, Review(approve=True)).status is TaskStatus.DONE
 
 
 @pytest.mark.parametrize("code", [1, None])
@@ -186,9 +186,9 @@ def test_a_check_that_fails_asks_for_changes_and_spends_the_attempt(
     store: Store, finish: Finish, code: int | None
 ) -> None:
     task, run = finish(store, max_attempts=2, **TWO)
-    after = store.checked(run.ref, results(0, code))
-    assert (after.status, after.attempts) == (Status.READY, 1)
-    asked = store.requested(task.id)
+    after = store.record_checks(run.ref, results(0, code))
+    assert (after.status, after.attempts) == (TaskStatus.READY, 1)
+    asked = store.requested_changes(task.id)
     assert asked is not None
     assert (asked.who, asked.run, len(asked.comments)) == (CHECKS, run.id, 1)
     assert "`test`" in asked.comments[0].body
@@ -197,14 +197,14 @@ def test_a_check_that_fails_asks_for_changes_and_spends_the_attempt(
 
 def test_out_of_attempts_a_person_decides(store: Store) -> None:
     task, run = completed(store, max_attempts=1, **TWO)
-    after = store.checked(run.ref, results(1, 1))
-    assert (after.status, after.waiting_for) == (Status.REVIEW, "")
+    after = store.record_checks(run.ref, results(1, 1))
+    assert (after.status, after.waiting_for) == (TaskStatus.REVIEW, "")
     assert "attempts are spent" in after.reason
     assert store.checks_due(run.ref) is None
     [waiting] = store.inbox("b").waiting
     assert waiting.question == after.reason
     assert store.review(task.id, Review(changes="mend it")).attempts == 0
-    asked = store.requested(task.id)
+    asked = store.requested_changes(task.id)
     assert asked is not None
     assert [one.body for one in asked.comments] == ["mend it"]
 
@@ -212,18 +212,18 @@ def test_out_of_attempts_a_person_decides(store: Store) -> None:
 def test_results_that_are_not_due_change_nothing(store: Store) -> None:
     task, run = completed(store, **TWO)
     for wrong in ([], results(0, commands=["lint"]), results(0, 0, commands=["lint", "other"])):
-        assert store.checked(run.ref, wrong) == task
+        assert store.record_checks(run.ref, wrong) == task
     store.edit(task.id, Edit(checks=("other",)))
-    assert store.checked(run.ref, results(0, 0)).status is Status.REVIEW
+    assert store.record_checks(run.ref, results(0, 0)).status is TaskStatus.REVIEW
     assert store.checks_due(run.ref) == ["other"]
     store.review(task.id, Review(changes="a person was faster"))
-    assert store.checked(run.ref, results(0, commands=["other"])).status is Status.READY
+    assert store.record_checks(run.ref, results(0, commands=["other"])).status is TaskStatus.READY
     _, newer = claimed(store, task.id)
     store.complete(newer.ref, "e", "again")
     assert store.checks_due(run.ref) is None
-    assert store.checked(run.ref, results(0, commands=["other"])).status is Status.REVIEW
+    assert store.record_checks(run.ref, results(0, commands=["other"])).status is TaskStatus.REVIEW
     with pytest.raises(StaleRun):
-        store.checked(type(run.ref)(run.id, run.generation + 1), results(0, 0))
+        store.record_checks(type(run.ref)(run.id, run.generation + 1), results(0, 0))
     assert events(store, "checked") == []
 
 
@@ -231,21 +231,21 @@ def test_without_checks_any_more_completed_work_is_done(store: Store) -> None:
     task, run = completed(store, **TWO)
     store.edit(task.id, Edit(checks=()))
     assert store.checks_due(run.ref) == []
-    assert store.checked(run.ref, []).status is Status.DONE
+    assert store.record_checks(run.ref, []).status is TaskStatus.DONE
 
 
 def test_a_person_may_complete_what_no_check_has_passed(store: Store) -> None:
     task, _ = completed(store, **TWO)
-    assert store.review(task.id, Review(approve=True, anyway=True)).status is Status.DONE
+    assert store.review(task.id, Review(approve=True, anyway=True)).status is TaskStatus.DONE
     other, _ = completed(store, **TWO)
-    assert store.move(other.id, Move.COMPLETE).status is Status.DONE
+    assert store.move(other.id, Move.COMPLETE).status is TaskStatus.DONE
 
 
 def test_a_repeated_answer_says_what_it_said_first(store: Store) -> None:
     task, run = completed(store, **TWO)
-    store.checked(run.ref, results(0, 0))
+    store.record_checks(run.ref, results(0, 0))
     assert store.complete(run.ref, "e", "I did it") == task
-    assert store.task(task.id).status is Status.DONE
+    assert store.task(task.id).status is TaskStatus.DONE
 
 
 # --- the inbox
@@ -276,7 +276,7 @@ def test_a_long_inbox_says_of_what_there_is_more(store: Store) -> None:
     for _ in range(3):
         made(store, triage=True)
     found = store.inbox("b", limit=2)
-    assert (len(found.waiting), found.more) == (2, [Status.TRIAGE])
+    assert (len(found.waiting), found.more) == (2, [TaskStatus.TRIAGE])
     for limit in (0, MAX_LISTED + 1):
         with pytest.raises(UsageError):
             store.inbox("b", limit=limit)
@@ -360,7 +360,7 @@ def test_waiting_for_a_task_includes_its_checks(sqlite_board: Board) -> None:
         try:
             with pytest.raises(subprocess.TimeoutExpired):
                 waiting.wait(2)
-            store.checked(run.ref, results(0, 0))
+            store.record_checks(run.ref, results(0, 0))
             assert waiting.wait(patient(60)) == 0
         finally:
             waiting.kill()

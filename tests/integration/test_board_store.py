@@ -8,7 +8,7 @@ import pytest
 from holdfast.board.rules.assign import Busy, Capacity
 from holdfast.board.rules.retry import FailureKind
 from holdfast.board.rules.rows import NewTask, RunRef
-from holdfast.board.rules.transitions import Move, Status, pairs
+from holdfast.board.rules.transitions import Move, TaskStatus, pairs
 from holdfast.board.store import Store, open_store
 from holdfast.board.verbs.runs import MAX_ANSWERS
 from holdfast.errors import (
@@ -55,10 +55,10 @@ def test_nothing_is_made_on_a_board_that_is_not_there(store: Store) -> None:
 
 def test_a_task_begins_where_its_wishes_put_it(store: Store, clock: SettableClock) -> None:
     parent = made(store)
-    assert parent.status is Status.READY
-    assert made(store, "x", parent.id).status is Status.TODO
-    assert made(store, triage=True).status is Status.TRIAGE
-    assert made(store, wake_ms=clock.now_ms + 1).status is Status.SCHEDULED
+    assert parent.status is TaskStatus.READY
+    assert made(store, "x", parent.id).status is TaskStatus.TODO
+    assert made(store, triage=True).status is TaskStatus.TRIAGE
+    assert made(store, wake_ms=clock.now_ms + 1).status is TaskStatus.SCHEDULED
     assert parent.created_ms == clock.now_ms
 
 
@@ -70,7 +70,7 @@ def test_a_store_opened_again_has_everything(store: Store, address: str) -> None
 
 def test_the_constraints_of_the_database_know_the_same_transitions(store: Store) -> None:
     rows = store.database.read(lambda tx: tx.select("SELECT before, after FROM transitions", {}))
-    assert {(Status(str(row["before"])), Status(str(row["after"]))) for row in rows} == pairs()
+    assert {(TaskStatus(str(row["before"])), TaskStatus(str(row["after"]))) for row in rows} == pairs()
 
 
 @pytest.mark.parametrize(
@@ -120,9 +120,9 @@ def test_a_task_is_ready_when_the_last_of_its_parents_is_done(store: Store) -> N
     child = made(store, "child", first.id, second.id)
     assert child.open_parents == 2
     store.move(first.id, Move.COMPLETE)
-    assert store.task(child.id).status is Status.TODO
+    assert store.task(child.id).status is TaskStatus.TODO
     store.move(second.id, Move.COMPLETE)
-    assert store.task(child.id).status is Status.READY
+    assert store.task(child.id).status is TaskStatus.READY
     assert kinds(store, child.id)[-1] == "promote"
 
 
@@ -131,16 +131,16 @@ def test_only_done_releases_those_that_wait(store: Store, ending: Move) -> None:
     parent = made(store)
     child = made(store, "child", parent.id)
     store.move(parent.id, ending)
-    assert store.task(child.id).status is Status.TODO
+    assert store.task(child.id).status is TaskStatus.TODO
     assert parent.id in store.why(child.id).reason
 
 
 def test_a_done_parent_is_nothing_to_wait_for(store: Store) -> None:
     parent = made(store)
     store.move(parent.id, Move.COMPLETE)
-    assert made(store, "child", parent.id).status is Status.READY
+    assert made(store, "child", parent.id).status is TaskStatus.READY
     other = made(store)
-    assert store.link(parent.id, other.id).status is Status.READY
+    assert store.link(parent.id, other.id).status is TaskStatus.READY
 
 
 def test_an_archived_parent_that_was_done_stays_done(store: Store) -> None:
@@ -148,14 +148,14 @@ def test_an_archived_parent_that_was_done_stays_done(store: Store) -> None:
     child = made(store, "child", parent.id)
     store.move(parent.id, Move.COMPLETE)
     store.move(parent.id, Move.ARCHIVE)
-    assert store.task(child.id).status is Status.READY
+    assert store.task(child.id).status is TaskStatus.READY
 
 
 def test_a_link_holds_a_ready_task_and_its_removal_frees_it(store: Store) -> None:
     parent, child = made(store), made(store)
-    assert store.link(parent.id, child.id).status is Status.TODO
+    assert store.link(parent.id, child.id).status is TaskStatus.TODO
     assert store.link(parent.id, child.id).open_parents == 1
-    assert store.unlink(parent.id, child.id).status is Status.READY
+    assert store.unlink(parent.id, child.id).status is TaskStatus.READY
     with pytest.raises(NotFound):
         store.unlink(parent.id, child.id)
 
@@ -184,9 +184,9 @@ def test_links_stay_on_one_board_and_off_what_has_ended(store: Store) -> None:
 def test_a_running_task_that_gets_a_parent_waits_once_it_is_free(store: Store) -> None:
     task, run = claimed(store, made(store).id)
     store.link(made(store).id, task.id)
-    assert store.task(task.id).status is Status.RUNNING
+    assert store.task(task.id).status is TaskStatus.RUNNING
     store.block(run.ref, "e", "hm?")
-    assert store.move(task.id, Move.UNBLOCK).status is Status.TODO
+    assert store.move(task.id, Move.UNBLOCK).status is TaskStatus.TODO
 
 
 # --- claims
@@ -216,7 +216,7 @@ def test_a_claim_makes_a_run_with_a_lease_and_a_generation(store: Store, clock: 
     won = store.claim("b", worker="w", host="h", lease_ms=5000)
     assert won is not None
     task, run = won
-    assert (task.status, task.run_id, task.attempts) == (Status.RUNNING, run.id, 1)
+    assert (task.status, task.run_id, task.attempts) == (TaskStatus.RUNNING, run.id, 1)
     assert (run.generation, run.lease_until_ms, run.outcome) == (1, clock.now_ms + 5000, None)
     assert store.runs(task.id) == [run]
 
@@ -237,7 +237,7 @@ def test_a_person_s_gate_is_never_opened_by_the_clock(store: Store, clock: Setta
     assert store.claim("b", worker="w") is None
     asked = store.task(task.id)
     assert (asked.status, asked.question, asked.options) == (
-        Status.WAITING_HUMAN,
+        TaskStatus.WAITING_HUMAN,
         "blue or red?",
         ["blue", "red"],
     )
@@ -250,10 +250,10 @@ def test_completion_is_one_change(store: Store) -> None:
     task, run = claimed(store, made(store).id)
     child = made(store, "child", task.id)
     done = store.complete(run.ref, "e", "all good", metadata={"files": 3})
-    assert (done.status, done.result, done.run_id) == (Status.DONE, "all good", None)
+    assert (done.status, done.result, done.run_id) == (TaskStatus.DONE, "all good", None)
     [ended] = store.runs(task.id)
     assert (ended.outcome, ended.summary, ended.metadata) == ("completed", "all good", {"files": 3})
-    assert store.task(child.id).status is Status.READY
+    assert store.task(child.id).status is TaskStatus.READY
     assert [event.kind for event in store.events("b")][-2:] == ["complete", "promote"]
 
 
@@ -274,7 +274,7 @@ def test_another_answer_after_the_first_is_refused_and_recorded_once(store: Stor
             store.block(run.ref, "e2", "or is it?")
     with pytest.raises(Conflict):
         store.complete(run.ref, "e1", "something else")
-    assert store.task(task.id).status is Status.DONE
+    assert store.task(task.id).status is TaskStatus.DONE
     refused = [event for event in store.show(task.id).events if event.kind == "answer_refused"]
     assert [event.payload["envelope"] for event in refused] == ["e2"]
 
@@ -282,14 +282,14 @@ def test_another_answer_after_the_first_is_refused_and_recorded_once(store: Stor
 def test_a_question_goes_to_a_person_and_the_answer_starts_a_new_run(store: Store) -> None:
     task, run = claimed(store, made(store).id)
     asked = store.block(run.ref, "e", "blue or red?", options=("blue", "red"), waiting_for="ann")
-    assert (asked.status, asked.waiting_for) == (Status.WAITING_HUMAN, "ann")
-    assert store.move(task.id, Move.UNBLOCK).status is Status.READY
+    assert (asked.status, asked.waiting_for) == (TaskStatus.WAITING_HUMAN, "ann")
+    assert store.move(task.id, Move.UNBLOCK).status is TaskStatus.READY
     assert claimed(store)[1].generation == 2
 
 
 def test_a_worker_may_wait_for_the_clock_within_its_budget(store: Store, clock: SettableClock) -> None:
     task = made(store, max_attempts=2)
-    for expected in (Status.WAITING_SYSTEM, Status.WAITING_HUMAN):
+    for expected in (TaskStatus.WAITING_SYSTEM, TaskStatus.WAITING_HUMAN):
         _, run = claimed(store)
         waiting = store.block(run.ref, "e", "the build farm", until_ms=clock.now_ms + 5)
         assert waiting.status is expected
@@ -299,8 +299,8 @@ def test_a_worker_may_wait_for_the_clock_within_its_budget(store: Store, clock: 
 
 def test_a_review_ends_with_approval_or_with_changes(store: Store) -> None:
     task, run = claimed(store, made(store).id)
-    assert store.request_review(run.ref, "e", "please look").status is Status.REVIEW
-    assert store.move(task.id, Move.REQUEST_CHANGES, reason="no tests").status is Status.READY
+    assert store.request_review(run.ref, "e", "please look").status is TaskStatus.REVIEW
+    assert store.move(task.id, Move.REQUEST_CHANGES, reason="no tests").status is TaskStatus.READY
     _, run = claimed(store)
     store.request_review(run.ref, "e", "now?")
     assert store.move(task.id, Move.COMPLETE).result == "now?"
@@ -312,11 +312,11 @@ def test_comments_and_children_of_a_run_are_made_once(store: Store) -> None:
         comment = store.run_comment(run.ref, "c", "half way")
         child = store.create_child(run.ref, "n", NewTask(title="the rest"))
     assert (comment.number, comment.run_id) == (1, run.id)
-    assert (child.status, child.created_by_run) == (Status.TODO, run.id)
+    assert (child.status, child.created_by_run) == (TaskStatus.TODO, run.id)
     detail = store.show(task.id)
     assert len(detail.comments) == len(detail.children) == 1
     store.complete(run.ref, "e", "ok")
-    assert store.task(child.id).status is Status.READY
+    assert store.task(child.id).status is TaskStatus.READY
     assert store.run_comment(run.ref, "c", "half way") == comment
 
 
@@ -412,14 +412,14 @@ def test_alternating_failures_never_run_a_task_more_often_than_allowed(
         store.fail(won[1].ref, next(failures), error="no")
         clock.now_ms += 10**7
     assert len(store.runs(task.id)) == 4
-    assert store.task(task.id).status is Status.FAILED
+    assert store.task(task.id).status is TaskStatus.FAILED
     assert store.move(task.id, Move.RETRY).attempts == 0
 
 
 def test_a_failure_is_waited_out(store: Store, clock: SettableClock) -> None:
     task, run = claimed(store, made(store).id)
     waiting = store.fail(run.ref, FailureKind.QUOTA, resets_ms=clock.now_ms + 60_000)
-    assert waiting.status is Status.WAITING_SYSTEM
+    assert waiting.status is TaskStatus.WAITING_SYSTEM
     assert "until" in store.why(task.id).reason
     assert store.claim("b", worker="w") is None
     clock.now_ms += 62_000
@@ -429,19 +429,19 @@ def test_a_failure_is_waited_out(store: Store, clock: SettableClock) -> None:
 def test_a_failed_handoff_spends_nothing_and_waits_for_a_person(store: Store, clock: SettableClock) -> None:
     task, run = claimed(store, made(store, max_attempts=1).id)
     lost = store.fail(run.ref, FailureKind.HANDOFF, error="the board could not be reached")
-    assert (lost.status, lost.attempts) == (Status.HANDOFF_FAILED, 0)
+    assert (lost.status, lost.attempts) == (TaskStatus.HANDOFF_FAILED, 0)
     [ended] = store.runs(task.id)
     assert (ended.outcome, ended.error) == ("handoff_failed", "the board could not be reached")
     clock.now_ms += 10**10
     assert store.claim("b", worker="w") is None
-    assert store.move(task.id, Move.COMPLETE, result="accepted").status is Status.DONE
+    assert store.move(task.id, Move.COMPLETE, result="accepted").status is TaskStatus.DONE
 
 
 def test_a_run_that_is_given_back_spends_nothing_and_its_task_is_claimed_at_once(store: Store) -> None:
     task, run = claimed(store, made(store, max_attempts=1).id)
     back = store.give_back(run.ref, reason="the dispatcher was ended")
     assert (back.status, back.attempts, back.reason) == (
-        Status.WAITING_SYSTEM,
+        TaskStatus.WAITING_SYSTEM,
         0,
         "the dispatcher was ended",
     )
@@ -459,7 +459,7 @@ def test_an_answer_after_the_lease_counts_while_nobody_else_has_the_task(
 ) -> None:
     _, run = claimed(store, made(store).id)
     clock.now_ms = run.lease_until_ms + 1
-    assert store.complete(run.ref, "e", "slow but here").status is Status.DONE
+    assert store.complete(run.ref, "e", "slow but here").status is TaskStatus.DONE
 
 
 # --- moves, lists, reasons
@@ -479,7 +479,7 @@ def test_a_schedule_needs_a_time(store: Store, clock: SettableClock) -> None:
     task = made(store)
     with pytest.raises(UsageError):
         store.move(task.id, Move.SCHEDULE)
-    assert store.move(task.id, Move.SCHEDULE, wake_ms=clock.now_ms + 5).status is Status.SCHEDULED
+    assert store.move(task.id, Move.SCHEDULE, wake_ms=clock.now_ms + 5).status is TaskStatus.SCHEDULED
 
 
 def test_pages_follow_each_other_without_gaps_or_repeats(store: Store, clock: SettableClock) -> None:
@@ -504,13 +504,13 @@ def test_lists_can_be_filtered_and_searched(store: Store) -> None:
         made(store, "write", assignee="writer", body="About cases"),
     )
     claimed(store, plain.id)
-    assert [task.id for task in store.page("b", status=Status.RUNNING).tasks] == [plain.id]
+    assert [task.id for task in store.page("b", status=TaskStatus.RUNNING).tasks] == [plain.id]
     assert [task.id for task in store.page("b", assignee="writer").tasks] == [other.id]
     assert [task.id for task in store.page("b", search="100%").tasks] == [plain.id]
     assert [task.id for task in store.page("b", search="ABOUT").tasks] == [other.id]
     assert store.page("b", search="1_0").tasks == []
     assert store.page("b", search="fix%case").tasks == []
-    assert store.page("b", search="case", status=Status.RUNNING, assignee="writer").tasks == []
+    assert store.page("b", search="case", status=TaskStatus.RUNNING, assignee="writer").tasks == []
 
 
 @pytest.mark.parametrize(("limit", "cursor"), [(0, None), (501, None), (10, "nonsense"), (10, "12.")])
@@ -579,6 +579,6 @@ def test_a_change_elsewhere_is_hinted_at(store: Store, address: str) -> None:
 def test_a_task_that_failed_says_how_its_last_run_did(store: Store) -> None:
     task, run = claimed(store, store.create("b", NewTask(title="t", max_attempts=1)).id)
     store.fail(run.ref, FailureKind.TASK, error="exit code 2; denied: /usr/x")
-    assert store.task(task.id).status is Status.FAILED
+    assert store.task(task.id).status is TaskStatus.FAILED
     assert "failed: its work did not succeed (1 of 1 attempts)" in store.why(task.id).reason
     assert "denied: /usr/x" in store.why(task.id).reason

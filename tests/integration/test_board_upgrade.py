@@ -13,7 +13,7 @@ from holdfast.board.backup import backup, restore
 from holdfast.board.database import database
 from holdfast.board.database.sqlite import statements
 from holdfast.board.rules.rows import NewTask, WorkspaceKind
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.store import open_store
 from holdfast.errors import InvalidRequest
 from tests.support.boards import claimed, made
@@ -84,7 +84,7 @@ def test_a_store_of_the_first_schema_is_upgraded_in_place(address: str) -> None:
         assert store.create("b", NewTask(title="x"), key="k").id == task.id
         _, run = claimed(store, task.id)
         store.attach(task.id, "a", b"1")
-        assert store.complete(run.ref, "e", "ok").status is Status.DONE
+        assert store.complete(run.ref, "e", "ok").status is TaskStatus.DONE
         assert store.faults() == []
     with open_store(address, create=False) as again:
         assert again.file(task.id, None, "a") == b"1"

@@ -2,10 +2,10 @@
 
 import pytest
 
-from holdfast.board.rules.budget import Used
+from holdfast.board.rules.budget import BudgetUse
 from holdfast.board.rules.retry import FailureKind
 from holdfast.board.rules.rows import Edit, RunRef
-from holdfast.board.rules.transitions import Move, Status
+from holdfast.board.rules.transitions import Move, TaskStatus
 from holdfast.board.store import Store, open_store
 from holdfast.errors import StaleRun
 from tests.support.board_command import Board
@@ -19,10 +19,10 @@ def told(store: Store, kind: str) -> list[dict[str, object]]:
 def test_what_a_run_uses_is_kept_with_it_and_never_becomes_less(store: Store) -> None:
     made(store)
     _, run = claimed(store)
-    assert store.use(run.ref, Used(100, 5, 1)).tokens == 100
-    after = store.use(run.ref, Used(90, 7, 1))
+    assert store.use(run.ref, BudgetUse(100, 5, 1)).tokens == 100
+    after = store.use(run.ref, BudgetUse(90, 7, 1))
     assert (after.tokens, after.cost, after.turns) == (100, 7, 1)
-    store.use(run.ref, Used(100, 7, 1))
+    store.use(run.ref, BudgetUse(100, 7, 1))
     assert told(store, "used") == [
         {"tokens": 100, "cost": 5, "turns": 1},
         {"tokens": 100, "cost": 7, "turns": 1},
@@ -33,20 +33,20 @@ def test_what_comes_late_is_kept_too_and_what_is_of_another_generation_is_not(st
     made(store)
     _, run = claimed(store)
     store.complete(run.ref, "e", "done")
-    assert store.use(run.ref, Used(3)).tokens == 3
+    assert store.use(run.ref, BudgetUse(3)).tokens == 3
     with pytest.raises(StaleRun):
-        store.use(RunRef(run.id, run.generation + 1), Used(9))
+        store.use(RunRef(run.id, run.generation + 1), BudgetUse(9))
     assert store.run(run.id).tokens == 3
 
 
 def test_a_run_that_spent_a_budget_is_over_and_a_person_is_asked(store: Store) -> None:
     task = made(store, max_tokens=10)
     _, run = claimed(store)
-    store.use(run.ref, Used(12))
-    assert store.spent([task]) == {task.id: "12 of 10 tokens"}
+    store.use(run.ref, BudgetUse(12))
+    assert store.spent_budgets([task]) == {task.id: "12 of 10 tokens"}
     asked = store.stop_spent(run.ref, "12 of 10 tokens", error="it was ended")
     assert (asked.status, asked.question) == (
-        Status.WAITING_HUMAN,
+        TaskStatus.WAITING_HUMAN,
         "budget spent: 12 of 10 tokens; raise it?",
     )
     assert any("raise" in option for option in asked.options)
@@ -66,7 +66,7 @@ def test_a_task_whose_budget_is_spent_is_not_claimed_until_it_is_raised(
     task = made(store, priority=9, **bound)  # type: ignore[arg-type]  # by the test's own table
     other = made(store)
     _, run = claimed(store, task.id)
-    store.use(run.ref, Used(10, 10))
+    store.use(run.ref, BudgetUse(10, 10))
     store.stop_spent(run.ref, "all")
     store.move(task.id, Move.UNBLOCK)
     assert store.why(task.id).reason.startswith("budget spent: ")
@@ -84,7 +84,7 @@ def test_a_budget_is_of_all_runs_of_a_task_together(store: Store) -> None:
     task = made(store, max_tokens=10)
     for _ in range(2):
         _, run = claimed(store, task.id)
-        store.use(run.ref, Used(5))
+        store.use(run.ref, BudgetUse(5))
         store.move(task.id, Move.BLOCK, question="why?")
         store.move(task.id, Move.UNBLOCK)
     assert store.claim("b", worker="w", host="h") is None
@@ -99,7 +99,7 @@ def test_budgets_are_given_and_changed_and_usage_is_shown_by_commands(board: Boa
     with open_store(board.address) as store:
         _, run = claimed(store)
         before = board.answer("task", "runs", id)
-        store.use(run.ref, Used(120, 10_000, 2))
+        store.use(run.ref, BudgetUse(120, 10_000, 2))
     assert before["used"] == {run.id: {"tokens": None, "costUsd": None, "turns": None}}
     assert board.answer("task", "runs", id)["used"] == {run.id: {"tokens": 120, "costUsd": 0.01, "turns": 2}}
     assert "120 tokens, $0.01, 2 turns" in board.run("task", "runs", id).stdout
@@ -120,7 +120,7 @@ def test_recent_runs_are_told_by_outcome_and_waits_by_claim(store: Store, clock:
     made(store, max_attempts=1)
     clock.now_ms += 2000
     _, run = claimed(store)
-    store.use(run.ref, Used(5, 6, 1))
+    store.use(run.ref, BudgetUse(5, 6, 1))
     store.fail(run.ref, FailureKind.TASK)
     made(store, assignee="other")
     claimed(store)
@@ -140,7 +140,7 @@ def test_numbers_of_a_board_are_printed_for_programs_and_people(board: Board) ->
     board.task("create", "do it", "--board", "b", "--assignee", "x")
     with open_store(board.address) as store:
         _, run = claimed(store)
-        store.use(run.ref, Used(120, 10_000, 2))
+        store.use(run.ref, BudgetUse(120, 10_000, 2))
     printed = board.run("board", "metrics", "b").stdout.splitlines()
     assert 'holdfast_tasks{board="b",status="running"} 1' in printed
     assert 'holdfast_recent_tokens{board="b",profile="x"} 120' in printed

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from holdfast.dispatch import hostload
 from holdfast.dispatch.rules import pressure
 from holdfast.dispatch.rules.pressure import HostLimits, HostLoad, MemoryLoad
@@ -75,26 +75,26 @@ def test_control_groups_of_the_first_version_count_too(tmp_path: Path) -> None:
 
 async def test_nothing_is_started_under_pressure_and_the_task_says_why(yard: Yard) -> None:
     free = [0]
-    host = hostload.holding(
+    host = hostload.watch_load(
         HostLimits(min_free=pressure.GIB), lambda: HostLoad(1.0, MemoryLoad(8 * pressure.GIB, free[0]))
     )
     task = yard.create("true")
     async with yard.dispatching(held=host):
         await yard.when(lambda: "memory" in yard.store.why(task.id).reason)
-        assert yard.store.task(task.id).status is Status.READY
+        assert yard.store.task(task.id).status is TaskStatus.READY
         assert yard.store.task(task.id).attempts == 0
         free[0] = 4 * pressure.GIB
-        await yard.until(task, Status.DONE)
+        await yard.until(task, TaskStatus.DONE)
 
 
 async def test_a_host_that_is_full_says_so(yard: Yard) -> None:
     first, second = yard.create("while [ ! -e go ]; do sleep 0.05; done", priority=1), yard.create("true")
     async with yard.dispatching(most=1):
-        await yard.until(first, Status.RUNNING)
+        await yard.until(first, TaskStatus.RUNNING)
         await yard.when(lambda: "1 runs at once" in yard.store.why(second.id).reason)
         await yard.when(lambda: (yard.home / "board" / first.id).is_dir())
         (yard.home / "board" / first.id / "go").touch()
-        await yard.until(second, Status.DONE)
+        await yard.until(second, TaskStatus.DONE)
 
 
 def foreseen(yard: Yard, *words: str) -> "subprocess.CompletedProcess[str]":
@@ -127,7 +127,7 @@ async def test_a_quota_is_waited_for_until_the_reset_that_the_cli_announced(yard
     async with yard.dispatching(once=True) as serving:
         await yard.over(serving)
     waiting = yard.store.task(task.id)
-    assert (waiting.status, waiting.reason) == (Status.WAITING_SYSTEM, "quota")
+    assert (waiting.status, waiting.reason) == (TaskStatus.WAITING_SYSTEM, "quota")
     assert waiting.wake_ms is not None
     assert abs(waiting.wake_ms / 1000 - end.timestamp()) < 3 * 60  # the minute that was named, and a spread
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from holdfast.board.rules.transitions import Move, Status
+from holdfast.board.rules.transitions import Move, TaskStatus
 from holdfast.dispatch import dispatcher
 from holdfast.dispatch.run import workspace
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
@@ -26,12 +26,12 @@ TREE: Final = "sleep 1000 & setsid sleep 1000 & trap '' TERM; while :; do sleep 
 async def test_a_script_goes_from_ready_to_done_and_what_it_left_is_kept(yard: Yard) -> None:
     task = yard.create("echo made > new.txt; echo all is well")
     async with yard.dispatching():
-        done = await yard.until(task, Status.DONE)
+        done = await yard.until(task, TaskStatus.DONE)
     assert done.result == "all is well"
     [run] = yard.store.runs(task.id)
     assert run.outcome == "completed"
     assert run.workspace == str(yard.home / "board" / task.id)
-    assert {file.name for file in yard.store.kept(run.id)} == {"end.json", "diff.patch", "output"}
+    assert {file.name for file in yard.store.kept_files(run.id)} == {"end.json", "diff.patch", "output"}
     end = json.loads(yard.store.file(task.id, run.id, "end.json"))
     assert end["judged"] == {"kind": "complete", "summary": "all is well"}
     assert end["changed"]["paths"] == ["A new.txt"]
@@ -58,7 +58,7 @@ async def test_a_worker_reports_for_itself(yard: Yard, channel: str, network: bo
     async with yard.dispatching(once=True) as serving:
         await yard.over(serving)
     done = yard.store.task(task.id)
-    assert (done.status, done.result) == (Status.DONE, "I did it")
+    assert (done.status, done.result) == (TaskStatus.DONE, "I did it")
     [run] = yard.store.runs(task.id)
     assert (run.outcome, run.metadata) == ("completed", {"n": 1})
     assert b"+work\n" in yard.store.file(task.id, run.id, "diff.patch")
@@ -70,7 +70,7 @@ async def test_work_without_a_report_is_a_failed_handoff_with_diff_and_reason(ya
     async with yard.dispatching(once=True) as serving:
         await yard.over(serving)
     failed = yard.store.task(task.id)
-    assert (failed.status, failed.attempts) == (Status.HANDOFF_FAILED, 0)
+    assert (failed.status, failed.attempts) == (TaskStatus.HANDOFF_FAILED, 0)
     [run] = yard.store.runs(task.id)
     assert (run.outcome, run.failure) == ("handoff_failed", "handoff")
     assert "without a report" in (run.error or "")
@@ -85,7 +85,7 @@ async def test_a_report_that_cannot_be_taken_is_the_reason_of_the_failed_handoff
     async with yard.dispatching(once=True) as serving:
         await yard.over(serving)
     [run] = yard.store.runs(task.id)
-    assert (run.outcome, yard.store.task(task.id).status) == ("handoff_failed", Status.HANDOFF_FAILED)
+    assert (run.outcome, yard.store.task(task.id).status) == ("handoff_failed", TaskStatus.HANDOFF_FAILED)
     assert "not signed" in (run.error or "")
 
 
@@ -99,9 +99,9 @@ async def test_only_the_report_is_asked_for_in_the_same_workspace(yard: Yard) ->
     yard.profile("agent", command=["my-agent", "{prompt}"], network=False)
     task = yard.create("write done.txt", assignee="agent")
     async with yard.dispatching():
-        await yard.until(task, Status.HANDOFF_FAILED)
+        await yard.until(task, TaskStatus.HANDOFF_FAILED)
         yard.store.move(task.id, Move.RETRY, report_only=True)
-        done = await yard.until(task, Status.DONE)
+        done = await yard.until(task, TaskStatus.DONE)
     assert done.result == "reported late"
     assert (yard.home / "board" / task.id / "done.txt").read_text("utf-8") == "work\n"
     assert len(yard.store.runs(task.id)) == 2
@@ -113,7 +113,7 @@ async def test_a_script_is_not_run_again_for_its_report(yard: Yard) -> None:
     for _ in range(2):
         async with yard.dispatching(once=True) as serving:
             await yard.over(serving)
-        assert yard.store.task(task.id).status is Status.HANDOFF_FAILED
+        assert yard.store.task(task.id).status is TaskStatus.HANDOFF_FAILED
         yard.store.move(task.id, Move.RETRY, report_only=True)
     assert (yard.home / "board" / task.id / "done.txt").read_text("utf-8") == "work\n"
 
@@ -129,10 +129,10 @@ async def test_the_report_is_asked_for_in_the_session_in_which_the_work_was_done
     )
     task = yard.create("write prompt", assignee="codex")
     async with yard.dispatching():
-        await yard.until(task, Status.HANDOFF_FAILED)
+        await yard.until(task, TaskStatus.HANDOFF_FAILED)
         assert [run.session for run in yard.store.runs(task.id)] == ["s-1"]
         yard.store.move(task.id, Move.RETRY, report_only=True)
-        done = await yard.until(task, Status.DONE)
+        done = await yard.until(task, TaskStatus.DONE)
     assert done.result == "as I said"
 
 
@@ -141,7 +141,7 @@ async def test_a_question_to_a_person_ends_the_run_and_its_whole_tree(yard: Yard
     body = f"{saying('block', 'outbox', question='which one?')}; {TREE}"
     task = yard.create(body, assignee="agent")
     async with yard.dispatching(once=True) as serving:
-        waiting = await yard.until(task, Status.WAITING_HUMAN)
+        waiting = await yard.until(task, TaskStatus.WAITING_HUMAN)
         assert waiting.question == "which one?"
         await yard.over(serving)
     await yard.gone(task)
@@ -156,7 +156,7 @@ async def test_cancelling_a_task_ends_the_whole_tree(yard: Yard) -> None:
     await yard.gone(task)
     [run] = yard.store.runs(task.id)
     assert run.outcome == "cancelled"
-    assert {file.name for file in yard.store.kept(run.id)} == {"end.json", "diff.patch", "output"}
+    assert {file.name for file in yard.store.kept_files(run.id)} == {"end.json", "diff.patch", "output"}
 
 
 async def test_a_run_that_takes_too_long_is_ended_with_its_tree(yard: Yard) -> None:
@@ -165,7 +165,7 @@ async def test_a_run_that_takes_too_long_is_ended_with_its_tree(yard: Yard) -> N
         await yard.over(serving)
     await yard.gone(task)
     [run] = yard.store.runs(task.id)
-    assert (run.failure, yard.store.task(task.id).status) == ("task", Status.FAILED)
+    assert (run.failure, yard.store.task(task.id).status) == ("task", TaskStatus.FAILED)
     assert "timeout" in (run.error or "")
 
 
@@ -173,21 +173,21 @@ async def test_what_the_leader_leaves_behind_is_ended_with_it(yard: Yard) -> Non
     task = yard.create("sleep 1000 >/dev/null 2>&1 & sleep 1000 & exit 0")
     async with yard.dispatching(once=True) as serving:
         await yard.over(serving)
-    assert yard.store.task(task.id).status is Status.DONE
+    assert yard.store.task(task.id).status is TaskStatus.DONE
     await yard.gone(task)
 
 
 @pytest.mark.parametrize(
     ("body", "wishes", "failure", "status"),
     [
-        ("exit 3", {}, "task", Status.WAITING_SYSTEM),
-        ("exit 3", {"max_attempts": 1}, "task", Status.FAILED),
-        ("kill -9 $$", {}, "task", Status.WAITING_SYSTEM),
-        ("true", {"workspace_kind": "dir", "workspace": "/nonexistent"}, "task", Status.WAITING_SYSTEM),
+        ("exit 3", {}, "task", TaskStatus.WAITING_SYSTEM),
+        ("exit 3", {"max_attempts": 1}, "task", TaskStatus.FAILED),
+        ("kill -9 $$", {}, "task", TaskStatus.WAITING_SYSTEM),
+        ("true", {"workspace_kind": "dir", "workspace": "/nonexistent"}, "task", TaskStatus.WAITING_SYSTEM),
     ],
 )
 async def test_a_failure_is_told_with_its_class(
-    yard: Yard, body: str, wishes: dict[str, object], failure: str, status: Status
+    yard: Yard, body: str, wishes: dict[str, object], failure: str, status: TaskStatus
 ) -> None:
     task = yard.create(body, **wishes)
     async with yard.dispatching(once=True) as serving:
@@ -202,24 +202,24 @@ async def test_a_paused_board_starts_nothing_and_a_drained_dispatcher_leaves(yar
     task = yard.create("true")
     async with yard.dispatching(once=True) as serving:
         await yard.over(serving)
-    assert yard.store.task(task.id).status is Status.READY
+    assert yard.store.task(task.id).status is TaskStatus.READY
     async with yard.dispatching():
         yard.store.pause("b", False)
-        await yard.until(task, Status.DONE)
+        await yard.until(task, TaskStatus.DONE)
     later = yard.create("true")
     async with yard.dispatching(drain=True) as serving:
         await yard.over(serving)
-    assert yard.store.task(later.id).status is Status.READY
+    assert yard.store.task(later.id).status is TaskStatus.READY
 
 
 async def test_there_are_never_more_runs_than_asked_for(yard: Yard) -> None:
     tasks = [yard.create("until [ -e go ]; do sleep 0.05; done", priority=order) for order in (1, 0)]
     async with yard.dispatching(most=1):
         await yard.when(lambda: Path(yard.home, "board", tasks[0].id).is_dir())
-        assert yard.store.task(tasks[1].id).status is Status.READY
+        assert yard.store.task(tasks[1].id).status is TaskStatus.READY
         Path(yard.home, "board", tasks[0].id, "go").touch()
-        await yard.until(tasks[1], Status.RUNNING)
-        assert yard.store.task(tasks[0].id).status is Status.DONE
+        await yard.until(tasks[1], TaskStatus.RUNNING)
+        assert yard.store.task(tasks[0].id).status is TaskStatus.DONE
         yard.store.move(tasks[1].id, Move.CANCEL)
         await yard.gone(tasks[1])
 
@@ -231,14 +231,14 @@ async def test_a_new_task_is_heard_of_and_not_waited_for(
     monkeypatch.setattr(dispatcher, "TICK_S", 3600.0)
     async with yard.dispatching():
         first = yard.create("true")
-        await yard.until(first, Status.DONE)  # supervisor and exec server are there
+        await yard.until(first, TaskStatus.DONE)  # supervisor and exec server are there
         since = time.monotonic()
         task = yard.create("true")
-        await yard.until(task, Status.RUNNING, Status.DONE)
+        await yard.until(task, TaskStatus.RUNNING, TaskStatus.DONE)
         took_ms = round((time.monotonic() - since) * 1000)
         record_property("create_to_running_ms", took_ms)
         sys.stdout.write(f"create to running: {took_ms} ms\n")
-        await yard.until(task, Status.DONE)
+        await yard.until(task, TaskStatus.DONE)
 
 
 async def test_a_worktree_is_made_outside_and_its_changes_are_told(yard: Yard) -> None:
@@ -247,7 +247,7 @@ async def test_a_worktree_is_made_outside_and_its_changes_are_told(yard: Yard) -
     task = yard.create(body, workspace_kind="worktree", workspace=str(repository))
     async with yard.dispatching(once=True) as serving:
         await yard.over(serving)
-    assert yard.store.task(task.id).status is Status.DONE
+    assert yard.store.task(task.id).status is TaskStatus.DONE
     [run] = yard.store.runs(task.id)
     diff = yard.store.file(task.id, run.id, "diff.patch")
     assert b"-old\n+new\n" in diff

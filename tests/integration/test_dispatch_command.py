@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.patience import patient
 
@@ -41,7 +41,7 @@ async def test_once_starts_what_is_ready_follows_it_and_leaves(yard: Yard) -> No
         {**about, "kind": "began"},
         {**about, "kind": "ended"},
     ]
-    assert yard.store.task(task.id).status is Status.DONE
+    assert yard.store.task(task.id).status is TaskStatus.DONE
 
 
 async def test_a_dry_run_says_what_would_be_started_and_why_the_rest_waits(yard: Yard) -> None:
@@ -54,7 +54,7 @@ async def test_a_dry_run_says_what_would_be_started_and_why_the_rest_waits(yard:
     assert waits.keys() == {second.id, other.id}
     assert "cap of the board" in waits[second.id]
     assert "no worker accepts it" in waits[other.id]
-    assert {yard.store.task(task.id).status for task in (first, second, other)} == {Status.READY}
+    assert {yard.store.task(task.id).status for task in (first, second, other)} == {TaskStatus.READY}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from holdfast.board.rules.rows import Task
-from holdfast.board.rules.transitions import Move, Status
+from holdfast.board.rules.transitions import Move, TaskStatus
 from holdfast.board.verbs.inbox import WAITING
 from holdfast.board.verbs.reviews import CHECKS, Remark, Review
 from holdfast.dispatch.run import scripts
@@ -42,7 +42,7 @@ async def test_completed_work_is_done_once_its_checks_pass_confined_in_its_works
     async with yard.dispatching(once=True) as serving:
         await yard.over(serving)
     done = yard.store.task(task.id)
-    assert (done.status, done.result) == (Status.DONE, "finished")
+    assert (done.status, done.result) == (TaskStatus.DONE, "finished")
     [run] = yard.store.runs(task.id)
     assert run.outcome == "completed"
     assert yard.store.file(task.id, run.id, "check-1") == b"good\n"
@@ -61,7 +61,7 @@ async def test_a_failed_check_is_told_to_the_next_run_in_the_same_workspace(yard
     check = "cat work; test $(wc -l < work) -ge 2"
     task = yard.create("write work", assignee="agent", checks=(check,))
     async with yard.dispatching():
-        await yard.until(task, Status.DONE)
+        await yard.until(task, TaskStatus.DONE)
     first, second = yard.store.runs(task.id)
     assert (first.outcome, second.outcome) == ("completed", "completed")
     assert yard.store.task(task.id).attempts == 2
@@ -82,7 +82,7 @@ async def test_checks_that_fail_until_all_attempts_are_spent_leave_it_to_a_perso
     async with yard.dispatching(once=True) as serving:
         await yard.over(serving)
     [waiting] = yard.store.inbox("b").waiting
-    assert (waiting.task, waiting.status) == (task.id, Status.REVIEW)
+    assert (waiting.task, waiting.status) == (task.id, TaskStatus.REVIEW)
     [run] = yard.store.runs(task.id)
     assert yard.store.file(task.id, run.id, "check-1") == b"no\n"
 
@@ -94,7 +94,7 @@ async def test_a_check_is_ended_when_a_person_decides(yard: Yard) -> None:
         yard.store.review(task.id, Review(approve=True, anyway=True))
         await yard.over(serving)
     await yard.gone(task)
-    assert yard.store.task(task.id).status is Status.DONE
+    assert yard.store.task(task.id).status is TaskStatus.DONE
 
 
 async def test_a_check_that_takes_too_long_has_failed(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,12 +118,12 @@ async def test_requested_changes_reach_the_worker_with_the_line_they_are_about(y
     yard.profile("agent", command=["my-agent", "{prompt}"], network=False)
     task = yard.create("write work", assignee="agent", reviewer="anna")
     async with yard.dispatching():
-        await yard.until(task, Status.REVIEW)
-        await yard.when(lambda: yard.store.kept(yard.store.runs(task.id)[0].id))
+        await yard.until(task, TaskStatus.REVIEW)
+        await yard.when(lambda: yard.store.kept_files(yard.store.runs(task.id)[0].id))
         remarks = (Remark("work", 2, "spelling"),)
         yard.store.review(task.id, Review(changes="almost", remarks=remarks), who="anna")
         await yard.when(lambda: len(yard.store.runs(task.id)) == 2)
-        await yard.until(task, Status.REVIEW)
+        await yard.until(task, TaskStatus.REVIEW)
     prompt = (workspace(yard, task) / "prompt").read_text("utf-8")
     assert "# Changes that anna asked for" in prompt
     assert "> almost\n\n## work:2\n    +secnod\n> spelling" in prompt
@@ -156,17 +156,17 @@ async def test_the_session_goes_on_after_an_answer_and_after_a_review_and_again(
     yard.program("codex", f'{AGENT}\n[ "$(wc -l < how)" = 1 ] && {ask} || {look}')
     task = yard.create("write how", assignee="codex")
     async with yard.dispatching():
-        await yard.until(task, Status.WAITING_HUMAN)
+        await yard.until(task, TaskStatus.WAITING_HUMAN)
         await yard.when(lambda: yard.store.runs(task.id)[0].session)
         yard.store.move(task.id, Move.UNBLOCK, reason="the left one")
-        await yard.until(task, Status.REVIEW)
+        await yard.until(task, TaskStatus.REVIEW)
         assert "answered\n\n> which one?\n\nthe left one" in (workspace(yard, task) / "prompt").read_text(
             "utf-8"
         )
         await yard.when(lambda: yard.store.runs(task.id)[1].session)
         yard.store.review(task.id, Review(changes="more"))
         await yard.when(lambda: len(yard.store.runs(task.id)) == 3)
-        await yard.until(task, Status.REVIEW)
+        await yard.until(task, TaskStatus.REVIEW)
     first, second, third = yard.store.runs(task.id)
     assert how(yard, task) == ["fresh", "resumed", "resumed"]
     assert [run.metadata.get("resumes") for run in (first, second, third)] == [None, first.id, first.id]
@@ -180,7 +180,7 @@ async def test_a_retry_goes_on_and_begins_anew_where_that_does_not_work(yard: Ya
             (workspace(yard, task) / "broken").touch()
         async with yard.dispatching(once=True) as serving:
             await yard.over(serving)
-        assert yard.store.task(task.id).status is Status.FAILED, number
+        assert yard.store.task(task.id).status is TaskStatus.FAILED, number
         yard.store.move(task.id, Move.RETRY)
     assert how(yard, task) == ["fresh", "resumed", "fresh", "resumed"]
 
@@ -226,8 +226,8 @@ async def test_a_program_is_told_what_begins_to_wait_for_a_person_and_nothing_el
         await yard.when((yard.home / "notify.json").exists)
         fine = yard.create("true")
         failing = yard.create("exit 1", max_attempts=1, title="will fail")
-        await yard.until(failing, Status.FAILED)
-        await yard.until(fine, Status.DONE)
+        await yard.until(failing, TaskStatus.FAILED)
+        await yard.until(fine, TaskStatus.DONE)
         await yard.when(lambda: kept(yard).count('"delivered":1'))
     [one] = told(yard)
     assert (one["schemaVersion"], one["task"], one["status"]) == (1, failing.id, "failed")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from holdfast.dispatch import dispatcher, homefiles
-from holdfast.dispatch.installed import Installed
+from holdfast.dispatch.installed import InstalledProfiles
 from holdfast.dispatch.rules.dispatcherstatus import DispatcherReport, DispatcherStatus
 from holdfast.errors import Conflict, UsageError
 from tests.support.board_command import Board
@@ -61,7 +61,7 @@ async def test_a_dispatcher_says_what_it_does(yard: Yard, monkeypatch: pytest.Mo
     monkeypatch.setattr(dispatcher, "TELL_S", 0.1)
     task = yard.create("sleep 1000")
     async with yard.dispatching(lease_ms=2000):
-        await yard.until(task, Status.RUNNING)
+        await yard.until(task, TaskStatus.RUNNING)
         found = await told(yard, "starts")
         assert homefiles.read_status(yard.home)[0]
         [run] = yard.store.runs(task.id)
@@ -97,7 +97,7 @@ def test_options_before_the_command_are_not_forgotten_silently(sqlite_board: Boa
 
 def test_a_file_is_read_again_when_it_is_another_one_and_a_wrong_one_changes_nothing(tmp_path: Path) -> None:
     environ = {"PATH": os.environ["PATH"]}
-    found = Installed(tmp_path, environ)
+    found = InstalledProfiles(tmp_path, environ)
     before = dict(found)
     assert not found.look()
     (tmp_path / "worker-profiles.toml").write_text('[mine]\nagent = "shell"\n', "utf-8")
@@ -125,7 +125,7 @@ async def test_a_launcher_that_is_added_starts_workers_and_a_wrong_file_is_told_
         (yard.home / "worker-profiles.toml").write_text(
             '[mine]\nagent = "shell"\nprompt = "{body}"\nsuccess = "exit"\n', "utf-8"
         )
-        await yard.until(task, Status.DONE)
+        await yard.until(task, TaskStatus.DONE)
         found = await told(yard, "reloads")
     assert "mine" in found.profiles
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.board.rules.transitions import Move, Status
+from holdfast.board.rules.transitions import Move, TaskStatus
 from holdfast.dispatch.run import workspace
 from holdfast.errors import OperationFailed
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
@@ -29,7 +29,7 @@ def laid_out(root: Path, files: dict[str, str]) -> Path:
 
 
 def copied(repository: Path, worktree: Path, *patterns: str) -> list[str]:
-    names = workspace.missing_copies(repository, worktree, patterns)
+    names = workspace.find_missing(repository, worktree, patterns)
     workspace.copy_files(repository, worktree, names)
     return names
 
@@ -84,8 +84,8 @@ async def test_copied_files_are_there_and_never_in_the_diff(yard: Yard) -> None:
     task = yard.create(body, assignee="agent", workspace_kind="worktree", workspace=str(repository))
     idle = yard.create("cat .env", assignee="agent", workspace_kind="worktree", workspace=str(repository))
     async with yard.dispatching():
-        await yard.until(task, Status.HANDOFF_FAILED)
-        await yard.until(idle, Status.WAITING_SYSTEM)  # no work: what was copied is none
+        await yard.until(task, TaskStatus.HANDOFF_FAILED)
+        await yard.until(idle, TaskStatus.WAITING_SYSTEM)  # no work: what was copied is none
     [run] = yard.store.runs(task.id)
     assert yard.store.file(task.id, run.id, "output") == b"KEY=1\n2\n"
     end = json.loads(yard.store.file(task.id, run.id, "end.json"))
@@ -101,7 +101,7 @@ async def test_a_worktree_with_nothing_but_copies_is_removed(yard: Yard) -> None
     task = yard.create("cat .env", assignee="copier", workspace_kind="worktree", workspace=str(repository))
     async with yard.dispatching(once=True) as serving:
         await yard.over(serving)
-    assert yard.store.task(task.id).status is Status.DONE
+    assert yard.store.task(task.id).status is TaskStatus.DONE
     yard.store.move(task.id, Move.ARCHIVE)
     async with yard.dispatching():
         await yard.when(lambda: task.id in yard.told("workspace_removed"))
@@ -127,7 +127,7 @@ async def test_setup_comes_before_the_worker_and_teardown_after_it_in_the_same_s
     task = yard.create('echo "work ${SECRET-none}" >> log', assignee="agent")
     async with yard.dispatching(once=True) as serving:
         await yard.over(serving)
-    assert yard.store.task(task.id).status is Status.DONE  # whatever a teardown says
+    assert yard.store.task(task.id).status is TaskStatus.DONE  # whatever a teardown says
     [run] = yard.store.runs(task.id)
     assert yard.store.file(task.id, run.id, "setup").startswith(b"setup me none\n")
     assert b"denied\n" in yard.store.file(task.id, run.id, "setup")
@@ -149,7 +149,7 @@ async def test_a_setup_that_fails_is_a_fault_of_the_surroundings_and_no_worker_s
     async with yard.dispatching(once=True) as serving:
         await yard.over(serving)
     waiting = yard.store.task(task.id)
-    assert waiting.status is Status.WAITING_SYSTEM
+    assert waiting.status is TaskStatus.WAITING_SYSTEM
     [run] = yard.store.runs(task.id)
     assert (run.outcome, run.failure) == ("failed", "infra")
     assert "exit code 7: no such index" in (run.error or "")
@@ -165,11 +165,11 @@ async def test_what_a_setup_leaves_is_no_work_of_the_run(yard: Yard, kind: str) 
     idle = yard.create("true", assignee="agent", max_attempts=1, **place)
     async with yard.dispatching(once=True) as serving:
         await yard.over(serving)
-    assert yard.store.task(idle.id).status is Status.FAILED  # and not: its report is missing
+    assert yard.store.task(idle.id).status is TaskStatus.FAILED  # and not: its report is missing
     worked = yard.create("echo more >> built.txt", assignee="agent", max_attempts=1, **place)
     async with yard.dispatching(once=True) as serving:
         await yard.over(serving)
-    assert yard.store.task(worked.id).status is Status.HANDOFF_FAILED
+    assert yard.store.task(worked.id).status is TaskStatus.HANDOFF_FAILED
 
 
 async def test_a_run_that_is_cancelled_during_its_setup_ends_with_it(yard: Yard) -> None:
@@ -181,7 +181,7 @@ async def test_a_run_that_is_cancelled_during_its_setup_ends_with_it(yard: Yard)
         yard.store.move(task.id, Move.CANCEL)
         await yard.gone(task)
     assert not (place / "started").exists()
-    assert yard.store.task(task.id).status is Status.CANCELLED
+    assert yard.store.task(task.id).status is TaskStatus.CANCELLED
 
 
 # --- what a run says, and where it is
@@ -199,7 +199,7 @@ async def test_files_and_tasks_that_a_worker_claims_are_looked_for(yard: Yard, t
     task = yard.create(body, assignee="agent")
     async with yard.dispatching(once=True) as serving:
         await yard.over(serving)
-    assert yard.store.task(task.id).status is Status.DONE
+    assert yard.store.task(task.id).status is TaskStatus.DONE
     assert yard.told("claims_unverified") == {task.id: {"cards": ["t_nowhere"], "files": names[3:]}}
 
 
@@ -210,13 +210,13 @@ async def test_a_directory_that_another_host_works_in_is_waited_for(yard: Yard) 
     yard.store.occupy(theirs[1].ref, str(yard.user))
     task = yard.create("touch been", **place)
     async with yard.dispatching():
-        await yard.until(task, Status.RUNNING)
+        await yard.until(task, TaskStatus.RUNNING)
         [run] = yard.store.runs(task.id)
         await yard.when(lambda: theirs[1].id in yard.store.run(run.id).note)
         assert not (yard.user / "been").exists()
         assert not (yard.user / ".holdfast").exists()
         yard.store.complete(theirs[1].ref, "e", "ok")
-        await yard.until(task, Status.DONE)
+        await yard.until(task, TaskStatus.DONE)
     assert yard.store.run(run.id).note == ""
     assert (yard.user / "been").exists()
 
@@ -228,11 +228,11 @@ async def test_a_run_that_is_cancelled_while_it_waits_for_a_directory_leaves_it_
     yard.store.occupy(theirs[1].ref, str(yard.user))
     task = yard.create("touch been", **place)
     async with yard.dispatching():
-        await yard.until(task, Status.RUNNING)
+        await yard.until(task, TaskStatus.RUNNING)
         yard.store.move(task.id, Move.CANCEL)
         after = yard.create("true")
-        await yard.until(after, Status.DONE)
+        await yard.until(after, TaskStatus.DONE)
     async with yard.dispatching(drain=True) as serving:
         await yard.over(serving)
     assert not (yard.user / ".holdfast").exists()
-    assert yard.store.task(task.id).status is Status.CANCELLED
+    assert yard.store.task(task.id).status is TaskStatus.CANCELLED

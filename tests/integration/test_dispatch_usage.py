@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from holdfast.agents.catalog.catalog import CATALOG
-from holdfast.board.rules.transitions import Move, Status
+from holdfast.board.rules.transitions import Move, TaskStatus
 from holdfast.dispatch import supervisorclient
 from holdfast.dispatch.run.budgetmeter import MAX_ENTRIES, MAX_TAIL, count_tokens
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
@@ -44,7 +44,7 @@ async def test_a_run_that_spends_its_budget_is_ended_with_all_it_started_and_its
     hire(yard, f"echo work > made.txt; {step(400)}; {step(700)}; {FOR_EVER}")
     task = yard.create("do it", assignee="agent", max_tokens=1000)
     async with yard.dispatching():
-        asked = await yard.until(task, Status.WAITING_HUMAN)
+        asked = await yard.until(task, TaskStatus.WAITING_HUMAN)
         await yard.gone(task)
     assert asked.question == "budget spent: 1100 of 1000 tokens; raise it?"
     assert asked.options
@@ -58,11 +58,11 @@ async def test_a_launcher_bounds_each_of_its_runs_in_dollars(yard: Yard) -> None
     hire(yard, f"{step(10, cost=0.75)}; {step(10, cost=0.75)}; {FOR_EVER}", max_cost=1.0)
     task = yard.create("do it", assignee="agent")
     async with yard.dispatching():
-        asked = await yard.until(task, Status.WAITING_HUMAN)
+        asked = await yard.until(task, TaskStatus.WAITING_HUMAN)
         assert asked.question == "budget spent: $1.50 of $1.00 of one run; raise it?"
         yard.store.move(task.id, Move.UNBLOCK)  # another run has a budget of its own
         await yard.when(lambda: len(yard.store.runs(task.id)) == 2)
-        await yard.until(task, Status.WAITING_HUMAN)
+        await yard.until(task, TaskStatus.WAITING_HUMAN)
     assert [run.cost for run in yard.store.runs(task.id)] == [1_500_000, 1_500_000]
 
 
@@ -73,7 +73,7 @@ async def test_a_run_that_failed_with_nothing_left_is_not_tried_again_by_itself(
         await yard.over(serving)
     asked = yard.store.task(task.id)
     assert (asked.status, asked.question) == (
-        Status.WAITING_HUMAN,
+        TaskStatus.WAITING_HUMAN,
         "budget spent: 2000 of 1000 tokens; raise it?",
     )
 
@@ -83,7 +83,7 @@ async def test_work_that_is_done_is_done_whatever_it_cost(yard: Yard) -> None:
     task = yard.create("do it", assignee="agent", max_tokens=1000)
     async with yard.dispatching(once=True) as serving:
         await yard.over(serving)
-    assert yard.store.task(task.id).status is Status.DONE
+    assert yard.store.task(task.id).status is TaskStatus.DONE
     [run] = yard.store.runs(task.id)
     assert run.tokens == 2000
 
@@ -92,7 +92,7 @@ async def test_a_worker_that_says_nothing_of_what_it_used_is_not_counted(yard: Y
     task = yard.create("echo all is well", max_tokens=1)
     async with yard.dispatching(once=True) as serving:
         await yard.over(serving)
-    assert yard.store.task(task.id).status is Status.DONE
+    assert yard.store.task(task.id).status is TaskStatus.DONE
     [run] = yard.store.runs(task.id)
     assert (run.tokens, run.cost, run.turns) == (0, 0, 0)
     assert yard.told("used") == {}
@@ -110,11 +110,11 @@ async def test_what_a_session_used_before_is_not_counted_again(yard: Yard) -> No
     )
     task = yard.create("write prompt", assignee="codex", max_tokens=200)
     async with yard.dispatching():
-        await yard.until(task, Status.HANDOFF_FAILED)
+        await yard.until(task, TaskStatus.HANDOFF_FAILED)
         yard.store.move(task.id, Move.RETRY, report_only=True)
         await yard.when(lambda: [run.outcome is None for run in yard.store.runs(task.id)] == [False, False])
     assert [run.tokens for run in yard.store.runs(task.id)] == [100, 30]
-    assert yard.store.task(task.id).status is Status.HANDOFF_FAILED
+    assert yard.store.task(task.id).status is TaskStatus.HANDOFF_FAILED
 
 
 def counted(amount: int) -> str:

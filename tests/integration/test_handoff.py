@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.board.asyncstore import AsyncStore
 from holdfast.board.rules.rows import JsonObject
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.store import Store, open_store
 from holdfast.errors import HoldfastError, NotFound, OperationFailed, StartupError, Unreachable, UsageError
 from holdfast.handoff import broker as broker_module
@@ -110,12 +110,12 @@ async def test_every_verb_reaches_the_board_by_every_channel(
 @pytest.mark.parametrize(
     ("verb", "args", "status"),
     [
-        ("block", {"question": "which?", "options": ["a"], "waiting_for": "ann"}, Status.WAITING_HUMAN),
-        ("request_review", SAID, Status.REVIEW),
+        ("block", {"question": "which?", "options": ["a"], "waiting_for": "ann"}, TaskStatus.WAITING_HUMAN),
+        ("request_review", SAID, TaskStatus.REVIEW),
     ],
 )
 def test_other_ends_of_a_run_are_told_as_well(
-    verb: str, args: JsonObject, status: Status, store: Store, broker: Broker, tmp_path: Path
+    verb: str, args: JsonObject, status: TaskStatus, store: Store, broker: Broker, tmp_path: Path
 ) -> None:
     task, grant = started(store, tmp_path / "ws")
     assert kind(broker.carry_out(envelope.seal(grant, verb, args, id="e"))) is None
@@ -179,9 +179,9 @@ def test_what_nobody_reads_is_accepted_and_read_later(store: Store, broker: Brok
     task, grant = started(store, ws, tmp_path / "nobody")
     answer = Sender(grant).send("complete", SAID, id="e", wait_s=0)
     assert (answer.result, answer.error) == ({"accepted": "outbox"}, None)
-    assert store.task(task.id).status is Status.RUNNING
+    assert store.task(task.id).status is TaskStatus.RUNNING
     assert outbox.ingest(ws, broker.carry_out) == 1
-    assert store.task(task.id).status is Status.DONE
+    assert store.task(task.id).status is TaskStatus.DONE
     assert Sender(grant).send("complete", SAID, id="e", wait_s=0).result == answer_in(ws, "e").result
 
 
@@ -300,7 +300,7 @@ def test_a_forged_envelope_changes_nothing_by_any_channel(
     assert outbox.ingest(ws, broker.carry_out) == 1
     assert answer_in(ws, "e") == answer
     assert store.events("b") == before
-    assert [store.task(id).status for id in (task.id, other_task.id)] == [Status.RUNNING] * 2
+    assert [store.task(id).status for id in (task.id, other_task.id)] == [TaskStatus.RUNNING] * 2
 
 
 def test_a_run_that_was_replaced_is_refused_with_every_verb(address: str, tmp_path: Path) -> None:
@@ -387,7 +387,7 @@ async def test_a_stranger_is_not_listened_to(
     async with asyncio.timeout(WAIT_S), serving(address, sock):
         with pytest.raises(Unreachable):
             await asked(lambda: Sender(grant).send("complete", SAID, channel="socket"))
-    assert store.task(task.id).status is Status.RUNNING
+    assert store.task(task.id).status is TaskStatus.RUNNING
 
 
 async def test_a_service_takes_the_place_of_one_that_was_killed_and_names_a_place_that_is_none(
@@ -422,7 +422,7 @@ async def test_a_store_that_cannot_be_used_is_no_answer_and_nothing_is_lost(
         with pytest.raises(Unreachable):
             outbox.ingest(ws, Broker(store, KEY).carry_out)
     assert outbox.ingest(ws, Broker(store, KEY).carry_out) == 1
-    assert store.task(task.id).status is Status.DONE
+    assert store.task(task.id).status is TaskStatus.DONE
 
 
 def test_what_we_fail_on_ourselves_is_answered_without_details_and_kept(
@@ -462,7 +462,7 @@ def test_a_file_that_is_no_envelope_is_answered_and_kept_once(
         assert outbox.ingest(ws, broker.carry_out) == 0
     assert kind(answer_in(ws, "e")) == "RemoteProtocolError"
     assert [entry.name for entry in outbox.place_of(ws).iterdir()] == ["e.bad"]
-    assert store.task(task.id).status is Status.RUNNING
+    assert store.task(task.id).status is TaskStatus.RUNNING
 
 
 def test_an_envelope_under_another_name_is_not_answered_there(
@@ -473,7 +473,7 @@ def test_an_envelope_under_another_name_is_not_answered_there(
     put(ws, "f.json", envelope.encode(envelope.seal(grant, "complete", SAID, id="e")))
     outbox.ingest(ws, broker.carry_out)
     assert kind(answer_in(ws, "f")) == "RemoteProtocolError"
-    assert store.task(task.id).status is Status.RUNNING
+    assert store.task(task.id).status is TaskStatus.RUNNING
 
 
 def test_links_and_pipes_in_an_outbox_are_not_followed(store: Store, broker: Broker, tmp_path: Path) -> None:
@@ -496,7 +496,7 @@ def test_links_and_pipes_in_an_outbox_are_not_followed(store: Store, broker: Bro
         assert kind(answer_in(ws, name)) == "RemoteProtocolError"
     assert secret.read_bytes() == good
     assert not (tmp_path / "none").exists()
-    assert store.task(task.id).status is Status.RUNNING
+    assert store.task(task.id).status is TaskStatus.RUNNING
 
 
 def test_answers_are_not_written_through_links(store: Store, broker: Broker, tmp_path: Path) -> None:
@@ -533,14 +533,14 @@ def test_a_directory_that_was_replaced_by_a_link_is_not_entered(
     (ws / which).rename(tmp_path / "moved")
     (ws / which).symlink_to(elsewhere / which)
     assert outbox.ingest(ws, broker.carry_out) == 0
-    assert store.task(other_task.id).status is Status.RUNNING
+    assert store.task(other_task.id).status is TaskStatus.RUNNING
     before = {path: path.read_bytes() for path in elsewhere.rglob("*") if path.is_file()}
     outbox.lay_out(ws, grant)
     assert not (ws / which).is_symlink()
     assert {path: path.read_bytes() for path in elsewhere.rglob("*") if path.is_file()} == before
     Sender(grant).send("complete", SAID, id="e", wait_s=0)
     assert outbox.ingest(ws, broker.carry_out) == 1
-    assert store.task(task.id).status is Status.DONE
+    assert store.task(task.id).status is TaskStatus.DONE
 
 
 def test_laying_out_replaces_what_is_in_the_way_and_keeps_what_waits(store: Store, tmp_path: Path) -> None:
@@ -583,7 +583,7 @@ def test_an_envelope_that_cannot_be_opened_just_now_is_not_taken_for_a_bad_one(
         short.setattr(os, "open", exhausted)
         assert outbox.ingest(ws, broker.carry_out) == 0
     assert outbox.ingest(ws, broker.carry_out) == 1
-    assert store.task(task.id).status is Status.DONE
+    assert store.task(task.id).status is TaskStatus.DONE
 
 
 def test_envelopes_are_read_in_the_order_in_which_they_were_put(
@@ -612,7 +612,7 @@ def test_a_crash_between_carrying_out_and_answering_repeats_and_changes_nothing(
 
     with pytest.raises(KeyboardInterrupt):
         outbox.ingest(ws, crash)
-    assert store.task(task.id).status is Status.DONE
+    assert store.task(task.id).status is TaskStatus.DONE
     events = store.events("b")
     assert outbox.ingest(ws, broker.carry_out) == 1
     assert answer_in(ws, "e").error is None
@@ -679,4 +679,4 @@ async def test_it_ends_while_somebody_is_being_answered_and_what_was_said_counts
             await asyncio.to_thread(begun.wait, WAIT_S)
         with pytest.raises(Unreachable):
             await sending
-    assert store.task(task.id).status is Status.DONE
+    assert store.task(task.id).status is TaskStatus.DONE

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.store import Store, open_store
 from holdfast.handoff import outbox
 from tests.support import identity
@@ -89,13 +89,13 @@ def test_a_run_is_reported_from_the_command_line(store: Store, address: str, tmp
 @pytest.mark.parametrize(
     ("args", "status"),
     [
-        (("block", "which?", "--option", "a", "--option", "b", "--for", "ann"), Status.WAITING_HUMAN),
-        (("review", "have a look"), Status.REVIEW),
+        (("block", "which?", "--option", "a", "--option", "b", "--for", "ann"), TaskStatus.WAITING_HUMAN),
+        (("review", "have a look"), TaskStatus.REVIEW),
     ],
     ids=["block", "review"],
 )
 def test_a_person_is_asked_from_the_command_line(
-    args: tuple[str, ...], status: Status, store: Store, address: str, tmp_path: Path
+    args: tuple[str, ...], status: TaskStatus, store: Store, address: str, tmp_path: Path
 ) -> None:
     task, _ = started(store, tmp_path / "ws")
     with ingesting(address, [tmp_path / "ws"]):
@@ -179,7 +179,7 @@ def test_a_worker_that_cannot_write_at_all_is_told_so(store: Store, tmp_path: Pa
     task, _ = started(store, sandboxed.workspace, tmp_path / "s")
     done = sandboxed.run("--read-only", "--", sys.executable, "-m", "holdfast", "handoff", "complete", "x")
     assert done.code == 5, done
-    assert store.task(task.id).status is Status.RUNNING
+    assert store.task(task.id).status is TaskStatus.RUNNING
 
 
 @confined

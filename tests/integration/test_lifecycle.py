@@ -17,7 +17,7 @@ import pytest
 from holdfast.agents.supervisor import background, daemons, processes
 from holdfast.agents.supervisor.processes import ProcessInfo
 from holdfast.board.rules.rows import NewTask
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.store import open_store
 from tests.support.home import WAIT_S, command, environment, home, started, until
 from tests.support.patience import patient
@@ -111,7 +111,7 @@ async def test_after_ctrl_c_no_process_of_ours_exists(home: Path, signum: signal
         assert await ended(process) == 0
     assert [one for one in there if processes.lives(one)] == []
     assert of_ours(home) == []
-    assert tasks(home) == [(Status.WAITING_SYSTEM, 0)] * 2
+    assert tasks(home) == [(TaskStatus.WAITING_SYSTEM, 0)] * 2
 
 
 async def test_a_task_that_was_cut_short_is_taken_on_again_by_the_next(home: Path) -> None:
@@ -236,7 +236,7 @@ async def test_down_refuses_while_workers_run_and_names_them(home: Path) -> None
         assert (code, said["workers"]) == (0, [worker])
         assert await ended(process) == 0
     assert of_ours(home) == []
-    assert tasks(home) == [(Status.WAITING_SYSTEM, 0)]
+    assert tasks(home) == [(TaskStatus.WAITING_SYSTEM, 0)]
 
 
 async def test_down_gives_back_the_tasks_of_a_dispatcher_that_would_leave_its_workers(home: Path) -> None:
@@ -247,7 +247,7 @@ async def test_down_gives_back_the_tasks_of_a_dispatcher_that_would_leave_its_wo
         assert asked(home, "down", "--workers")[0] == 0
         assert await ended(process) == 0
     assert of_ours(home) == []
-    assert tasks(home) == [(Status.WAITING_SYSTEM, 0)]
+    assert tasks(home) == [(TaskStatus.WAITING_SYSTEM, 0)]
 
 
 async def test_the_last_error_is_shown(home: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from holdfast.board.rules.transitions import Move, Status
+from holdfast.board.rules.transitions import Move, TaskStatus
 from holdfast.board.store import Store
 from holdfast.dispatch.rules.liveness import LivenessLimits
 from holdfast.dispatch.run import changes
@@ -35,20 +35,20 @@ def test_a_run_looks_stuck_until_it_moves_again_and_nothing_is_ended_for_it(stor
     assert store.set_stuck(run.ref, "") == run
     assert store.set_stuck(run.ref, WHY).stuck == WHY
     assert store.set_stuck(run.ref, WHY).stuck == WHY
-    assert store.task(task.id).status is Status.RUNNING
-    assert store.stuck("b") == {task.id: WHY}
+    assert store.task(task.id).status is TaskStatus.RUNNING
+    assert store.stuck_tasks("b") == {task.id: WHY}
     assert WHY in store.why(task.id).reason
     assert "stuck" not in store.why(other.id).reason
     assert kinds(store) == ["looks_stuck"]
     store.set_stuck(run.ref, "")
-    assert (store.stuck("b"), kinds(store)) == ({}, ["looks_stuck", "moves_again"])
+    assert (store.stuck_tasks("b"), kinds(store)) == ({}, ["looks_stuck", "moves_again"])
 
 
 def test_only_a_run_that_holds_its_task_looks_stuck(store: Store) -> None:
     task, run = claimed(store, made(store).id)
     store.set_stuck(run.ref, WHY)
     store.move(task.id, Move.BLOCK)
-    assert (store.stuck("b"), store.run(run.id).stuck) == ({}, "")
+    assert (store.stuck_tasks("b"), store.run(run.id).stuck) == ({}, "")
     with pytest.raises(StaleRun):
         store.set_stuck(run.ref, WHY)
     store.move(task.id, Move.UNBLOCK)
@@ -95,7 +95,7 @@ async def test_a_worker_that_does_nothing_looks_stuck_and_moves_again(yard: Yard
     place = yard.home / "board" / task.id
     limits = LivenessLimits(look_s=0.1, still_s=FOREVER, loop_s=FOREVER, nothing_s=0.5)
     async with yard.dispatching(liveness=limits):
-        await yard.when(lambda: yard.store.stuck("b"))
+        await yard.when(lambda: yard.store.stuck_tasks("b"))
         commands = Board(yard.address, yard.user)
         [run] = yard.store.runs(task.id)
         assert "nothing changed" in run.stuck
@@ -103,17 +103,17 @@ async def test_a_worker_that_does_nothing_looks_stuck_and_moves_again(yard: Yard
         assert yard.living(task)
         (place / "work").touch()
         await yard.when(lambda: "moves_again" in kinds(yard.store))
-        await yard.when(lambda: yard.store.stuck("b"))
+        await yard.when(lambda: yard.store.stuck_tasks("b"))
         reasons = commands.answer("task", "list", "--board", "b")["reasons"]
         assert isinstance(reasons, dict)
         assert "looks stuck" in reasons[task.id]
         assert "looks stuck" in commands.run("task", "show", task.id).stdout
         assert "looks stuck" in commands.run("task", "runs", task.id).stdout
         (place / "end").touch()
-        await yard.until(task, Status.DONE)
+        await yard.until(task, TaskStatus.DONE)
     assert kinds(yard.store)[:2] == ["looks_stuck", "moves_again"]
     assert [run.outcome for run in yard.store.runs(task.id)] == ["completed"]
-    assert yard.store.stuck("b") == {}
+    assert yard.store.stuck_tasks("b") == {}
 
 
 async def test_a_worker_that_calls_the_same_tool_again_and_again_looks_stuck(yard: Yard) -> None:
@@ -127,9 +127,9 @@ async def test_a_worker_that_calls_the_same_tool_again_and_again_looks_stuck(yar
     task = yard.create("make it pass", assignee="codex")
     limits = LivenessLimits(look_s=0.1, still_s=FOREVER, loop_calls=5, loop_s=0.1, nothing_s=FOREVER)
     async with yard.dispatching(liveness=limits):
-        await yard.when(lambda: yard.store.stuck("b"))
-        [why] = yard.store.stuck("b").values()
+        await yard.when(lambda: yard.store.stuck_tasks("b"))
+        [why] = yard.store.stuck_tasks("b").values()
         assert "times in a row (command_execution make test)" in why
-        assert yard.store.task(task.id).status is Status.RUNNING
+        assert yard.store.task(task.id).status is TaskStatus.RUNNING
         (yard.home / "board" / task.id / "end").touch()
-        await yard.until(task, *(status for status in Status if status is not Status.RUNNING))
+        await yard.until(task, *(status for status in TaskStatus if status is not TaskStatus.RUNNING))

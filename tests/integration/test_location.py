@@ -21,7 +21,7 @@ import pytest
 from holdfast.agents.supervisor import background
 from holdfast.agents.worker.launching import WorkerSpec, prepare
 from holdfast.board.rules.rows import NewTask
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.store import open_store
 from holdfast.client.environment import connect
 from holdfast.client.policy import Policy
@@ -70,7 +70,7 @@ def command(installed: Path) -> list[str]:
     return [str(installed / ".venv" / "bin" / "python"), "-m", "holdfast"]
 
 
-async def example(argv: list[str], home: Path, **more: str) -> list[Status]:
+async def example(argv: list[str], home: Path, **more: str) -> list[TaskStatus]:
     """The three outcomes of `holdfast up --demo`, and everything of its board that was put there before."""
     home.mkdir(exist_ok=True)
     environment = {"PATH": os.environ["PATH"], "HOME": str(home.parent), "HOLDFAST_HOME": str(home)} | more
@@ -99,7 +99,7 @@ async def _told(process: "subprocess.Popen[str]", kind: str) -> dict[str, Any]:
     raise AssertionError(f"it ended: {last}")
 
 
-OUTCOMES: Final = [Status.DONE, Status.FAILED, Status.WAITING_HUMAN]
+OUTCOMES: Final = [TaskStatus.DONE, TaskStatus.FAILED, TaskStatus.WAITING_HUMAN]
 
 
 async def test_the_example_ends_below_the_shared_temporary_directory_as_elsewhere(installed: Path) -> None:
@@ -128,7 +128,7 @@ async def test_a_worker_sees_the_programs_there_and_nothing_beside_them(installe
         task = store.create("main", NewTask(title="look", body=body, assignee="script", max_attempts=1))
     await example(command(installed), home)
     with open_store(str(home / "board.db"), create=False) as store:
-        assert store.task(task.id).status is Status.DONE
+        assert store.task(task.id).status is TaskStatus.DONE
     place = home / "board" / task.id
     assert (place / "seen.txt").read_text("utf-8") == ""
     assert (place / "refused.txt").read_text("utf-8").count("ls:") == len(wanted) + 1
@@ -168,7 +168,7 @@ async def test_a_program_of_a_worker_may_lie_below_what_is_hidden_from_it(
         async with yard.dispatching(once=True) as serving:
             await yard.over(serving)
     [run] = yard.store.runs(task.id)
-    assert yard.store.task(task.id).status is Status.DONE, run.error
+    assert yard.store.task(task.id).status is TaskStatus.DONE, run.error
     started = f"from {below_tmp / 'real' / 'shell'}"
     assert started in yard.store.file(task.id, run.id, "output").decode()
     assert f"{started}\nset up" in yard.store.file(task.id, run.id, "setup").decode()

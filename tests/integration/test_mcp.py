@@ -15,7 +15,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from holdfast.agents.supervisor import background
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.store import open_store
 from tests.support.arena import end_exec_server, end_listener
 from tests.support.assigned import Assigned, assigned
@@ -86,7 +86,7 @@ async def test_a_worker_reads_its_task_and_completes_it_once(run: Assigned, tmp_
         refused = await call(client, "kanban_complete", summary="something else")
         assert run.grant.token not in json.dumps(refused)
     detail = run.detail()
-    assert (detail.task.status, detail.task.result) == (Status.DONE, "made it")
+    assert (detail.task.status, detail.task.result) == (TaskStatus.DONE, "made it")
     assert len(detail.children) == 2
     [attempt] = detail.runs
     assert (attempt.outcome, attempt.metadata["tests_run"]) == ("completed", 3)
@@ -115,7 +115,7 @@ async def test_what_is_wrong_with_a_call_is_an_error_of_the_tool_with_a_way_out(
         ):
             answer = await call(client, name, **arguments)
             assert answer["remedy"], name
-    assert run.detail().task.status is Status.RUNNING
+    assert run.detail().task.status is TaskStatus.RUNNING
 
 
 async def test_a_supervising_agent_tells_and_a_worker_hears_with_any_answer(

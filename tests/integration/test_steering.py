@@ -12,7 +12,7 @@ from typing import Literal
 import pytest
 
 from holdfast.board.rules.rows import Run, Task
-from holdfast.board.rules.transitions import Move, Status
+from holdfast.board.rules.transitions import Move, TaskStatus
 from holdfast.board.store import Store, open_store
 from holdfast.board.verbs import messages
 from holdfast.board.verbs.messages import MAX_MESSAGE, MAX_UNSEEN
@@ -252,7 +252,7 @@ async def test_a_worker_in_its_sandbox_hears_what_a_person_says(yard: Yard, netw
     async with yard.dispatching():
         await yard.when(lambda: any(run.note == "listening" for run in yard.store.runs(task.id)))
         yard.store.tell(task.id, "that will do", who="ann")
-        done = await yard.until(task, Status.DONE)
+        done = await yard.until(task, TaskStatus.DONE)
     assert done.result == "that will do"
     assert states(yard.store, task) == ["seen"]
 
@@ -269,7 +269,7 @@ async def test_a_message_that_the_run_did_not_see_is_in_the_prompt_of_the_next(y
         yard.store.move(task.id, Move.BLOCK)
         assert states(yard.store, task) == ["waiting"]
         yard.store.move(task.id, Move.UNBLOCK)
-        done = await yard.until(task, Status.DONE)
+        done = await yard.until(task, TaskStatus.DONE)
     assert (done.result, states(yard.store, task)) == ("heard", ["seen"])
     [message] = yard.store.show(task.id).messages
     assert message.run_id == yard.store.runs(task.id)[-1].id

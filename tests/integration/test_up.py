@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.board.rules.transitions import Move, Status
+from holdfast.board.rules.transitions import Move, TaskStatus
 from holdfast.board.store import open_store
 from holdfast.client.environment import connect
 from holdfast.dispatch import demo
@@ -94,14 +94,14 @@ async def test_a_second_demo_shows_the_first_ones_tasks(home: Path) -> None:
 
 def test_an_example_of_another_installation_that_did_not_end_is_made_anew(tmp_path: Path) -> None:
     with open_store(str(tmp_path / "board.db")) as store:
-        old = demo.made(store, ["/gone/python"])
+        old = demo.create_tasks(store, ["/gone/python"])
         store.move(old[0], Move.COMPLETE, result="done")
-        new = demo.made(store, ["/here/python"])
+        new = demo.create_tasks(store, ["/here/python"])
         assert new[0] == old[0]
         assert new[1] == old[1], "its body names no installation"
         assert new[2] != old[2]
-        assert store.task(old[2]).status is Status.CANCELLED
-        assert demo.made(store, ["/here/python"]) == new
+        assert store.task(old[2]).status is TaskStatus.CANCELLED
+        assert demo.create_tasks(store, ["/here/python"]) == new
 
 
 def test_a_unit_is_written_with_what_was_typed_and_no_secret(tmp_path: Path) -> None:

@@ -122,14 +122,14 @@ async def test_a_taken_port_is_said_and_a_free_one_used(board: Store, path: str,
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        options = server.Options(path, home, "me", port=port, fallback=True)
-        with server._listening(options, said.append) as listener:
+        options = server.DashboardOptions(path, home, "me", port=port, fallback=True)
+        with server._listen(options, said.append) as listener:
             told.append(listener.getsockname()[1])
     assert told != [port]
     assert str(port) in said[0]
     said.clear()
-    with server._listening(
-        server.Options(path, home, "me", port=port, fallback=True), said.append
+    with server._listen(
+        server.DashboardOptions(path, home, "me", port=port, fallback=True), said.append
     ) as listener:
         assert listener.getsockname()[1] == port
     assert said == []

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 
-from holdfast.board.rules.budget import Used
+from holdfast.board.rules.budget import BudgetUse
 from holdfast.board.rules.rows import NewTask
 from holdfast.board.rules.transitions import Move
 from holdfast.board.store import Store, open_store
@@ -254,7 +254,7 @@ def test_a_live_run_is_followed_and_what_it_used_is_shown(
 ) -> None:
     task, run = claimed(board, made(board, "long").id)
     board.heartbeat(run.ref, note="41 of 120 tests")
-    board.use(run.ref, Used(tokens=12_000, cost=530_000, turns=7))
+    board.use(run.ref, BudgetUse(tokens=12_000, cost=530_000, turns=7))
     said = ["first words\n", "first words\nmore words\n"]
     state: dict[str, object] = {"live": True, "run": run.id}
 

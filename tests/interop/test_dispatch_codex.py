@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from holdfast.board.rules.transitions import Move, Status
+from holdfast.board.rules.transitions import Move, TaskStatus
 from holdfast.board.verbs.reviews import Remark, Review
 from tests.support.codex import requires_codex
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
@@ -66,7 +66,7 @@ async def test_codex_does_its_task_and_reports(yard: Yard) -> None:
         async with yard.dispatching(once=True) as serving:
             await yard.over(serving)
     done = yard.store.task(task.id)
-    assert (done.status, done.result) == (Status.DONE, "made it"), model.outputs
+    assert (done.status, done.result) == (TaskStatus.DONE, "made it"), model.outputs
     [run] = yard.store.runs(task.id)
     assert b"+it\n" in yard.store.file(task.id, run.id, "diff.patch")
     assert run.session
@@ -78,13 +78,13 @@ async def test_codex_is_asked_for_its_report_in_the_session_of_its_work(yard: Ya
         task = yard.create("make made.txt", assignee="codex")
         async with yard.dispatching(once=True) as serving:
             await yard.over(serving)
-        assert yard.store.task(task.id).status is Status.HANDOFF_FAILED
+        assert yard.store.task(task.id).status is TaskStatus.HANDOFF_FAILED
         asked = len(model.prompts)
         yard.store.move(task.id, Move.RETRY, report_only=True)
         async with yard.dispatching(once=True) as serving:
             await yard.over(serving)
     done = yard.store.task(task.id)
-    assert (done.status, done.result) == (Status.DONE, "as asked"), model.outputs
+    assert (done.status, done.result) == (TaskStatus.DONE, "as asked"), model.outputs
     assert "Do not do the work again" in model.prompts[asked]
     assert "echo it > made.txt" in model.prompts[asked], "what was done before is part of the session"
     first, second = yard.store.runs(task.id)
@@ -98,12 +98,12 @@ async def test_codex_goes_on_in_its_session_after_a_review_and_after_a_failed_ch
         hire(yard, model)
         checks = ("test ! -e check.txt || grep right check.txt",)
         task = yard.create("make made.txt", assignee="codex", checks=checks)
-        for status in (Status.REVIEW, Status.READY, Status.DONE):
+        for status in (TaskStatus.REVIEW, TaskStatus.READY, TaskStatus.DONE):
             asked.append(len(model.prompts))
             async with yard.dispatching(once=True) as serving:
                 await yard.over(serving)
             assert yard.store.task(task.id).status is status, model.outputs
-            if status is Status.REVIEW:
+            if status is TaskStatus.REVIEW:
                 yard.store.review(task.id, Review(remarks=(Remark("made.txt", 1, "say more"),)), who="anna")
     second, third = (model.prompts[number] for number in asked[1:])
     assert json.dumps("## made.txt:1\n    +it\n> say more").strip('"') in second

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.board.hermes import hermesfile
-from holdfast.board.hermes.intake import ImportReport, bring_in
+from holdfast.board.hermes.intake import ImportReport, import_board
 from holdfast.board.rules.rows import WorkspaceKind
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.store import Store, open_store
 from tests.support import hermes
 from tests.support.patience import patient
@@ -39,8 +39,8 @@ def made(tmp_path: Path) -> tuple[Path, dict[str, str]]:
 
 
 def brought(store: Store, home: Path) -> ImportReport:
-    file = hermesfile.located(home)
-    return bring_in(
+    file = hermesfile.locate(home)
+    return import_board(
         *(store, hermesfile.read(file), lambda row: hermesfile.attachment(file, row)),
         board=hermesfile.board_name(file),
         who="me",
@@ -55,16 +55,16 @@ def test_everything_on_a_real_board_is_here_and_can_be_worked_on(
         report = brought(store, home)
         assert report.notes == []
         assert {name: store.task(task).status for name, task in ids.items()} == {
-            "done": Status.DONE,
-            "waits": Status.TODO,
-            "ready": Status.READY,
-            "running": Status.WAITING_HUMAN,
-            "blocked": Status.WAITING_HUMAN,
-            "spent": Status.FAILED,
-            "silent": Status.HANDOFF_FAILED,
-            "parked": Status.WAITING_HUMAN,
-            "gone": Status.ARCHIVED,
-            "triage": Status.TRIAGE,
+            "done": TaskStatus.DONE,
+            "waits": TaskStatus.TODO,
+            "ready": TaskStatus.READY,
+            "running": TaskStatus.WAITING_HUMAN,
+            "blocked": TaskStatus.WAITING_HUMAN,
+            "spent": TaskStatus.FAILED,
+            "silent": TaskStatus.HANDOFF_FAILED,
+            "parked": TaskStatus.WAITING_HUMAN,
+            "gone": TaskStatus.ARCHIVED,
+            "triage": TaskStatus.TRIAGE,
         }
         done = store.show(ids["done"])
         assert (done.task.body, done.task.priority, done.task.max_attempts) == ("do it\nwell", 7, 2)

@@ -17,7 +17,7 @@ import pytest
 from holdfast.agents.catalog.agent import launch
 from holdfast.agents.catalog.codex import CODEX
 from holdfast.board.rules.rows import Run, Task
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from tests.support.arena import PLACE
 from tests.support.assigned import Assigned, assigned
 from tests.support.codex import CodexClient, requires_codex
@@ -80,7 +80,7 @@ def assert_confined(contexts: list[dict[str, Any]], workspace: Path) -> None:
 
 def assert_done(run: Assigned) -> None:
     detail = run.detail()
-    assert (detail.task.status, detail.task.result) == (Status.DONE, SUMMARY)
+    assert (detail.task.status, detail.task.result) == (TaskStatus.DONE, SUMMARY)
     assert [attempt.outcome for attempt in detail.runs] == ["completed"]
     assert (run.workspace / "made.txt").read_text("utf-8") == "it\n"
 
@@ -140,7 +140,7 @@ async def test_a_worker_that_says_nothing_has_not_completed_its_task(
 ) -> None:
     await play(client, run)
     detail = run.detail()
-    assert (detail.task.status, detail.task.result) == (Status.RUNNING, None)
+    assert (detail.task.status, detail.task.result) == (TaskStatus.RUNNING, None)
 
 
 async def dispatched(yard: Yard, *items: Item) -> tuple[Task, Run]:
@@ -163,7 +163,7 @@ async def test_a_dispatched_worker_completes_its_task_by_a_tool(yard: Yard) -> N
     task, only = await dispatched(
         yard, call("complete", "kanban_complete", {"summary": SUMMARY}, namespace="mcp__holdfast")
     )
-    assert (task.status, task.result) == (Status.DONE, SUMMARY)
+    assert (task.status, task.result) == (TaskStatus.DONE, SUMMARY)
     assert only.outcome == "completed"
 
 
@@ -171,6 +171,6 @@ async def test_a_dispatched_worker_whose_report_never_comes_keeps_its_work_and_i
     yard: Yard,
 ) -> None:
     task, only = await dispatched(yard)
-    assert (task.status, task.attempts) == (Status.HANDOFF_FAILED, 0)
+    assert (task.status, task.attempts) == (TaskStatus.HANDOFF_FAILED, 0)
     assert (only.outcome, only.failure) == ("handoff_failed", "handoff")
     assert only.error

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from holdfast.board.rules.retry import FailureKind
 from holdfast.board.rules.rows import Edit, NewTask, Run
-from holdfast.board.rules.transitions import ENDS, TABLE, WHO, Actor, Move, Status, settled
+from holdfast.board.rules.transitions import ENDS, TABLE, WHO, Actor, Move, TaskStatus, settle
 from holdfast.board.store import open_store
 from holdfast.errors import IllegalTransition, InvalidRequest, StaleRun
 from tests.support.boards import SettableClock
@@ -20,7 +20,7 @@ MAX_ATTEMPTS = 2
 
 @dataclass
 class Model:
-    status: Status
+    status: TaskStatus
     parents: set[str] = field(default_factory=set)
     done: bool = False
     runs_since_a_person: int = 0
@@ -47,13 +47,13 @@ class BoardMachine(RuleBasedStateMachine):
     def waits(self, name: str) -> int:
         return sum(not self.model[parent].done for parent in self.model[name].parents)
 
-    def put(self, name: str, status: Status) -> None:
+    def put(self, name: str, status: TaskStatus) -> None:
         """The rule for one task; what it releases follows from the invariant."""
         task = self.model[name]
-        task.status = settled(status, self.waits(name))
-        task.done = task.done or status is Status.DONE
+        task.status = settle(status, self.waits(name))
+        task.done = task.done or status is TaskStatus.DONE
         for other, child in self.model.items():
-            child.status = settled(child.status, self.waits(other))
+            child.status = settle(child.status, self.waits(other))
 
     @initialize()
     def begin(self) -> None:
@@ -67,14 +67,14 @@ class BoardMachine(RuleBasedStateMachine):
 
     def create(self, parents: list[int], priority: int, triage: bool) -> None:
         names = sorted({name for number in parents if (name := self.named(number))})
-        unfit = {Status.ARCHIVED, Status.CANCELLED}
+        unfit = {TaskStatus.ARCHIVED, TaskStatus.CANCELLED}
         names = [name for name in names if self.model[name].status not in unfit]
         new = NewTask(
             title="x", parents=tuple(names), priority=priority, triage=triage, max_attempts=MAX_ATTEMPTS
         )
         made = self.store.create("b", new)
-        self.model[made.id] = Model(Status.TRIAGE, set(names))
-        self.put(made.id, Status.TRIAGE if triage else Status.READY)
+        self.model[made.id] = Model(TaskStatus.TRIAGE, set(names))
+        self.put(made.id, TaskStatus.TRIAGE if triage else TaskStatus.READY)
 
     @rule(parent=NUMBERS, child=NUMBERS)
     def link(self, parent: int, child: int) -> None:
@@ -83,8 +83,8 @@ class BoardMachine(RuleBasedStateMachine):
             return
         fine = (
             not self.reaches(below, above)
-            and self.model[above].status not in (Status.ARCHIVED, Status.CANCELLED)
-            and self.model[below].status not in ENDS - {Status.FAILED}
+            and self.model[above].status not in (TaskStatus.ARCHIVED, TaskStatus.CANCELLED)
+            and self.model[below].status not in ENDS - {TaskStatus.FAILED}
         )
         try:
             self.store.link(above, below)
@@ -132,18 +132,18 @@ class BoardMachine(RuleBasedStateMachine):
 
     @rule()
     def claim(self) -> None:
-        running = sum(model.status is Status.RUNNING for model in self.model.values())
+        running = sum(model.status is TaskStatus.RUNNING for model in self.model.values())
         won = self.store.claim("b", worker="w")
         if self.paused or running >= self.most:
             assert won is None
             return
         for model in self.model.values():
-            assert won is not None or model.status is not Status.READY
+            assert won is not None or model.status is not TaskStatus.READY
         if won is None:
             return
         task, run = won
-        assert self.model[task.id].status is Status.READY
-        self.model[task.id].status = Status.RUNNING
+        assert self.model[task.id].status is TaskStatus.READY
+        self.model[task.id].status = TaskStatus.RUNNING
         self.model[task.id].runs_since_a_person += 1
         self.runs.append((task.id, run))
 
@@ -183,8 +183,11 @@ class BoardMachine(RuleBasedStateMachine):
         self.store.wake("b")
         for name, model in self.model.items():
             task = self.store.task(name)
-            if model.status in (Status.SCHEDULED, Status.WAITING_SYSTEM) and task.status is not model.status:
-                self.put(name, Status.READY)
+            if (
+                model.status in (TaskStatus.SCHEDULED, TaskStatus.WAITING_SYSTEM)
+                and task.status is not model.status
+            ):
+                self.put(name, TaskStatus.READY)
 
     @rule(on=st.booleans())
     def pause(self, on: bool) -> None:
@@ -201,7 +204,7 @@ class BoardMachine(RuleBasedStateMachine):
         if (name := self.named(number)) is not None:
             with contextlib.suppress(InvalidRequest):
                 self.store.edit(name, Edit(priority=priority, max_attempts=most))
-                assert self.model[name].status not in ENDS - {Status.FAILED}
+                assert self.model[name].status not in ENDS - {TaskStatus.FAILED}
 
     @rule(number=NUMBERS)
     def keep(self, number: int) -> None:

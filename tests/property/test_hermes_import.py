@@ -4,8 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.board.hermes import hermes
-from holdfast.board.hermes.hermes import COUNTED, Row, Source
-from holdfast.board.hermes.intake import bring_in
+from holdfast.board.hermes.hermes import COUNTED, HermesBoard, Row
+from holdfast.board.hermes.intake import import_board
 from holdfast.board.store import open_store
 
 IDS = st.sampled_from([f"t_{number}" for number in range(6)])
@@ -47,7 +47,7 @@ TASKS = st.lists(
     unique_by=lambda row: str(row["id"]),
 )
 SOURCES = st.builds(
-    Source,
+    HermesBoard,
     title=st.just(""),
     directory=st.just(""),
     tasks=TASKS,
@@ -80,15 +80,15 @@ SOURCES = st.builds(
 
 @settings(deadline=None)
 @given(SOURCES)
-def test_nothing_is_lost_unsaid_and_a_second_import_changes_nothing(source: Source) -> None:
-    given_rows = {name: len(getattr(source, name)) for name in COUNTED if name in Source._fields}
+def test_nothing_is_lost_unsaid_and_a_second_import_changes_nothing(source: HermesBoard) -> None:
+    given_rows = {name: len(getattr(source, name)) for name in COUNTED if name in HermesBoard._fields}
     with open_store(":memory:") as store:
-        report = bring_in(store, source, lambda _: b"content", board="b", who="me")
+        report = import_board(store, source, lambda _: b"content", board="b", who="me")
         assert store.faults() == []
         for table, count in given_rows.items():
             assert sum(report.counts.get(table, {}).values()) == count
         before = store.events("b", after=0, limit=500)
-        again = bring_in(store, source, lambda _: b"content", board="b", who="me")
+        again = import_board(store, source, lambda _: b"content", board="b", who="me")
         assert again.counts.get("tasks", {}) == ({"here before": len(source.tasks)} if source.tasks else {})
         assert store.events("b", after=0, limit=500) == before
         assert store.faults() == []

@@ -7,7 +7,7 @@ from typing import Final
 
 from holdfast.board.database.database import Transaction
 from holdfast.board.rules.rows import Run, Task, TaskEvent
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from holdfast.dispatch.startup import host_name
 from tests.support.dispatch import Yard
 
@@ -49,7 +49,7 @@ def wrong(yard: Yard) -> list[str]:
     """Of the board, once nothing runs any more."""
     counted = Counter((event.kind, event.task_id) for event in all_events(yard))
     found = yard.store.faults()
-    found += [f"{run.id} has no outcome" for run in yard.store.held(host_name(yard.home))]
+    found += [f"{run.id} has no outcome" for run in yard.store.held_runs(host_name(yard.home))]
     marks = yard.home / "board" / "runs"
     found += [f"{mark.name} is owed its end" for mark in marks.iterdir()]
     for task in all_tasks(yard):
@@ -59,7 +59,7 @@ def wrong(yard: Yard) -> list[str]:
 
 def _wrong_with(yard: Yard, task: Task, completions: int) -> Iterator[str]:
     name = f"{task.id} ({task.title})"
-    if task.status is not Status.DONE:
+    if task.status is not TaskStatus.DONE:
         yield f"{name} is {task.status}: {task.reason}"
         return
     detail = yard.store.show(task.id)
@@ -74,7 +74,7 @@ def _wrong_with(yard: Yard, task: Task, completions: int) -> Iterator[str]:
     yield from (f"{run} of {name} was started {count} times" for run, count in started.items() if count > 1)
     if done[0].id not in started:
         yield f"{name} was completed by {done[0].id}, which did nothing"
-    if not {file.name for file in yard.store.kept(done[0].id)} >= KEPT:
+    if not {file.name for file in yard.store.kept_files(done[0].id)} >= KEPT:
         yield f"{name}: what {done[0].id} left was not kept"
     if not task.title.startswith(("exit", "child")):
         yield from _misreported(name, done[0], Counter(comment.body for comment in detail.comments))

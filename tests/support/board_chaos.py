@@ -23,7 +23,7 @@ from typing import Final
 
 from holdfast.agents.supervisor import background
 from holdfast.board.rules.rows import TaskEvent
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from holdfast.dispatch.context import SOCKET
 from tests.support import proc
 from tests.support.board_aftermath import all_tasks, complaints, nudge, wrong
@@ -163,7 +163,7 @@ class Rampage:
         if self._dispatcher is None or self._dispatcher.poll() is not None:
             self._dispatcher = self._started()
         stats = self.yard.store.stats("b")
-        left = sum(count for status, count in stats.tasks.items() if status != Status.DONE)
+        left = sum(count for status, count in stats.tasks.items() if status != TaskStatus.DONE)
         if more and left < FEWEST:
             while left < MOST:
                 left += self._create()

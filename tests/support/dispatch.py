@@ -19,7 +19,7 @@ from holdfast.agents.sdk import Workers
 from holdfast.agents.supervisor import background
 from holdfast.board.database.database import Transaction
 from holdfast.board.rules.rows import Comment, Detail, NewTask, ParentResult, Run, Task
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.store import open_store
 from holdfast.board.verbs import runs
 from holdfast.dispatch.dispatcher import DispatchOptions
@@ -32,7 +32,7 @@ def a_task(*, body: str = "", **more: object) -> Task:
     values: dict[str, object] = {
         **{"id": "t_1", "board": "b", "title": "do it", "body": body, "assignee": "script"},
         **{
-            "status": Status.RUNNING,
+            "status": TaskStatus.RUNNING,
             "priority": 0,
             "created_by": "me",
             "created_by_run": None,
@@ -167,7 +167,7 @@ class Yard:
             with contextlib.suppress(asyncio.CancelledError):
                 await serving
 
-    async def until(self, task: Task, *wanted: Status) -> Task:
+    async def until(self, task: Task, *wanted: TaskStatus) -> Task:
         """The task once it has one of these statuses."""
         seen = task
         try:

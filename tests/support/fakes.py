@@ -13,7 +13,7 @@ from holdfast.board.rules.rows import NewTask, Task
 from holdfast.board.store import Store, open_store
 from holdfast.dispatch.context import DispatchContext
 from holdfast.dispatch.dispatcher import Dispatcher, DispatchOptions
-from holdfast.dispatch.installed import Installed
+from holdfast.dispatch.installed import InstalledProfiles
 from holdfast.dispatch.rules.dispatcherstatus import DispatcherStatus
 
 P = ParamSpec("P")
@@ -105,7 +105,7 @@ class FakeSupervisor:
             worker.act.does(worker.wish)
             worker.ended.set()
 
-    async def ended(
+    async def wait_ended(
         self, worker: str, seen: Callable[[WorkerReport], Awaitable[None]] | None = None
     ) -> WorkerReport:
         found = self.workers[worker]
@@ -144,7 +144,7 @@ class Scene:
             HOST,
             self.async_store,  # type: ignore[arg-type]  # stands in for it
             self.supervisor,  # type: ignore[arg-type]  # likewise
-            Installed(home, environ),
+            InstalledProfiles(home, environ),
             ("holdfast",),
             b"k" * 32,
             environ,

@@ -41,7 +41,7 @@ def sent(sending: Sending) -> HandoffAnswer:
     said = {"summary": f"work of {sending.grant.run}"}
     if sending.channel == "mcp":
         return by_tool(sending.grant, said)
-    letter = reports.letter("kanban_complete", said, sending.grant)
+    letter = reports.build_letter("kanban_complete", said, sending.grant)
     until = time.monotonic() + PATIENCE_S
     while True:
         try:

@@ -16,7 +16,7 @@ import httpx2
 import pytest
 
 from holdfast.board.store import Store, open_store
-from holdfast.web.server import Options, serve
+from holdfast.web.server import DashboardOptions, serve
 from tests.support.patience import patient
 
 WAIT_S: Final = patient(30)
@@ -62,7 +62,7 @@ class Dashboard:
 async def dashboard(address: str, home: Path, **more: Any) -> AsyncIterator[Dashboard]:
     """Served by this loop."""
     told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    serving = asyncio.ensure_future(serve(Options(address, home, WHO, **more), told.set_result))
+    serving = asyncio.ensure_future(serve(DashboardOptions(address, home, WHO, **more), told.set_result))
     try:
         serving.add_done_callback(lambda _: told.cancel())
         try:

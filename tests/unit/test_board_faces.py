@@ -7,7 +7,7 @@ import re
 
 import click
 
-from holdfast.board.rules.verbs import Caller, Verb, form, verbs_of
+from holdfast.board.rules.verbs import BoardCaller, Verb, form, verbs_of
 from holdfast.commands import handoff
 from holdfast.commands.task import change
 from holdfast.mcp import parameters, reports, toolbox
@@ -15,7 +15,9 @@ from holdfast.mcp.supervising import BOARD_TOOLS
 from holdfast.web.app import STATIC
 from tests.support.rows import every_row
 
-PERSON, AGENT, WORKER = (verbs_of(caller) for caller in (Caller.PERSON, Caller.AGENT, Caller.WORKER))
+PERSON, AGENT, WORKER = (
+    verbs_of(caller) for caller in (BoardCaller.PERSON, BoardCaller.AGENT, BoardCaller.WORKER)
+)
 # Options that are called otherwise than the field, or are several fields.
 OPTIONS = {
     "runtime_s": {"max_runtime_s"},

@@ -29,7 +29,7 @@ class AsyncStore:
         self._store: Store | None = None
         self.news = asyncio.Event()
         self._closing = threading.Event()
-        self._hearer: threading.Thread | None = None
+        self._listener: threading.Thread | None = None
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -39,8 +39,8 @@ class AsyncStore:
         loop = asyncio.get_running_loop()
         try:
             await store.ask(Store.boards)
-            store._hearer = threading.Thread(target=store._hear, args=[loop], name="board-news")
-            store._hearer.start()
+            store._listener = threading.Thread(target=store._listen, args=[loop], name="board-news")
+            store._listener.start()
             yield store
         finally:
             await store.aclose()
@@ -48,18 +48,18 @@ class AsyncStore:
     async def aclose(self) -> None:
         """Close the store, in its own thread."""
         self._closing.set()
-        if self._hearer is not None:
-            await asyncio.to_thread(self._hearer.join)
+        if self._listener is not None:
+            await asyncio.to_thread(self._listener.join)
         await asyncio.wrap_future(self._thread.submit(self._close))
         self._thread.shutdown()
 
     async def ask(self, question: Callable[Concatenate[Store, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """What it says of the store, a method of it or a function; one question at a time."""
         return await asyncio.wrap_future(
-            self._thread.submit(lambda: question(self._opened(), *args, **kwargs))
+            self._thread.submit(lambda: question(self._get_store(), *args, **kwargs))
         )
 
-    def _opened(self) -> Store:
+    def _get_store(self) -> Store:
         if self._store is None:
             self._store = open_store(self._address, create=False)
         return self._store
@@ -68,7 +68,7 @@ class AsyncStore:
         if self._store is not None:
             self._store.close()
 
-    def _hear(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
         while not self._closing.is_set():
             with contextlib.suppress(HoldfastError), open_store(self._address, create=False) as store:
                 while not self._closing.is_set():

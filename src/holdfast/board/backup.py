@@ -36,7 +36,7 @@ def backup(store: Store, path: Path) -> None:
         _remove(part)
         if isinstance(database, SqliteDatabase) and path.suffix != LINES:
             database.copy_to(str(part))
-            _checked(part)
+            _check_copy(part)
         else:
             with open(part, "xb") as file:
                 os.chmod(part, 0o600)
@@ -65,7 +65,7 @@ def restore(path: Path, address: str, *, replace: bool = False) -> str | None:
         aside = _put_aside(address, replace=replace) if _is_file(address) else None
         try:
             with open_store(address) as store, open(path, "rb") as file:
-                store.database.write(lambda tx: transfer.import_lines(tx, _bounded_lines(file)))
+                store.database.write(lambda tx: transfer.import_lines(tx, _read_lines(file)))
         except BaseException:
             if aside is not None:
                 _rename(aside, address)
@@ -73,7 +73,7 @@ def restore(path: Path, address: str, *, replace: bool = False) -> str | None:
         return aside
     if not _is_file(address):
         raise InvalidRequest("a copy of a SQLite store becomes a SQLite store", remedy=f"use a {LINES} file")
-    _checked(path)
+    _check_copy(path)
     aside = _put_aside(address, replace=replace)
     with contextlib.closing(SqliteDatabase(str(path), create=False)) as source:
         source.copy_to(address)
@@ -111,7 +111,7 @@ def _rename(source: str, target: str) -> None:
     _sync(Path(target).parent)
 
 
-def _checked(path: Path) -> None:
+def _check_copy(path: Path) -> None:
     """Raises StoreDamaged when a copy is not sound."""
     try:
         with open_store(str(path), create=False) as copy:
@@ -125,7 +125,7 @@ def _checked(path: Path) -> None:
         raise StoreDamaged(f"{path} is not sound: {wrong[0]}", remedy="use another backup")
 
 
-def _bounded_lines(file: BinaryIO) -> Iterator[bytes]:
+def _read_lines(file: BinaryIO) -> Iterator[bytes]:
     while line := file.readline(transfer.MAX_LINE + 1):
         if len(line) > transfer.MAX_LINE:
             raise InvalidRequest("the export has a line that is too long", remedy="use another copy")

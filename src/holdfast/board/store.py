@@ -13,13 +13,13 @@ import msgspec
 
 from holdfast.board.database.database import Clock, Database, Transaction
 from holdfast.board.rules import verbs
-from holdfast.board.rules.rows import Board, Message, RunRef
+from holdfast.board.rules.rows import Board, RunRef, TaskMessage
 from holdfast.board.rules.verbs import Verb
 from holdfast.board.verbs import boards as board_verbs
 from holdfast.board.verbs import claims, files, ledger, lists, messages, reviews, tasks
 from holdfast.board.verbs import inbox as inbox_verbs
 from holdfast.board.verbs import runs as run_verbs
-from holdfast.board.verbs.runs import Refusal
+from holdfast.board.verbs.runs import RefusedAnswer
 from holdfast.errors import StaleRun, Unreachable
 
 P = ParamSpec("P")
@@ -69,7 +69,9 @@ def _write(verb: Callable[Concatenate[Transaction, P], T]) -> Callable[Concatena
     return method
 
 
-def _answer(verb: Callable[Concatenate[Transaction, P], T | Refusal]) -> Callable[Concatenate["Store", P], T]:
+def _answer(
+    verb: Callable[Concatenate[Transaction, P], T | RefusedAnswer],
+) -> Callable[Concatenate["Store", P], T]:
     """Likewise for what ends a run.
 
     The method raises StaleRun when something else was answered before, or the task was taken away: only
@@ -79,7 +81,7 @@ def _answer(verb: Callable[Concatenate[Transaction, P], T | Refusal]) -> Callabl
     @functools.wraps(verb)
     def method(self: "Store", /, *args: P.args, **kwargs: P.kwargs) -> T:
         answer = self.database.write(lambda tx: verb(tx, *args, **kwargs))
-        if isinstance(answer, Refusal):
+        if isinstance(answer, RefusedAnswer):
             raise StaleRun(answer.refused)
         return answer
 
@@ -110,7 +112,7 @@ class Store:
         return self.database.read(lambda tx: tx.now_ms)
 
     def boards(self) -> list[Board]:
-        return self.database.read(board_verbs.listed)
+        return self.database.read(board_verbs.list_boards)
 
     stats = _read(lists.stats)
     recent = _read(lists.recent)
@@ -125,15 +127,15 @@ class Store:
     runs = _read(lists.runs)
     run = _read(ledger.run)
     run_show = _read(run_verbs.show)
-    held = _read(lists.held)
-    stuck = _read(lists.stuck)
-    spent = _read(lists.spent)
+    held_runs = _read(lists.list_held)
+    stuck_tasks = _read(lists.find_stuck)
+    spent_budgets = _read(lists.find_spent)
     attachments = _read(lists.attachments)
-    kept = _read(lists.kept)
+    kept_files = _read(lists.list_kept)
     file = _read(files.content)
-    inbox = _read(inbox_verbs.listed)
-    requested = _read(reviews.requested)
-    checks_due = _read(reviews.due)
+    inbox = _read(inbox_verbs.list_waiting)
+    requested_changes = _read(reviews.find_requested)
+    checks_due = _read(reviews.list_due)
     events = _read(lists.events)
 
     def faults(self) -> list[str]:
@@ -188,7 +190,7 @@ class Store:
     keep = _write(files.keep)
     brief = _write(messages.brief)
     verify = _write(run_verbs.verify)
-    checked = _write(reviews.checked)
+    record_checks = _write(reviews.record_checks)
     fail = _write(run_verbs.fail)
     give_back = _write(run_verbs.give_back)
     stop_spent = _write(run_verbs.stop_spent)
@@ -204,8 +206,8 @@ class Store:
     block = _answer(run_verbs.block)
     request_review = _answer(run_verbs.request_review)
 
-    def hand_out(self, ref: RunRef, envelope: str, *, ends: bool) -> list[Message]:
+    def hand_out(self, ref: RunRef, envelope: str, *, ends: bool) -> list[TaskMessage]:
         """The messages that go with the answer to this envelope, and again when it is repeated."""
-        if not self.database.read(lambda tx: messages.pending(tx, ref, envelope)):
+        if not self.database.read(lambda tx: messages.has_pending(tx, ref, envelope)):
             return []
         return self.database.write(lambda tx: messages.hand_out(tx, ref, envelope, ends=ends))

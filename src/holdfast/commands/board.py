@@ -311,17 +311,17 @@ def import_hermes(path: Path, board: str | None, dry_run: bool, address: str) ->
       holdfast board import-hermes ~/.hermes/kanban.db --board crew
     """
     from holdfast.board.hermes import hermesfile
-    from holdfast.board.hermes.intake import bring_in
+    from holdfast.board.hermes.intake import import_board
     from holdfast.board.store import open_store
 
-    file = hermesfile.located(path)
+    file = hermesfile.locate(path)
     source = hermesfile.read(file)
     try:
         store = open_store(address, create=not dry_run)
     except NotFound:
         store = open_store(":memory:")  # a rehearsal makes no store either
     with store:
-        report = bring_in(
+        report = import_board(
             *(store, source, lambda row: hermesfile.attachment(file, row)),
             board=board or hermesfile.board_name(file),
             who=user_name(),
@@ -341,15 +341,15 @@ def _describe(board: "Board", words: str = "{}") -> str:
 
 def _sum_usage(recent: "Recent") -> tuple[dict[str, object], list[str]]:
     """What recent runs used by profile, for programs and for people."""
-    from holdfast.board.rules.budget import known, words
+    from holdfast.board.rules.budget import describe, to_json
     from holdfast.board.rules.metrics import profiles, used
 
     found = profiles(recent)
     members: dict[str, object] = {
-        name: {**known(used(one)), "runs": one.runs, "told": one.told} for name, one in found.items()
+        name: {**to_json(used(one)), "runs": one.runs, "told": one.told} for name, one in found.items()
     }
     lines = [
-        f"used by {name:<16} {words(used(one))} (known of {one.told} of {one.runs} recent runs)"
+        f"used by {name:<16} {describe(used(one))} (known of {one.told} of {one.runs} recent runs)"
         for name, one in found.items()
     ]
     return members, lines

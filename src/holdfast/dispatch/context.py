@@ -14,7 +14,7 @@ from holdfast.agents.sdk import passed
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.board.asyncstore import AsyncStore
 from holdfast.board.rules.rows import Run, Task
-from holdfast.dispatch.installed import Installed
+from holdfast.dispatch.installed import InstalledProfiles
 from holdfast.dispatch.rules.dispatcherstatus import DispatcherStatus
 from holdfast.dispatch.rules.profiles import WorkerProfile, credentials
 from holdfast.dispatch.supervisorclient import SupervisorClient
@@ -39,7 +39,7 @@ class DispatchContext:
     host: str
     store: AsyncStore
     supervisor: SupervisorClient
-    profiles: Installed
+    profiles: InstalledProfiles
     command: tuple[str, ...]  # the beginning of a command line that runs `holdfast`
     key: bytes = field(repr=False)
     environ: Mapping[str, str] = field(repr=False)

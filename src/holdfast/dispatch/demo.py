@@ -8,16 +8,22 @@ from typing import Final
 
 from holdfast.board.asyncstore import AsyncStore
 from holdfast.board.rules.rows import NewTask, Task
-from holdfast.board.rules.transitions import Move, Status
+from holdfast.board.rules.transitions import Move, TaskStatus
 from holdfast.board.store import Store
 from holdfast.board.verbs.lists import MAX_PAGE
 from holdfast.errors import HoldfastError, NotFound
 
 BOARD: Final = "demo"
 SETTLED: Final = frozenset(
-    {Status.DONE, Status.FAILED, Status.WAITING_HUMAN, Status.HANDOFF_FAILED, Status.CANCELLED}
+    {
+        TaskStatus.DONE,
+        TaskStatus.FAILED,
+        TaskStatus.WAITING_HUMAN,
+        TaskStatus.HANDOFF_FAILED,
+        TaskStatus.CANCELLED,
+    }
 )
-GIVEN_UP: Final = frozenset({Status.CANCELLED, Status.ARCHIVED})
+GIVEN_UP: Final = frozenset({TaskStatus.CANCELLED, TaskStatus.ARCHIVED})
 WHO: Final = "demo"  # who made its tasks
 FORBIDDEN: Final = "/etc/written-by-a-worker"
 LOOK_S: Final = 0.5
@@ -36,7 +42,7 @@ def tasks(command: Sequence[str]) -> list[NewTask]:
     ]
 
 
-def made(store: Store, command: Sequence[str]) -> list[str]:
+def create_tasks(store: Store, command: Sequence[str]) -> list[str]:
     """Put the example on its board, which is made if need be; the ids of its tasks.
 
     What is there of an earlier time is kept as it is, so that a second look shows the first one's outcome
@@ -51,10 +57,10 @@ def made(store: Store, command: Sequence[str]) -> list[str]:
         for task in reversed(store.page(BOARD, limit=MAX_PAGE).tasks)
         if task.created_by == WHO and task.status not in GIVEN_UP
     }
-    return [_made(store, new, kept.get(new.title)).id for new in tasks(command)]
+    return [_keep_or_create(store, new, kept.get(new.title)).id for new in tasks(command)]
 
 
-def _made(store: Store, new: NewTask, kept: Task | None) -> Task:
+def _keep_or_create(store: Store, new: NewTask, kept: Task | None) -> Task:
     if kept is not None and (kept.status in SETTLED or kept.body == new.body):
         return kept
     if kept is not None:
@@ -62,7 +68,7 @@ def _made(store: Store, new: NewTask, kept: Task | None) -> Task:
     return store.create(BOARD, new, who=WHO)
 
 
-async def outcome(address: str, ids: Sequence[str]) -> list[str]:
+async def wait_for_outcome(address: str, ids: Sequence[str]) -> list[str]:
     """Wait until only a person, or nobody, moves any of these tasks; then say what happened."""
     async with AsyncStore.open(address) as store:
         while True:
@@ -75,16 +81,16 @@ async def outcome(address: str, ids: Sequence[str]) -> list[str]:
                     await store.news.wait()
             except TimeoutError:
                 continue
-        return await store.ask(lambda store: [line for task in found for line in told(store, task)])
+        return await store.ask(lambda store: [line for task in found for line in describe(store, task)])
 
 
-def told(store: Store, task: Task) -> list[str]:
+def describe(store: Store, task: Task) -> list[str]:
     """What became of a task, why, and what to type next."""
     lines = [f"{task.id}  {task.status}  {task.title}"]
     match task.status:
-        case Status.DONE:
+        case TaskStatus.DONE:
             lines += [f"    {task.result}", f"    see what changed: holdfast task diff {task.id}"]
-        case Status.WAITING_HUMAN:
+        case TaskStatus.WAITING_HUMAN:
             lines.append(f"    {task.question} ({' or '.join(task.options)})")
             answer = shlex.quote(task.options[0])
             lines.append(f"    answer it: holdfast task unblock {task.id} --reason {answer}")

@@ -18,8 +18,8 @@ from holdfast.board.store import Store
 from holdfast.board.verbs.claims import LEASE_MS
 from holdfast.dispatch import homefiles
 from holdfast.dispatch.context import DispatchContext, worker_of
-from holdfast.dispatch.notify import LOOK_S, Notifier, command
-from holdfast.dispatch.rules.liveness import Calls, LivenessLimits, LivenessSample, LivenessWatch
+from holdfast.dispatch.notify import LOOK_S, Notifier, find_command
+from holdfast.dispatch.rules.liveness import CallCounts, LivenessLimits, LivenessSample, LivenessWatch
 from holdfast.dispatch.rules.pressure import MAX_HERE
 from holdfast.dispatch.rules.rounds import TICK_S, Rounds, Starts, hold_up
 from holdfast.dispatch.run import changes, workspace
@@ -80,7 +80,7 @@ class Dispatcher:
         self._starts = Starts()
         self._held: str | None = None
         self._watches: dict[str, LivenessWatch] = {}
-        program = command(context.home, plan.notify)
+        program = find_command(context.home, plan.notify)
         self._notifier = Notifier(context.home, context.store, plan.boards, program, context.environ)
 
     async def serve(self) -> None:
@@ -98,7 +98,7 @@ class Dispatcher:
                     (self._watch, self._plan.liveness.look_s, "runs are looked at later"),
                 )
             ]
-            for run in await self._owed():
+            for run in await self._find_owed():
                 self._attend(group, run)
             while True:
                 self._context.store.news.clear()
@@ -126,7 +126,7 @@ class Dispatcher:
         ask, plan, now = self._context.store.ask, self._plan, self._context.clock()
         if plan.leaving.is_set():
             self._rounds.leave()
-        held = await ask(Store.held, self._context.host)
+        held = await ask(Store.held_runs, self._context.host)
         todo = self._rounds.plan(held, self._drivers, now)
         for run in todo.give_back:
             await ask(_give_back, run)
@@ -191,16 +191,16 @@ class Dispatcher:
         for before in list(self._drivers.values()):  # two workers are never in one workspace
             if before.run.task_id == run.task_id and before.run.generation < run.generation:
                 await before.done.wait()
-        task = await self._insisted(run, lambda: store.ask(Store.task, run.task_id))
-        place = str(workspace.known(self._context.home, task).path)
+        task = await self._insist(run, lambda: store.ask(Store.task, run.task_id))
+        place = str(workspace.locate(self._context.home, task).path)
         async with self._places.setdefault(place, asyncio.Lock()):  # which several tasks may have
-            await self._insisted(run, driver.drive)
+            await self._insist(run, driver.drive)
         self._drivers.pop(run.id, None)
         driver.done.set()
         self._told("ended", run)
         store.news.set()
 
-    async def _insisted(self, run: Run, work: Callable[[], Awaitable[T]]) -> T:
+    async def _insist(self, run: Run, work: Callable[[], Awaitable[T]]) -> T:
         """What comes of it in the end, however often it fails."""
         while True:
             try:
@@ -212,7 +212,7 @@ class Dispatcher:
                 log.exception("a run could not be attended to", extra={"run_id": run.id})
             await asyncio.sleep(AGAIN_S)
 
-    async def _owed(self) -> list[Run]:
+    async def _find_owed(self) -> list[Run]:
         """Runs of which a predecessor did not keep what is to be kept, whoever holds their tasks now."""
         folder = marks(self._context.home)
         names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
@@ -261,7 +261,7 @@ class Dispatcher:
     async def _watch(self) -> None:
         """Look at the runs of this host, and tell the board which of them look stuck."""
         context, limits, before = self._context, self._plan.liveness, self._watches
-        held = await context.store.ask(Store.held, context.host)
+        held = await context.store.ask(Store.held_runs, context.host)
         self._watches = {run.id: before.get(run.id) or LivenessWatch(limits, stuck=run.stuck) for run in held}
         for run in held:
             driver = self._drivers.get(run.id)
@@ -303,7 +303,7 @@ def _sample(report: WorkerReport, files: tuple[int, ...] | None, note: str, now:
     told = report.calls
     calls = None
     if told is not None:
-        calls = Calls(told.fresh, told.in_a_row, told.last, told.recent, told.different)
+        calls = CallCounts(told.fresh, told.in_a_row, told.last, told.recent, told.different)
     return LivenessSample(
         at=now,
         state=report.state,

@@ -39,9 +39,9 @@ def look(root: Path = Path("/")) -> HostLoad:
     )
 
 
-def holding(limits: HostLimits, facts: Callable[[], HostLoad] = look) -> Callable[[int, int], str | None]:
+def watch_load(limits: HostLimits, facts: Callable[[], HostLoad] = look) -> Callable[[int, int], str | None]:
     """Why no worker is to be started now, by how many run and how many of those are young."""
-    return lambda running, young: pressure.held(facts(), limits, running=running, young=young)
+    return lambda running, young: pressure.find_holdup(facts(), limits, running=running, young=young)
 
 
 def _upwards(top: Path, path: str | None) -> Iterator[Path]:

@@ -16,14 +16,14 @@ OLD_FILE: Final = "launchers.toml"  # as it was called up to 0.1; read where the
 _Sign: TypeAlias = tuple[int, int, int] | None
 
 
-class Installed(Mapping[str, WorkerProfile]):
+class InstalledProfiles(Mapping[str, WorkerProfile]):
     """Those whose program is there. Raises as `installed` does; `look` may be called from any thread."""
 
     def __init__(self, home: Path, environ: Mapping[str, str]) -> None:
         self._home = home
         self._environ = environ
         self._sign = _sign(home)
-        self._found = installed(home, environ)
+        self._found = find_installed(home, environ)
 
     def __getitem__(self, name: str) -> WorkerProfile:
         return self._found[name]
@@ -45,11 +45,11 @@ class Installed(Mapping[str, WorkerProfile]):
         if sign == self._sign and not anyway:
             return False
         self._sign = sign
-        self._found = installed(self._home, self._environ)
+        self._found = find_installed(self._home, self._environ)
         return True
 
 
-def installed(home: Path, environ: Mapping[str, str]) -> dict[str, WorkerProfile]:
+def find_installed(home: Path, environ: Mapping[str, str]) -> dict[str, WorkerProfile]:
     """The profiles whose program is there.
 
     Raises:
@@ -63,7 +63,7 @@ def installed(home: Path, environ: Mapping[str, str]) -> dict[str, WorkerProfile
     except (OSError, UnicodeDecodeError):
         raise StartupError(f"cannot read {place}") from None
     search = environ.get("PATH", os.defpath)
-    known = profiles.known(text, source=str(place))
+    known = profiles.combine(text, source=str(place))
     return {name: one for name, one in known.items() if shutil.which(one.binary, path=search)}
 
 

@@ -22,7 +22,7 @@ from holdfast.board.store import Store
 from holdfast.board.verbs import inbox
 from holdfast.board.verbs.inbox import Waiting
 from holdfast.dispatch.rules import reminders
-from holdfast.dispatch.rules.reminders import Book
+from holdfast.dispatch.rules.reminders import ReminderBook
 from holdfast.errors import NotFound
 from holdfast.local.atomicfile import replace_file
 
@@ -36,7 +36,7 @@ PAGE: Final = 100  # events at once
 SCHEMA: Final = 1
 
 
-def command(home: Path, given: Sequence[str]) -> tuple[str, ...]:
+def find_command(home: Path, given: Sequence[str]) -> tuple[str, ...]:
     """What is run: what was asked for, or HOME/notify; empty when there is nothing to run."""
     program = home / PROGRAM
     return tuple(given) or ((str(program),) if os.access(program, os.X_OK) else ())
@@ -70,30 +70,30 @@ class Notifier:
         if not self._argv:
             return
         for board in self._boards:
-            while reminders.has_room(self._book) and await self._heard(board):
+            while reminders.has_room(self._book) and await self._read_events(board):
                 pass
         now_ms = await self._store.ask(Store.now_ms)
-        for task in reminders.due(self._book, now_ms):
-            found = await self._store.ask(_waiting, task)
-            if found is None or not reminders.still(self._book.owed[task], found):
-                self._write(reminders.forgotten(self._book, task))
+        for task in reminders.find_due(self._book, now_ms):
+            found = await self._store.ask(_find_waiting, task)
+            if found is None or not reminders.is_still_owed(self._book.owed[task], found):
+                self._write(reminders.forget(self._book, task))
                 continue
-            delivered = await self._delivered(inbox.of(found))
-            self._write(reminders.tried(self._book, task, delivered=delivered, now_ms=now_ms))
+            delivered = await self._deliver(inbox.describe(found))
+            self._write(reminders.record_try(self._book, task, delivered=delivered, now_ms=now_ms))
 
-    async def _heard(self, board: str) -> bool:
+    async def _read_events(self, board: str) -> bool:
         """The next events of a board; whether there were any. Whoever begins, begins with what comes."""
         if board not in self._book.read:
             last = await self._store.ask(lambda store: store.stats(board).board.last_seq)
-            self._write(reminders.noted(self._book, board, last, {}))
+            self._write(reminders.note(self._book, board, last, {}))
             return False
         after = self._book.read[board]
-        seq, waiting = await self._store.ask(_since, board, after)
+        seq, waiting = await self._store.ask(_read_since, board, after)
         if seq > after:
-            self._write(reminders.noted(self._book, board, seq, waiting))
+            self._write(reminders.note(self._book, board, seq, waiting))
         return seq > after
 
-    async def _delivered(self, waiting: Waiting) -> bool:
+    async def _deliver(self, waiting: Waiting) -> bool:
         said = msgspec.json.encode({"schemaVersion": SCHEMA, **msgspec.to_builtins(waiting)}) + b"\n"
         try:
             with tempfile.TemporaryFile() as file:  # not a pipe: the program may end without reading
@@ -127,35 +127,35 @@ class Notifier:
             )
         return process.returncode == 0
 
-    def _write(self, book: Book) -> None:
+    def _write(self, book: ReminderBook) -> None:
         if book == self._book:
             return
         replace_file(self._place, msgspec.json.encode(book))
         self._book = book
 
 
-def _read(place: Path) -> Book:
+def _read(place: Path) -> ReminderBook:
     try:
-        return msgspec.json.decode(place.read_bytes(), type=Book)
+        return msgspec.json.decode(place.read_bytes(), type=ReminderBook)
     except FileNotFoundError:
-        return Book()
+        return ReminderBook()
     except (OSError, msgspec.MsgspecError):
         log.warning("what reminders were owed cannot be read: they begin anew")
-        return Book()
+        return ReminderBook()
 
 
-def _since(store: Store, board: str, after: int) -> tuple[int, dict[str, int]]:
+def _read_since(store: Store, board: str, after: int) -> tuple[int, dict[str, int]]:
     """How far the events were read, and the tasks that wait since then, with since when."""
     events = store.events(board, after=after, limit=PAGE)
     begun = {event.task_id for event in events if event.task_id is not None and inbox.may_begin(event)}
-    waits = {task: _waiting(store, task) for task in sorted(begun)}
+    waits = {task: _find_waiting(store, task) for task in sorted(begun)}
     found = {name: task.status_ms for name, task in waits.items() if task is not None}
     return (events[-1].seq if events else after), found
 
 
-def _waiting(store: Store, task_id: str) -> Task | None:
+def _find_waiting(store: Store, task_id: str) -> Task | None:
     try:
         task = store.task(task_id)
     except NotFound:
         return None
-    return task if inbox.waits(task) else None
+    return task if inbox.is_waiting(task) else None

@@ -15,7 +15,7 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 
-def chosen(store: Store, id: str, run: str | None) -> Run:
+def choose_run(store: Store, id: str, run: str | None) -> Run:
     """A run of the task, the newest unless it is named. Raises NotFound."""
     if run is not None:
         found = store.run(run)
@@ -28,25 +28,25 @@ def chosen(store: Store, id: str, run: str | None) -> Run:
     return runs[-1]
 
 
-def kept(store: Store, run: Run, name: str) -> bytes | None:
+def read_kept(store: Store, run: Run, name: str) -> bytes | None:
     """A file of a run, if it is kept."""
-    if all(file.name != name for file in store.kept(run.id)):
+    if all(file.name != name for file in store.kept_files(run.id)):
         return None
     return store.file(run.task_id, run.id, name)
 
 
 async def live_report(home: Path, run: Run) -> WorkerReport | None:
     """Of the worker of a live run; None where `_asked` gets no answer."""
-    return await _asked(home, run, messages.STATUS, WorkerParams(worker_of(run.id)))
+    return await _ask(home, run, messages.STATUS, WorkerParams(worker_of(run.id)))
 
 
 async def live_output(home: Path, run: Run, most: int) -> bytes | None:
     """Likewise, the end of what it said."""
-    said = await _asked(home, run, messages.LOGS, LogsParams(worker_of(run.id), most))
+    said = await _ask(home, run, messages.LOGS, LogsParams(worker_of(run.id), most))
     return None if said is None else said.data
 
 
-async def _asked(home: Path, run: Run, method: Method[P, R], params: P) -> R | None:
+async def _ask(home: Path, run: Run, method: Method[P, R], params: P) -> R | None:
     """What the supervisor of this home, which is not started for that, says about the worker of a live run.
 
     None when there is none, or it knows no such worker.

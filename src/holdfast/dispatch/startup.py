@@ -15,14 +15,14 @@ from holdfast.board.asyncstore import AsyncStore
 from holdfast.board.rules import assign, budget
 from holdfast.board.rules.assign import Assignment
 from holdfast.board.rules.rows import Run
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.store import Store
 from holdfast.board.verbs.lists import MAX_PAGE
 from holdfast.dispatch import homefiles
 from holdfast.dispatch.context import SOCKET, DispatchContext
 from holdfast.dispatch.dispatcher import Dispatcher, DispatchOptions
 from holdfast.dispatch.homefiles import only_one
-from holdfast.dispatch.installed import Installed, notice
+from holdfast.dispatch.installed import InstalledProfiles, notice
 from holdfast.dispatch.rules.dispatcherstatus import DispatcherStatus
 from holdfast.dispatch.supervisorclient import SupervisorClient
 from holdfast.handoff import key
@@ -59,7 +59,7 @@ async def serve(
     Book(home).prepare()
     async with only_one(home):
         homefiles.clear_status(home)
-        found = Installed(home, environ)
+        found = InstalledProfiles(home, environ)
         if (said := notice(home)) is not None:
             log.warning(said)
         secret = key.load(home)
@@ -77,7 +77,7 @@ async def serve(
             await Dispatcher(context, plan, told, again or asyncio.Event()).serve()
 
 
-def foreseen(
+def foresee(
     store: Store, board: str, host: str, profiles: frozenset[str], held: str | None = None
 ) -> Assignment:
     """What a round would claim now, and why every other ready task waits; of the newest tasks.
@@ -85,8 +85,8 @@ def foreseen(
     `held` is why the host starts nothing now.
     """
     capacity, busy = store.capacity(board)
-    ready = store.page(board, status=Status.READY, limit=MAX_PAGE).tasks
-    spent = store.spent(ready)
+    ready = store.page(board, status=TaskStatus.READY, limit=MAX_PAGE).tasks
+    spent = store.spent_budgets(ready)
     found = assign.assign(
         [task for task in ready if task.id not in spent],
         hosts={host: profiles},

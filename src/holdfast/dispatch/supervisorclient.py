@@ -71,7 +71,7 @@ class SupervisorClient:
             found = await self.find(wish.id or "")
             return found if found is not None else await self.start(wish)
 
-    async def ended(
+    async def wait_ended(
         self, worker: str, seen: Callable[[WorkerReport], Awaitable[None]] | None = None
     ) -> WorkerReport:
         """Its report once its leader has ended; what it started may still run. `seen` gets those before."""

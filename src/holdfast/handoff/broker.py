@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from holdfast.board.asyncstore import AsyncStore
-from holdfast.board.rules.rows import Detail, Message, RunRef
+from holdfast.board.rules.rows import Detail, RunRef, TaskMessage
 from holdfast.board.store import Store
 from holdfast.errors import (
     HoldfastError,
@@ -52,7 +52,7 @@ class Broker:
             Unreachable, StoreDamaged, OperationFailed: the store cannot be used. This is no answer: the
                 envelope must be kept, and carried out when the store is back.
         """
-        told: list[Message] = []
+        told: list[TaskMessage] = []
         try:
             self._check(letter)
             # Before the verb, so that nothing is promised that is not written down; an envelope that gets no
@@ -79,7 +79,7 @@ class Broker:
         ):
             raise TokenRefused("the envelope is not signed by this run")
 
-    def _messages(self, letter: Envelope) -> list[Message]:
+    def _messages(self, letter: Envelope) -> list[TaskMessage]:
         verb = VERBS.get(letter.verb)
         ends = verb is not None and verb.terminal
         return self._store.hand_out(RunRef(letter.run, letter.generation), letter.id, ends=ends)
@@ -89,10 +89,10 @@ class Broker:
         row, ref = VERBS[letter.verb], RunRef(letter.run, letter.generation)
         who = (ref,) if row.anew else (ref, letter.id)
         found = getattr(self._store, row.method)(*who, **row.words(args))
-        return {row.answers: msgspec.to_builtins(shown(found) if isinstance(found, Detail) else found)}
+        return {row.answers: msgspec.to_builtins(trim(found) if isinstance(found, Detail) else found)}
 
 
-def shown(detail: Detail) -> Detail:
+def trim(detail: Detail) -> Detail:
     """As much of it as fits: no events, then fewer old comments and runs, then fewer results of parents."""
     detail = msgspec.structs.replace(detail, events=[])
     while len(msgspec.json.encode(detail)) > MAX_SHOWN and (detail.comments or detail.runs or detail.results):

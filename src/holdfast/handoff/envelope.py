@@ -13,8 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.board.rules import verbs
-from holdfast.board.rules.rows import JsonObject, Message
-from holdfast.board.rules.verbs import Caller
+from holdfast.board.rules.rows import JsonObject, TaskMessage
+from holdfast.board.rules.verbs import BoardCaller
 from holdfast.errors import HoldfastError, RemoteProtocolError, UsageError, face, from_kind, kind
 from holdfast.unixrpc.calls import Method
 
@@ -71,11 +71,11 @@ class HandoffAnswer(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     result: JsonObject | None = None
     error: Problem | None = None
-    messages: list[Message] = []
+    messages: list[TaskMessage] = []
 
 
 HAND_IN: Final = Method("handIn", Envelope, HandoffAnswer)
-VERBS: Final = verbs.verbs_of(Caller.WORKER)  # what a worker may say about its run, and nothing else
+VERBS: Final = verbs.verbs_of(BoardCaller.WORKER)  # what a worker may say about its run, and nothing else
 
 
 def read_args(verb: str, args: bytes | msgspec.Raw | JsonObject) -> Any:
@@ -85,7 +85,7 @@ def read_args(verb: str, args: bytes | msgspec.Raw | JsonObject) -> Any:
         MethodNotFound: there is no such verb.
         UsageError: they are not its arguments.
     """
-    row = verbs.named(verb, Caller.WORKER)
+    row = verbs.find_verb(verb, BoardCaller.WORKER)
     return verbs.settle(row, verbs.parse(row, args), 0)
 
 

@@ -50,9 +50,9 @@ def lay_out(workspace: Path, grant: Grant) -> Path:
         OperationFailed: the workspace is no directory, is a link, or cannot be written.
     """
     try:
-        with open_folder(str(workspace)) as top, _made(top, ".holdfast") as own:
+        with open_folder(str(workspace)) as top, _make_folder(top, ".holdfast") as own:
             for name in ("outbox", "answers"):
-                with _made(own, name):
+                with _make_folder(own, name):
                     pass
             _put(own, ".gitignore", b"*\n", durable=False)
             _put(own, "run.json", msgspec.json.encode(grant), durable=True)
@@ -76,8 +76,8 @@ def ingest(workspace: Path, carry_out: Callable[[Envelope], HandoffAnswer]) -> i
             top = opened.enter_context(open_folder(str(workspace)))
             own = opened.enter_context(open_folder(".holdfast", top))
             outbox = opened.enter_context(open_folder("outbox", own))
-            answers = opened.enter_context(_made(own, "answers"))
-            names = _waiting(outbox)
+            answers = opened.enter_context(_make_folder(own, "answers"))
+            names = _list_waiting(outbox)
         except OSError:  # there is none, or no longer, or it is not what we made
             return 0
         return sum(_one(outbox, answers, name, carry_out) for name in names)
@@ -101,7 +101,7 @@ def _one(outbox: int, answers: int, name: str, carry_out: Callable[[Envelope], H
     try:
         _put(answers, f"{id}.json", msgspec.json.encode(answer), durable=False)
         if bad:
-            _aside(outbox, name, f"{id}.bad")
+            _move_aside(outbox, name, f"{id}.bad")
         else:
             os.unlink(name, dir_fd=outbox)
     except (
@@ -111,7 +111,7 @@ def _one(outbox: int, answers: int, name: str, carry_out: Callable[[Envelope], H
     return 1
 
 
-def _waiting(outbox: int) -> list[str]:
+def _list_waiting(outbox: int) -> list[str]:
     """Names of envelopes in the order in which they were put there, as far as the file system tells."""
     found = []
     with os.scandir(outbox) as entries:
@@ -149,11 +149,11 @@ def _put(folder: int, name: str, data: bytes, *, durable: bool) -> None:
     try:
         replace_at(folder, name, data, durable=durable)
     except IsADirectoryError:
-        _aside(folder, name)
+        _move_aside(folder, name)
         replace_at(folder, name, data, durable=durable)
 
 
-def _aside(folder: int, name: str, new: str | None = None) -> None:
+def _move_aside(folder: int, name: str, new: str | None = None) -> None:
     """Out of the way, under `new` if that is free of directories."""
     try:
         os.rename(name, new or f".{secrets.token_hex(8)}", src_dir_fd=folder, dst_dir_fd=folder)
@@ -162,13 +162,13 @@ def _aside(folder: int, name: str, new: str | None = None) -> None:
 
 
 @contextlib.contextmanager
-def _made(above: int, name: str) -> Iterator[int]:
+def _make_folder(above: int, name: str) -> Iterator[int]:
     """The directory of this name, new if there is none; anything else of that name is moved aside."""
     try:
         os.mkdir(name, 0o700, dir_fd=above)
     except FileExistsError:
         if not stat.S_ISDIR(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode):
-            _aside(above, name)
+            _move_aside(above, name)
             os.mkdir(name, 0o700, dir_fd=above)
     with open_folder(name, above) as fd:
         yield fd

@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, cast
 import msgspec
 from msgspec import Meta, field
 
-from holdfast.board.rules.rows import MAX_PATH, MAX_TEXT, MAX_TITLE, JsonObject, NewTask, annotated
-from holdfast.board.rules.verbs import Block, Complete, Link, Report, Verb, form
+from holdfast.board.rules.rows import MAX_PATH, MAX_TEXT, MAX_TITLE, JsonObject, NewTask, split_annotated
+from holdfast.board.rules.verbs import BlockArgs, CompleteArgs, LinkArgs, Report, Verb, form
 from holdfast.mcp.toolbox import Parameters
 
 MAX_NAME: Final = 200  # characters of an id, a name, a key
@@ -86,10 +86,10 @@ class OfCreate(OfBoard, kw_only=True):
 
 
 _OWN: Final[dict[type, type[Parameters]]] = {  # what a tool takes besides the arguments of its verb
-    Complete: OfClose,
+    CompleteArgs: OfClose,
     Report: OfReport,
-    Block: OfBlock,
-    Link: OfBoard,
+    BlockArgs: OfBlock,
+    LinkArgs: OfBoard,
     NewTask: OfCreate,
 }
 NAMES: Final = {  # of arguments that Hermes calls otherwise
@@ -104,7 +104,7 @@ NAMES: Final = {  # of arguments that Hermes calls otherwise
 }
 
 
-def takes(verb: Verb) -> type[Parameters]:
+def build_parameters(verb: Verb) -> type[Parameters]:
     """The parameters of a verb's tool: its arguments, where none of them is a union or a reference."""
     own = _OWN.get(verb.args, OfTask)
     given = {each.name: NAMES.get(each.name, each.name) for each in msgspec.structs.fields(form(verb))}
@@ -118,7 +118,7 @@ def takes(verb: Verb) -> type[Parameters]:
     return cast(type[Parameters], made)
 
 
-def words(verb: Verb, asked: Any) -> JsonObject:
+def read_words(verb: Verb, asked: Any) -> JsonObject:
     """What a call of the tool says, as members of the verb's form."""
     said: JsonObject = {}
     for each in msgspec.structs.fields(form(verb)):
@@ -142,7 +142,7 @@ def words(verb: Verb, asked: Any) -> JsonObject:
 
 def _plain(of: msgspec.structs.FieldInfo) -> tuple[Any, Any]:
     """The type of an argument and its default: zero in place of null, no empty text where one is needed."""
-    kind, metas = annotated(of.type)
+    kind, metas = split_annotated(of.type)
     default: Any = (
         of.default if of.default_factory is msgspec.NODEFAULT else field(default_factory=of.default_factory)
     )

@@ -36,7 +36,7 @@ class ReportTool:
 
     tool: Tool
     verb: Verb
-    told: Callable[[Mapping[str, Any]], JsonObject]
+    answer: Callable[[Mapping[str, Any]], JsonObject]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,28 +49,28 @@ class Letter:
     ignored: list[str]
 
 
-def _detail(result: Mapping[str, Any]) -> JsonObject:
+def _tell_detail(result: Mapping[str, Any]) -> JsonObject:
     detail = result["detail"]
     task = detail["task"]
     rest = {name: value for name, value in detail.items() if name != "messages"}  # which any answer holds
     return {**rest, "worker_context": f"{task['title']}\n\n{task['body']}"}
 
 
-def _moved(result: Mapping[str, Any]) -> JsonObject:
+def _tell_status(result: Mapping[str, Any]) -> JsonObject:
     return {"status": result["task"]["status"]}
 
 
-def _made(result: Mapping[str, Any]) -> JsonObject:
+def _tell_made(result: Mapping[str, Any]) -> JsonObject:
     return {"task_id": result["task"]["id"], "status": result["task"]["status"]}
 
 
 _ANSWERS: Final[dict[str, Callable[[Mapping[str, Any]], JsonObject]]] = {
-    "show": _detail,
-    "complete": _moved,
-    "block": _moved,
+    "show": _tell_detail,
+    "complete": _tell_status,
+    "block": _tell_status,
     "heartbeat": lambda _: {},
     "comment": lambda result: {"comment_id": result["comment"]["number"]},
-    "create": _made,
+    "create": _tell_made,
     "link": lambda _: {},
 }
 
@@ -78,7 +78,11 @@ _ANSWERS: Final[dict[str, Callable[[Mapping[str, Any]], JsonObject]]] = {
 def _tool(verb: Verb) -> Tool:
     once = verb.terminal or verb.name == "link"
     return Tool(
-        f"kanban_{verb.name}", verb.about, parameters.takes(verb), looks=verb.answers == "detail", once=once
+        f"kanban_{verb.name}",
+        verb.about,
+        parameters.build_parameters(verb),
+        looks=verb.answers == "detail",
+        once=once,
     )
 
 
@@ -88,7 +92,7 @@ REPORTS: Final = tuple(
 _BY_NAME: Final = {report.tool.name: report for report in REPORTS}
 
 
-def letter(name: str, given: Mapping[str, Any], grant: Grant) -> Letter:
+def build_letter(name: str, given: Mapping[str, Any], grant: Grant) -> Letter:
     """What is sent for a call of this tool.
 
     Raises:
@@ -99,14 +103,14 @@ def letter(name: str, given: Mapping[str, Any], grant: Grant) -> Letter:
     report = _BY_NAME[name]
     asked, ignored = read(report.tool, given)
     _own(asked, grant)
-    args = parameters.words(report.verb, asked)
+    args = parameters.read_words(report.verb, asked)
     if not str(args.get("summary", "said")).strip():
         raise UsageError("kanban_complete says what was done", remedy="give it a summary")
     same = args if report.tool.once else getattr(asked, "idempotency_key", "")
     return Letter(report.verb.name, args, _id(name, same) if same else None, ignored)
 
 
-def told(name: str, result: Mapping[str, Any], grant: Grant) -> JsonObject:
+def build_answer(name: str, result: Mapping[str, Any], grant: Grant) -> JsonObject:
     """What the tool answers when the board has answered, or when the envelope is on its way to it.
 
     Raises:
@@ -115,7 +119,7 @@ def told(name: str, result: Mapping[str, Any], grant: Grant) -> JsonObject:
     report = _BY_NAME[name]
     about: JsonObject = {"task_id": grant.task, "run_id": grant.run}
     if "accepted" not in result:
-        return about | report.told(result)
+        return about | report.answer(result)
     if report.tool.looks:
         raise ConnectionLost(
             "the board did not answer", remedy="work from what you were told; report as usual"
@@ -156,7 +160,7 @@ class Reporting:
 
     async def call(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
         """Say it for the run, and answer what the board says."""
-        sent = letter(name, given, self._sender.grant)
+        sent = build_letter(name, given, self._sender.grant)
         said = await asyncio.get_running_loop().run_in_executor(
             self._threads, lambda: self._sender.send(sent.verb, sent.args, id=sent.id)
         )
@@ -166,5 +170,5 @@ class Reporting:
             for message in messages:
                 exc.add_note(message)
             raise exc
-        result = told(name, said.result or {}, self._sender.grant)
+        result = build_answer(name, said.result or {}, self._sender.grant)
         return toolbox.answer(result | ({"messages": messages} if messages else {}), sent.ignored)

@@ -31,18 +31,18 @@ class ToolHandler(Protocol):
 
 async def serve(tools: ToolHandler) -> None:
     """Serve until standard input ends."""
-    server = made(tools)
+    server = build_server(tools)
     async with stdio_server() as (reader, writer):
         await server.run(reader, writer, server.create_initialization_options())
 
 
-def made(tools: ToolHandler) -> Server[Any]:
+def build_server(tools: ToolHandler) -> Server[Any]:
     """The SDK's server for a tools."""
 
     async def listed(
         _: ServerRequestContext[Any], __: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[_shown(tool) for tool in tools.tools])
+        return types.ListToolsResult(tools=[_describe_tool(tool) for tool in tools.tools])
 
     async def called(
         _: ServerRequestContext[Any], asked: types.CallToolRequestParams
@@ -64,7 +64,7 @@ def made(tools: ToolHandler) -> Server[Any]:
     )
 
 
-def _shown(tool: Tool) -> types.Tool:
+def _describe_tool(tool: Tool) -> types.Tool:
     # Agent CLIs decide by the hints whether to ask a person first, and an unattended one has nobody to ask.
     hints = types.ToolAnnotations(
         read_only_hint=tool.looks,

@@ -15,9 +15,9 @@ from holdfast.agents.sdk import Workers
 from holdfast.agents.supervisor.messages import WorkerReport
 from holdfast.board.asyncstore import AsyncStore
 from holdfast.board.rules import verbs
-from holdfast.board.rules.rows import Comment, Message, Task
-from holdfast.board.rules.transitions import Status
-from holdfast.board.rules.verbs import Caller, Verb
+from holdfast.board.rules.rows import Comment, Task, TaskMessage
+from holdfast.board.rules.transitions import TaskStatus
+from holdfast.board.rules.verbs import BoardCaller, Verb
 from holdfast.board.store import Store
 from holdfast.board.verbs import messages
 from holdfast.errors import UsageError
@@ -62,7 +62,7 @@ def _task_of(asked: OfTask) -> str:
 
 def _show(tools: BoardTools, asked: OfTask) -> dict[str, Any]:
     detail = tools.store.show(_task_of(asked))
-    return {**messages.shown(detail), "why": tools.store.why(detail.task.id).reason}
+    return {**messages.to_json(detail), "why": tools.store.why(detail.task.id).reason}
 
 
 def _list(tools: BoardTools, asked: parameters.List) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def _list(tools: BoardTools, asked: parameters.List) -> dict[str, Any]:
         cursor=asked.cursor or None,
     )
     everything = asked.include_archived or asked.status
-    rows = [_row(task) for task in page.tasks if everything or task.status is not Status.ARCHIVED]
+    rows = [_row(task) for task in page.tasks if everything or task.status is not TaskStatus.ARCHIVED]
     return {"tasks": rows, "count": len(rows), "truncated": page.cursor is not None, "cursor": page.cursor}
 
 
@@ -85,13 +85,13 @@ def _why(tools: BoardTools, asked: OfTask) -> dict[str, Any]:
 
 
 def _carry_out(verb: Verb, tools: BoardTools, asked: Any) -> dict[str, Any]:
-    given = verbs.parse(verb, parameters.words(verb, asked))
+    given = verbs.parse(verb, parameters.read_words(verb, asked))
     on = tools.board_of(asked.board) if verb.target == "board" else _task_of(asked) if verb.target else ""
     found = tools.store.carry_out(verb, on, given, who=tools.who)
     match found:
         case Comment():
             return {"task_id": found.task_id, "comment_id": found.number}
-        case Message():
+        case TaskMessage():
             return {"task_id": found.task_id, "run_id": found.run_id, "message_id": found.number}
     moved = {"task_id": found.id, "run_id": found.run_id, "status": found.status}
     return moved | ({"parent_id": asked.parent, "child_id": asked.child} if verb.name == "link" else {})
@@ -105,19 +105,22 @@ BOARD_TOOLS: Final[tuple[tuple[Tool, Callable[[BoardTools, Any], dict[str, Any]]
     (Tool("kanban_list", "Tasks, the newest first, a page at a time.", parameters.List, looks=True), _list),
     (Tool("kanban_why", "Why a task is not running.", OfTask, looks=True), _why),
     *(
-        (Tool(f"kanban_{verb.name}", verb.about, parameters.takes(verb)), functools.partial(_carry_out, verb))
-        for verb in verbs.verbs_of(Caller.AGENT).values()
+        (
+            Tool(f"kanban_{verb.name}", verb.about, parameters.build_parameters(verb)),
+            functools.partial(_carry_out, verb),
+        )
+        for verb in verbs.verbs_of(BoardCaller.AGENT).values()
     ),
 )
 
 
-def _status(named: str) -> Status | None:
+def _status(named: str) -> TaskStatus | None:
     if not named:
         return None
     try:
-        return Status(SYNONYMS.get(named, named))
+        return TaskStatus(SYNONYMS.get(named, named))
     except ValueError:
-        raise UsageError(f"no task is {named}", remedy=f"one of: {', '.join(Status)}") from None
+        raise UsageError(f"no task is {named}", remedy=f"one of: {', '.join(TaskStatus)}") from None
 
 
 def _row(task: Task) -> dict[str, Any]:

@@ -17,12 +17,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from holdfast.board.asyncstore import AsyncStore
 from holdfast.board.rules import verbs
 from holdfast.board.rules.rows import JsonObject
-from holdfast.board.rules.verbs import Caller, Verb
+from holdfast.board.rules.verbs import BoardCaller, Verb
 from holdfast.board.store import Store
 from holdfast.errors import MethodNotFound, NotFound, UsageError, face
 from holdfast.web import cards, entrance, queries, replies
 from holdfast.web.cookies import Door
-from holdfast.web.feed import Feed, Stream
+from holdfast.web.feed import EventStream, Feed
 
 log = logging.getLogger(__name__)
 
@@ -91,16 +91,16 @@ async def _board(here: Dashboard, request: Request) -> ASGIApp:
 
 
 async def _column(here: Dashboard, request: Request) -> ASGIApp:
-    name, asked = here.board(request), cards.wanted(request.query_params)
+    name, asked = here.board(request), cards.parse_filter(request.query_params)
     return await here.answer(lambda store: queries.page(store, name, asked, here.who))
 
 
 async def _cards(here: Dashboard, request: Request) -> ASGIApp:
-    name, asked = here.board(request), cards.wanted(request.query_params)
+    name, asked = here.board(request), cards.parse_filter(request.query_params)
     ids = request.query_params.getlist("id")
     if len(ids) > cards.MAX_CARDS:
         raise UsageError(f"at most {cards.MAX_CARDS} cards at once")
-    return await here.answer(lambda store: queries.some(store, name, ids, asked, here.who))
+    return await here.answer(lambda store: queries.list_some(store, name, ids, asked, here.who))
 
 
 async def _events(here: Dashboard, request: Request) -> ASGIApp:
@@ -108,11 +108,13 @@ async def _events(here: Dashboard, request: Request) -> ASGIApp:
     if text and not (text.isascii() and text.isdecimal() and len(text) < 19):
         raise UsageError("`after` is the number of an event")
     last = (await here.store.ask(queries.board, name)).last_seq
-    return Stream(here.feed, name, int(text) if text else None, last, here.cut)
+    return EventStream(here.feed, name, int(text) if text else None, last, here.cut)
 
 
 async def _create(here: Dashboard, request: Request) -> ASGIApp:
-    return await here.carry_out(verbs.named("create", Caller.PERSON), here.board(request), request, 201)
+    return await here.carry_out(
+        verbs.find_verb("create", BoardCaller.PERSON), here.board(request), request, 201
+    )
 
 
 async def _detail(here: Dashboard, request: Request) -> ASGIApp:
@@ -142,7 +144,7 @@ async def _file(here: Dashboard, request: Request) -> ASGIApp:
 
 
 async def _verb(here: Dashboard, request: Request) -> ASGIApp:
-    verb = verbs.named(str(request.path_params["verb"]), Caller.PERSON)
+    verb = verbs.find_verb(str(request.path_params["verb"]), BoardCaller.PERSON)
     if verb.target != "task":
         raise MethodNotFound(f"{verb.name} is not done to one task")
     return await here.carry_out(verb, await here.task(request), request)
@@ -186,7 +188,7 @@ ROUTES: Final[tuple[tuple[str, str, Handler], ...]] = (
 
 def application(here: Dashboard, token: str) -> ASGIApp:
     """Everything behind the entrance."""
-    routes = [Route(path, _answered(here, handler), methods=[method]) for method, path, handler in ROUTES]
+    routes = [Route(path, _handle(here, handler), methods=[method]) for method, path, handler in ROUTES]
     return _Gate(Starlette(routes=routes, exception_handlers={HTTPException: _no_route}), token, here.door)
 
 
@@ -216,7 +218,7 @@ class _Gate:
         await app(scope, receive, with_headers)
 
 
-def _answered(here: Dashboard, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+def _handle(here: Dashboard, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
     async def called(request: Request) -> Response:
         try:
             return await handler(here, request)  # type: ignore[return-value]  # Starlette calls whatever it is

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from holdfast.board.rules.rows import Run, Task
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from holdfast.errors import UsageError
 
 MAX_LINE: Final = 240  # characters of what a card says below its title: a page of cards stays below 100 KiB
@@ -15,11 +15,11 @@ MAX_CARDS: Final = 100  # of one answer; whoever scrolls further asks again
 MAX_SEARCH: Final = 200  # characters: each is compared with every task of a column
 
 
-class Card(msgspec.Struct, frozen=True, kw_only=True):
+class TaskCard(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     title: str
     assignee: str
-    status: Status
+    status: TaskStatus
     priority: int
     created_ms: int
     status_ms: int
@@ -32,10 +32,10 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     beat_ms: int | None = None  # when its worker was last heard of
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class CardFilter(msgspec.Struct, frozen=True, kw_only=True):
     """What a column is filtered by."""
 
-    status: Status | None = None
+    status: TaskStatus | None = None
     assignee: str | None = None
     search: str | None = None
     mine: bool = False  # only what this person is asked for, or nobody in particular
@@ -43,15 +43,15 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str | None = None
 
 
-def wanted(query: Mapping[str, str]) -> Wanted:
+def parse_filter(query: Mapping[str, str]) -> CardFilter:
     """A query as a filter; what is empty counts as not given.
 
     Raises:
         UsageError: a value makes no sense.
     """
-    given = {name: value for name, value in query.items() if value and name in Wanted.__struct_fields__}
+    given = {name: value for name, value in query.items() if value and name in CardFilter.__struct_fields__}
     try:
-        asked = msgspec.convert(given, Wanted, strict=False)
+        asked = msgspec.convert(given, CardFilter, strict=False)
     except msgspec.ValidationError as exc:
         raise UsageError(f"the query makes no sense: {exc}") from None
     if not 0 < asked.limit <= MAX_CARDS:
@@ -61,38 +61,38 @@ def wanted(query: Mapping[str, str]) -> Wanted:
     return asked
 
 
-def matches(task: Task, asked: Wanted, who: str) -> bool:
+def matches(task: Task, asked: CardFilter, who: str) -> bool:
     """Would the task be on a page that was asked for so? Text is compared as the store does it."""
     if asked.status is not None and task.status is not asked.status:
         return False
     if asked.assignee is not None and task.assignee != asked.assignee:
         return False
-    reviewer = task.reviewer if task.status is Status.REVIEW else ""
+    reviewer = task.reviewer if task.status is TaskStatus.REVIEW else ""
     if asked.mine and not {task.waiting_for, reviewer} <= {"", who}:
         return False
-    text = _folded(asked.search or "")
-    return text in _folded(task.title) or text in _folded(task.body)
+    text = _fold(asked.search or "")
+    return text in _fold(task.title) or text in _fold(task.body)
 
 
-def card(task: Task, why: str, run: Run | None) -> Card:
+def card(task: Task, why: str, run: Run | None) -> TaskCard:
     """`run` is the one that holds it."""
     match task.status:
-        case Status.WAITING_HUMAN:
+        case TaskStatus.WAITING_HUMAN:
             line = task.question or why
-        case Status.DONE:
+        case TaskStatus.DONE:
             line = task.result or ""
-        case Status.RUNNING:
+        case TaskStatus.RUNNING:
             line = "" if run is None else f"looks stuck: {run.stuck}" if run.stuck else run.note
-        case Status.FAILED | Status.CANCELLED | Status.ARCHIVED:
+        case TaskStatus.FAILED | TaskStatus.CANCELLED | TaskStatus.ARCHIVED:
             line = task.reason
         case _:
             line = why
-    return Card(
-        **{name: getattr(task, name) for name in Card.__struct_fields__ if hasattr(task, name)},
+    return TaskCard(
+        **{name: getattr(task, name) for name in TaskCard.__struct_fields__ if hasattr(task, name)},
         line=" ".join(line[:MAX_LINE].split()),
         beat_ms=run.heartbeat_ms if run else None,
     )
 
 
-def _folded(text: str) -> str:
+def _fold(text: str) -> str:
     return re.sub("[A-Z]", lambda letter: letter[0].lower(), text)

@@ -40,16 +40,16 @@ def cookie_name(home: str) -> str:
 
 def make_code(key: bytes, base: str, now: float, nonce: str) -> str:
     """A code for the dashboard at this address. `nonce` is random."""
-    return _sealed(key, f"code {base}", now, nonce)
+    return _seal(key, f"code {base}", now, nonce)
 
 
 def make_cookie(key: bytes, home: str, now: float, nonce: str) -> str:
-    return _sealed(key, f"cookie {home_id(home)}", now, nonce)
+    return _seal(key, f"cookie {home_id(home)}", now, nonce)
 
 
 def is_good(cookie: str, key: bytes, home: str, now: float) -> bool:
     """Whether this home made it, less than a quarter ago. Compared in constant time."""
-    made = _opened(cookie, key, f"cookie {home_id(home)}")
+    made = _unseal(cookie, key, f"cookie {home_id(home)}")
     return made is not None and -SKEW_S <= now - made < COOKIE_S
 
 
@@ -75,7 +75,7 @@ class Codes:
 
     def redeem(self, code: str, now: float) -> bool:
         """Whether this code lets somebody in: made for this address, a moment ago, and not used before."""
-        made = _opened(code, self._key, self._about)
+        made = _unseal(code, self._key, self._about)
         if made is None or made < self._since - ROUNDED_S or not -SKEW_S <= now - made < CODE_S:
             return False
         self._used = {used: at for used, at in self._used.items() if now - at < CODE_S + SKEW_S}
@@ -85,12 +85,12 @@ class Codes:
         return True
 
 
-def _sealed(key: bytes, about: str, now: float, nonce: str) -> str:
+def _seal(key: bytes, about: str, now: float, nonce: str) -> str:
     body = f"{round(now * 1000)}.{nonce}"
     return f"{body}.{_mac(key, about, body)}"
 
 
-def _opened(text: str, key: bytes, about: str) -> float | None:
+def _unseal(text: str, key: bytes, about: str) -> float | None:
     """When it was made, if it was made with this key and about this."""
     if len(text) > MAX_LENGTH or not text.isascii():
         return None

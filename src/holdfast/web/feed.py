@@ -62,7 +62,7 @@ class Feed:
             self.ring()
 
 
-class Stream:
+class EventStream:
     """An answer that goes on: the changes of a board after an event. `cut` ends the connection for good."""
 
     def __init__(

@@ -15,7 +15,7 @@ from holdfast.board.store import Store
 from holdfast.dispatch import runview
 from holdfast.errors import NotFound
 from holdfast.web import cards
-from holdfast.web.cards import Card, Wanted
+from holdfast.web.cards import CardFilter, TaskCard
 
 MAX_SHOWN: Final = 256 * 1024  # bytes of an output or a diff on the page; the rest can be saved as a file
 MAX_LIVE: Final = 64 * 1024  # bytes of what a live worker said, the end of it: it is asked for every second
@@ -34,7 +34,7 @@ def board_status(store: Store, name: str) -> JsonObject:
     return {"board": board(store, name), "counts": store.counts(name), "now_ms": store.now_ms()}
 
 
-def page(store: Store, board: str, asked: Wanted, who: str) -> JsonObject:
+def page(store: Store, board: str, asked: CardFilter, who: str) -> JsonObject:
     """A part of a column, the newest tasks first."""
     found = store.page(
         board,
@@ -48,7 +48,7 @@ def page(store: Store, board: str, asked: Wanted, who: str) -> JsonObject:
     return {"cards": _cards(store, board, shown), "cursor": found.cursor, "now_ms": store.now_ms()}
 
 
-def some(store: Store, board: str, ids: Iterable[str], asked: Wanted, who: str) -> JsonObject:
+def list_some(store: Store, board: str, ids: Iterable[str], asked: CardFilter, who: str) -> JsonObject:
     """Of these tasks those that are on the board and wanted, in no order; the others are not to be shown."""
     found = []
     for id in ids:
@@ -69,7 +69,7 @@ def detail(store: Store, id: str) -> JsonObject:
     names: JsonObject = {one: {"title": task.title, "status": task.status} for one, task in tasks.items()}
     return {
         **msgspec.to_builtins(shown),
-        "kept": {run.id: store.kept(run.id) for run in shown.runs},
+        "kept": {run.id: store.kept_files(run.id) for run in shown.runs},
         "names": names,
         "why": store.why(id).reason,
         "moves": sorted(transitions.moves(shown.task.status, Actor.PERSON)),
@@ -77,7 +77,7 @@ def detail(store: Store, id: str) -> JsonObject:
     }
 
 
-def _cards(store: Store, board: str, found: list[Task]) -> list[Card]:
+def _cards(store: Store, board: str, found: list[Task]) -> list[TaskCard]:
     reasons = store.reasons(board, found) if found else {}
     runs = {task.id: store.run(task.run_id) for task in found if task.run_id is not None}
     return [cards.card(task, reasons.get(task.id, ""), runs.get(task.id)) for task in found]
@@ -89,7 +89,7 @@ async def run_output(store: AsyncStore, home: Path, id: str, run: str | None, ma
     Raises:
         NotFound: there is nothing, here.
     """
-    found, data = await store.ask(_kept, id, run, "output")
+    found, data = await store.ask(_read_kept, id, run, "output")
     live = data is None
     if data is None:
         data = await runview.live_output(home, found, MAX_LIVE)
@@ -104,12 +104,12 @@ async def run_output(store: AsyncStore, home: Path, id: str, run: str | None, ma
 
 async def run_diff(store: AsyncStore, id: str, run: str | None) -> JsonObject:
     """The beginning of what a run changed. Raises NotFound."""
-    found, data = await store.ask(_kept, id, run, "diff.patch")
+    found, data = await store.ask(_read_kept, id, run, "diff.patch")
     if data is None:
         raise NotFound(f"no diff is kept of {found.id}")
     return {"run": found.id, "size": len(data), "content": data[:MAX_SHOWN].decode("utf-8", "replace")}
 
 
-def _kept(store: Store, id: str, run: str | None, name: str) -> tuple[Run, bytes | None]:
-    found = runview.chosen(store, id, run)
-    return found, runview.kept(store, found, name)
+def _read_kept(store: Store, id: str, run: str | None, name: str) -> tuple[Run, bytes | None]:
+    found = runview.choose_run(store, id, run)
+    return found, runview.read_kept(store, found, name)

@@ -27,7 +27,7 @@ UNSENT: Final = 128 * 1024  # bytes the kernel holds for a page that does not re
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class DashboardOptions:
     """What is shown, to whom, and where."""
 
     address: str  # of the store
@@ -42,7 +42,7 @@ class Options:
 
 
 async def serve(
-    options: Options, announce: Callable[[str], None], note: Callable[[str], None] = lambda _: None
+    options: DashboardOptions, announce: Callable[[str], None], note: Callable[[str], None] = lambda _: None
 ) -> None:
     """Serve until cancelled. `announce` gets the address to open, with its token; `note` a taken port.
 
@@ -51,7 +51,7 @@ async def serve(
         NotFound: there is no such store, or no such board.
     """
     files = await asyncio.to_thread(pages)
-    with _listening(options, note) as listener:
+    with _listen(options, note) as listener:
         async with AsyncStore.open(options.address) as store:
             for board in options.boards:
                 await store.ask(queries.board, board)  # is it there?
@@ -123,7 +123,7 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.contextmanager
-def _listening(options: Options, note: Callable[[str], None]) -> Iterator[socket.socket]:
+def _listen(options: DashboardOptions, note: Callable[[str], None]) -> Iterator[socket.socket]:
     host, port = entrance.check_host(options.host), options.port
     with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from holdfast.agents.worker.launching import WorkerSpec
-from holdfast.board.rules.transitions import Move, Status
+from holdfast.board.rules.transitions import Move, TaskStatus
 from holdfast.errors import OperationFailed, Unreachable
 from tests.support.fakes import Act, Scene
 
@@ -25,7 +25,7 @@ async def test_a_task_is_claimed_run_and_recorded(scene: Scene) -> None:
     scene.supervisor.cast = lambda _wish: Act(said=b"all is well\n")
     task = scene.create()
     await scene.dispatch(once=True)
-    assert (scene.task(task).status, scene.task(task).result) == (Status.DONE, "all is well")
+    assert (scene.task(task).status, scene.task(task).result) == (TaskStatus.DONE, "all is well")
     assert scene.told == [("began", task.id), ("ended", task.id)]
     assert [run.outcome for run in scene.store.runs(task.id)] == ["completed"]
 
@@ -41,7 +41,7 @@ async def test_no_more_run_at_once_than_asked_for(scene: Scene) -> None:
 
     scene.supervisor.cast = cast
     async with dispatching(scene, most=2):
-        await scene.until(lambda: all(scene.task(task).status is Status.DONE for task in tasks))
+        await scene.until(lambda: all(scene.task(task).status is TaskStatus.DONE for task in tasks))
     assert most <= 1  # beside the one that begins
     assert len(scene.supervisor.started) == 5
 
@@ -50,23 +50,23 @@ async def test_a_host_that_is_held_up_starts_nothing_more(scene: Scene) -> None:
     scene.supervisor.cast = lambda _wish: Act(seconds=None)
     first, second = scene.create(priority=1), scene.create()
     async with dispatching(scene, held=lambda running, _young: "no memory is free" if running else None):
-        await scene.until(lambda: scene.task(first).status is Status.RUNNING)
+        await scene.until(lambda: scene.task(first).status is TaskStatus.RUNNING)
         await asyncio.sleep(60)
-        assert scene.task(second).status is Status.READY
+        assert scene.task(second).status is TaskStatus.READY
     assert len(scene.supervisor.started) == 1
 
 
 async def test_drained_it_claims_nothing_and_leaves(scene: Scene) -> None:
     task = scene.create()
     await scene.dispatch(drain=True)
-    assert scene.task(task).status is Status.READY
+    assert scene.task(task).status is TaskStatus.READY
 
 
 async def test_leases_are_renewed_for_as_long_as_a_worker_runs(scene: Scene) -> None:
     scene.supervisor.cast = lambda _wish: Act(seconds=300)
     task = scene.create()
     await scene.dispatch(once=True, lease_ms=10_000)
-    assert scene.task(task).status is Status.DONE
+    assert scene.task(task).status is TaskStatus.DONE
     assert len(scene.store.runs(task.id)) == 1
 
 
@@ -87,7 +87,7 @@ async def test_a_store_that_does_not_answer_for_a_while_ends_nothing(scene: Scen
     async with dispatching(scene):
         await scene.until(scene.supervisor.running)
         scene.async_store.fail = [Unreachable("the store is gone") for _ in range(50)]
-        await scene.until(lambda: scene.task(task).status is Status.DONE)
+        await scene.until(lambda: scene.task(task).status is TaskStatus.DONE)
     assert len(scene.supervisor.started) == 1
     told = scene.context.status.report(scene.loop.time(), runs=(), profiles=())
     assert "the store is gone" in told.error
@@ -98,9 +98,9 @@ async def test_a_dispatcher_that_was_ended_is_followed_by_one_that_takes_its_run
     task = scene.create()
     async with dispatching(scene):
         await scene.until(scene.supervisor.running)
-    assert scene.task(task).status is Status.RUNNING
+    assert scene.task(task).status is TaskStatus.RUNNING
     await scene.dispatch(once=True)
-    assert scene.task(task).status is Status.DONE
+    assert scene.task(task).status is TaskStatus.DONE
     assert len(scene.supervisor.started) == 1
 
 
@@ -113,7 +113,7 @@ async def test_a_run_that_was_lost_is_ended_before_the_next_run_of_its_task_begi
         scene.store.database.write(
             lambda tx: tx.select("UPDATE runs SET lease_until_ms = 1 WHERE id = :id", {"id": run.id})
         )
-        await scene.until(lambda: scene.task(task).status is Status.DONE)
+        await scene.until(lambda: scene.task(task).status is TaskStatus.DONE)
     first, _ = scene.supervisor.started
     assert scene.supervisor.stopped == [first]
     assert [one.outcome for one in scene.store.runs(task.id)] == ["lost", "completed"]
@@ -123,7 +123,7 @@ async def test_a_driver_that_fails_begins_again_and_starts_nothing_twice(scene: 
     scene.supervisor.fail = [OperationFailed("the exec server does not start")]
     task = scene.create()
     await scene.dispatch(once=True)
-    assert scene.task(task).status is Status.DONE
+    assert scene.task(task).status is TaskStatus.DONE
     assert len(scene.supervisor.started) == 1
 
 
@@ -141,5 +141,5 @@ async def test_two_tasks_in_one_directory_take_turns(scene: Scene, tmp_path: Pat
 
     scene.supervisor.cast = cast
     async with dispatching(scene):
-        await scene.until(lambda: all(scene.task(task).status is Status.DONE for task in tasks))
+        await scene.until(lambda: all(scene.task(task).status is TaskStatus.DONE for task in tasks))
     assert beside == 0

@@ -6,18 +6,18 @@ import pytest
 
 from holdfast.board.rules import verbs
 from holdfast.board.rules.rows import MAX_RUNTIME_S, NewTask, WorkspaceKind
-from holdfast.board.rules.verbs import Caller, Verb, named
+from holdfast.board.rules.verbs import BoardCaller, Verb, find_verb
 from holdfast.errors import UsageError
 from holdfast.mcp import parameters, toolbox
 from holdfast.mcp.toolbox import Tool
 
-CREATE = named("create", Caller.AGENT)
+CREATE = find_verb("create", BoardCaller.AGENT)
 
 
 def said(verb: Verb, **given: Any) -> dict[str, object]:
-    asked, ignored = toolbox.read(Tool("t", "A tool.", parameters.takes(verb)), given)
+    asked, ignored = toolbox.read(Tool("t", "A tool.", parameters.build_parameters(verb)), given)
     assert not ignored
-    return parameters.words(verb, asked)
+    return parameters.read_words(verb, asked)
 
 
 def test_an_agent_asks_for_everything_that_a_task_can_have() -> None:
@@ -62,20 +62,20 @@ def test_what_is_left_out_or_zero_is_not_bounded() -> None:
 
 
 def test_a_schema_has_the_bounds_of_the_table() -> None:
-    known = toolbox.schema(parameters.takes(CREATE))["properties"]
+    known = toolbox.schema(parameters.build_parameters(CREATE))["properties"]
     assert known["max_runtime_seconds"]["maximum"] == MAX_RUNTIME_S
     assert known["workspace_kind"]["enum"] == ["dir", "scratch", "worktree"]
     assert "worktree" in known["workspace_kind"]["description"]
 
 
 def test_a_block_says_what_a_person_has_to_do() -> None:
-    block = named("block", Caller.AGENT)
+    block = find_verb("block", BoardCaller.AGENT)
     assert said(block, task_id="t", reason="which?", kind="capability")["question"] == "[capability] which?"
     with pytest.raises(UsageError):
         said(block, task_id="t", reason="")
 
 
 def test_an_end_is_told_in_a_summary_or_a_result() -> None:
-    complete = named("complete", Caller.AGENT)
+    complete = find_verb("complete", BoardCaller.AGENT)
     assert said(complete, task_id="t", summary="long", result="short")["result"] == "long"
     assert said(complete, task_id="t")["result"] is None

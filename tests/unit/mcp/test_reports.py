@@ -7,7 +7,7 @@ import pytest
 from holdfast.errors import ConnectionLost, UsageError
 from holdfast.handoff import envelope
 from holdfast.handoff.envelope import ID, Grant
-from holdfast.mcp.reports import REPORTS, letter, told
+from holdfast.mcp.reports import REPORTS, build_answer, build_letter
 from tests.support.rows import every_row
 
 GRANT = Grant(board="b", task="t_1", run="r_1", generation=1, token="x", socket="", outbox="/o", command=[])
@@ -28,13 +28,13 @@ def test_the_tools_of_a_worker_are_those_that_prompts_know() -> None:
 
 @every_row("name", CALLS)
 def test_a_call_is_arguments_that_the_verb_takes(name: str) -> None:
-    sent = letter(name, CALLS[name], GRANT)
+    sent = build_letter(name, CALLS[name], GRANT)
     envelope.read_args(sent.verb, sent.args)
     assert sent.ignored == []
 
 
 def test_a_completion_keeps_all_that_was_said() -> None:
-    sent = letter(
+    sent = build_letter(
         "kanban_complete",
         {
             "summary": "did it",
@@ -52,31 +52,36 @@ def test_a_completion_keeps_all_that_was_said() -> None:
 
 
 def test_a_result_alone_is_the_summary() -> None:
-    assert letter("kanban_complete", {"result": "short"}, GRANT).args == {"summary": "short", "metadata": {}}
+    assert build_letter("kanban_complete", {"result": "short"}, GRANT).args == {
+        "summary": "short",
+        "metadata": {},
+    }
 
 
 @pytest.mark.parametrize("given", [{}, {"summary": " ", "result": ""}, {"metadata": {"n": 1}}], ids=str)
 def test_a_completion_without_words_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
-        letter("kanban_complete", given, GRANT)
+        build_letter("kanban_complete", given, GRANT)
 
 
 def test_the_kind_of_a_block_is_kept_with_its_question() -> None:
-    assert letter("kanban_block", {"reason": "which?", "kind": "capability"}, GRANT).args["question"] == (
-        "[capability] which?"
-    )
-    assert letter("kanban_block", {"reason": "which?"}, GRANT).args["question"] == "which?"
+    assert build_letter("kanban_block", {"reason": "which?", "kind": "capability"}, GRANT).args[
+        "question"
+    ] == ("[capability] which?")
+    assert build_letter("kanban_block", {"reason": "which?"}, GRANT).args["question"] == "which?"
     with pytest.raises(UsageError):
-        letter("kanban_block", {"reason": "which?", "kind": "whim"}, GRANT)
+        build_letter("kanban_block", {"reason": "which?", "kind": "whim"}, GRANT)
 
 
 @pytest.mark.parametrize("given", [{"triage": True}, {"initial_status": "blocked"}], ids=str)
 def test_a_task_that_is_to_wait_for_a_person_does(given: dict[str, Any]) -> None:
-    assert letter("kanban_create", {"title": "x", "assignee": "a", **given}, GRANT).args["triage"] is True
+    assert (
+        build_letter("kanban_create", {"title": "x", "assignee": "a", **given}, GRANT).args["triage"] is True
+    )
 
 
 def test_what_the_board_has_not_is_told_back() -> None:
-    sent = letter(
+    sent = build_letter(
         "kanban_create",
         {"title": "x", "assignee": "a", "tenant": "t", "goal_mode": True, "skills": "s"},
         GRANT,
@@ -86,42 +91,42 @@ def test_what_the_board_has_not_is_told_back() -> None:
 
 @pytest.mark.parametrize("name", ["kanban_complete", "kanban_block", "kanban_link"])
 def test_the_same_words_again_are_the_same_envelope(name: str) -> None:
-    first, again = (letter(name, {**CALLS[name], "board": board}, GRANT) for board in ("", "b"))
+    first, again = (build_letter(name, {**CALLS[name], "board": board}, GRANT) for board in ("", "b"))
     assert first.id is not None
     assert ID.fullmatch(first.id)
     assert first.id == again.id
 
 
 def test_other_words_are_another_envelope() -> None:
-    ids = {letter("kanban_complete", {"summary": text}, GRANT).id for text in ("a", "b")}
-    ids |= {letter("kanban_block", {"reason": text}, GRANT).id for text in ("a", "b")}
+    ids = {build_letter("kanban_complete", {"summary": text}, GRANT).id for text in ("a", "b")}
+    ids |= {build_letter("kanban_block", {"reason": text}, GRANT).id for text in ("a", "b")}
     assert len(ids) == 4
 
 
 @pytest.mark.parametrize("name", ["kanban_show", "kanban_heartbeat", "kanban_comment", "kanban_create"])
 def test_what_may_be_meant_twice_is_new_each_time(name: str) -> None:
-    assert letter(name, CALLS[name], GRANT).id is None
+    assert build_letter(name, CALLS[name], GRANT).id is None
 
 
 def test_a_key_makes_one_task_of_two_calls() -> None:
     calls = [{**CALLS["kanban_create"], "idempotency_key": key} for key in ("k", "k", "other")]
-    first, again, other = (letter("kanban_create", call, GRANT).id for call in calls)
+    first, again, other = (build_letter("kanban_create", call, GRANT).id for call in calls)
     assert first == again
     assert first not in (None, other)
 
 
 @pytest.mark.parametrize("name", ["kanban_show", "kanban_complete", "kanban_heartbeat", "kanban_comment"])
 def test_a_worker_speaks_for_its_own_task_only(name: str) -> None:
-    assert letter(name, {**CALLS[name], "task_id": "t_1", "board": "b"}, GRANT).verb
+    assert build_letter(name, {**CALLS[name], "task_id": "t_1", "board": "b"}, GRANT).verb
     for other in ({"task_id": "t_2"}, {"board": "other"}):
         with pytest.raises(UsageError):
-            letter(name, {**CALLS[name], **other}, GRANT)
+            build_letter(name, {**CALLS[name], **other}, GRANT)
 
 
 @pytest.mark.parametrize("name", ["kanban_list", "kanban_unblock", "worker_run", "x" * 500])
 def test_a_worker_has_no_tool_of_a_supervisor(name: str) -> None:
     with pytest.raises(UsageError):
-        letter(name, {}, GRANT)
+        build_letter(name, {}, GRANT)
 
 
 TASK = {"id": "t_7", "status": "done", "title": "T", "body": "B"}
@@ -148,9 +153,9 @@ ABOUT = {"task_id": "t_1", "run_id": "r_1"}
 def test_the_answer_has_the_members_that_prompts_know(
     name: str, result: dict[str, Any], answer: dict[str, Any]
 ) -> None:
-    assert told(name, result, GRANT) == answer
+    assert build_answer(name, result, GRANT) == answer
 
 
 def test_a_question_that_nobody_answered_is_no_answer() -> None:
     with pytest.raises(ConnectionLost):
-        told("kanban_show", {"accepted": "outbox"}, GRANT)
+        build_answer("kanban_show", {"accepted": "outbox"}, GRANT)

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 
 from holdfast.board.rules.rows import Run, Task
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from holdfast.errors import UsageError
-from holdfast.web.cards import MAX_CARDS, MAX_LINE, MAX_SEARCH, Wanted, card, matches, wanted
+from holdfast.web.cards import MAX_CARDS, MAX_LINE, MAX_SEARCH, CardFilter, card, matches, parse_filter
 from tests.support.rows import every_row
 
 TASK = msgspec.convert(
@@ -36,7 +36,7 @@ def changed(**members: object) -> Task:
 
 def test_a_query_becomes_a_filter_and_what_is_empty_or_unknown_does_not_count() -> None:
     query = {"status": "ready", "search": "", "mine": "true", "limit": "7", "cursor": "1.t", "other": "x"}
-    assert wanted(query) == Wanted(status=Status.READY, mine=True, limit=7, cursor="1.t")
+    assert parse_filter(query) == CardFilter(status=TaskStatus.READY, mine=True, limit=7, cursor="1.t")
 
 
 @every_row(
@@ -48,42 +48,42 @@ def test_a_query_becomes_a_filter_and_what_is_empty_or_unknown_does_not_count() 
 )
 def test_a_query_that_makes_no_sense_is_refused(query: dict[str, str]) -> None:
     with pytest.raises(UsageError):
-        wanted(query)
+        parse_filter(query)
 
 
 @every_row(
     ("asked", "shown"),
     [
-        (Wanted(), True),
-        (Wanted(status=Status.READY, assignee="codex", search="fix"), True),
-        (Wanted(search="QUICK"), True),
-        (Wanted(search="slow"), False),
-        (Wanted(status=Status.DONE), False),
-        (Wanted(assignee="claude"), False),
+        (CardFilter(), True),
+        (CardFilter(status=TaskStatus.READY, assignee="codex", search="fix"), True),
+        (CardFilter(search="QUICK"), True),
+        (CardFilter(search="slow"), False),
+        (CardFilter(status=TaskStatus.DONE), False),
+        (CardFilter(assignee="claude"), False),
     ],
 )
-def test_a_card_is_shown_where_all_filters_let_it(asked: Wanted, shown: bool) -> None:
+def test_a_card_is_shown_where_all_filters_let_it(asked: CardFilter, shown: bool) -> None:
     assert matches(TASK, asked, "anna") is shown
 
 
 @pytest.mark.parametrize(("name", "shown"), [("", True), ("anna", True), ("ben", False)])
 def test_what_somebody_else_is_asked_for_does_not_wait_on_me(name: str, shown: bool) -> None:
-    assert matches(changed(waiting_for=name), Wanted(mine=True), "anna") is shown
-    assert matches(changed(status=Status.REVIEW, reviewer=name), Wanted(mine=True), "anna") is shown
-    assert not matches(changed(status=Status.REVIEW, waiting_for="checks"), Wanted(mine=True), "anna")
-    assert matches(changed(waiting_for=name), Wanted(), "anna")
+    assert matches(changed(waiting_for=name), CardFilter(mine=True), "anna") is shown
+    assert matches(changed(status=TaskStatus.REVIEW, reviewer=name), CardFilter(mine=True), "anna") is shown
+    assert not matches(changed(status=TaskStatus.REVIEW, waiting_for="checks"), CardFilter(mine=True), "anna")
+    assert matches(changed(waiting_for=name), CardFilter(), "anna")
 
 
 @every_row(
     ("task", "line"),
     [
         (TASK, "why"),
-        (changed(status=Status.WAITING_HUMAN, question="which\n one?"), "which one?"),
-        (changed(status=Status.WAITING_HUMAN), "why"),
-        (changed(status=Status.DONE, result="it is there"), "it is there"),
-        (changed(status=Status.DONE), ""),
-        (changed(status=Status.FAILED), "r"),
-        (changed(status=Status.CANCELLED), "r"),
+        (changed(status=TaskStatus.WAITING_HUMAN, question="which\n one?"), "which one?"),
+        (changed(status=TaskStatus.WAITING_HUMAN), "why"),
+        (changed(status=TaskStatus.DONE, result="it is there"), "it is there"),
+        (changed(status=TaskStatus.DONE), ""),
+        (changed(status=TaskStatus.FAILED), "r"),
+        (changed(status=TaskStatus.CANCELLED), "r"),
     ],
 )
 def test_a_card_says_what_matters_in_its_column(task: Task, line: str) -> None:
@@ -91,14 +91,16 @@ def test_a_card_says_what_matters_in_its_column(task: Task, line: str) -> None:
 
 
 def test_a_running_card_says_what_its_worker_says_and_when() -> None:
-    shown = card(changed(status=Status.RUNNING), "is running", RUN)
+    shown = card(changed(status=TaskStatus.RUNNING), "is running", RUN)
     assert (shown.line, shown.beat_ms) == ("reading", 7)
-    stuck = card(changed(status=Status.RUNNING), "is running", msgspec.structs.replace(RUN, stuck="no news"))
+    stuck = card(
+        changed(status=TaskStatus.RUNNING), "is running", msgspec.structs.replace(RUN, stuck="no news")
+    )
     assert stuck.line == "looks stuck: no news"
-    assert card(changed(status=Status.RUNNING), "is running", None).line == ""
+    assert card(changed(status=TaskStatus.RUNNING), "is running", None).line == ""
 
 
 def test_what_a_card_says_is_bounded() -> None:
-    shown = card(changed(status=Status.DONE, result="x" * 100_000), "", None)
+    shown = card(changed(status=TaskStatus.DONE, result="x" * 100_000), "", None)
     assert len(shown.line) == MAX_LINE
     assert not hasattr(shown, "body")

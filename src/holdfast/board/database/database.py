@@ -140,7 +140,7 @@ _SPENT: Final = """(
 def queries(*, lock: str, lock_free: str, lock_board: str, alone: str, value: str) -> dict[str, str]:
     """All queries in a dialect; `value` is how it marks one, with {} for the name."""
     found = {}
-    for name, text in _named_queries().items():
+    for name, text in _load_queries().items():
         words = {
             "SPENT": _SPENT,
             "LOCK FREE ROWS": lock_free,
@@ -165,6 +165,6 @@ def migrations(dialect: str) -> list[tuple[int, str]]:
 
 
 @functools.cache
-def _named_queries() -> dict[str, str]:
+def _load_queries() -> dict[str, str]:
     parts = re.split(r"^-- name: (\w+)\n", (SQL / "queries.sql").read_text("utf-8"), flags=re.MULTILINE)
     return {name: text.strip().rstrip(";") for name, text in zip(parts[1::2], parts[2::2], strict=True)}

@@ -56,9 +56,9 @@ class PostgresDatabase:
             alone="SELECT pg_advisory_xact_lock(hashtext('holdfast links ' || :board))",
             value=_VALUE,
         )
-        self._db = self._connected()
+        self._db = self._connect()
         try:
-            with _told():
+            with _translate_errors():
                 self._prepare(create=create)
         except BaseException:
             self._db.close()
@@ -80,17 +80,17 @@ class PostgresDatabase:
                     )
                 return answer
 
-        return self._repeated(once)
+        return self._retry(once)
 
     def read(self, look: Callable[[Transaction], T]) -> T:
         def once() -> T:
             with self._transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY") as transaction:
                 return look(transaction)
 
-        return self._repeated(once)
+        return self._retry(once)
 
     def changed(self, timeout_s: float) -> bool:
-        with _told():
+        with _translate_errors():
             if not self._listening:
                 self._run(f"LISTEN {CHANNEL}", {})
                 self._listening = True
@@ -103,8 +103,8 @@ class PostgresDatabase:
     def close(self) -> None:
         self._db.close()
 
-    def _connected(self) -> psycopg.Connection[Row]:
-        with _told():
+    def _connect(self) -> psycopg.Connection[Row]:
+        with _translate_errors():
             connection = psycopg.connect(
                 make_conninfo("", **{**_ALIVE, **conninfo_to_dict(self._url)}),
                 autocommit=True,
@@ -143,7 +143,7 @@ class PostgresDatabase:
         self._run(begin, {})
         try:
             now = self._clock() if self._clock else int(str(self._run(_NOW, {})[0]["now"]))
-            yield Transaction(self._run, self._queries, now, _adapted)
+            yield Transaction(self._run, self._queries, now, _adapt)
             self._run("COMMIT", {})
         except BaseException:
             if not self._db.closed:
@@ -151,10 +151,10 @@ class PostgresDatabase:
                     self._run("ROLLBACK", {})
             raise
 
-    def _repeated(self, attempt: Callable[[], T]) -> T:
+    def _retry(self, attempt: Callable[[], T]) -> T:
         if self._db.closed:
-            self._db, self._listening = self._connected(), False
-        with _told():
+            self._db, self._listening = self._connect(), False
+        with _translate_errors():
             for number in range(TRIES):
                 try:
                     return attempt()
@@ -167,13 +167,13 @@ class PostgresDatabase:
         return cursor.fetchall() if cursor.description else []
 
 
-def _adapted(text: str) -> str:
+def _adapt(text: str) -> str:
     folded = re.sub(r"FOLD\((\w+)\)", r'lower(\1 COLLATE "C")', text)
     return database.with_values(folded, _VALUE)
 
 
 @contextlib.contextmanager
-def _told() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     """The server's errors as ours; its words stay with the chained exception."""
     try:
         yield

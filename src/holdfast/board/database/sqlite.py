@@ -45,7 +45,7 @@ class SqliteDatabase:
             if not create:
                 raise NotFound(f"there is no board at {path}", remedy="holdfast board create NAME")
             self._make_room()
-        with _told(self):
+        with _translate_errors(self):
             self._db = sqlite3.connect(path, isolation_level=None, timeout=0, cached_statements=256)
             try:
                 self._db.row_factory = _as_dict
@@ -65,7 +65,7 @@ class SqliteDatabase:
     def write(self, change: Callable[[Transaction], T]) -> T:
         if self.damaged:
             raise damage(self.path)
-        with _told(self), self._transaction("BEGIN IMMEDIATE") as transaction:
+        with _translate_errors(self), self._transaction("BEGIN IMMEDIATE") as transaction:
             answer = change(transaction)
             transaction.number_events()
             return answer
@@ -75,7 +75,7 @@ class SqliteDatabase:
             with self._transaction("BEGIN") as transaction:
                 return look(transaction)
 
-        with _told(self):
+        with _translate_errors(self):
             return _patiently(once)  # also a reader waits while the file recovers from a crash
 
     def changed(self, timeout_s: float) -> bool:
@@ -91,13 +91,13 @@ class SqliteDatabase:
 
     def copy_to(self, path: str) -> None:
         """A consistent copy while others go on, on disk when this returns; what is there is overwritten."""
-        with _told(self), contextlib.closing(sqlite3.connect(path, timeout=BUSY_S)) as target:
+        with _translate_errors(self), contextlib.closing(sqlite3.connect(path, timeout=BUSY_S)) as target:
             self._db.backup(target)
 
     def faults(self) -> list[str]:
         """What SQLite itself finds wrong with the file; then it is only read from now on."""
         try:
-            with _told(self):
+            with _translate_errors(self):
                 found = [str(row["integrity_check"]) for row in self._run("PRAGMA integrity_check(10)", {})]
                 if found != ["ok"]:
                     self.note_damage()
@@ -150,7 +150,7 @@ class SqliteDatabase:
     def _transaction(self, begin: str) -> Iterator[Transaction]:
         _patiently(lambda: self._db.execute(begin))
         try:
-            yield Transaction(self._run, self._queries, self._clock(), _adapted)
+            yield Transaction(self._run, self._queries, self._clock(), _adapt)
             self._db.execute("COMMIT")
         except BaseException:
             if self._db.in_transaction:
@@ -167,7 +167,7 @@ class SqliteDatabase:
         return int(str(next(iter(self._run(f"PRAGMA {name}", {})[0].values()))))
 
 
-def _adapted(text: str) -> str:
+def _adapt(text: str) -> str:
     return text.replace("FOLD(", "lower(")
 
 
@@ -206,7 +206,7 @@ def _patiently(attempt: Callable[[], T]) -> T:
 
 
 @contextlib.contextmanager
-def _told(store: SqliteDatabase) -> Iterator[None]:
+def _translate_errors(store: SqliteDatabase) -> Iterator[None]:
     """SQLite's errors as ours; its words stay with the chained exception."""
     try:
         yield

@@ -29,7 +29,7 @@ from holdfast.board.rules.rows import (
     JsonObject,
     WorkspaceKind,
 )
-from holdfast.board.rules.transitions import ENDS, Status, settled
+from holdfast.board.rules.transitions import ENDS, TaskStatus, settle
 from holdfast.errors import InvalidRequest
 
 Row: TypeAlias = Mapping[str, object]
@@ -45,7 +45,7 @@ MAX_REST: Final = 4096  # characters of a column that has no place here
 _LAST_MS: Final = 253_402_300_800_000  # the year 10000; what is later was never a time
 
 
-class Source(NamedTuple):
+class HermesBoard(NamedTuple):
     """A board of Hermes, table by table."""
 
     title: str
@@ -63,7 +63,7 @@ class Known(NamedTuple):
     """A task of the source that is here already."""
 
     board: str
-    status: Status
+    status: TaskStatus
     parents: frozenset[str]
     digest: str | None  # of the source it came from; None if it did not come from Hermes
 
@@ -83,6 +83,24 @@ class ImportPlan:
     keys: dict[str, str] = field(default_factory=dict)  # idempotency key → task
     counts: dict[str, Counter[str]] = field(default_factory=lambda: {table: Counter() for table in COUNTED})
     notes: list[str] = field(default_factory=list)
+
+
+class Import(NamedTuple):
+    """What all steps of one import share."""
+
+    made: ImportPlan
+    new: Mapping[str, Row]  # the tasks of the source that are not here yet
+    known: Mapping[str, Known]
+    board: str
+    now_ms: int
+
+    def is_new(self, table: str, task: str) -> bool:
+        """Whether a row belongs to a new task; if not, what becomes of it is counted."""
+        if task not in self.new:
+            self.made.counts[table][
+                "here before" if task in self.known else "left out: its task is gone"
+            ] += 1
+        return task in self.new
 
 
 class Fitted(NamedTuple):
@@ -148,7 +166,7 @@ def encode_metadata(value: JsonObject) -> str:
     return msgspec.json.encode({"cut": beginning}).decode()
 
 
-def bounded(written: str) -> Fitted:
+def fit(written: str) -> Fitted:
     return Fitted(written[:MAX_TEXT], len(written) > MAX_TEXT)
 
 
@@ -156,8 +174,8 @@ def split_title(title: str, body: str) -> tuple[str, Fitted]:
     """A title of one line, and the body, which begins with the whole title if that was no such line."""
     line = " ".join(title.split())
     if len(line) <= MAX_TITLE and line == title.strip():
-        return line or "(untitled)", bounded(body)
-    return line[:MAX_TITLE] or "(untitled)", bounded(f"{title}\n\n{body}" if line else body)
+        return line or "(untitled)", fit(body)
+    return line[:MAX_TITLE] or "(untitled)", fit(f"{title}\n\n{body}" if line else body)
 
 
 def leftover(row: Row, placed: Collection[str]) -> JsonObject:
@@ -182,27 +200,23 @@ def workspace_of(row: Row, directory: str) -> tuple[WorkspaceKind, str] | None:
     return (WorkspaceKind(kind), path) if 0 < len(path) <= MAX_PATH else None
 
 
-def absence(task: str, known: Mapping[str, Known]) -> str:
-    return "here before" if task in known else "left out: its task is gone"
-
-
 STATUSES: Final = {
-    "triage": Status.TRIAGE,
-    "todo": Status.TODO,
-    "scheduled": Status.WAITING_HUMAN,
-    "ready": Status.READY,
-    "running": Status.WAITING_HUMAN,
-    "blocked": Status.WAITING_HUMAN,
-    "review": Status.REVIEW,
-    "done": Status.DONE,
-    "archived": Status.ARCHIVED,
+    "triage": TaskStatus.TRIAGE,
+    "todo": TaskStatus.TODO,
+    "scheduled": TaskStatus.WAITING_HUMAN,
+    "ready": TaskStatus.READY,
+    "running": TaskStatus.WAITING_HUMAN,
+    "blocked": TaskStatus.WAITING_HUMAN,
+    "review": TaskStatus.REVIEW,
+    "done": TaskStatus.DONE,
+    "archived": TaskStatus.ARCHIVED,
 }
 _QUESTIONS: Final = {
     "scheduled": "It was parked in Hermes, without a time. Shall it go on?",
     "running": "It was running in Hermes when it was imported. Is that worker gone, so that it can run here?",
     "blocked": "It was blocked in Hermes, without a reason. What now?",
 }
-SATISFIES: Final = frozenset({Status.DONE, Status.ARCHIVED})  # as Hermes promotes: either lets children go
+SATISFIES: Final = frozenset({TaskStatus.DONE, TaskStatus.ARCHIVED})  # in Hermes either lets children go
 
 _GATES: Final = frozenset({"blocked", "unblocked", "gave_up", "promoted", "promoted_manual", "created"})
 
@@ -212,7 +226,7 @@ _PLACED: Final = frozenset(
 )
 
 
-def digests(source: Source) -> dict[str, str]:
+def digests(source: HermesBoard) -> dict[str, str]:
     """What each task and all that belongs to it looks like, to see later whether it changed."""
     found = {task: hashlib.sha256(_json(row)) for task, row in _by_id(source.tasks).items()}
     for rows, column in (
@@ -227,7 +241,7 @@ def digests(source: Source) -> dict[str, str]:
     return {task: digest.hexdigest() for task, digest in found.items()}
 
 
-def plan(source: Source, board: str, known: Mapping[str, Known], *, now_ms: int) -> ImportPlan:
+def plan(source: HermesBoard, board: str, known: Mapping[str, Known], *, now_ms: int) -> ImportPlan:
     """What is to be written so that the source is on the board. What is there stays as it is.
 
     Raises:
@@ -246,38 +260,38 @@ def plan(source: Source, board: str, known: Mapping[str, Known], *, now_ms: int)
             changed = known[task].digest != digest[task]
             made.counts["tasks"]["here before" + (", and changed in Hermes since" if changed else "")] += 1
     made.digests = {task: digest[task] for task in new}
-    events, runs = _grouped(source.events), _grouped(source.runs)
-    statuses = {
-        task: _status(row, events[task], made) for task, row in new.items()
-    }  # before parents are looked at
+    events, runs = _group_by_task(source.events), _group_by_task(source.runs)
+    statuses = {task: _status(row, events[task], made) for task, row in new.items()}  # whatever its parents
     open_parents = _links(made, source.links, statuses, known)
+    here = Import(made, new, known, board, now_ms)
     for task, row in new.items():
-        _task(
-            *(made, row, board, statuses[task], open_parents[task], runs[task], events[task]),
-            source.directory,
-            now_ms,
-        )
-    names = add_runs(made, source.runs, new, known, board, events, now_ms)
-    add_comments(made, source.comments, new, known, now_ms)
-    add_events(made, source.events, new, known, board, names, now_ms)
-    _others(made, source, new, known)
+        status = settle(statuses[task], open_parents[task])
+        _add_task(here, row, status, open_parents[task], runs[task], events[task], source.directory)
+    names = add_runs(here, source.runs, events)
+    add_comments(here, source.comments)
+    add_events(here, source.events, names)
+    made.attachments += [
+        row for row in source.attachments if here.is_new("attachments", text(row, "task_id"))
+    ]
+    for _ in source.subscriptions:
+        made.counts["subscriptions"]["left out: nobody is told by chat here"] += 1
     return made
 
 
-def _status(row: Row, events: list[Row], made: ImportPlan) -> Status:
+def _status(row: Row, events: list[Row], made: ImportPlan) -> TaskStatus:
     name = text(row, "status")
     if name == "blocked":
         newest = next((event for event in reversed(events) if text(event, "kind") in _GATES), None)
         if newest is not None and text(newest, "kind") == "gave_up":
             missed = json_object(newest, "payload").get("protocol_violations")
-            return Status.HANDOFF_FAILED if missed else Status.FAILED
+            return TaskStatus.HANDOFF_FAILED if missed else TaskStatus.FAILED
     if name not in STATUSES:
         made.notes.append(f"{text(row, 'id')}: the status {name!r} is not known here; a person decides")
-    return STATUSES.get(name, Status.WAITING_HUMAN)
+    return STATUSES.get(name, TaskStatus.WAITING_HUMAN)
 
 
 def _links(
-    made: ImportPlan, links: list[Row], statuses: Mapping[str, Status], known: Mapping[str, Known]
+    made: ImportPlan, links: list[Row], statuses: Mapping[str, TaskStatus], known: Mapping[str, Known]
 ) -> Counter[str]:
     """The open parents of every new task."""
     waiting: Counter[str] = Counter()
@@ -297,20 +311,17 @@ def _links(
     return waiting
 
 
-def _task(
-    made: ImportPlan,
+def _add_task(
+    here: Import,
     row: Row,
-    board: str,
-    status: Status,
+    status: TaskStatus,
     open_parents: int,
     runs: list[Row],
     events: list[Row],
     directory: str,
-    now_ms: int,
 ) -> None:
-    task, name = text(row, "id"), text(row, "status")
-    status = settled(status, open_parents)
-    created = epoch_ms(row.get("created_at")) or now_ms
+    made, task, name = here.made, text(row, "id"), text(row, "status")
+    created = epoch_ms(row.get("created_at")) or here.now_ms
     since = max([created, *(epoch_ms(event.get("created_at")) or 0 for event in events)])
     title, body = split_title(text(row, "title"), text(row, "body"))
     result = text(row, "result") or next(
@@ -325,7 +336,7 @@ def _task(
     made.tasks.append(
         {
             "id": task,
-            "board": board,
+            "board": here.board,
             "title": title,
             "body": body.text,
             "assignee": text(row, "assignee")[:MAX_NAME],
@@ -342,11 +353,11 @@ def _task(
             "attempts": 0,
             "max_attempts": max(1, min(integer(row, "max_retries") or DEFAULT_MAX_ATTEMPTS, MOST_ATTEMPTS)),
             "wake_ms": None,
-            "question": _question(name, row, events) if status is Status.WAITING_HUMAN else None,
+            "question": _question(name, row, events) if status is TaskStatus.WAITING_HUMAN else None,
             "options": "[]",
             "waiting_for": "",
-            "reason": bounded(text(row, "last_failure_error")).text,
-            "result": bounded(result).text or None,
+            "reason": fit(text(row, "last_failure_error")).text,
+            "result": fit(result).text or None,
             "version": 1,
             "workspace_kind": kind,
             "workspace": place,
@@ -374,19 +385,8 @@ def _question(name: str, row: Row, events: list[Row]) -> str:
         "",
     )
     if name == "blocked" and (said or text(row, "last_failure_error")):
-        return bounded(said or text(row, "last_failure_error")).text
+        return fit(said or text(row, "last_failure_error")).text
     return _QUESTIONS.get(name, f"It was {name!r} in Hermes, which is not known here. What now?")
-
-
-def _others(made: ImportPlan, source: Source, new: Mapping[str, Row], known: Mapping[str, Known]) -> None:
-    for row in source.attachments:
-        task = text(row, "task_id")
-        if task in new:
-            made.attachments.append(row)
-        else:
-            made.counts["attachments"][absence(task, known)] += 1
-    for _ in source.subscriptions:
-        made.counts["subscriptions"]["left out: nobody is told by chat here"] += 1
 
 
 def _by_id(rows: Iterable[Row]) -> dict[str, Row]:
@@ -399,7 +399,7 @@ def _by_id(rows: Iterable[Row]) -> dict[str, Row]:
     return found
 
 
-def _grouped(rows: Iterable[Row]) -> defaultdict[str, list[Row]]:
+def _group_by_task(rows: Iterable[Row]) -> defaultdict[str, list[Row]]:
     found: defaultdict[str, list[Row]] = defaultdict(list)
     for row in rows:
         found[text(row, "task_id")].append(row)
@@ -445,22 +445,14 @@ EVENTS: Final = {
 FOLDED: Final = frozenset({"heartbeat", "claim_extended", "respawn_guarded"})
 
 
-def add_runs(
-    made: ImportPlan,
-    rows: list[Row],
-    new: Mapping[str, Row],
-    known: Mapping[str, Known],
-    board: str,
-    events: Mapping[str, list[Row]],
-    now_ms: int,
-) -> dict[int, str]:
+def add_runs(here: Import, rows: list[Row], events: Mapping[str, list[Row]]) -> dict[int, str]:
     """What each run of the source is called here."""
+    made, now_ms = here.made, here.now_ms
     names: dict[int, str] = {}
     generations: Counter[str] = Counter()
     for row in sorted(rows, key=lambda run: (epoch_ms(run.get("started_at")) or 0, integer(run, "id"))):
         task, number = text(row, "task_id"), integer(row, "id")
-        if task not in new:
-            made.counts["runs"][absence(task, known)] += 1
+        if not here.is_new("runs", task):
             continue
         generations[task] += 1
         names[number] = f"r_{task.removeprefix('t_')}_{number}"
@@ -478,23 +470,23 @@ def add_runs(
             {
                 "id": names[number],
                 "task_id": task,
-                "board": board,
+                "board": here.board,
                 "generation": generations[task],
                 "worker": text(row, "claim_lock")[:MAX_NAME] or "hermes",
                 "host": "",
                 "profile": text(row, "profile")[:MAX_NAME],
                 "lease_until_ms": epoch_ms(row.get("claim_expires")) or ended,
                 "heartbeat_ms": epoch_ms(row.get("last_heartbeat_at")) or started,
-                "note": bounded(next((note for note in reversed(notes) if note), "")).text,
+                "note": fit(next((note for note in reversed(notes) if note), "")).text,
                 "started_ms": started,
                 "ended_ms": ended,
                 "outcome": outcome,
                 "failure": failure,
-                "summary": bounded(text(row, "summary")).text or None,
+                "summary": fit(text(row, "summary")).text or None,
                 "metadata": encode_metadata(
                     metadata | {"hermes": {"run": number, "outcome": theirs, "pid": row.get("worker_pid")}}
                 ),
-                "error": bounded(text(row, "error")).text or None,
+                "error": fit(text(row, "error")).text or None,
             }
         )
     return names
@@ -508,57 +500,47 @@ def _outcome(row: Row, metadata: Mapping[str, object]) -> tuple[str, str, str | 
     return theirs, *OUTCOMES.get(theirs, ("superseded", None))
 
 
-def add_comments(
-    made: ImportPlan, rows: list[Row], new: Mapping[str, Row], known: Mapping[str, Known], now_ms: int
-) -> None:
+def add_comments(here: Import, rows: list[Row]) -> None:
     numbers: Counter[str] = Counter()
     for row in rows:
         task = text(row, "task_id")
-        if task not in new:
-            made.counts["comments"][absence(task, known)] += 1
+        if not here.is_new("comments", task):
             continue
         numbers[task] += 1
-        body = bounded(text(row, "body"))
-        made.counts["comments"]["cut: too long" if body.cut else "kept"] += 1
-        made.comments.append(
+        body = fit(text(row, "body"))
+        here.made.counts["comments"]["cut: too long" if body.cut else "kept"] += 1
+        here.made.comments.append(
             {
                 "task_id": task,
                 "number": numbers[task],
                 "author": text(row, "author")[:MAX_NAME],
                 "body": body.text,
-                "at_ms": epoch_ms(row.get("created_at")) or now_ms,
+                "at_ms": epoch_ms(row.get("created_at")) or here.now_ms,
                 "run_id": None,
             }
         )
 
 
-def add_events(
-    made: ImportPlan,
-    rows: list[Row],
-    new: Mapping[str, Row],
-    known: Mapping[str, Known],
-    board: str,
-    names: Mapping[int, str],
-    now_ms: int,
-) -> None:
+def add_events(here: Import, rows: list[Row], names: Mapping[int, str]) -> None:
+    made = here.made
     for row in rows:
         task, theirs = text(row, "task_id"), text(row, "kind")
-        if task not in new or theirs in FOLDED:
-            made.counts["events"][
-                f"{theirs}: only the run's last is kept" if task in new else absence(task, known)
-            ] += 1
+        if not here.is_new("events", task):
+            continue
+        if theirs in FOLDED:
+            made.counts["events"][f"{theirs}: only the run's last is kept"] += 1
             continue
         kind = EVENTS.get(theirs) or f"hermes_{theirs[:MAX_NAME]}"
         made.counts["events"][f"{theirs} → {kind}"] += 1
         payload = json_object(row, "payload") | {"hermes_event": integer(row, "id")}
         made.events.append(
             {
-                "board": board,
+                "board": here.board,
                 "task_id": task,
                 "run_id": names.get(integer(row, "run_id")),
                 "kind": kind,
                 "actor": "hermes",
-                "at_ms": epoch_ms(row.get("created_at")) or now_ms,
+                "at_ms": epoch_ms(row.get("created_at")) or here.now_ms,
                 "payload": encode_metadata(payload),
             }
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from holdfast.board.hermes.hermes import ID, Row, Source, text
+from holdfast.board.hermes.hermes import ID, HermesBoard, Row, text
 from holdfast.board.rules.rows import MAX_FILE
 from holdfast.errors import InvalidRequest, NotFound
 
@@ -29,7 +29,7 @@ _TABLES: Final = {  # and the order in which things happened
 _RECOVER: Final = "sqlite3 {} .recover | sqlite3 recovered.db, then import recovered.db"
 
 
-def located(path: Path) -> Path:
+def locate(path: Path) -> Path:
     """The file itself; `path` may be the folder that it is in.
 
     Raises:
@@ -49,7 +49,7 @@ def board_name(file: Path) -> str:
     return folder.name if file.name == NAME and folder.parent.name == "boards" else "default"
 
 
-def read(file: Path) -> Source:
+def read(file: Path) -> HermesBoard:
     """Everything on the board at one moment.
 
     Raises:
@@ -60,7 +60,7 @@ def read(file: Path) -> Source:
     with contextlib.closing(sqlite3.connect(":memory:")) as copy:
         copy.text_factory = lambda value: value.decode("utf-8", "replace")
         try:
-            _copied(file, copy)
+            _snapshot(file, copy)
             [[sound]] = copy.execute("PRAGMA integrity_check(1)").fetchall()
             if sound != "ok":
                 raise InvalidRequest(f"{file} is damaged: {sound}", remedy=_RECOVER.format(file))
@@ -72,7 +72,7 @@ def read(file: Path) -> Source:
     if rows["tasks"] is None:
         raise InvalidRequest(f"{file} has no table of tasks: it is no board of Hermes")
     about = _about(file)
-    return Source(
+    return HermesBoard(
         about.get("name", ""), about.get("default_workdir", ""), *(rows[table] or [] for table in _TABLES)
     )
 
@@ -97,7 +97,7 @@ def attachment(file: Path, row: Row) -> bytes | None:
     return None
 
 
-def _copied(file: Path, copy: sqlite3.Connection) -> None:
+def _snapshot(file: Path, copy: sqlite3.Connection) -> None:
     """One moment of the file.
 
     A file at rest is read as one that nobody writes: then SQLite leaves nothing beside it. If somebody did

@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.board.database.database import Transaction, row_of
 from holdfast.board.hermes import hermes
-from holdfast.board.hermes.hermes import MAX_NAME, ImportPlan, Known, Row, Source, Value, text
+from holdfast.board.hermes.hermes import MAX_NAME, HermesBoard, ImportPlan, Known, Row, Value, text
 from holdfast.board.rules.rows import MAX_PARENTS, MAX_TEXT, NewTask, Task
 from holdfast.board.store import Store
 from holdfast.board.verbs import boards, files, ledger
@@ -40,8 +40,8 @@ class _Rehearsed(Exception):
         self.report = report
 
 
-def bring_in(
-    store: Store, source: Source, contents: Contents, *, board: str, who: str, dry_run: bool = False
+def import_board(
+    store: Store, source: HermesBoard, contents: Contents, *, board: str, who: str, dry_run: bool = False
 ) -> ImportReport:
     """The tasks of the source that are not on the board yet, with all that belongs to them.
 
@@ -52,7 +52,7 @@ def bring_in(
     """
 
     def change(tx: Transaction) -> ImportReport:
-        report = _brought(tx, source, contents, board=board, who=who, dry_run=dry_run)
+        report = _import(tx, source, contents, board=board, who=who, dry_run=dry_run)
         if dry_run:
             raise _Rehearsed(report)
         return report
@@ -63,11 +63,11 @@ def bring_in(
         return done.report
 
 
-def _brought(
-    tx: Transaction, source: Source, contents: Contents, *, board: str, who: str, dry_run: bool
+def _import(
+    tx: Transaction, source: HermesBoard, contents: Contents, *, board: str, who: str, dry_run: bool
 ) -> ImportReport:
     new_board = _board_is_new(tx, board, source.title)
-    plan = hermes.plan(source, board, _known(tx, source, board), now_ms=tx.now_ms)
+    plan = hermes.plan(source, board, _find_known(tx, source, board), now_ms=tx.now_ms)
     _write(tx, plan, board, who)
     _attach(tx, plan, contents)
     return ImportReport(
@@ -82,14 +82,14 @@ def _brought(
 
 def _board_is_new(tx: Transaction, board: str, title: str) -> bool:
     try:
-        boards.in_use(tx, board)
+        boards.get_unarchived(tx, board)
     except NotFound:
         boards.create(tx, board, title.replace("\0", "")[:MAX_TEXT])
         return True
     return False
 
 
-def _known(tx: Transaction, source: Source, board: str) -> dict[str, Known]:
+def _find_known(tx: Transaction, source: HermesBoard, board: str) -> dict[str, Known]:
     known = {}
     for row in source.tasks:
         found = tx.one("task_get", id=str(row.get("id")))
@@ -129,7 +129,7 @@ def _answer_creation(tx: Transaction, board: str, key: str, task: str) -> None:
         parents=tuple(str(row["parent"]) for row in tx.all("links_above", task=task, most=MAX_PARENTS)),
         **{name: getattr(made, name) for name in _ASKED},
     )
-    question = ledger.fingerprint("create", *asked.asked())
+    question = ledger.fingerprint("create", *asked.fingerprint_parts())
     if tx.one("answer_reserve", scope=f"board:{board}", name=key, question=question, now=tx.now_ms):
         tx.all("answer_set", scope=f"board:{board}", name=key, answer=msgspec.json.encode(made).decode())
 

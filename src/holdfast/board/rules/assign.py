@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from holdfast.board.rules.rows import Board, Task
-from holdfast.board.rules.transitions import ENDS, Status
+from holdfast.board.rules.transitions import ENDS, TaskStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Busy:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class PlannedClaim:
     task: str
     host: str
 
@@ -39,7 +39,7 @@ class Claim:
 class Assignment:
     """What to claim now, best first, and why every other task that was given waits."""
 
-    claims: tuple[Claim, ...]
+    claims: tuple[PlannedClaim, ...]
     waiting: Mapping[str, str]
 
 
@@ -58,7 +58,7 @@ def assign(
     `held` are those of them that start nothing now, and why.
     """
     left = _Left(capacity, busy)
-    claims: list[Claim] = []
+    claims: list[PlannedClaim] = []
     waiting: dict[str, str] = {}
     for task in sorted(tasks, key=lambda task: (-task.priority, task.created_ms, task.id)):
         reason = holdup(task, now_ms=now_ms, waits_for=(waits_for or {}).get(task.id, ()))
@@ -70,7 +70,7 @@ def assign(
             else:
                 reason = _nobody(task.assignee, {host: (held or {})[host] for host in offering})
             if reason is None:
-                claims.append(Claim(task.id, left.take(task.assignee, task.pool, accepting)))
+                claims.append(PlannedClaim(task.id, left.take(task.assignee, task.pool, accepting)))
                 continue
         waiting[task.id] = reason
     return Assignment(tuple(claims), waiting)
@@ -79,40 +79,42 @@ def assign(
 def holdup(task: Task, *, now_ms: int, waits_for: Sequence[str] = ()) -> str | None:
     """Why the task itself is not to be claimed, whatever room there is; None when it may be."""
     match task.status:
-        case Status.READY:
+        case TaskStatus.READY:
             return None if task.assignee else "nobody is assigned"
-        case Status.TODO:
+        case TaskStatus.TODO:
             return f"waits for {', '.join(waits_for)}" if waits_for else "waits for other tasks"
-        case Status.SCHEDULED:
+        case TaskStatus.SCHEDULED:
             return f"scheduled for {clock(task.wake_ms)}"
-        case Status.WAITING_SYSTEM:
+        case TaskStatus.WAITING_SYSTEM:
             due = task.wake_ms is not None and task.wake_ms <= now_ms
             until = "is over" if due else f"until {clock(task.wake_ms)}"
             return f"{task.reason or 'cool-down'} {until}"
-        case Status.WAITING_HUMAN:
+        case TaskStatus.WAITING_HUMAN:
             return f"waits for {task.waiting_for or 'a person'}: {task.question}"
-        case Status.REVIEW:
+        case TaskStatus.REVIEW:
             if task.waiting_for:  # what comes before a person is asked
                 return f"{task.reason} before it is looked at"
             asked = f"waits for a review{f' by {task.reviewer}' if task.reviewer else ''}"
             return f"{asked}: {task.reason}" if task.reason else asked
-        case Status.HANDOFF_FAILED:
+        case TaskStatus.HANDOFF_FAILED:
             return "its report is missing: complete it, or retry it"
-        case Status.TRIAGE:
+        case TaskStatus.TRIAGE:
             return "nobody has said yet what is to be done"
-        case Status.RUNNING:
+        case TaskStatus.RUNNING:
             return "is running"
         case ended if ended in ENDS:
             return f"is {ended}: {task.reason}" if task.reason else f"is {ended}"
     raise AssertionError("every status is above")
 
 
-def caps_reached(assignee: str, *, capacity: Capacity, busy: Busy, host: str, pool: str = "") -> str | None:
+def find_cap_reached(
+    assignee: str, *, capacity: Capacity, busy: Busy, host: str, pool: str = ""
+) -> str | None:
     """Which bound of the board, of the profile, of the pool or of the host leaves no room now."""
     return _Left(capacity, busy).full(assignee, pool, [host])
 
 
-def pools_reached(*, capacity: Capacity, busy: Busy) -> dict[str, str]:
+def find_pools_reached(*, capacity: Capacity, busy: Busy) -> dict[str, str]:
     """The pools that leave no room now, and in words why not."""
     left = _Left(capacity, busy)
     return {
@@ -120,7 +122,7 @@ def pools_reached(*, capacity: Capacity, busy: Busy) -> dict[str, str]:
     }
 
 
-def stopped(board: Board) -> str | None:
+def why_stopped(board: Board) -> str | None:
     """Why nothing at all is claimed on a board."""
     if board.archived:
         return f"the board {board.slug} is archived"

@@ -17,16 +17,16 @@ OPTIONS: Final = (
 )
 
 
-class Used(NamedTuple):
+class BudgetUse(NamedTuple):
     """Zeros are what nobody has said."""
 
     tokens: int = 0
     cost: int = 0
     turns: int = 0
 
-    def at_least(self, other: "Used") -> "Used":
+    def at_least(self, other: "BudgetUse") -> "BudgetUse":
         """What is known after both were said: nothing that was used becomes unused."""
-        return Used(*map(max, self, other))
+        return BudgetUse(*map(max, self, other))
 
 
 class Budget(NamedTuple):
@@ -40,19 +40,19 @@ def of_task(task: Task) -> Budget:
     return Budget(task.max_tokens, task.max_cost)
 
 
-def of_run(run: Run) -> Used:
-    return Used(run.tokens, run.cost, run.turns)
+def of_run(run: Run) -> BudgetUse:
+    return BudgetUse(run.tokens, run.cost, run.turns)
 
 
-def reported(usage: Mapping[str, object] | None) -> Used:
+def read_usage(usage: Mapping[str, object] | None) -> BudgetUse:
     """From `usage` in the report of a worker, whose numbers are the worker's word."""
     if usage is None:
-        return Used()
+        return BudgetUse()
     tokens = _count(usage.get("inputTokens")) + _count(usage.get("outputTokens"))
-    return Used(min(tokens, MAX_TOKENS), millionths(usage.get("costUsd")), _count(usage.get("turns")))
+    return BudgetUse(min(tokens, MAX_TOKENS), millionths(usage.get("costUsd")), _count(usage.get("turns")))
 
 
-def spent(used: Used, budget: Budget) -> str | None:
+def describe_spent(used: BudgetUse, budget: Budget) -> str | None:
     """Of what nothing is left, in words."""
     if budget.tokens is not None and used.tokens >= budget.tokens:
         return f"{used.tokens} of {budget.tokens} tokens"
@@ -76,7 +76,7 @@ def dollars(cost: int) -> str:
     return f"${cost / MILLION:.4f}" if cost % (MILLION // 100) else f"${cost / MILLION:.2f}"
 
 
-def words(used: Used) -> str:
+def describe(used: BudgetUse) -> str:
     """What is known, for people."""
     known = [
         f"{used.tokens} tokens" if used.tokens else "",
@@ -86,7 +86,7 @@ def words(used: Used) -> str:
     return ", ".join(filter(None, known)) or "usage unknown"
 
 
-def known(used: Used) -> dict[str, int | float | None]:
+def to_json(used: BudgetUse) -> dict[str, int | float | None]:
     """The same for programs; None is what nobody has said."""
     cost = used.cost / MILLION if used.cost else None
     return {"tokens": used.tokens or None, "costUsd": cost, "turns": used.turns or None}

@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from holdfast.board.rules.budget import MILLION, Used
+from holdfast.board.rules.budget import MILLION, BudgetUse
 from holdfast.board.rules.rows import TaskEvent
-from holdfast.board.rules.transitions import Move, Status
+from holdfast.board.rules.transitions import Move, TaskStatus
 
 WINDOW: Final = 10_000  # events: some thousand runs, and some ten milliseconds
 BUCKETS_S: Final = (0.1, 0.5, 1, 5, 30, 60, 300, 1800, 3600)  # from at once to "nobody has room"
@@ -75,8 +75,8 @@ def profiles(recent: Recent) -> dict[str, Profile]:
     return found
 
 
-def used(profile: Profile) -> Used:
-    return Used(profile.tokens, profile.cost, profile.turns)
+def used(profile: Profile) -> BudgetUse:
+    return BudgetUse(profile.tokens, profile.cost, profile.turns)
 
 
 def exposition(
@@ -149,15 +149,15 @@ def _histogram(board: str, waits: list[int]) -> list[str]:
 
 
 def _labels(labels: Mapping[str, str]) -> str:
-    return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in labels.items()) + "}"
+    return "{" + ",".join(f'{name}="{_escape(value)}"' for name, value in labels.items()) + "}"
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def _makes_ready(event: TaskEvent) -> bool:
     """A new task says its status; moves say where they led, except that of a task whose parents are done."""
     if event.kind == "created":
-        return event.payload.get("status") == Status.READY
-    return event.kind == Move.PROMOTE or event.payload.get("to") == Status.READY
+        return event.payload.get("status") == TaskStatus.READY
+    return event.kind == Move.PROMOTE or event.payload.get("to") == TaskStatus.READY

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.board.rules.retry import DEFAULT_MAX_ATTEMPTS, MOST_ATTEMPTS
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from holdfast.errors import UsageError
 
 JsonObject: TypeAlias = dict[str, object]
@@ -58,7 +58,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     body: str
     assignee: str  # the profile whose workers run it; empty while there is none
-    status: Status
+    status: TaskStatus
     priority: int
     created_by: str
     created_by_run: str | None
@@ -146,7 +146,7 @@ class Comment(msgspec.Struct, frozen=True, kw_only=True):
     line: int | None = None
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
+class TaskMessage(msgspec.Struct, frozen=True, kw_only=True):
     """To the worker of a run; it has seen what it was handed once it says something after that."""
 
     task_id: str
@@ -177,7 +177,7 @@ class ParentResult(msgspec.Struct, frozen=True, kw_only=True):
 
     task_id: str
     title: str
-    status: Status
+    status: TaskStatus
     result: str | None
 
 
@@ -205,7 +205,7 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
     events: list[TaskEvent]
     results: list[ParentResult]
     files: list[File]
-    messages: list[Message]
+    messages: list[TaskMessage]
 
 
 Name: TypeAlias = Annotated[str, Meta(max_length=MAX_TITLE)]
@@ -288,7 +288,7 @@ class NewTask(_Wishes, frozen=True, kw_only=True):
         if not all(command.strip() for command in self.checks):
             raise UsageError("each check is a command")
 
-    def asked(self) -> tuple[object, ...]:
+    def fingerprint_parts(self) -> tuple[object, ...]:
         """For a fingerprint: as the first schema had it, and what came later only where it is used.
 
         Whether there is a time counts, which one does not: "in an hour" said again is another time.
@@ -322,7 +322,7 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """What is given."""
         return [name for name in self.__struct_fields__ if getattr(self, name) is not msgspec.UNSET]
 
-    def applied(self, task: Task) -> Task:
+    def apply_to(self, task: Task) -> Task:
         """The task with the changes; raises UsageError for a value out of bounds, or when there is none."""
         if not self.members():
             raise UsageError("nothing is to be different")
@@ -368,26 +368,26 @@ def _bounds(kind: type[msgspec.Struct]) -> tuple[tuple[str, list[Meta], list[Met
     """Of each field its own bounds and, of a tuple, those of its items."""
     found = []
     for name, hint in typing.get_type_hints(kind, include_extras=True).items():
-        plain, whole = annotated(hint)
+        plain, whole = split_annotated(hint)
         items = typing.get_args(plain) if typing.get_origin(plain) is tuple else ()
-        found.append((name, whole, annotated(items[0])[1] if items else []))
+        found.append((name, whole, split_annotated(items[0])[1] if items else []))
     return tuple(found)
 
 
 _UNIONS: Final = (typing.Union, typing.get_origin(int | str))
 
 
-def annotated(hint: Any) -> tuple[Any, list[Meta]]:
+def split_annotated(hint: Any) -> tuple[Any, list[Meta]]:
     """A type without its bounds, and those; of a union the first of its types counts."""
     if typing.get_origin(hint) in _UNIONS:
-        return annotated(typing.get_args(hint)[0])
+        return split_annotated(typing.get_args(hint)[0])
     if typing.get_origin(hint) is not Annotated:
         return hint, []
     plain, *metas = typing.get_args(hint)
     return plain, metas
 
 
-def bounded(what: str, text: str) -> str:
+def check_text(what: str, text: str) -> str:
     """The text itself.
 
     Raises:

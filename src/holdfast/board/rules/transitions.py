@@ -23,7 +23,7 @@ from typing import Final
 from holdfast.errors import IllegalTransition
 
 
-class Status(StrEnum):
+class TaskStatus(StrEnum):
     TRIAGE = "triage"
     TODO = "todo"
     SCHEDULED = "scheduled"
@@ -69,15 +69,17 @@ class Actor(StrEnum):
     SYSTEM = "system"
 
 
-ENDS: Final = frozenset({Status.DONE, Status.FAILED, Status.CANCELLED, Status.ARCHIVED})
-OPEN: Final = frozenset(Status) - ENDS
-RELEASED: Final = frozenset({Status.READY, Status.TODO})  # free to run as soon as its parents are done
-TIMED: Final = frozenset({Status.SCHEDULED, Status.WAITING_SYSTEM})  # left when the clock says so
+ENDS: Final = frozenset({TaskStatus.DONE, TaskStatus.FAILED, TaskStatus.CANCELLED, TaskStatus.ARCHIVED})
+OPEN: Final = frozenset(TaskStatus) - ENDS
+RELEASED: Final = frozenset(
+    {TaskStatus.READY, TaskStatus.TODO}
+)  # free to run as soon as its parents are done
+TIMED: Final = frozenset({TaskStatus.SCHEDULED, TaskStatus.WAITING_SYSTEM})  # left when the clock says so
 
-_S = Status
+_S = TaskStatus
 _P, _W, _Y = Actor.PERSON, Actor.WORKER, Actor.SYSTEM
 # Of each move: from which statuses, to which, and by whom.
-_MOVES: Final[dict[Move, tuple[frozenset[Status], Status, frozenset[Actor]]]] = {
+_MOVES: Final[dict[Move, tuple[frozenset[TaskStatus], TaskStatus, frozenset[Actor]]]] = {
     Move.SPECIFY: (frozenset({_S.TRIAGE}), _S.READY, frozenset({_P})),
     Move.RETHINK: (
         frozenset({_S.TODO, _S.READY, _S.SCHEDULED, _S.WAITING_HUMAN}),
@@ -107,13 +109,13 @@ _MOVES: Final[dict[Move, tuple[frozenset[Status], Status, frozenset[Actor]]]] = 
     Move.CANCEL: (OPEN, _S.CANCELLED, frozenset({_P})),
     Move.ARCHIVE: (ENDS - {_S.ARCHIVED}, _S.ARCHIVED, frozenset({_P})),
 }
-TABLE: Final[dict[tuple[Status, Move], Status]] = {
+TABLE: Final[dict[tuple[TaskStatus, Move], TaskStatus]] = {
     (before, move): after for move, (sources, after, _) in _MOVES.items() for before in sorted(sources)
 }
 WHO: Final[dict[Move, frozenset[Actor]]] = {move: actors for move, (_, _, actors) in _MOVES.items()}
 
 
-def apply(status: Status, move: Move, by: Actor) -> Status:
+def apply(status: TaskStatus, move: Move, by: Actor) -> TaskStatus:
     """Where the move leads; nothing has changed when it raises.
 
     Raises:
@@ -121,7 +123,7 @@ def apply(status: Status, move: Move, by: Actor) -> Status:
     """
     if by not in WHO[move]:
         raise IllegalTransition(f"a {by} may not {move.replace('_', ' ')} a task")
-    if by is Actor.WORKER and status is not Status.RUNNING:
+    if by is Actor.WORKER and status is not TaskStatus.RUNNING:
         raise IllegalTransition(f"the task is {status}: no worker holds it")
     try:
         return TABLE[status, move]
@@ -132,22 +134,22 @@ def apply(status: Status, move: Move, by: Actor) -> Status:
         ) from None
 
 
-def moves(status: Status, by: Actor) -> set[Move]:
+def moves(status: TaskStatus, by: Actor) -> set[Move]:
     """What this actor may do to a task in this status."""
     return {move for before, move in TABLE if before is status and by in WHO[move]}
 
 
-def settled(status: Status, open_parents: int) -> Status:
+def settle(status: TaskStatus, open_parents: int) -> TaskStatus:
     """A task that is free to run is `ready`, or `todo` while something that it waits for is not done."""
     if status not in RELEASED:
         return status
-    return Status.TODO if open_parents else Status.READY
+    return TaskStatus.TODO if open_parents else TaskStatus.READY
 
 
-def pairs() -> set[tuple[Status, Status]]:
+def pairs() -> set[tuple[TaskStatus, TaskStatus]]:
     """Every change of status that can happen, as the stores repeat it in their own constraints."""
     direct = set(TABLE.items())
     changes = {(before, after) for (before, _), after in direct}
-    return changes | {(before, Status.TODO) for before, after in changes if after is Status.READY} - {
-        (Status.TODO, Status.TODO)
+    return changes | {(before, TaskStatus.TODO) for before, after in changes if after is TaskStatus.READY} - {
+        (TaskStatus.TODO, TaskStatus.TODO)
     }

@@ -34,7 +34,7 @@ MAX_DATA: Final = 360 * 1024  # bytes that a worker attaches: as base64 they sti
 MAX_OPTIONS: Final = 20  # possible answers to one question; nobody reads more
 
 
-class Caller(Flag):
+class BoardCaller(Flag):
     """Who asks: a person, an agent with authority over a board, or the worker of a run."""
 
     PERSON = auto()
@@ -74,7 +74,7 @@ class Assign(Args, frozen=True):
     assignee: Annotated[Name, Meta(description="The profile whose workers do it.")]
 
 
-class Link(Args, frozen=True):
+class LinkArgs(Args, frozen=True):
     parent: Annotated[Name, Meta(min_length=1, description="Has to be done first.")]
     child: Annotated[Name, Meta(min_length=1, description="Waits for it.")]
 
@@ -120,13 +120,13 @@ class Because(Args, frozen=True):
     ] = ""
 
 
-class Block(Because, frozen=True, kw_only=True):
+class BlockArgs(Because, frozen=True, kw_only=True):
     question: Annotated[str, Meta(max_length=MAX_TEXT, description="What a person has to say or do.")]
     options: Annotated[tuple[Name, ...], Meta(max_length=MAX_OPTIONS, description="Possible answers.")] = ()
     waiting_for: Annotated[Name, Meta(description="Who is asked.")] = ""
 
 
-class Complete(Because, frozen=True):
+class CompleteArgs(Because, frozen=True):
     result: Annotated[str, Meta(max_length=MAX_TEXT, description="What came out of it.")] | None = None
 
 
@@ -141,7 +141,7 @@ class Schedule(Because, frozen=True):
 class Verb(NamedTuple):
     name: str
     args: type[Any]
-    callers: Caller
+    callers: BoardCaller
     method: str  # of the store; one for workers takes the run and, unless it is `anew`, the envelope's id
     about: str
     target: Literal["task", "board", ""] = "task"  # what it is done to, where the arguments do not say it
@@ -160,7 +160,7 @@ class Verb(NamedTuple):
         return given | ({"move": Move(self.name)} if self.method == "move" else {})
 
 
-_P, _A, _W = Caller.PERSON, Caller.AGENT, Caller.WORKER
+_P, _A, _W = BoardCaller.PERSON, BoardCaller.AGENT, BoardCaller.WORKER
 # Where a worker's tasks are worked on, what they may use and who approves them is not for a worker to say: it
 # could name any directory of the host, or a pool without a cap.
 _OF_WORKER: Final = ("title", "body", "assignee", "priority", "max_attempts", "parents", "triage")
@@ -169,8 +169,8 @@ ROWS: Final = (
     Verb("edit", Edit, _P, "edit", "Change what a task says; where it stands stays.", whole="change"),
     Verb("assign", Assign, _P, "assign", "Let the workers of a profile run a task."),
     Verb("attach", Attach, _P, "attach", "Attach a file to a task.", answers="file"),
-    Verb("link", Link, _P | _A, "link", "Let one task wait for another.", target=""),
-    Verb("unlink", Link, _P, "unlink", "Let one task no longer wait for another.", target=""),
+    Verb("link", LinkArgs, _P | _A, "link", "Let one task wait for another.", target=""),
+    Verb("unlink", LinkArgs, _P, "unlink", "Let one task no longer wait for another.", target=""),
     Verb("comment", Say, _P | _A, "comment", "Leave a remark on a task.", answers="comment"),
     Verb(
         *("tell", Say, _P | _A, "tell"),
@@ -178,10 +178,10 @@ ROWS: Final = (
         answers="message",
     ),
     Verb("archive", Because, _P, "move", "Put a task away that has ended."),
-    Verb("block", Block, _P | _A, "move", "Stop a task until a person acts; a run of it is over."),
+    Verb("block", BlockArgs, _P | _A, "move", "Stop a task until a person acts; a run of it is over."),
     Verb("cancel", Because, _P, "move", "Give a task up for good."),
     Verb(
-        *("complete", Complete, _P | _A, "move"),
+        *("complete", CompleteArgs, _P | _A, "move"),
         "Say that a task is done: also accepts a review, or work whose report is missing.",
     ),
     Verb("request_changes", Because, _P, "move", "Send a task back that is in review."),
@@ -212,7 +212,7 @@ ROWS: Final = (
         whole="new",
         fields=_OF_WORKER,
     ),
-    Verb("link", Link, _W, "run_link", "Let a task that you made wait for another one."),
+    Verb("link", LinkArgs, _W, "run_link", "Let a task that you made wait for another one."),
     Verb("attach", AttachFromRun, _W, "run_attach", "Attach a file to your task.", answers="file"),
     Verb(
         *("complete", Report, _W, "complete"),
@@ -220,7 +220,7 @@ ROWS: Final = (
         terminal=True,
     ),
     Verb(
-        *("block", Block, _W, "block"),
+        *("block", BlockArgs, _W, "block"),
         "Stop, because a person must answer or act before anybody can go on. Your run is over then.",
         fields=("question", "options", "waiting_for"),
         terminal=True,
@@ -234,12 +234,12 @@ ROWS: Final = (
 
 
 @functools.cache
-def verbs_of(caller: Caller) -> dict[str, Verb]:
+def verbs_of(caller: BoardCaller) -> dict[str, Verb]:
     """What this caller may do, by name."""
     return {verb.name: verb for verb in ROWS if caller in verb.callers}
 
 
-def named(name: str, caller: Caller) -> Verb:
+def find_verb(name: str, caller: BoardCaller) -> Verb:
     """Raises MethodNotFound when this caller has no such verb."""
     known = verbs_of(caller)
     if name not in known:

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from holdfast.board.database.database import Transaction, row_of
-from holdfast.board.rules.rows import Board, bounded
+from holdfast.board.rules.rows import Board, check_text
 from holdfast.errors import Conflict, InvalidRequest, NotFound, UsageError
 
 SLUG: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
@@ -18,7 +18,7 @@ def create(tx: Transaction, slug: str, title: str = "") -> Board:
         raise UsageError(
             "the name of a board is 1 to 64 of a-z, 0-9, - and _, and begins with a letter or digit"
         )
-    row = tx.one("board_add", slug=slug, title=bounded("title", title), now=tx.now_ms)
+    row = tx.one("board_add", slug=slug, title=check_text("title", title), now=tx.now_ms)
     if row is None:
         raise Conflict(f"there is a board {slug} already")
     tx.log(slug, "board_created", "person", task=None)
@@ -37,11 +37,11 @@ def get(tx: Transaction, slug: str, *, lock: bool = False) -> Board:
     return row_of(Board, row)
 
 
-def listed(tx: Transaction) -> list[Board]:
+def list_boards(tx: Transaction) -> list[Board]:
     return [row_of(Board, row) for row in tx.all("board_list")]
 
 
-def in_use(tx: Transaction, slug: str) -> Board:
+def get_unarchived(tx: Transaction, slug: str) -> Board:
     """Raises InvalidRequest when it is archived."""
     found = get(tx, slug)
     if found.archived:

@@ -37,13 +37,13 @@ def claim(
     tasks.wake(tx, slug)
     if host:
         _note_offer(tx, slug, host, assignees)
-    if assign.stopped(board) is not None:
+    if assign.why_stopped(board) is not None:
         return None
     run = ledger.new_id("r")
     row = (
-        _claimed(tx, slug, run, host, assignees)
+        _claim_best(tx, slug, run, host, assignees)
         if task is None
-        else _this(tx, slug, run, host, assignees, task)
+        else _claim_this(tx, slug, run, host, assignees, task)
     )
     if row is None:
         return None
@@ -58,7 +58,7 @@ def claim(
         host=host,
         profile=claimed.assignee,
         pool=claimed.pool,
-        lease_until_ms=tx.now_ms + lease(lease_ms),
+        lease_until_ms=tx.now_ms + check_lease(lease_ms),
         now=tx.now_ms,
     )
     if claimed.generation > 1:
@@ -88,13 +88,15 @@ def _note_offer(
         tx.all("offer_set", board=slug, host=host, profiles=profiles, now=tx.now_ms)
 
 
-def lease(lease_ms: int) -> int:
+def check_lease(lease_ms: int) -> int:
     if not 0 < lease_ms <= MAX_LEASE_MS:
         raise UsageError(f"a lease lasts up to {MAX_LEASE_MS} ms")
     return lease_ms
 
 
-def _claimed(tx: Transaction, slug: str, run: str, host: str, assignees: Sequence[str] | None) -> Row | None:
+def _claim_best(
+    tx: Transaction, slug: str, run: str, host: str, assignees: Sequence[str] | None
+) -> Row | None:
     capacity, none = lists.capacity(tx, slug), assign.Capacity()
     if assignees is None and capacity == none:
         return tx.one("task_claim_next", board=slug, run=run, now=tx.now_ms)
@@ -103,11 +105,11 @@ def _claimed(tx: Transaction, slug: str, run: str, host: str, assignees: Sequenc
     else:
         ready = sorted(set(assignees))[:MAX_PROFILES]
     busy = assign.Busy() if capacity == none else lists.busy(tx, slug)
-    drained = assign.pools_reached(capacity=capacity, busy=busy)
+    drained = assign.find_pools_reached(capacity=capacity, busy=busy)
     heads = [
         (-int(str(row["priority"])), int(str(row["created_ms"])), str(row["id"]))
         for name in ready
-        if assign.caps_reached(name, capacity=capacity, busy=busy, host=host) is None
+        if assign.find_cap_reached(name, capacity=capacity, busy=busy, host=host) is None
         for row in _heads(tx, slug, name, drained)
     ]
     return tx.one("task_claim", board=slug, task=min(heads)[2], run=run, now=tx.now_ms) if heads else None
@@ -127,7 +129,7 @@ def _heads(tx: Transaction, slug: str, assignee: str, drained: Container[str]) -
             yield from tx.all("task_best_in", board=slug, assignee=assignee, pool=str(row["name"]))
 
 
-def _this(
+def _claim_this(
     tx: Transaction, slug: str, run: str, host: str, assignees: Sequence[str] | None, task_id: str
 ) -> Row | None:
     row = tx.one("task_free", board=slug, task=task_id)
@@ -137,6 +139,6 @@ def _this(
     if assignees is not None and assignee not in assignees:
         return None
     capacity, busy = lists.capacity(tx, slug), lists.busy(tx, slug)
-    if assign.caps_reached(assignee, capacity=capacity, busy=busy, host=host, pool=str(row["pool"])):
+    if assign.find_cap_reached(assignee, capacity=capacity, busy=busy, host=host, pool=str(row["pool"])):
         return None
     return tx.one("task_claim", board=slug, task=task_id, run=run, now=tx.now_ms)

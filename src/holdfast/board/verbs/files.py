@@ -8,7 +8,7 @@ from holdfast.errors import Conflict, InvalidRequest, NotFound, StoreDamaged, Us
 
 def attach(tx: Transaction, task_id: str, name: str, data: bytes, *, who: str = "person") -> File:
     """As `add` does."""
-    return add(tx, ledger.locked(tx, task_id), name, data, who=who)
+    return add(tx, ledger.lock_task(tx, task_id), name, data, who=who)
 
 
 def add(tx: Transaction, task: Task, name: str, data: bytes, *, who: str, run: str | None = None) -> File:
@@ -17,8 +17,8 @@ def add(tx: Transaction, task: Task, name: str, data: bytes, *, who: str, run: s
     Raises:
         Conflict: another file has this name.
     """
-    sha256 = ledger.digest(_bounded(data))
-    there = {file.name: file for file in listed(tx, task.id, None)}
+    sha256 = ledger.digest(_check_size(data))
+    there = {file.name: file for file in list_files(tx, task.id, None)}
     if name in there:
         if there[name].sha256 != sha256:
             raise Conflict(f"{task.id} has another file {name}", remedy="use another name")
@@ -32,9 +32,9 @@ def add(tx: Transaction, task: Task, name: str, data: bytes, *, who: str, run: s
 
 def keep(tx: Transaction, run_id: str, name: str, data: bytes) -> File:
     """Something of a run, also after its end; the same name again replaces it, as a repeated step does."""
-    task = ledger.locked(tx, ledger.run(tx, run_id).task_id)
-    sha256 = ledger.digest(_bounded(data))
-    there = {file.name: file for file in listed(tx, task.id, run_id)}
+    task = ledger.lock_task(tx, ledger.run(tx, run_id).task_id)
+    sha256 = ledger.digest(_check_size(data))
+    there = {file.name: file for file in list_files(tx, task.id, run_id)}
     if name in there and there[name].sha256 == sha256:
         return there[name]
     if len(there) >= MAX_KEPT and name not in there:
@@ -44,7 +44,7 @@ def keep(tx: Transaction, run_id: str, name: str, data: bytes) -> File:
     return made
 
 
-def listed(tx: Transaction, task_id: str, run_id: str | None) -> list[File]:
+def list_files(tx: Transaction, task_id: str, run_id: str | None) -> list[File]:
     """The attachments of a task, or what is kept of one of its runs, by name."""
     return [row_of(File, row) for row in tx.all("files_of", task=task_id, run=run_id or "")]
 
@@ -62,7 +62,7 @@ def content(tx: Transaction, task_id: str, run_id: str | None, name: str) -> byt
     return data
 
 
-def _bounded(data: bytes) -> bytes:
+def _check_size(data: bytes) -> bytes:
     if len(data) > MAX_FILE:
         raise UsageError(f"a file has at most {MAX_FILE} bytes")
     return data

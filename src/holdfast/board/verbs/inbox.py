@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.board.database.database import Transaction, row_of
 from holdfast.board.rules.rows import Task, TaskEvent
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.verbs import boards, ledger
 from holdfast.errors import InvalidRequest, UsageError
 
@@ -14,12 +14,12 @@ MAX_LISTED: Final = 500  # tasks of each status
 MAX_QUESTION: Final = 500  # characters: a line; the task has the rest
 CHECKS_MS: Final = 15 * 60_000  # checks that take longer are worth a look: perhaps nobody runs them any more
 
-_NEXT: Final[dict[Status, tuple[str, ...]]] = {
-    Status.WAITING_HUMAN: ("holdfast task unblock {id} --reason ANSWER",),
-    Status.REVIEW: ("holdfast task review {id} --approve", "holdfast task review {id} --changes TEXT"),
-    Status.HANDOFF_FAILED: ("holdfast task complete {id}", "holdfast task retry {id} --report-only"),
-    Status.FAILED: ("holdfast task retry {id}", "holdfast task cancel {id}"),
-    Status.TRIAGE: ("holdfast task edit {id} --body TEXT", "holdfast task move {id} specify"),
+_NEXT: Final[dict[TaskStatus, tuple[str, ...]]] = {
+    TaskStatus.WAITING_HUMAN: ("holdfast task unblock {id} --reason ANSWER",),
+    TaskStatus.REVIEW: ("holdfast task review {id} --approve", "holdfast task review {id} --changes TEXT"),
+    TaskStatus.HANDOFF_FAILED: ("holdfast task complete {id}", "holdfast task retry {id} --report-only"),
+    TaskStatus.FAILED: ("holdfast task retry {id}", "holdfast task cancel {id}"),
+    TaskStatus.TRIAGE: ("holdfast task edit {id} --body TEXT", "holdfast task move {id} specify"),
 }
 WAITING: Final = tuple(_NEXT)
 
@@ -30,7 +30,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     task: str
     board: str
     title: str
-    status: Status
+    status: TaskStatus
     since_ms: int
     who: str
     question: str
@@ -43,10 +43,10 @@ class Inbox(msgspec.Struct, frozen=True):
     """Those that wait for longest first; `more` names the statuses of which there are more than listed."""
 
     waiting: list[Waiting]
-    more: list[Status]
+    more: list[TaskStatus]
 
 
-def listed(tx: Transaction, slug: str, *, name: str = "", limit: int = 100) -> Inbox:
+def list_waiting(tx: Transaction, slug: str, *, name: str = "", limit: int = 100) -> Inbox:
     """At most so many of each status, the newest tasks; the cost does not depend on what waits for nobody."""
     if not 0 < limit <= MAX_LISTED:
         raise UsageError(f"an inbox has 1 to {MAX_LISTED} tasks of each status")
@@ -64,17 +64,17 @@ def listed(tx: Transaction, slug: str, *, name: str = "", limit: int = 100) -> I
         )
         found += [row_of(Task, row) for row in rows[:limit]]
         more += [status] if len(rows) > limit else []
-    return Inbox([of(task) for task in sorted(found, key=lambda task: (task.status_ms, task.id))], more)
+    return Inbox([describe(task) for task in sorted(found, key=lambda task: (task.status_ms, task.id))], more)
 
 
-def of(task: Task) -> Waiting:
+def describe(task: Task) -> Waiting:
     return Waiting(
         task=task.id,
         board=task.board,
         title=task.title,
         status=task.status,
         since_ms=task.status_ms,
-        who=task.reviewer if task.status is Status.REVIEW else task.waiting_for,
+        who=task.reviewer if task.status is TaskStatus.REVIEW else task.waiting_for,
         question=(task.question or task.reason or task.result or "")
         .strip()
         .partition("\n")[0][:MAX_QUESTION],
@@ -84,9 +84,9 @@ def of(task: Task) -> Waiting:
     )
 
 
-def waits(task: Task) -> bool:
+def is_waiting(task: Task) -> bool:
     """For a person now, and not for something that comes before."""
-    return task.status in WAITING and not (task.status is Status.REVIEW and task.waiting_for)
+    return task.status in WAITING and not (task.status is TaskStatus.REVIEW and task.waiting_for)
 
 
 def may_begin(event: TaskEvent) -> bool:
@@ -100,7 +100,7 @@ def acknowledge(tx: Transaction, task_id: str, *, who: str = "person") -> Task:
     Raises:
         InvalidRequest: it does not wait for a person.
     """
-    task = ledger.locked(tx, task_id)
+    task = ledger.lock_task(tx, task_id)
     if task.status not in WAITING:
         raise InvalidRequest(f"{task.id} is {task.status}: it does not wait for a person")
     if task.acknowledged_ms is not None:

@@ -8,8 +8,8 @@ import msgspec
 
 from holdfast.board.database.database import Transaction, row_of
 from holdfast.board.rules import transitions
-from holdfast.board.rules.rows import Comment, JsonObject, Run, RunRef, Task, bounded, metadata_text
-from holdfast.board.rules.transitions import Actor, Move, Status
+from holdfast.board.rules.rows import Comment, JsonObject, Run, RunRef, Task, check_text, metadata_text
+from holdfast.board.rules.transitions import Actor, Move, TaskStatus
 from holdfast.errors import Conflict, NotFound, StaleRun, UsageError
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -35,7 +35,7 @@ def task(tx: Transaction, task_id: str, query: str = "task_get") -> Task:
     return row_of(Task, row)
 
 
-def locked(tx: Transaction, task_id: str) -> Task:
+def lock_task(tx: Transaction, task_id: str) -> Task:
     """The task, and nobody else changes it until this change is over. Raises NotFound."""
     return task(tx, task_id, "task_lock")
 
@@ -48,7 +48,7 @@ def run(tx: Transaction, run_id: str) -> Run:
     return row_of(Run, row)
 
 
-def referred(tx: Transaction, ref: RunRef) -> Run:
+def find_run(tx: Transaction, ref: RunRef) -> Run:
     """The run that is meant, whether it holds its task or not.
 
     Raises:
@@ -61,19 +61,19 @@ def referred(tx: Transaction, ref: RunRef) -> Run:
     return found
 
 
-def locked_run(tx: Transaction, ref: RunRef) -> tuple[Task, Run]:
+def lock_run(tx: Transaction, ref: RunRef) -> tuple[Task, Run]:
     """Its task, locked, and the run as it is from then on. Raises as `referred` does."""
-    found = locked(tx, referred(tx, ref).task_id)
-    return found, referred(tx, ref)
+    found = lock_task(tx, find_run(tx, ref).task_id)
+    return found, find_run(tx, ref)
 
 
-def moved(tx: Transaction, task: Task, move: Move, by: Actor, **changes: object) -> Task:
+def apply_move(tx: Transaction, task: Task, move: Move, by: Actor, **changes: object) -> Task:
     """The task after a move, not saved yet. What only belonged to its old status is gone.
 
     Raises:
         IllegalTransition: the table does not have this move.
     """
-    status = transitions.settled(transitions.apply(task.status, move, by), task.open_parents)
+    status = transitions.settle(transitions.apply(task.status, move, by), task.open_parents)
     cleared: dict[str, object] = {
         "status": status,
         "status_ms": tx.now_ms,
@@ -86,7 +86,7 @@ def moved(tx: Transaction, task: Task, move: Move, by: Actor, **changes: object)
         "reason": "",
         "acknowledged_ms": None,
     }
-    if by is Actor.PERSON and status in transitions.RELEASED | {Status.SCHEDULED}:
+    if by is Actor.PERSON and status in transitions.RELEASED | {TaskStatus.SCHEDULED}:
         cleared["attempts"] = 0  # whoever sends it back to work gives it a new budget
     if by is not Actor.SYSTEM:
         cleared["report_only"] = False  # a failure on the way to the report does not make the work undone
@@ -108,16 +108,16 @@ def save(tx: Transaction, task: Task) -> Task:
     return row_of(Task, row)
 
 
-def moved_and_told(
+def move_task(
     tx: Transaction, task: Task, move: Move, by: Actor, *, who: str, run: str | None = None, **changes: object
 ) -> Task:
     """Move, save, write the event, and release those that waited for the task when it is done."""
-    after = save(tx, moved(tx, task, move, by, **changes))
+    after = save(tx, apply_move(tx, task, move, by, **changes))
     told: dict[str, object] = {"from": task.status, "to": after.status}
     if after.reason:
         told["reason"] = after.reason
     tx.log(task.board, move, who, task=task.id, run=run, **told)
-    if after.status is Status.DONE:
+    if after.status is TaskStatus.DONE:
         release_children(tx, after)
     return after
 
@@ -125,7 +125,7 @@ def moved_and_told(
 def release_children(tx: Transaction, parent: Task) -> None:
     """One thing less to wait for, for the children only: the cost does not depend on the board."""
     for row in tx.all("children_release", parent=parent.id, now=tx.now_ms):
-        if row["status"] == Status.READY:
+        if row["status"] == TaskStatus.READY:
             tx.log(parent.board, Move.PROMOTE, "board", task=str(row["id"]), after=parent.id)
     tx.all("links_satisfy", parent=parent.id)
 
@@ -147,7 +147,7 @@ def add_comment(
         "comment_add",
         task=task.id,
         author=who,
-        body=bounded("comment", body),
+        body=check_text("comment", body),
         now=tx.now_ms,
         run=run,
         path=path,
@@ -200,13 +200,13 @@ def once(tx: Transaction, scope: str, name: str, question: str, kind: type[S], a
         Conflict: under this name something else was asked before.
     """
     if tx.one("answer_reserve", scope=scope, name=name, question=question, now=tx.now_ms) is None:
-        return given(tx, scope, name, question, kind)
+        return recall_answer(tx, scope, name, question, kind)
     given_now = answer()
     tx.all("answer_set", scope=scope, name=name, answer=msgspec.json.encode(given_now).decode())
     return given_now
 
 
-def given(tx: Transaction, scope: str, name: str, question: str, kind: type[S]) -> S:
+def recall_answer(tx: Transaction, scope: str, name: str, question: str, kind: type[S]) -> S:
     row = tx.row("answer_get", scope=scope, name=name)
     if row["question"] != question:
         raise Conflict(f"`{name}` was used before, for something else", remedy="use a new key")

@@ -9,21 +9,21 @@ import msgspec
 from holdfast.board.database.database import Transaction, Value, row_of
 from holdfast.board.rules import assign, budget, metrics
 from holdfast.board.rules.assign import Busy, Capacity
-from holdfast.board.rules.budget import Budget, Used
+from holdfast.board.rules.budget import Budget, BudgetUse
 from holdfast.board.rules.metrics import Recent, Runs
 from holdfast.board.rules.rows import (
     Board,
     Comment,
     Detail,
     File,
-    Message,
     ParentResult,
     Run,
     Task,
     TaskEvent,
     TaskLink,
+    TaskMessage,
 )
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.verbs import boards, files, ledger
 from holdfast.errors import NotFound, UsageError
 
@@ -36,7 +36,7 @@ OFFER_MS: Final = (
 MAX_OFFERS: Final = 500  # hosts of one board
 MAX_LIKELY: Final = 5  # tasks that are named when a short id means several
 SHOWN: Final = 50  # comments, runs, links and events of one task, the newest
-_AFTER_A_RUN: Final = (Status.FAILED, Status.HANDOFF_FAILED, Status.WAITING_SYSTEM)
+_AFTER_A_RUN: Final = (TaskStatus.FAILED, TaskStatus.HANDOFF_FAILED, TaskStatus.WAITING_SYSTEM)
 
 _PAGE: Final = "SELECT * FROM tasks WHERE board = :board"
 _FILTERS: Final = {
@@ -74,7 +74,7 @@ class Reason(msgspec.Struct, frozen=True):
     """Why a task is not running."""
 
     task: str
-    status: Status
+    status: TaskStatus
     reason: str
 
 
@@ -82,7 +82,7 @@ def page(
     tx: Transaction,
     slug: str,
     *,
-    status: Status | None = None,
+    status: TaskStatus | None = None,
     assignee: str | None = None,
     search: str | None = None,
     limit: int = 50,
@@ -122,17 +122,17 @@ def detail(tx: Transaction, task_id: str) -> Detail:
         runs=_newest(tx, "runs_of_task", task_id, Run),
         events=_newest(tx, "events_of_task", task_id, TaskEvent),
         results=[row_of(ParentResult, row) for row in tx.all("results_above", task=task_id, most=SHOWN)],
-        files=files.listed(tx, task_id, None),
-        messages=_newest(tx, "messages_of_task", task_id, Message),
+        files=files.list_files(tx, task_id, None),
+        messages=_newest(tx, "messages_of_task", task_id, TaskMessage),
     )
 
 
 def attachments(tx: Transaction, task_id: str) -> list[File]:
-    return files.listed(tx, ledger.task(tx, task_id).id, None)
+    return files.list_files(tx, ledger.task(tx, task_id).id, None)
 
 
-def kept(tx: Transaction, run_id: str) -> list[File]:
-    return files.listed(tx, ledger.run(tx, run_id).task_id, run_id)
+def list_kept(tx: Transaction, run_id: str) -> list[File]:
+    return files.list_files(tx, ledger.run(tx, run_id).task_id, run_id)
 
 
 def task_id(tx: Transaction, text: str) -> str:
@@ -163,7 +163,7 @@ def runs(tx: Transaction, task_id: str) -> list[Run]:
     return _newest(tx, "runs_of_task", task_id, Run)
 
 
-def held(tx: Transaction, host: str) -> list[Run]:
+def list_held(tx: Transaction, host: str) -> list[Run]:
     """The runs of a host that hold their tasks, on all boards, the oldest first."""
     return [row_of(Run, row) for row in tx.all("runs_held", host=host)]
 
@@ -179,7 +179,7 @@ def events(tx: Transaction, slug: str, *, after: int = 0, limit: int = 100) -> l
 def counts(tx: Transaction, slug: str) -> dict[str, int]:
     """How many tasks there are in each status; cheaper than `stats`."""
     found = {str(row["status"]): int(str(row["count"])) for row in tx.all("board_counts", board=slug)}
-    return {status: found.get(status, 0) for status in Status}
+    return {status: found.get(status, 0) for status in TaskStatus}
 
 
 def stats(tx: Transaction, slug: str) -> Stats:
@@ -190,7 +190,7 @@ def stats(tx: Transaction, slug: str) -> Stats:
         board=found,
         tasks=by_status,
         total=sum(by_status.values()),
-        running=by_status[Status.RUNNING],
+        running=by_status[TaskStatus.RUNNING],
         oldest_ready_ms=None if since is None else tx.now_ms - int(str(since)),
     )
 
@@ -224,9 +224,9 @@ def reasons(tx: Transaction, slug: str, found: Iterable[Task]) -> dict[str, str]
     """Likewise for tasks of one board, each by itself: as if there were no other to be claimed."""
     bounds, running, offers = capacity(tx, slug), busy(tx, slug), _offers(tx, slug)
     held = {host: offer.held for host, offer in offers.items() if offer.held}
-    still = assign.stopped(boards.get(tx, slug))
+    still = assign.why_stopped(boards.get(tx, slug))
     listed = list(found)
-    over = spent(tx, (each for each in listed if each.status is Status.READY))
+    over = find_spent(tx, (each for each in listed if each.status is TaskStatus.READY))
     said = {}
     for each in listed:
         accepting = {
@@ -245,30 +245,30 @@ def reasons(tx: Transaction, slug: str, found: Iterable[Task]) -> dict[str, str]
         reason = waiting.get(each.id, "waits to be claimed")
         if each.id in over:
             reason = budget.question(over[each.id])
-        said[each.id] = still or reason if each.status is Status.READY else reason
+        said[each.id] = still or reason if each.status is TaskStatus.READY else reason
     return said
 
 
-def spent(tx: Transaction, found: Iterable[Task]) -> dict[str, str]:
+def find_spent(tx: Transaction, found: Iterable[Task]) -> dict[str, str]:
     """Of these tasks those that have spent their budgets, and which; the others may be claimed."""
     said = {}
     for task in found:
         bound = budget.of_task(task)
         if bound != Budget():
             row = tx.row("task_used", task=task.id)
-            used = Used(int(str(row["tokens"])), int(str(row["cost"])))
-            if (words := budget.spent(used, bound)) is not None:
+            used = BudgetUse(int(str(row["tokens"])), int(str(row["cost"])))
+            if (words := budget.describe_spent(used, bound)) is not None:
                 said[task.id] = words
     return said
 
 
-def stuck(tx: Transaction, slug: str) -> dict[str, str]:
+def find_stuck(tx: Transaction, slug: str) -> dict[str, str]:
     """The tasks of a board whose runs look stuck now, and why."""
     return {str(row["task_id"]): str(row["stuck"]) for row in tx.all("runs_stuck", board=slug)}
 
 
 def _waits_for(tx: Transaction, found: Task) -> list[str]:
-    if found.status is not Status.TODO:
+    if found.status is not TaskStatus.TODO:
         return []
     rows = tx.all("links_open_above", task=found.id, most=SHOWN)
     return [f"{row['parent']} ({row['status']})" for row in rows]

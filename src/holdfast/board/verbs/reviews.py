@@ -11,8 +11,8 @@ import msgspec
 
 from holdfast.board.database.database import Transaction, row_of
 from holdfast.board.rules import transitions
-from holdfast.board.rules.rows import MAX_PATH, Comment, JsonObject, Run, RunRef, Task, TaskEvent, bounded
-from holdfast.board.rules.transitions import Actor, Move, Status
+from holdfast.board.rules.rows import MAX_PATH, Comment, JsonObject, Run, RunRef, Task, TaskEvent, check_text
+from holdfast.board.rules.transitions import Actor, Move, TaskStatus
 from holdfast.board.verbs import ledger
 from holdfast.errors import IllegalTransition, InvalidRequest, UsageError
 
@@ -36,7 +36,7 @@ class Remark(msgspec.Struct, frozen=True):
             raise UsageError(f"`{self.path[:MAX_SHOWN]}` is not a path as seen from the workspace")
         if not 0 < self.line <= MAX_LINE:
             raise UsageError(f"a line is a number from 1 to {MAX_LINE}")
-        if not bounded("remark", self.body).strip():
+        if not check_text("remark", self.body).strip():
             raise UsageError("a remark says something")
 
 
@@ -50,7 +50,7 @@ class Review(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Raises UsageError when there is too much of it."""
-        bounded("text", self.changes)
+        check_text("text", self.changes)
         if len(self.remarks) > MAX_REMARKS:
             raise UsageError(f"a review has at most {MAX_REMARKS} remarks")
 
@@ -67,7 +67,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
         return self.exit_code == 0
 
 
-class Requested(msgspec.Struct, frozen=True, kw_only=True):
+class RequestedChanges(msgspec.Struct, frozen=True, kw_only=True):
     """The changes that a review asked for, and of which run."""
 
     who: str
@@ -84,8 +84,8 @@ def review(tx: Transaction, task_id: str, given: Review, *, who: str = "person")
         InvalidRequest: somebody else is asked, or its checks have not been run; `anyway` overrules both.
         UsageError: nothing is said, or it both approves and asks for changes.
     """
-    task = ledger.locked(tx, task_id)
-    if task.status is not Status.REVIEW:
+    task = ledger.lock_task(tx, task_id)
+    if task.status is not TaskStatus.REVIEW:
         possible = ", ".join(sorted(transitions.moves(task.status, Actor.PERSON))) or "none"
         raise IllegalTransition(
             f"{task.id} is {task.status}: it is not in review", remedy=f"moves from here: {possible}"
@@ -101,50 +101,48 @@ def review(tx: Transaction, task_id: str, given: Review, *, who: str = "person")
     said += [
         ledger.add_comment(tx, task, one.body, who=who, path=one.path, line=one.line) for one in given.remarks
     ]
-    _reviewed(tx, task, said, who=who, anyway=given.anyway)
+    _log_review(tx, task, said, who=who, anyway=given.anyway)
     if given.approve:
-        return ledger.moved_and_told(tx, task, Move.COMPLETE, Actor.PERSON, who=who)
+        return ledger.move_task(tx, task, Move.COMPLETE, Actor.PERSON, who=who)
     reason = given.changes.strip() or f"{len(said)} remarks"
-    return ledger.moved_and_told(tx, task, Move.REQUEST_CHANGES, Actor.PERSON, who=who, reason=reason)
+    return ledger.move_task(tx, task, Move.REQUEST_CHANGES, Actor.PERSON, who=who, reason=reason)
 
 
-def gated(task: Task, move: Move, changes: JsonObject) -> tuple[Move, JsonObject]:
+def gate(task: Task, move: Move, changes: JsonObject) -> tuple[Move, JsonObject]:
     """Where a worker's answer leads: work that has checks is not done before they have been run."""
     if not task.checks or move not in (Move.COMPLETE, Move.REQUEST_REVIEW):
         return move, changes
     return Move.REQUEST_REVIEW, changes | {"waiting_for": CHECKS, "reason": "its checks are to be run"}
 
 
-def due(tx: Transaction, ref: RunRef) -> list[str] | None:
+def list_due(tx: Transaction, ref: RunRef) -> list[str] | None:
     """The commands that decide about what this run left; None when there is nothing to decide."""
-    run = ledger.referred(tx, ref)
+    run = ledger.find_run(tx, ref)
     task = ledger.task(tx, run.task_id)
     return list(task.checks) if _is_due(task, run) else None
 
 
-def checked(tx: Transaction, ref: RunRef, results: Sequence[Check]) -> Task:
+def record_checks(tx: Transaction, ref: RunRef, results: Sequence[Check]) -> Task:
     """What came of the checks. Nothing changes when these are not, or not any more, what is due.
 
     Completed work whose checks all pass is done. Where one fails, changes are asked for, unless all attempts
     are spent: then a person decides, as they do about work that a worker wanted to be looked at.
     """
-    task, run = ledger.locked_run(tx, ref)
+    task, run = ledger.lock_run(tx, ref)
     if not _is_due(task, run) or [one.command for one in results] != task.checks:
         return task
     failed = [one for one in results if not one.passed]
     shown = [{"command": one.command[:MAX_SHOWN], "exitCode": one.exit_code} for one in results]
     tx.log(task.board, "checked", CHECKS, task=task.id, run=run.id, passed=not failed, results=shown)
     if failed:
-        return _failed(tx, task, failed)
+        return _ask_for_changes(tx, task, failed)
     reason = f"all checks pass ({len(results)})"
     if run.outcome == "completed":
-        return ledger.moved_and_told(
-            tx, task, Move.CONFIRM, Actor.SYSTEM, who=CHECKS, run=run.id, reason=reason
-        )
-    return _left_to_a_person(tx, task, reason)
+        return ledger.move_task(tx, task, Move.CONFIRM, Actor.SYSTEM, who=CHECKS, run=run.id, reason=reason)
+    return _leave_to_person(tx, task, reason)
 
 
-def requested(tx: Transaction, task_id: str) -> Requested | None:
+def find_requested(tx: Transaction, task_id: str) -> RequestedChanges | None:
     """What the last review of a task asked for; None when there was none, or it approved."""
     row = tx.one("review_last", task=task_id)
     event = None if row is None else row_of(TaskEvent, row)
@@ -152,21 +150,21 @@ def requested(tx: Transaction, task_id: str) -> Requested | None:
         return None
     first, last = msgspec.convert(event.payload["comments"], tuple[int, int])
     rows = tx.all("comments_between", task=task_id, first=first, last=last)
-    return Requested(
+    return RequestedChanges(
         who=event.actor, at_ms=event.at_ms, run=event.run_id, comments=[row_of(Comment, row) for row in rows]
     )
 
 
-def _failed(tx: Transaction, task: Task, failed: Sequence[Check]) -> Task:
+def _ask_for_changes(tx: Transaction, task: Task, failed: Sequence[Check]) -> Task:
     said = [ledger.add_comment(tx, task, _words(one), who=CHECKS) for one in failed]
     reason = f"{len(failed)} of {len(task.checks)} checks failed: {failed[0].command[:MAX_SHOWN]}"
-    _reviewed(tx, task, said, who=CHECKS, anyway=False)
+    _log_review(tx, task, said, who=CHECKS, anyway=False)
     if task.attempts >= task.max_attempts:
-        return _left_to_a_person(tx, task, f"{reason}; all {task.max_attempts} attempts are spent")
-    return ledger.moved_and_told(tx, task, Move.REQUEST_CHANGES, Actor.SYSTEM, who=CHECKS, reason=reason)
+        return _leave_to_person(tx, task, f"{reason}; all {task.max_attempts} attempts are spent")
+    return ledger.move_task(tx, task, Move.REQUEST_CHANGES, Actor.SYSTEM, who=CHECKS, reason=reason)
 
 
-def _left_to_a_person(tx: Transaction, task: Task, reason: str) -> Task:
+def _leave_to_person(tx: Transaction, task: Task, reason: str) -> Task:
     """It stays in review, and from now on a person is asked."""
     tx.log(
         *(task.board, "review_due", CHECKS),
@@ -176,7 +174,7 @@ def _left_to_a_person(tx: Transaction, task: Task, reason: str) -> Task:
     return ledger.save(tx, msgspec.structs.replace(task, waiting_for="", reason=reason))
 
 
-def _reviewed(tx: Transaction, task: Task, said: Sequence[Comment], *, who: str, anyway: bool) -> None:
+def _log_review(tx: Transaction, task: Task, said: Sequence[Comment], *, who: str, anyway: bool) -> None:
     newest = tx.one("runs_of_task", task=task.id, most=1)
     tx.log(
         *(task.board, "reviewed", who),
@@ -188,10 +186,10 @@ def _reviewed(tx: Transaction, task: Task, said: Sequence[Comment], *, who: str,
 
 
 def _is_due(task: Task, run: Run) -> bool:
-    waits = task.status is Status.REVIEW and task.waiting_for == CHECKS
+    waits = task.status is TaskStatus.REVIEW and task.waiting_for == CHECKS
     return waits and task.generation == run.generation
 
 
 def _words(check: Check) -> str:
     how = "was ended" if check.exit_code is None else f"ended with exit code {check.exit_code}"
-    return bounded("check", f"The check `{check.command}` {how}.\n\n{check.said}".strip())
+    return check_text("check", f"The check `{check.command}` {how}.\n\n{check.said}".strip())

@@ -13,7 +13,7 @@ import msgspec
 
 from holdfast.board.database.database import Transaction, row_of
 from holdfast.board.rules import budget, retry
-from holdfast.board.rules.budget import Used
+from holdfast.board.rules.budget import BudgetUse
 from holdfast.board.rules.retry import FailureKind
 from holdfast.board.rules.rows import (
     Comment,
@@ -25,7 +25,7 @@ from holdfast.board.rules.rows import (
     RunRef,
     Task,
     TaskEvent,
-    bounded,
+    check_text,
     metadata_text,
 )
 from holdfast.board.rules.transitions import Actor, Move
@@ -51,7 +51,7 @@ _OUTCOMES: Final = {
 }
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class RefusedAnswer(msgspec.Struct, frozen=True):
     """An answer that was refused and written down; asked again it is refused again."""
 
     refused: str
@@ -75,25 +75,25 @@ class Unverified(msgspec.Struct, frozen=True, kw_only=True):
     files: list[str]
 
 
-Answered: TypeAlias = Task | Refusal
+Answered: TypeAlias = Task | RefusedAnswer
 
 
 def heartbeat(tx: Transaction, ref: RunRef, *, lease_ms: int = claims.LEASE_MS, note: str = "") -> Run:
     """Still there; the lease begins anew. No event: the run's own row says it."""
-    _, run = _holding(tx, ref)
+    _, run = _lock_held(tx, ref)
     row = tx.row(
         "run_beat",
         id=run.id,
-        lease_until_ms=tx.now_ms + claims.lease(lease_ms),
+        lease_until_ms=tx.now_ms + claims.check_lease(lease_ms),
         now=tx.now_ms,
-        note=bounded("note", note),
+        note=check_text("note", note),
     )
     return row_of(Run, row)
 
 
 def comment(tx: Transaction, ref: RunRef, envelope: str, body: str) -> Comment:
     question = ledger.fingerprint("comment", body)
-    return _said(
+    return _say_once(
         *(tx, ref, envelope, question, Comment),
         lambda task, run: ledger.add_comment(tx, task, body, who=run.worker, run=run.id),
     )
@@ -106,7 +106,7 @@ def create_child(tx: Transaction, ref: RunRef, envelope: str, new: NewTask) -> T
         child = msgspec.structs.replace(new, parents=tuple(sorted({*new.parents, task.id})))
         return tasks.add(tx, task.board, child, who=run.worker, run=run.id)
 
-    return _said(tx, ref, envelope, ledger.fingerprint("create", *new.asked()), Task, add)
+    return _say_once(tx, ref, envelope, ledger.fingerprint("create", *new.fingerprint_parts()), Task, add)
 
 
 def link(tx: Transaction, ref: RunRef, envelope: str, parent: str, child: str) -> Task:
@@ -121,13 +121,13 @@ def link(tx: Transaction, ref: RunRef, envelope: str, parent: str, child: str) -
             raise InvalidRequest(f"{run.id} did not make {child}", remedy="link what this run has created")
         return tasks.link(tx, parent, child, who=run.worker)
 
-    return _said(tx, ref, envelope, ledger.fingerprint("link", parent, child), Task, connect)
+    return _say_once(tx, ref, envelope, ledger.fingerprint("link", parent, child), Task, connect)
 
 
 def attach(tx: Transaction, ref: RunRef, envelope: str, name: str, data: bytes) -> File:
     """A file for the worker's own task."""
     question = ledger.fingerprint("attach", name, ledger.digest(data))
-    return _said(
+    return _say_once(
         *(tx, ref, envelope, question, File),
         lambda task, run: files.add(tx, task, name, data, who=run.worker, run=run.id),
     )
@@ -140,7 +140,7 @@ def show(tx: Transaction, ref: RunRef, task: str | None = None) -> Detail:
         StaleRun: the run does not hold its task.
         InvalidRequest: the task is none of these.
     """
-    run = ledger.referred(tx, ref)
+    run = ledger.find_run(tx, ref)
     mine = ledger.task(tx, run.task_id)
     if not _holds(mine, run, ref):
         raise _stale(run)
@@ -161,12 +161,12 @@ def set_run(
     metadata: JsonObject | None = None,
 ) -> Run:
     """What is found out about a run, also after its end. Metadata is added to what is there."""
-    _, run = ledger.locked_run(tx, ref)
+    _, run = ledger.lock_run(tx, ref)
     row = tx.row(
         "run_set",
         id=run.id,
-        workspace=run.workspace if workspace is None else bounded("workspace", workspace),
-        session=run.session if session is None else bounded("session", session),
+        workspace=run.workspace if workspace is None else check_text("workspace", workspace),
+        session=run.session if session is None else check_text("session", session),
         metadata=metadata_text(run.metadata | (metadata or {})),
     )
     after = row_of(Run, row)
@@ -191,13 +191,13 @@ def occupy(tx: Transaction, ref: RunRef, path: str) -> Run:
     return run
 
 
-def use(tx: Transaction, ref: RunRef, used: Used) -> Run:
+def use(tx: Transaction, ref: RunRef, used: BudgetUse) -> Run:
     """Keep what a run has used so far, also after its end. What is known never becomes less.
 
     Raises:
         StaleRun: it is not of this generation.
     """
-    _, run = ledger.locked_run(tx, ref)
+    _, run = ledger.lock_run(tx, ref)
     after = budget.of_run(run).at_least(used)
     if after == budget.of_run(run):
         return run
@@ -211,14 +211,14 @@ def set_stuck(tx: Transaction, ref: RunRef, why: str) -> Run:
     Raises:
         StaleRun: the run does not hold its task any more.
     """
-    task, run = _holding(tx, ref)
+    task, run = _lock_held(tx, ref)
     if run.stuck == why:
         return run
     if why:
         tx.log(task.board, "looks_stuck", "board", task=task.id, run=run.id, why=why)
     else:
         tx.log(task.board, "moves_again", "board", task=task.id, run=run.id)
-    return row_of(Run, tx.row("run_stuck", id=run.id, stuck=bounded("reason", why)))
+    return row_of(Run, tx.row("run_stuck", id=run.id, stuck=check_text("reason", why)))
 
 
 def names_in(run: Run, what: str) -> list[str]:
@@ -232,9 +232,9 @@ def verify(tx: Transaction, ref: RunRef, missing: Sequence[str]) -> Unverified:
 
     Its answer stands; whoever reads the result is told.
     """
-    run = ledger.referred(tx, ref)
+    run = ledger.find_run(tx, ref)
     found = Unverified(
-        cards=[card[:MAX_WORD] for card in names_in(run, CARDS) if not _made(tx, run, card)],
+        cards=[card[:MAX_WORD] for card in names_in(run, CARDS) if not _is_made_by(tx, run, card)],
         files=[name[:MAX_WORD] for name in missing[:MAX_NAMED]],
     )
     told = msgspec.to_builtins(found)
@@ -289,26 +289,31 @@ def _answer(tx: Transaction, ref: RunRef, envelope: str, report: RunReport) -> A
     The same envelope again gets the first answer. Any other after it is refused, and that is written down.
     """
     question = ledger.fingerprint(report.move, report.summary, report.metadata, report.changes)
-    task, run = ledger.locked_run(tx, ref)
-    if _answered(tx, run, envelope):
-        return _first(tx, run, envelope, question)
+    task, run = ledger.lock_run(tx, ref)
+    if _has_answered(tx, run, envelope):
+        return _recall_first(tx, run, envelope, question)
     if not _holds(task, run, ref):
-        _room(tx, run, envelope)
+        _check_room(tx, run, envelope)
         return ledger.once(
-            tx, _scope(run), envelope, question, Refusal, lambda: _refused(tx, task, run, envelope, report)
+            tx,
+            _scope(run),
+            envelope,
+            question,
+            RefusedAnswer,
+            lambda: _refuse(tx, task, run, envelope, report),
         )
     metadata_text(report.metadata)  # refused before anything is written
-    summary = bounded("summary", report.summary)
+    summary = check_text("summary", report.summary)
 
     def carry_out() -> Task:
         move, changes = report.move, report.changes
         if move is Move.WAIT and task.attempts >= task.max_attempts:  # there is no run left to wait for
             move, changes = Move.BLOCK, {"question": f"all attempts are spent; it waits: {summary}"}
-        move, changes = reviews.gated(task, move, changes)
+        move, changes = reviews.gate(task, move, changes)
         ledger.end_run(tx, run.id, report.outcome, summary=summary, metadata=report.metadata)
-        return ledger.moved_and_told(tx, task, move, Actor.WORKER, who=run.worker, run=run.id, **changes)
+        return ledger.move_task(tx, task, move, Actor.WORKER, who=run.worker, run=run.id, **changes)
 
-    return ledger.once(tx, _scope(run), _room(tx, run, envelope), question, Task, carry_out)
+    return ledger.once(tx, _scope(run), _check_room(tx, run, envelope), question, Task, carry_out)
 
 
 def fail(
@@ -329,7 +334,7 @@ def fail(
     Raises:
         StaleRun: the run does not hold its task any more.
     """
-    task, run = _holding(tx, ref)
+    task, run = _lock_held(tx, ref)
     verdict = retry.verdict(
         failure,
         attempts=task.attempts,
@@ -339,13 +344,13 @@ def fail(
         resets_ms=resets_ms,
     )
     ended = outcome or _OUTCOMES[failure]
-    ledger.end_run(tx, run.id, ended, failure=failure, error=bounded("error", error), metadata=metadata)
+    ledger.end_run(tx, run.id, ended, failure=failure, error=check_text("error", error), metadata=metadata)
     changes: dict[str, object] = {"reason": verdict.reason, "attempts": task.attempts - 1 + verdict.spent}
     if verdict.move is Move.WAIT:
         changes["wake_ms"] = verdict.wake_ms
     elif verdict.move is Move.BLOCK:
         changes["question"] = verdict.reason
-    return ledger.moved_and_told(tx, task, verdict.move, Actor.SYSTEM, who="board", run=run.id, **changes)
+    return ledger.move_task(tx, task, verdict.move, Actor.SYSTEM, who="board", run=run.id, **changes)
 
 
 def give_back(tx: Transaction, ref: RunRef, *, reason: str) -> Task:
@@ -354,10 +359,10 @@ def give_back(tx: Transaction, ref: RunRef, *, reason: str) -> Task:
     Raises:
         StaleRun: the run does not hold its task any more.
     """
-    task, run = _holding(tx, ref)
-    ledger.end_run(tx, run.id, "lost", failure=FailureKind.INFRA, error=bounded("error", reason))
+    task, run = _lock_held(tx, ref)
+    ledger.end_run(tx, run.id, "lost", failure=FailureKind.INFRA, error=check_text("error", reason))
     changes: dict[str, object] = {"reason": reason, "attempts": task.attempts - 1, "wake_ms": tx.now_ms}
-    return ledger.moved_and_told(tx, task, Move.WAIT, Actor.SYSTEM, who="board", run=run.id, **changes)
+    return ledger.move_task(tx, task, Move.WAIT, Actor.SYSTEM, who="board", run=run.id, **changes)
 
 
 def expire(tx: Transaction, slug: str, *, jitter: float | None = None) -> list[Task]:
@@ -365,7 +370,7 @@ def expire(tx: Transaction, slug: str, *, jitter: float | None = None) -> list[T
     ended = []
     for row in tx.all("runs_expired", board=slug, now=tx.now_ms, most=LOST_AT_ONCE):
         ref = RunRef(str(row["id"]), int(str(row["generation"])))
-        task, run = ledger.locked_run(tx, ref)
+        task, run = ledger.lock_run(tx, ref)
         if _holds(task, run, ref) and run.lease_until_ms <= tx.now_ms:
             ended.append(
                 fail(tx, ref, FailureKind.INFRA, error="its lease ran out", jitter=jitter, outcome="lost")
@@ -379,15 +384,15 @@ def stop_spent(tx: Transaction, ref: RunRef, words: str, *, error: str = "") -> 
     Raises:
         StaleRun: the run does not hold its task any more.
     """
-    task, run = _holding(tx, ref)
+    task, run = _lock_held(tx, ref)
     reason = f"budget spent: {words}"
-    said = bounded("error", f"{reason}; {error}" if error else reason)
+    said = check_text("error", f"{reason}; {error}" if error else reason)
     ledger.end_run(tx, run.id, "failed", failure=FailureKind.QUOTA, error=said)
     asked = {"question": budget.question(words), "options": [*budget.OPTIONS], "reason": reason}
-    return ledger.moved_and_told(tx, task, Move.BLOCK, Actor.SYSTEM, who="board", run=run.id, **asked)
+    return ledger.move_task(tx, task, Move.BLOCK, Actor.SYSTEM, who="board", run=run.id, **asked)
 
 
-def _made(tx: Transaction, run: Run, card: str) -> bool:
+def _is_made_by(tx: Transaction, run: Run, card: str) -> bool:
     try:
         return ledger.task(tx, card).created_by_run == run.id
     except NotFound:
@@ -398,15 +403,15 @@ def _same(event: TaskEvent, run: Run, told: object) -> bool:
     return event.run_id == run.id and event.payload == told
 
 
-def _holding(tx: Transaction, ref: RunRef) -> tuple[Task, Run]:
+def _lock_held(tx: Transaction, ref: RunRef) -> tuple[Task, Run]:
     """The run and the task it holds, locked."""
-    task, run = ledger.locked_run(tx, ref)
+    task, run = ledger.lock_run(tx, ref)
     if not _holds(task, run, ref):
         raise _stale(run)
     return task, run
 
 
-def _said(
+def _say_once(
     tx: Transaction,
     ref: RunRef,
     envelope: str,
@@ -415,11 +420,13 @@ def _said(
     act: Callable[[Task, Run], S],
 ) -> S:
     """What a run that holds its task says, done once for an envelope; the first answer is given for ever."""
-    run = ledger.referred(tx, ref)
-    if _answered(tx, run, envelope):
-        return ledger.given(tx, _scope(run), envelope, question, kind)
-    task, run = _holding(tx, ref)
-    return ledger.once(tx, _scope(run), _room(tx, run, envelope), question, kind, lambda: act(task, run))
+    run = ledger.find_run(tx, ref)
+    if _has_answered(tx, run, envelope):
+        return ledger.recall_answer(tx, _scope(run), envelope, question, kind)
+    task, run = _lock_held(tx, ref)
+    return ledger.once(
+        tx, _scope(run), _check_room(tx, run, envelope), question, kind, lambda: act(task, run)
+    )
 
 
 def _random() -> float:
@@ -438,31 +445,31 @@ def _scope(run: Run) -> str:
     return f"run:{run.id}"
 
 
-def _answered(tx: Transaction, run: Run, envelope: str) -> bool:
+def _has_answered(tx: Transaction, run: Run, envelope: str) -> bool:
     if not 0 < len(envelope) <= 200:
         raise UsageError("the id of an envelope has 1 to 200 characters")
     return tx.one("answer_get", scope=_scope(run), name=envelope) is not None
 
 
-def _room(tx: Transaction, run: Run, envelope: str) -> str:
+def _check_room(tx: Transaction, run: Run, envelope: str) -> str:
     row = tx.row("answers_count", scope=_scope(run))
     if int(str(row["count"])) >= MAX_ANSWERS:
         raise InvalidRequest(f"{run.id} has said more than {MAX_ANSWERS} things")
     return envelope
 
 
-def _first(tx: Transaction, run: Run, envelope: str, question: str) -> Answered:
+def _recall_first(tx: Transaction, run: Run, envelope: str, question: str) -> Answered:
     row = tx.row("answer_get", scope=_scope(run), name=envelope)
     if row["question"] != question:
         raise Conflict(f"the envelope {envelope} held something else before", remedy="use a new envelope")
     text = str(row["answer"])
     try:
-        return msgspec.json.decode(text, type=Refusal)
+        return msgspec.json.decode(text, type=RefusedAnswer)
     except msgspec.ValidationError:
         return msgspec.json.decode(text, type=Task)
 
 
-def _refused(tx: Transaction, task: Task, run: Run, envelope: str, report: RunReport) -> Refusal:
+def _refuse(tx: Transaction, task: Task, run: Run, envelope: str, report: RunReport) -> RefusedAnswer:
     tx.log(
         *(task.board, "answer_refused", run.worker),
         task=task.id,
@@ -471,4 +478,4 @@ def _refused(tx: Transaction, task: Task, run: Run, envelope: str, report: RunRe
         envelope=envelope,
         summary=report.summary[:1000],
     )
-    return Refusal(str(_stale(run)))
+    return RefusedAnswer(str(_stale(run)))

@@ -6,8 +6,8 @@ import msgspec
 
 from holdfast.board.database.database import Transaction, row_of
 from holdfast.board.rules import transitions
-from holdfast.board.rules.rows import MAX_PARENTS, Comment, Edit, NewTask, Task, bounded
-from holdfast.board.rules.transitions import Actor, Move, Status
+from holdfast.board.rules.rows import MAX_PARENTS, Comment, Edit, NewTask, Task, check_text
+from holdfast.board.rules.transitions import Actor, Move, TaskStatus
 from holdfast.board.verbs import boards, ledger, reviews
 from holdfast.board.verbs.reviews import Review
 from holdfast.errors import IllegalTransition, InvalidRequest, NotFound, UsageError
@@ -29,19 +29,19 @@ def create(tx: Transaction, slug: str, new: NewTask, *, who: str = "person", key
     if not 0 < len(key) <= 200:
         raise UsageError("an idempotency key has 1 to 200 characters")
     boards.get(tx, slug)
-    question = ledger.fingerprint("create", *new.asked())
+    question = ledger.fingerprint("create", *new.fingerprint_parts())
     return ledger.once(tx, f"board:{slug}", key, question, Task, lambda: add(tx, slug, new, who=who))
 
 
 def add(tx: Transaction, slug: str, new: NewTask, *, who: str, run: str | None = None) -> Task:
-    boards.in_use(tx, slug)
+    boards.get_unarchived(tx, slug)
     if new.parents:
         tx.all("links_alone", board=slug)
     parents = [_parent(tx, parent, slug) for parent in sorted(set(new.parents))]
-    waits = sum(parent.status is not Status.DONE for parent in parents)
-    status = Status.TRIAGE if new.triage else transitions.settled(Status.READY, waits)
+    waits = sum(parent.status is not TaskStatus.DONE for parent in parents)
+    status = TaskStatus.TRIAGE if new.triage else transitions.settle(TaskStatus.READY, waits)
     if new.wake_ms is not None:
-        status = Status.SCHEDULED
+        status = TaskStatus.SCHEDULED
     row = tx.row(
         "task_add",
         id=ledger.new_id("t"),
@@ -56,7 +56,7 @@ def add(tx: Transaction, slug: str, new: NewTask, *, who: str, run: str | None =
     )
     task = row_of(Task, row)
     for parent in parents:
-        tx.all("link_add", parent=parent.id, child=task.id, open=int(parent.status is not Status.DONE))
+        tx.all("link_add", parent=parent.id, child=task.id, open=int(parent.status is not TaskStatus.DONE))
     tx.log(
         slug, "created", who, task=task.id, run=run, status=status, parents=[parent.id for parent in parents]
     )
@@ -73,33 +73,33 @@ def link(tx: Transaction, parent: str, child: str, *, who: str = "person") -> Ta
         raise InvalidRequest("a task cannot wait for itself")
     slug = ledger.task(tx, child).board
     tx.all("links_alone", board=slug)
-    ordered = {task: ledger.locked(tx, task) for task in sorted((parent, child))}
+    ordered = {task: ledger.lock_task(tx, task) for task in sorted((parent, child))}
     above, below = _parent(tx, parent, slug), ordered[child]
-    if below.status in transitions.ENDS - {Status.FAILED}:
+    if below.status in transitions.ENDS - {TaskStatus.FAILED}:
         raise InvalidRequest(f"{child} is {below.status}: it waits for nothing any more")
     if tx.one("link_cycle", parent=parent, child=child) is not None:
         raise InvalidRequest(f"{parent} waits for {child} already: nothing would ever be done")
     if len(tx.all("links_above", task=child, most=MAX_PARENTS)) >= MAX_PARENTS:
         raise InvalidRequest(f"a task has at most {MAX_PARENTS} parents")
-    waits = above.status is not Status.DONE
+    waits = above.status is not TaskStatus.DONE
     if tx.one("link_add", parent=parent, child=child, open=int(waits)) is None:
         return below
     tx.log(slug, "linked", who, task=child, parent=parent)
-    return _recounted(tx, below, below.open_parents + 1) if waits else below
+    return _recount(tx, below, below.open_parents + 1) if waits else below
 
 
 def unlink(tx: Transaction, parent: str, child: str, *, who: str = "person") -> Task:
     """Raises NotFound when there is no such link."""
-    below = ledger.locked(tx, child)
+    below = ledger.lock_task(tx, child)
     row = tx.one("link_remove", parent=parent, child=child)
     if row is None:
         raise NotFound(f"{child} does not wait for {parent}")
     tx.log(below.board, "unlinked", who, task=child, parent=parent)
-    return _recounted(tx, below, below.open_parents - 1) if row["open"] else below
+    return _recount(tx, below, below.open_parents - 1) if row["open"] else below
 
 
 def comment(tx: Transaction, task_id: str, body: str, *, who: str = "person") -> Comment:
-    return ledger.add_comment(tx, ledger.locked(tx, task_id), body, who=who)
+    return ledger.add_comment(tx, ledger.lock_task(tx, task_id), body, who=who)
 
 
 def move(
@@ -125,14 +125,14 @@ def move(
     """
     if move is Move.REQUEST_CHANGES:  # there is one way, and on it something is said
         return reviews.review(tx, task_id, Review(changes=reason), who=who)
-    task = ledger.locked(tx, task_id)
+    task = ledger.lock_task(tx, task_id)
     transitions.apply(task.status, move, Actor.PERSON)
-    if report_only and (task.status, move) != (Status.HANDOFF_FAILED, Move.RETRY):
+    if report_only and (task.status, move) != (TaskStatus.HANDOFF_FAILED, Move.RETRY):
         raise IllegalTransition(
             f"{task.id} is {task.status}: only work whose report is missing is only reported",
             remedy=f"holdfast task retry {task.id}",
         )
-    changes: dict[str, object] = {"reason": bounded("reason", reason), "report_only": report_only}
+    changes: dict[str, object] = {"reason": check_text("reason", reason), "report_only": report_only}
     if move is Move.BLOCK:
         changes |= {
             "question": question or reason or "what now?",
@@ -144,11 +144,11 @@ def move(
             raise UsageError("say when", remedy="--at or --in")
         changes["wake_ms"] = wake_ms
     elif move is Move.COMPLETE and result is not None:
-        changes["result"] = bounded("result", result)
+        changes["result"] = check_text("result", result)
     if task.run_id is not None:
         outcome = _ENDED_RUN.get(move, "superseded")
         ledger.end_run(tx, task.run_id, outcome, error=f"{move} by {who}")
-    return ledger.moved_and_told(tx, task, move, Actor.PERSON, who=who, run=task.run_id, **changes)
+    return ledger.move_task(tx, task, move, Actor.PERSON, who=who, run=task.run_id, **changes)
 
 
 def edit(tx: Transaction, task_id: str, change: Edit, *, who: str = "person") -> Task:
@@ -158,12 +158,12 @@ def edit(tx: Transaction, task_id: str, change: Edit, *, who: str = "person") ->
         InvalidRequest: it is done or given up, is working where it should not any more, or has spent what is
             left of its attempts.
     """
-    task = ledger.locked(tx, task_id)
-    if task.status in transitions.ENDS - {Status.FAILED}:
+    task = ledger.lock_task(tx, task_id)
+    if task.status in transitions.ENDS - {TaskStatus.FAILED}:
         raise InvalidRequest(f"{task.id} is {task.status}")
-    wanted = change.applied(task)
+    wanted = change.apply_to(task)
     moved = (wanted.workspace_kind, wanted.workspace) != (task.workspace_kind, task.workspace)
-    if moved and task.status is Status.RUNNING:
+    if moved and task.status is TaskStatus.RUNNING:
         raise InvalidRequest(f"{task.id} is running", remedy="block it first")
     will_run = task.status in transitions.RELEASED | transitions.TIMED
     if wanted.max_attempts < task.attempts + will_run:
@@ -174,8 +174,8 @@ def edit(tx: Transaction, task_id: str, change: Edit, *, who: str = "person") ->
 
 def assign(tx: Transaction, task_id: str, assignee: str, *, who: str = "person") -> Task:
     """Raises InvalidRequest while it runs: whose run would it be?"""
-    task = ledger.locked(tx, task_id)
-    if task.status is Status.RUNNING:
+    task = ledger.lock_task(tx, task_id)
+    if task.status is TaskStatus.RUNNING:
         raise InvalidRequest(f"{task.id} is running", remedy="block it first")
     tx.log(task.board, "assigned", who, task=task.id, assignee=assignee)
     return ledger.save(tx, msgspec.structs.replace(task, assignee=assignee))
@@ -185,25 +185,25 @@ def wake(tx: Transaction, slug: str, *, most: int = 100) -> int:
     """Move on what the clock was waited for with; how many."""
     due = [row_of(Task, row) for row in tx.all("tasks_due", board=slug, now=tx.now_ms, most=most)]
     for task in due:
-        ledger.moved_and_told(tx, task, Move.WAKE, Actor.SYSTEM, who="board")
+        ledger.move_task(tx, task, Move.WAKE, Actor.SYSTEM, who="board")
     return len(due)
 
 
 def _parent(tx: Transaction, task_id: str, slug: str) -> Task:
-    parent = ledger.locked(tx, task_id)
+    parent = ledger.lock_task(tx, task_id)
     if parent.board != slug:
         raise InvalidRequest(f"{parent.id} is on the board {parent.board}, not on {slug}")
-    if parent.status in (Status.ARCHIVED, Status.CANCELLED):
+    if parent.status in (TaskStatus.ARCHIVED, TaskStatus.CANCELLED):
         raise InvalidRequest(f"{parent.id} is {parent.status}: nothing can wait for it")
     return parent
 
 
-def _recounted(tx: Transaction, child: Task, open_parents: int) -> Task:
+def _recount(tx: Transaction, child: Task, open_parents: int) -> Task:
     """The child with another number of open parents; a task that is free to run moves with it."""
-    status = transitions.settled(child.status, open_parents)
+    status = transitions.settle(child.status, open_parents)
     changed = msgspec.structs.replace(child, open_parents=open_parents)
     if status is child.status:
         return ledger.save(tx, changed)
-    move = Move.HOLD if status is Status.TODO else Move.PROMOTE
+    move = Move.HOLD if status is TaskStatus.TODO else Move.PROMOTE
     tx.log(child.board, move, "board", task=child.id)
     return ledger.save(tx, msgspec.structs.replace(changed, status=status, status_ms=tx.now_ms))

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from holdfast.board.database.database import Transaction, Value
-from holdfast.board.rules.rows import Board, Comment, File, Message, Run, Task, TaskEvent, TaskLink
+from holdfast.board.rules.rows import Board, Comment, File, Run, Task, TaskEvent, TaskLink, TaskMessage
 from holdfast.errors import Conflict, InvalidRequest
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -33,7 +33,7 @@ _TABLES: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "runs": (("id",), Run.__struct_fields__),
     "files": (("id",), (*File.__struct_fields__, _BINARY)),
     "comments": (("task_id", "number"), Comment.__struct_fields__),
-    "messages": (("task_id", "number"), Message.__struct_fields__),
+    "messages": (("task_id", "number"), TaskMessage.__struct_fields__),
     "answers": (("scope", "name"), ("scope", "name", "question", "answer", "at_ms")),
     "caps": (("board", "scope", "name"), ("board", "scope", "name", "most")),
     "events": (("board", "seq"), TaskEvent.__struct_fields__),
@@ -110,19 +110,19 @@ def import_lines(tx: Transaction, lines: Iterable[bytes]) -> int:
     source = iter(lines)
     first = next(source, b"")
     digest = hashlib.sha256(first)
-    head = _decoded(first, _Head)
+    head = _decode(first, _Head)
     if head.holdfast != "board" or not 1 <= head.schema <= SCHEMA:
         raise InvalidRequest("this is no export of a board that this Holdfast reads")
     for count, line in enumerate(source):
         if line.startswith(b'{"end"'):
-            end = _decoded(line, _End)
+            end = _decode(line, _End)
             if next(source, None) is not None or end.rows != count or end.sha256 != digest.hexdigest():
                 break
             if wrong := faults(tx):
                 raise InvalidRequest(f"the export is not sound: {wrong[0]}")
             return count
         digest.update(line)
-        _insert(tx, _decoded(line, _Line), head.schema)
+        _insert(tx, _decode(line, _Line), head.schema)
     raise InvalidRequest("the export was cut off or changed", remedy="use another copy")
 
 
@@ -174,7 +174,7 @@ def _plain(value: object) -> str | int | None:
     raise AssertionError("every column is text, a whole number or bytes")
 
 
-def _decoded(line: bytes, kind: type[S]) -> S:
+def _decode(line: bytes, kind: type[S]) -> S:
     try:
         return msgspec.json.decode(line, type=kind)
     except msgspec.MsgspecError:

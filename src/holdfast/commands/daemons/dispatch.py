@@ -81,7 +81,7 @@ def dispatch(
         raise UsageError("say which board", remedy="--board NAME")
     if once + drain + dry_run > 1:
         raise UsageError("--once, --drain and --dry-run cannot be used together")
-    held = hostload.holding(choose_limits(min_free, max_load))
+    held = hostload.watch_load(choose_limits(min_free, max_load))
     if dry_run:
         return _foresee(home, address, boards, host, held(0, 0))
     most = most or pressure.most_here(hostload.look())
@@ -139,16 +139,16 @@ def _words(command: str | None) -> tuple[str, ...]:
 
 def _foresee(home: Path, address: str, boards: tuple[str, ...], host: str | None, held: str | None) -> Answer:
     from holdfast.board.store import open_store
-    from holdfast.dispatch.installed import installed
-    from holdfast.dispatch.startup import foreseen, host_name
+    from holdfast.dispatch.installed import find_installed
+    from holdfast.dispatch.startup import foresee, host_name
 
-    profiles = frozenset(installed(home, os.environ))
+    profiles = frozenset(find_installed(home, os.environ))
     name = host or host_name(home)
     starts: list[dict[str, str]] = []
     waits: list[dict[str, str]] = []
     with open_store(address, create=False) as store:
         for board in boards:
-            found = foreseen(store, board, name, profiles, held)
+            found = foresee(store, board, name, profiles, held)
             starts += [{"board": board, "task": claim.task} for claim in found.claims]
             waits += [
                 {"board": board, "task": task, "reason": reason} for task, reason in found.waiting.items()

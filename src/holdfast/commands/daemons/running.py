@@ -25,7 +25,7 @@ from holdfast.dispatch import demo as example
 from holdfast.dispatch import homefiles, hostload, startup
 from holdfast.dispatch.context import worker_of
 from holdfast.dispatch.dispatcher import DispatchOptions
-from holdfast.dispatch.installed import installed
+from holdfast.dispatch.installed import find_installed
 from holdfast.dispatch.rules import pressure
 from holdfast.errors import Conflict, OperationFailed, StartupError
 from holdfast.sandbox.plan import prerequisites
@@ -117,7 +117,7 @@ class _Running:
         ids = self._prepare()
         boards = (wanted.board, *((example.BOARD,) if wanted.demo and wanted.board != example.BOARD else ()))
         most = wanted.most or pressure.most_here(hostload.look())
-        plan = DispatchOptions(boards, most, held=hostload.holding(wanted.limits), leaving=self._leaving)
+        plan = DispatchOptions(boards, most, held=hostload.watch_load(wanted.limits), leaving=self._leaving)
         server = None if wanted.listen is None else Server(ServerOptions(parse(wanted.listen)), Executor())
         with self._signals():
             self._introduce()
@@ -145,7 +145,7 @@ class _Running:
             if wanted.board not in {one.slug for one in store.boards()}:
                 with contextlib.suppress(Conflict):  # somebody else made it meanwhile
                     store.create_board(wanted.board)
-            return example.made(store, startup.COMMAND) if wanted.demo else []
+            return example.create_tasks(store, startup.COMMAND) if wanted.demo else []
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
@@ -170,7 +170,7 @@ class _Running:
 
     def _introduce(self) -> None:
         wanted = self._wanted
-        profiles = sorted(installed(wanted.home, os.environ))
+        profiles = sorted(find_installed(wanted.home, os.environ))
         created = (
             f"holdfast task create 'Say hello' --board {wanted.board} --assignee script --body 'echo hello'"
         )
@@ -239,7 +239,7 @@ class _Running:
     async def _show_demo(self, ids: list[str]) -> None:
         """What became of the example, if there is one."""
         if ids:
-            said = await example.outcome(self._wanted.address, ids)
+            said = await example.wait_for_outcome(self._wanted.address, ids)
             self._print("demo", ["", *said, "", "Ctrl-C ends this."], tasks=ids)
 
     # --- the end

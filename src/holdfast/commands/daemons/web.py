@@ -97,17 +97,17 @@ def dashboard(
         StartupError: what it needs is not installed.
     """
     try:
-        from holdfast.web.server import Options, serve
+        from holdfast.web.server import DashboardOptions, serve
     except ModuleNotFoundError as exc:
         if (exc.name or "").split(".")[0] not in ("starlette", "uvicorn"):
             raise
         raise StartupError(
             "the dashboard is not installed", remedy="pip install 'holdfast-agents[web]'"
         ) from None
-    from holdfast.dispatch.installed import installed
+    from holdfast.dispatch.installed import find_installed
     from holdfast.web.entrance import PORT
 
-    profiles = tuple(sorted(installed(home, os.environ)))
+    profiles = tuple(sorted(find_installed(home, os.environ)))
     number, fallback = (PORT, True) if port is None else (port, False)
-    options = Options(address, home, user_name(), boards, profiles, host, number, fallback=fallback)
+    options = DashboardOptions(address, home, user_name(), boards, profiles, host, number, fallback=fallback)
     return serve(options, announce, note)

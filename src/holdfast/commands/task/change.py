@@ -411,7 +411,7 @@ def _bounds(max_tokens: BudgetBound | None, max_cost: BudgetBound | None) -> dic
 def _move(store: "Store", id: str, move: str, **words: object) -> Answer:
     from holdfast.board.rules import verbs
 
-    verb = verbs.named(move, verbs.Caller.PERSON)
+    verb = verbs.find_verb(move, verbs.BoardCaller.PERSON)
     return answer(store.carry_out(verb, id, verbs.parse(verb, words), who=user_name()))
 
 

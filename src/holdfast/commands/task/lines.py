@@ -23,21 +23,21 @@ def run_said(run: "Run") -> str:
 
 def used_words(run: "Run") -> str:
     """What a run has used; a zero is what nobody said."""
-    from holdfast.board.rules.budget import of_run, words
+    from holdfast.board.rules.budget import describe, of_run
 
-    return words(of_run(run))
+    return describe(of_run(run))
 
 
 def budget_lines(task: "Task", runs: "list[Run]") -> list[str]:
     """What a task has used of its budgets, for people; of all runs there are to see."""
-    from holdfast.board.rules.budget import Used, dollars, of_run, words
+    from holdfast.board.rules.budget import BudgetUse, describe, dollars, of_run
 
     bounds = [f"{task.max_tokens} tokens"] if task.max_tokens is not None else []
     bounds += [dollars(task.max_cost)] if task.max_cost is not None else []
-    used = Used(*map(sum, zip(*map(of_run, runs), strict=True))) if runs else Used()
-    if not bounds and used == Used():
+    used = BudgetUse(*map(sum, zip(*map(of_run, runs), strict=True))) if runs else BudgetUse()
+    if not bounds and used == BudgetUse():
         return []
-    return [f"  used {words(used)}" + (f" of {', '.join(bounds)}" if bounds else "")]
+    return [f"  used {describe(used)}" + (f" of {', '.join(bounds)}" if bounds else "")]
 
 
 def event_line(event: "TaskEvent") -> str:

@@ -49,12 +49,12 @@ def list_(
       holdfast task list --status failed
       holdfast task list --follow
     """
-    from holdfast.board.rules.transitions import Status
+    from holdfast.board.rules.transitions import TaskStatus
 
     after = store.stats(board).board.last_seq if follow else 0
     page = store.page(
         board,
-        status=Status(status) if status else None,
+        status=TaskStatus(status) if status else None,
         assignee=assignee,
         search=search,
         limit=limit,
@@ -62,7 +62,7 @@ def list_(
     )
     waiting = [task for task in page.tasks if task.ended_ms is None and task.run_id is None]
     reasons = store.reasons(board, waiting) if waiting else {}
-    stuck = store.stuck(board) if any(task.run_id for task in page.tasks) else {}
+    stuck = store.stuck_tasks(board) if any(task.run_id for task in page.tasks) else {}
     reasons |= {task.id: f"looks stuck: {stuck[task.id]}" for task in page.tasks if task.id in stuck}
     yield {
         "tasks": page.tasks,
@@ -109,7 +109,7 @@ def show(store: "Store", id: str, follow: bool, wait: bool) -> Iterator[Answer]:
       holdfast task show 1f2e
       holdfast task show 1f2e --wait
     """
-    from holdfast.board.rules.transitions import ENDS, Status
+    from holdfast.board.rules.transitions import ENDS, TaskStatus
 
     board = store.task(id).board
     after = store.stats(board).board.last_seq
@@ -118,7 +118,7 @@ def show(store: "Store", id: str, follow: bool, wait: bool) -> Iterator[Answer]:
             if event.task_id == id and _is_stopped(store.task(id)):
                 break
     detail = store.show(id)
-    yield _describe(detail) | {"exit": int(wait and detail.task.status is not Status.DONE)}
+    yield _describe(detail) | {"exit": int(wait and detail.task.status is not TaskStatus.DONE)}
     if not follow or detail.task.status in ENDS:
         return
     for event in follow_events(store, board, after):
@@ -148,7 +148,7 @@ def _is_stopped(task: "Task") -> bool:
 
 
 def _describe(detail: "Detail") -> Answer:
-    from holdfast.board.verbs.messages import shown, state
+    from holdfast.board.verbs.messages import state, to_json
 
     task = detail.task
     text = [task_line(task), *task.body.splitlines()]
@@ -178,7 +178,7 @@ def _describe(detail: "Detail") -> Answer:
         for name, names in event.payload.items()
         if isinstance(names, list) and names
     ]
-    return {"detail": shown(detail), "text": text}
+    return {"detail": to_json(detail), "text": text}
 
 
 def _about(comment: "Comment") -> str:

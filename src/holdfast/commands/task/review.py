@@ -104,7 +104,7 @@ def inbox(store: "Store", board: str, name: str, limit: int, follow: bool) -> It
             task = store.task(event.task_id)
         except NotFound:
             continue
-        if waiting.waits(task) and (one := waiting.of(task)).who in ("", name or one.who):
+        if waiting.is_waiting(task) and (one := waiting.describe(task)).who in ("", name or one.who):
             yield {"begins": one, "text": _lines(one)}
 
 

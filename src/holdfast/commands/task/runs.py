@@ -42,12 +42,12 @@ def runs(store: "Store", id: str) -> Answer:
     Example:
       holdfast task runs 1f2e
     """
-    from holdfast.board.rules.budget import known, of_run
+    from holdfast.board.rules.budget import of_run, to_json
 
     found = store.runs(id)
     return {
         "runs": found,
-        "used": {run.id: known(of_run(run)) for run in found},
+        "used": {run.id: to_json(of_run(run)) for run in found},
         "text": [run_line(run) for run in found],
         "table": (
             ("run", "no", "outcome", "profile", "host", "used", "said"),
@@ -81,8 +81,8 @@ def log(store: "Store", id: str, run: str | None, home: Path) -> Answer:
 
     from holdfast.dispatch import runview
 
-    chosen = runview.chosen(store, id, run)
-    if (kept := runview.kept(store, chosen, OUTPUT)) is not None:
+    chosen = runview.choose_run(store, id, run)
+    if (kept := runview.read_kept(store, chosen, OUTPUT)) is not None:
         return {"run": chosen.id, "live": False, "data": kept}
     said = asyncio.run(runview.live_output(home, chosen, MAX_LIVE))
     if said is None:
@@ -104,8 +104,8 @@ def diff(store: "Store", id: str, run: str | None) -> Answer:
     """
     from holdfast.dispatch import runview
 
-    chosen = runview.chosen(store, id, run)
-    if (kept := runview.kept(store, chosen, DIFF)) is None:
+    chosen = runview.choose_run(store, id, run)
+    if (kept := runview.read_kept(store, chosen, DIFF)) is None:
         raise _not_kept(chosen, "diff")
     return {"run": chosen.id, "data": kept}
 
@@ -126,8 +126,8 @@ def policy(store: "Store", id: str, run: str | None, home: Path) -> Answer:
 
     from holdfast.dispatch import runview
 
-    chosen = runview.chosen(store, id, run)
-    end = runview.kept(store, chosen, END)
+    chosen = runview.choose_run(store, id, run)
+    end = runview.read_kept(store, chosen, END)
     live = end is None
     report = _read_live(asyncio.run(runview.live_report(home, chosen))) if end is None else _read_ended(end)
     if report is None:
@@ -157,7 +157,7 @@ def file(store: "Store", id: str, name: str | None, run: str | None) -> Answer:
         return {"name": name, "data": store.file(store.task(id).id, run, name)}
     from holdfast.dispatch import runview
 
-    found = store.attachments(id) if run is None else store.kept(runview.chosen(store, id, run).id)
+    found = store.attachments(id) if run is None else store.kept_files(runview.choose_run(store, id, run).id)
     return {
         "files": found,
         "text": [f"{each.name}  {each.size} bytes  by {each.author}" for each in found],

@@ -35,7 +35,7 @@ class LivenessLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
+class CallCounts:
     """Its tool calls, as agents/calls.py counts them."""
 
     fresh: int
@@ -53,7 +53,7 @@ class LivenessSample:
     state: WorkerState
     state_s: float  # for how long
     about: str = ""
-    calls: Calls | None = None
+    calls: CallCounts | None = None
     files: tuple[int, ...] | None = None
     note: str = ""
 
@@ -71,20 +71,20 @@ class LivenessWatch:
         """Why it looks stuck; empty while it does not. The same cause keeps its words."""
         if self._last is None or self._last.state is WorkerState.STARTING:
             self._began = self._progress_at = look.at
-        elif _progressed(self._last, look):
+        elif _has_progressed(self._last, look):
             self._progress_at = look.at
         self._last = look
-        kind, reason = self._judged(look)
-        if kind != self._kind and (kind or not self._still_as_before(look)):
+        kind, reason = self._judge(look)
+        if kind != self._kind and (kind or not self._is_as_before(look)):
             self._kind, self._reason = kind, reason
         return self._reason
 
-    def _still_as_before(self, look: LivenessSample) -> bool:
+    def _is_as_before(self, look: LivenessSample) -> bool:
         """Our own clocks began when we did, so for a while only progress says that it moves again."""
         young = look.at - self._began < self._limits.nothing_s
         return self._kind == _BEFORE and young and self._progress_at == self._began
 
-    def _judged(self, look: LivenessSample) -> tuple[str, str]:
+    def _judge(self, look: LivenessSample) -> tuple[str, str]:
         limits, calls = self._limits, look.calls
         if look.state.ended:
             return "", ""
@@ -103,7 +103,7 @@ class LivenessWatch:
         return "", ""
 
 
-def _progressed(before: LivenessSample, now: LivenessSample) -> bool:
+def _has_progressed(before: LivenessSample, now: LivenessSample) -> bool:
     wrote = before.files is not None and now.files is not None and before.files != now.files
     said = bool(now.note) and before.note != now.note
     tried = now.calls is not None and (before.calls is None or before.calls.fresh != now.calls.fresh)

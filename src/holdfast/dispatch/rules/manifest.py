@@ -39,9 +39,9 @@ class Changes:
     diff: str = ""
 
 
-def changes(before: Manifest, after: Manifest) -> Changes:
+def compare(before: Manifest, after: Manifest) -> Changes:
     """As a patch where both sides are known as text, otherwise in words."""
-    found = list(_changed(before.entries, after.entries))
+    found = list(_pair_up(before.entries, after.entries))
     size, parts = 0, []
     for path, old, new in found:
         part = _patch(path, old, new)
@@ -54,16 +54,16 @@ def changes(before: Manifest, after: Manifest) -> Changes:
     return Changes(len(found), tuple(letters[:MAX_LISTED]), "".join(parts))
 
 
-def _changed(
+def _pair_up(
     before: Mapping[str, ManifestEntry], after: Mapping[str, ManifestEntry]
 ) -> Iterator[tuple[str, ManifestEntry | None, ManifestEntry | None]]:
     for path in sorted({*before, *after}):
         old, new = before.get(path), after.get(path)
-        if old != new and not _touched_only(old, new):
+        if old != new and not _is_only_touched(old, new):
             yield path, old, new
 
 
-def _touched_only(old: ManifestEntry | None, new: ManifestEntry | None) -> bool:
+def _is_only_touched(old: ManifestEntry | None, new: ManifestEntry | None) -> bool:
     """The same content at another time."""
     if old is None or new is None or old.text is None:
         return False

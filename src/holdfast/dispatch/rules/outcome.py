@@ -17,7 +17,7 @@ MAX_REASON: Final = 2_000  # characters
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class WorkerEnd:
     """How a worker ended, from the supervisor's report of it."""
 
     state: str
@@ -71,29 +71,29 @@ _CLASSES: Final[Mapping[str, FailureKind]] = {
 }  # all others are of the task: another try may go better, a third will not
 
 
-def judge(end: End, work: WorkFound, success: Literal["report", "exit"], *, said: str = "") -> Outcome:
+def judge(end: WorkerEnd, work: WorkFound, success: Literal["report", "exit"], *, said: str = "") -> Outcome:
     """`said` is the end of its output, which stands for a summary where an exit code completes a task."""
     if end.exit_code == 0 and success == "exit" and not work.refused and not work.report_only:
-        return Complete(_kept(said.strip()[-MAX_REASON:]) or "exit code 0")
-    if _reported_in_vain(end, work):
-        return Fail(FailureKind.HANDOFF, _reason(_missing(work), end))
+        return Complete(_replace_zero_bytes(said.strip()[-MAX_REASON:]) or "exit code 0")
+    if _lacks_only_report(end, work):
+        return Fail(FailureKind.HANDOFF, _describe(_describe_missing(work), end))
     if end.state == WorkerState.COMPLETED:
-        return Fail(FailureKind.TASK, _reason("it ended without a report, and nothing has changed", end))
+        return Fail(FailureKind.TASK, _describe("it ended without a report, and nothing has changed", end))
     if success == "exit" and end.exit_code:
-        return Fail(FailureKind.TASK, _reason(f"exit code {end.exit_code}", end))
-    failure = _class(end)
+        return Fail(FailureKind.TASK, _describe(f"exit code {end.exit_code}", end))
+    failure = _classify(end)
     resets_s = end.limit_s if failure is FailureKind.QUOTA else None
-    return Fail(failure, _reason(f"failed: {end.failure or end.state}", end), resets_s)
+    return Fail(failure, _describe(f"failed: {end.failure or end.state}", end), resets_s)
 
 
-def bounded(judged: Outcome, spent: str | None) -> Outcome:
+def apply_budget(judged: Outcome, spent: str | None) -> Outcome:
     """What is done is done, and so is work without a report; whatever else came of it is not tried again."""
     if spent is None or not isinstance(judged, Fail) or judged.failure is FailureKind.HANDOFF:
         return judged
     return Stop(spent, judged.reason)
 
 
-def _class(end: End) -> FailureKind:
+def _classify(end: WorkerEnd) -> FailureKind:
     return (
         FailureKind.INFRA
         if end.state == WorkerState.LOST
@@ -101,17 +101,17 @@ def _class(end: End) -> FailureKind:
     )
 
 
-def _reported_in_vain(end: End, work: WorkFound) -> bool:
+def _lacks_only_report(end: WorkerEnd, work: WorkFound) -> bool:
     """Is the work there, or was it there before, so that only the report is missing?"""
     ended_well = end.state == WorkerState.COMPLETED
     if work.refused:
         return work.changed > 0 or ended_well
     if work.report_only:  # what is no fault of the worker's is tried again; the work is not
-        return ended_well or _class(end) is FailureKind.TASK
+        return ended_well or _classify(end) is FailureKind.TASK
     return work.changed > 0 and ended_well
 
 
-def _missing(work: WorkFound) -> str:
+def _describe_missing(work: WorkFound) -> str:
     if work.refused:
         return f"its report was not taken: {work.refused}"
     if work.report_only:
@@ -119,11 +119,11 @@ def _missing(work: WorkFound) -> str:
     return f"it ended without a report; {work.changed} files have changed"
 
 
-def _reason(what: str, end: End) -> str:
+def _describe(what: str, end: WorkerEnd) -> str:
     parts = [what, end.about, f"denied: {', '.join(end.denials)}" if end.denials else ""]
-    return _kept("; ".join(part for part in parts if part)[:MAX_REASON])
+    return _replace_zero_bytes("; ".join(part for part in parts if part)[:MAX_REASON])
 
 
-def _kept(text: str) -> str:
+def _replace_zero_bytes(text: str) -> str:
     """Without what no store keeps."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")

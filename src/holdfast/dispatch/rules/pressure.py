@@ -58,7 +58,7 @@ def most_here(facts: HostLoad) -> int:
     return max(1, min(rooms))
 
 
-def held(facts: HostLoad, limits: HostLimits, *, running: int, young: int) -> str | None:
+def find_holdup(facts: HostLoad, limits: HostLimits, *, running: int, young: int) -> str | None:
     """Why no worker is to be started now, in words; None when one may.
 
     `young` of those that run have not taken yet what they will. Load alone never stops the first worker:

@@ -121,7 +121,7 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         """Whether it understands words; a script does what it does."""
         return self.cli != _SHELL or bool(self.command)
 
-    def resumed(self, session: str) -> list[str] | None:
+    def resume_arguments(self, session: str) -> list[str] | None:
         """The arguments that go on with this session, if there is a way and a session."""
         if not session or not self.resume:
             return None
@@ -132,7 +132,7 @@ class WorkerProfile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         found = re.search(self.session, output) if self.session else None
         return found[1] if found else ""
 
-    def told(self, prompt: str) -> str:
+    def build_prompt(self, prompt: str) -> str:
         """What is given to the agent as its prompt: for a command, the line that a shell executes."""
         if not self.command:
             return prompt
@@ -208,7 +208,7 @@ def decode(text: str, *, source: str = "worker-profiles.toml") -> dict[str, Work
     return found
 
 
-def known(text: str | None, *, source: str = "worker-profiles.toml") -> dict[str, WorkerProfile]:
+def combine(text: str | None, *, source: str = "worker-profiles.toml") -> dict[str, WorkerProfile]:
     """Ours, and the user's instead where they have the same name."""
     return {**BUILTIN, **(decode(text, source=source) if text else {})}
 

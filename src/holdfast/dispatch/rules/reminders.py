@@ -27,7 +27,7 @@ class Owed(msgspec.Struct, frozen=True, kw_only=True):
     failed: int = 0  # since it was last delivered
 
 
-class Book(msgspec.Struct, frozen=True, kw_only=True):
+class ReminderBook(msgspec.Struct, frozen=True, kw_only=True):
     """All that is remembered: how far the events of each board were read, and what is owed."""
 
     read: dict[str, int] = {}
@@ -35,7 +35,7 @@ class Book(msgspec.Struct, frozen=True, kw_only=True):
     schema: int = 1
 
 
-def noted(book: Book, board: str, seq: int, waiting: Mapping[str, int]) -> Book:
+def note(book: ReminderBook, board: str, seq: int, waiting: Mapping[str, int]) -> ReminderBook:
     """Events were read up to `seq`; these tasks wait since these times."""
     new = {
         task: Owed(since_ms=since)
@@ -43,30 +43,30 @@ def noted(book: Book, board: str, seq: int, waiting: Mapping[str, int]) -> Book:
         if task not in book.owed or book.owed[task].since_ms != since
     }
     return msgspec.structs.replace(
-        book, read={**book.read, board: seq}, owed=_room({**book.owed, **new}, most=MOST)
+        book, read={**book.read, board: seq}, owed=_make_room({**book.owed, **new}, most=MOST)
     )
 
 
-def has_room(book: Book) -> bool:
+def has_room(book: ReminderBook) -> bool:
     """Whether more events may be read: what nobody has been told yet is never forgotten."""
     return sum(not one.delivered for one in book.owed.values()) < MOST
 
 
-def due(book: Book, now_ms: int) -> list[str]:
+def find_due(book: ReminderBook, now_ms: int) -> list[str]:
     """The tasks to remind of now."""
     return [task for task, one in book.owed.items() if one.due_ms <= now_ms]
 
 
-def still(owed: Owed, task: Task) -> bool:
+def is_still_owed(owed: Owed, task: Task) -> bool:
     """Whether a reminder is owed any longer of a task that waits."""
     return task.acknowledged_ms is None and task.status_ms == owed.since_ms
 
 
-def forgotten(book: Book, task: str) -> Book:
+def forget(book: ReminderBook, task: str) -> ReminderBook:
     return msgspec.structs.replace(book, owed={name: one for name, one in book.owed.items() if name != task})
 
 
-def tried(book: Book, task: str, *, delivered: bool, now_ms: int) -> Book:
+def record_try(book: ReminderBook, task: str, *, delivered: bool, now_ms: int) -> ReminderBook:
     one = book.owed[task]
     if delivered:
         pause = min(REPEAT_MS << min(one.delivered, 20), MAX_REPEAT_MS)
@@ -77,7 +77,7 @@ def tried(book: Book, task: str, *, delivered: bool, now_ms: int) -> Book:
     return msgspec.structs.replace(book, owed={**book.owed, task: after})
 
 
-def _room(owed: dict[str, Owed], *, most: int) -> dict[str, Owed]:
+def _make_room(owed: dict[str, Owed], *, most: int) -> dict[str, Owed]:
     """Without the oldest of those that were delivered, as far as there are too many."""
     surplus = len(owed) - most
     told = sorted((one.since_ms, task) for task, one in owed.items() if one.delivered)

@@ -54,14 +54,14 @@ class Rounds:
             give_back=(),
             drive=tuple(run for run in ours.values() if run.id not in driven),
             over=tuple(id for id in driven if id not in ours),
-            renew=tuple(ours.values()) if _due(self._renewed_at, self._renew_s, now) else (),
-            expire=_due(self._expired_at, TICK_S, now),
+            renew=tuple(ours.values()) if _is_due(self._renewed_at, self._renew_s, now) else (),
+            expire=_is_due(self._expired_at, TICK_S, now),
             claim=self._claiming,
         )
 
     def finish(self, done: Round, now: float) -> None:
         """All of it was done. A round that failed half-way is planned again as if it had not been tried."""
-        if _due(self._renewed_at, self._renew_s, now):
+        if _is_due(self._renewed_at, self._renew_s, now):
             self._renewed_at = now
         if done.expire:
             self._expired_at = now
@@ -74,7 +74,7 @@ class Rounds:
         return self._looked and not self._claiming and not driven
 
 
-def _due(last: float | None, every_s: float, now: float) -> bool:
+def _is_due(last: float | None, every_s: float, now: float) -> bool:
     return last is None or now - last > every_s
 
 

@@ -15,7 +15,7 @@ from holdfast.agents.catalog.agent import Agent
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.supervisor.messages import WorkerReport
 from holdfast.board.rules import budget
-from holdfast.board.rules.budget import Budget, Used
+from holdfast.board.rules.budget import Budget, BudgetUse
 from holdfast.board.rules.rows import Run
 from holdfast.board.store import Store
 from holdfast.dispatch.context import DispatchContext
@@ -35,7 +35,7 @@ class BudgetMeter:
         self._context = context
         self._run = run
         self._session = session
-        self._used = Used()
+        self._used = BudgetUse()
         profile = context.profiles.get(run.profile)
         self._budget = Budget() if profile is None else profile.budget
         self._agent = None if profile is None else CATALOG[profile.cli]
@@ -46,7 +46,7 @@ class BudgetMeter:
         Raises:
             HoldfastError: the store does not answer.
         """
-        used = budget.reported(msgspec.to_builtins(report.usage))
+        used = budget.read_usage(msgspec.to_builtins(report.usage))
         by_session = self._agent is not None and self._agent.transcript is not None
         if used == self._used and not by_session:
             return
@@ -54,18 +54,18 @@ class BudgetMeter:
             self.empty.set()
         self._used = used
 
-    async def spent(self) -> str | None:
+    async def describe_spent(self) -> str | None:
         """Of what nothing is left, in words, whoever attended to the run when it was used."""
-        return await self._context.store.ask(self._spent)
+        return await self._context.store.ask(self._describe_spent)
 
-    def _take(self, store: Store, used: Used) -> str | None:
+    def _take(self, store: Store, used: BudgetUse) -> str | None:
         if self._agent is not None and self._agent.transcript is not None:
-            used = self._of_session(store, used, self._agent)
-        if used != Used():
+            used = self._subtract_session(store, used, self._agent)
+        if used != BudgetUse():
             store.use(self._run.ref, used)
-        return self._spent(store)
+        return self._describe_spent(store)
 
-    def _of_session(self, store: Store, used: Used, agent: Agent) -> Used:
+    def _subtract_session(self, store: Store, used: BudgetUse, agent: Agent) -> BudgetUse:
         """Without what earlier runs used in the session that this one goes on with, and counts again."""
         session = self._session()
         earlier = [
@@ -78,10 +78,10 @@ class BudgetMeter:
         before = sum(one.tokens for one in earlier)
         return used._replace(tokens=max(0, max(used.tokens, written) - before))
 
-    def _spent(self, store: Store) -> str | None:
+    def _describe_spent(self, store: Store) -> str | None:
         task, run = store.task(self._run.task_id), store.run(self._run.id)
-        own = budget.spent(budget.of_run(run), self._budget)
-        return store.spent([task]).get(task.id) or (f"{own} of one run" if own else None)
+        own = budget.describe_spent(budget.of_run(run), self._budget)
+        return store.spent_budgets([task]).get(task.id) or (f"{own} of one run" if own else None)
 
 
 def count_tokens(state: Path, agent: Agent, session: str) -> int:

@@ -15,14 +15,14 @@ import msgspec
 from holdfast.agents.supervisor.messages import WorkerReport
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.board.rules.retry import FailureKind
-from holdfast.board.rules.rows import MAX_FILE, Detail, JsonObject, Message, Run, WorkspaceKind
+from holdfast.board.rules.rows import MAX_FILE, Detail, JsonObject, Run, TaskMessage, WorkspaceKind
 from holdfast.board.store import Store
 from holdfast.board.verbs import runs
-from holdfast.board.verbs.reviews import Requested
+from holdfast.board.verbs.reviews import RequestedChanges
 from holdfast.dispatch.context import DispatchContext, worker_of
 from holdfast.dispatch.rules import manifest, outcome, profiles, prompts, runsteps
 from holdfast.dispatch.rules.manifest import Changes, Manifest
-from holdfast.dispatch.rules.outcome import Complete, End, Fail, Outcome, Stop, WorkFound
+from holdfast.dispatch.rules.outcome import Complete, Fail, Outcome, Stop, WorkerEnd, WorkFound
 from holdfast.dispatch.rules.profiles import BRIEF, WorkerProfile
 from holdfast.dispatch.rules.runsteps import RunEvent, RunStep
 from holdfast.dispatch.run import changes, scripts, workspace
@@ -45,7 +45,7 @@ LAST_LOOKS: Final = 20  # at an outbox that is full: 256 envelopes each
 BY_EXIT: Final = "board:exit"  # of an answer by exit code: a name that no worker can use
 
 
-class Mark(msgspec.Struct, frozen=True):
+class RunMark(msgspec.Struct, frozen=True):
     """What is known about a run before its worker starts."""
 
     run: str
@@ -81,7 +81,7 @@ class RunDriver:
         context = self.context
         detail = await context.store.ask(Store.show, self.run.task_id)
         profile = context.profiles.get(self.run.profile)
-        place = self.place = workspace.known(context.home, detail.task).path
+        place = self.place = workspace.locate(context.home, detail.task).path
         step = RunStep.FIND
         while step is not RunStep.END:
             match step:
@@ -140,7 +140,7 @@ class RunDriver:
             if detail.task.report_only and not profile.can_be_asked:
                 await self._tell(Fail(FailureKind.HANDOFF, "a script cannot be asked for its report"))
                 return RunEvent.REFUSED
-            wish = await self._prepared(detail, profile)
+            wish = await self._prepare(detail, profile)
         except (UsageError, NotFound, OperationFailed) as exc:
             failure = FailureKind.INFRA if isinstance(exc, OperationFailed) else FailureKind.TASK
             await self._tell(Fail(failure, f"it could not be prepared: {exc}"))
@@ -155,15 +155,15 @@ class RunDriver:
         self.context.status.count_start(self.context.clock() - self._claimed_at)
         return RunEvent.STARTED
 
-    async def _prepared(self, detail: Detail, profile: WorkerProfile) -> WorkerSpec:
+    async def _prepare(self, detail: Detail, profile: WorkerProfile) -> WorkerSpec:
         task, run, context = detail.task, self.run, self.context
-        review = await context.store.ask(Store.requested, task.id)
-        diff = await self._reviewed(review)
-        told = await self._addressed(detail, profile)
-        prompt = self._prompted(told, profile, review, diff.decode("utf-8", "replace"))
+        review = await context.store.ask(Store.requested_changes, task.id)
+        diff = await self._read_reviewed(review)
+        told = await self._add_messages(detail, profile)
+        prompt = self._build_prompt(told, profile, review, diff.decode("utf-8", "replace"))
         space = await asyncio.to_thread(workspace.prepare, context.home, task, profile.copy)
         await _enter(context, run, space, self.over)
-        await asyncio.to_thread(self._mark, space)
+        await asyncio.to_thread(self._mark_before, space)
         await asyncio.to_thread(outbox.lay_out, space.path, context.grant(run, profile, space.path))
         await asyncio.to_thread(workspace.put, space.path, task.body.encode(), Path(prompts.FILE).name)
         if diff:
@@ -173,30 +173,30 @@ class RunDriver:
             await asyncio.to_thread(workspace.put, space.path, data, Path(prompts.ATTACHED).name, name)
         if profile.setup and not task.report_only:
             await scripts.run_script(context, run, task, profile, space.path, "setup", self.over)
-            await asyncio.to_thread(self._laid, space)
-        return await self._going_on(
+            await asyncio.to_thread(self._mark_laid, space)
+        return await self._resume(
             context.worker_spec(run, task, profile, space.path, prompt), detail, profile
         )
 
-    async def _addressed(self, detail: Detail, profile: WorkerProfile) -> Detail:
+    async def _add_messages(self, detail: Detail, profile: WorkerProfile) -> Detail:
         """With the messages that go into its prompt, if that tells any; a script gets them with an answer."""
-        told: list[Message] = []
+        told: list[TaskMessage] = []
         waiting = any(message.run_id == self.run.id for message in detail.messages)
         if waiting and BRIEF in profile.prompt and not detail.task.report_only:
             told = await self.context.store.ask(Store.brief, self.run.ref)
         return msgspec.structs.replace(detail, messages=told)
 
-    async def _going_on(self, wish: WorkerSpec, detail: Detail, profile: WorkerProfile) -> WorkerSpec:
+    async def _resume(self, wish: WorkerSpec, detail: Detail, profile: WorkerProfile) -> WorkerSpec:
         """In the session of the run before, where the CLI can do that and its state is still there."""
         before = profiles.session_before(detail.runs, self.run)
-        arguments = None if before is None else profile.resumed(before.name)
+        arguments = None if before is None else profile.resume_arguments(before.name)
         if before is None or arguments is None or not self.context.state(before.owner).is_dir():
             return wish
         told: JsonObject = {profiles.RESUMES: before.owner}
         await self.context.store.ask(Store.set_run, self.run.ref, metadata=told)
         return msgspec.structs.replace(wish, arguments=arguments, state=str(self.context.state(before.owner)))
 
-    async def _reviewed(self, review: Requested | None) -> bytes:
+    async def _read_reviewed(self, review: RequestedChanges | None) -> bytes:
         """The diff that a review is about; empty when none is kept."""
         run = None if review is None else review.run
         if run is None:
@@ -206,7 +206,9 @@ class RunDriver:
         except NotFound:
             return b""
 
-    def _prompted(self, detail: Detail, profile: WorkerProfile, review: Requested | None, diff: str) -> str:
+    def _build_prompt(
+        self, detail: Detail, profile: WorkerProfile, review: RequestedChanges | None, diff: str
+    ) -> str:
         """Its prompt, with what was said about the work of an earlier run."""
         more = [prompts.describe_answer(detail)]
         if review is not None:
@@ -215,27 +217,27 @@ class RunDriver:
             more.append(prompts.describe_changes(review.who, review.comments, diff, here=here))
             others = [comment for comment in detail.comments if comment not in review.comments]
             detail = msgspec.structs.replace(detail, comments=others)
-        return self._prompt(detail, profile, more)
+        return self._fit_prompt(detail, profile, more)
 
-    def _prompt(self, detail: Detail, profile: WorkerProfile, more: list[str]) -> str:
+    def _fit_prompt(self, detail: Detail, profile: WorkerProfile, more: list[str]) -> str:
         channel = prompts.ReportChannel(self.context.command, tools=profile.channel == "mcp")
         if detail.task.report_only:
-            return profile.told(prompts.report_only(detail, channel))
-        prompt = profile.told(prompts.prompt(profile.prompt, detail, channel, more))
+            return profile.build_prompt(prompts.build_report_request(detail, channel))
+        prompt = profile.build_prompt(prompts.build_prompt(profile.prompt, detail, channel, more))
         if not prompts.fits(prompt) and profile.prompt == "{body}":
             return f"exec sh {prompts.FILE}"
         return prompt
 
-    def _mark(self, space: Workspace) -> None:
+    def _mark_before(self, space: Workspace) -> None:
         if not (marks(self.context.home) / self.run.id).exists():
-            self._write(Mark(self.run.id, changes.look(space.path) if space.kind == "dir" else Manifest()))
+            self._write(RunMark(self.run.id, changes.look(space.path) if space.kind == "dir" else Manifest()))
 
-    def _laid(self, space: Workspace) -> None:
+    def _mark_laid(self, space: Workspace) -> None:
         """What its profile's setup left is not its work."""
         found = changes.look(space.path)
-        self._write(Mark(self.run.id, found if space.kind == "dir" else Manifest(), found))
+        self._write(RunMark(self.run.id, found if space.kind == "dir" else Manifest(), found))
 
-    def _write(self, mark: Mark) -> None:
+    def _write(self, mark: RunMark) -> None:
         place = marks(self.context.home) / self.run.id
         place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_file(place, msgspec.json.encode(mark))
@@ -249,7 +251,7 @@ class RunDriver:
     async def _follow(self) -> RunEvent:
         """Until its leader has ended, by itself or because the run is over or has spent its budget."""
         loop = asyncio.get_running_loop()
-        ended = loop.create_task(self.context.supervisor.ended(self._worker, self._meter.take))
+        ended = loop.create_task(self.context.supervisor.wait_ended(self._worker, self._meter.take))
         over, spent = loop.create_task(self.over.wait()), loop.create_task(self._meter.empty.wait())
         try:
             await asyncio.wait([ended, over, spent], return_when=asyncio.FIRST_COMPLETED)
@@ -267,7 +269,7 @@ class RunDriver:
 
     async def _keep(self, detail: Detail, profile: WorkerProfile | None) -> RunEvent:
         """End what its leader left behind, keep what it made and said, and tell the board how it ended."""
-        context, space = self.context, workspace.known(self.context.home, detail.task)
+        context, space = self.context, workspace.locate(self.context.home, detail.task)
         report = await context.supervisor.stop(self._worker, grace_s=0.0)
         for _ in range(LAST_LOOKS):
             if not await context.store.ask(self.ingest):
@@ -280,11 +282,11 @@ class RunDriver:
         end = _end(report)
         judged: Outcome | None = None
         if run.outcome is None:
-            worked = await asyncio.to_thread(self._worked, space.path, changed)
+            worked = await asyncio.to_thread(self._count_worked, space.path, changed)
             work = WorkFound(worked, self._refused, detail.task.report_only)
             last = said[-MAX_SUMMARY:].decode("utf-8", "replace")
             judged = outcome.judge(end, work, profile.success if profile else "report", said=last)
-            judged = outcome.bounded(judged, await self._meter.spent())
+            judged = outcome.apply_budget(judged, await self._meter.describe_spent())
         kept = {
             "end.json": _record(run, report, changed, judged),
             "diff.patch": changed.diff.encode()[:MAX_FILE],
@@ -302,7 +304,7 @@ class RunDriver:
     def _session(self) -> str:
         """As its CLI called it, if it did."""
         profile = self.context.profiles.get(self.run.profile)
-        return profile.session_in(_head(self.context.home, self._worker)) if profile else ""
+        return profile.session_in(_read_head(self.context.home, self._worker)) if profile else ""
 
     async def _changes(self, space: Workspace) -> Changes:
         try:
@@ -311,23 +313,23 @@ class RunDriver:
                 return await changes.since_commit(
                     self.context.home, space.path, space.base, search, space.copied
                 )
-            return await asyncio.to_thread(self._compared, space.path)
+            return await asyncio.to_thread(self._compare, space.path)
         except OperationFailed as exc:
             return Changes(1, ("? nobody can tell what changed",), f"{exc}\n")
 
-    def _compared(self, path: Path) -> Changes:
-        return manifest.changes(self._marked().before, changes.look(path))
+    def _compare(self, path: Path) -> Changes:
+        return manifest.compare(self._read_mark().before, changes.look(path))
 
-    def _worked(self, path: Path, changed: Changes) -> int:
+    def _count_worked(self, path: Path, changed: Changes) -> int:
         """How many files this run changed, where its profile's setup made some before."""
-        laid = self._marked().laid
-        return changed.count if laid is None else manifest.changes(laid, changes.look(path)).count
+        laid = self._read_mark().laid
+        return changed.count if laid is None else manifest.compare(laid, changes.look(path)).count
 
-    def _marked(self) -> Mark:
+    def _read_mark(self) -> RunMark:
         try:
-            return msgspec.json.decode((marks(self.context.home) / self.run.id).read_bytes(), type=Mark)
+            return msgspec.json.decode((marks(self.context.home) / self.run.id).read_bytes(), type=RunMark)
         except (OSError, msgspec.MsgspecError):
-            return Mark(self.run.id)
+            return RunMark(self.run.id)
 
     async def _tell(self, judged: Outcome) -> None:
         ref = self.run.ref
@@ -347,7 +349,7 @@ class RunDriver:
         await self.context.store.ask(tell)
 
 
-def _head(home: Path, worker: str) -> str:
+def _read_head(home: Path, worker: str) -> str:
     """The beginning of what it said, where CLIs name their session."""
     for name in ("output.log.1", "output.log"):
         with contextlib.suppress(OSError), open(home / "workers" / worker / name, "rb") as file:
@@ -355,8 +357,8 @@ def _head(home: Path, worker: str) -> str:
     return ""
 
 
-def _end(report: WorkerReport) -> End:
-    return End(
+def _end(report: WorkerReport) -> WorkerEnd:
+    return WorkerEnd(
         state=report.state,
         failure=report.failure,
         about=report.about,
@@ -421,5 +423,5 @@ async def _verify(context: DispatchContext, run: Run, space: Workspace) -> None:
     """Look for what a run says that it made, and write down what is not there. Its answer stands."""
     if runs.CARDS in run.metadata or runs.FILES in run.metadata:
         files = runs.names_in(run, runs.FILES)
-        missing = await asyncio.to_thread(workspace.absent, space.path, files)
+        missing = await asyncio.to_thread(workspace.find_absent, space.path, files)
         await context.store.ask(Store.verify, run.ref, missing)

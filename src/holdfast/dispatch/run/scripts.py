@@ -94,7 +94,7 @@ async def run_checks(context: DispatchContext, run: Run, task: Task, place: Path
                 break
             results.append(result)
         else:
-            await context.store.ask(Store.checked, run.ref, results)
+            await context.store.ask(Store.record_checks, run.ref, results)
 
 
 async def _run_check(
@@ -131,7 +131,7 @@ async def _wait_decided(context: DispatchContext, run: Run) -> None:
 async def _ends_before(context: DispatchContext, name: str, other: Coroutine[Any, Any, object]) -> bool:
     """Whether a worker has ended by itself before the other thing happened."""
     loop = asyncio.get_running_loop()
-    ended, happened = loop.create_task(context.supervisor.ended(name)), loop.create_task(other)
+    ended, happened = loop.create_task(context.supervisor.wait_ended(name)), loop.create_task(other)
     try:
         await asyncio.wait([ended, happened], return_when=asyncio.FIRST_COMPLETED)
         await (ended if ended.done() else happened)

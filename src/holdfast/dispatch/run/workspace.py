@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 
 from holdfast.board.rules.rows import Task, WorkspaceKind
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from holdfast.board.store import Store
 from holdfast.dispatch.context import DispatchContext
 from holdfast.dispatch.rules import manifest
@@ -93,7 +93,7 @@ def prepare(home: Path, task: Task, copy: Sequence[str] = ()) -> Workspace:
     return Workspace(path, task.workspace_kind, made.base, made.copied)
 
 
-def known(home: Path, task: Task) -> Workspace:
+def locate(home: Path, task: Task) -> Workspace:
     """Where the workspace of a task is, made or not."""
     if task.workspace_kind is WorkspaceKind.DIR:
         return Workspace(Path(os.path.realpath(task.workspace)), task.workspace_kind)
@@ -118,7 +118,7 @@ def put(workspace: Path, data: bytes, *names: str) -> None:
         raise OperationFailed(f"cannot write {names[-1]} into {workspace}: {exc.strerror}") from None
 
 
-def absent(workspace: Path, names: Sequence[str]) -> list[str]:
+def find_absent(workspace: Path, names: Sequence[str]) -> list[str]:
     """Those of these paths that are not in it; a link that stays in it may lead there."""
     top = os.path.realpath(workspace)
 
@@ -224,7 +224,7 @@ def _alone(repository: str) -> Iterator[None]:
 
 def _with_copies(home: Path, made: Made, path: Path, patterns: Sequence[str]) -> Made:
     top = Path(_git(made.repository, "rev-parse", "--show-toplevel").removesuffix("\n"))
-    names = missing_copies(top, path, patterns)
+    names = find_missing(top, path, patterns)
     if names:  # written down before they are there: a kill in between makes no work of them
         made = msgspec.structs.replace(made, copied=tuple(dict.fromkeys([*made.copied, *names])))
         write(home, made)
@@ -256,7 +256,7 @@ def _git(repository: str, *words: str) -> str:
     return done.stdout
 
 
-def missing_copies(repository: Path, worktree: Path, patterns: Sequence[str]) -> list[str]:
+def find_missing(repository: Path, worktree: Path, patterns: Sequence[str]) -> list[str]:
     """Files that git does not keep: what the rules name and the worktree lacks, as relative paths.
 
     Both sides are walked by descriptor, and no link is followed on either: what a rule names lies in the
@@ -365,7 +365,7 @@ async def sweep(context: DispatchContext) -> None:
             task = await context.store.ask(Store.task, made.task)
         except NotFound:  # of another board
             continue
-        if task.status is Status.ARCHIVED:
+        if task.status is TaskStatus.ARCHIVED:
             await _remove_workspace(context, task, made)
 
 

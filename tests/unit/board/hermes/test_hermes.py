@@ -7,9 +7,19 @@ import msgspec
 import pytest
 
 from holdfast.board.hermes import hermes
-from holdfast.board.hermes.hermes import ImportPlan, Known, Row, Source, epoch_ms, integer, json_object, text
+from holdfast.board.hermes.hermes import (
+    HermesBoard,
+    Import,
+    ImportPlan,
+    Known,
+    Row,
+    epoch_ms,
+    integer,
+    json_object,
+    text,
+)
 from holdfast.board.rules.rows import MAX_METADATA, MAX_TEXT, MAX_TITLE, WorkspaceKind
-from holdfast.board.rules.transitions import ENDS, Status
+from holdfast.board.rules.transitions import ENDS, TaskStatus
 from holdfast.errors import InvalidRequest
 from tests.support.rows import every_row
 
@@ -28,14 +38,14 @@ def link(parent: str, child: str) -> Row:
     return {"parent_id": f"t_{parent}", "child_id": f"t_{child}"}
 
 
-def source(*tasks: Row, **tables: list[Row]) -> Source:
+def source(*tasks: Row, **tables: list[Row]) -> HermesBoard:
     empty: dict[str, list[Row]] = {
         name: [] for name in ("links", "comments", "runs", "events", "attachments", "subscriptions")
     }
-    return Source(title="", directory="", tasks=list(tasks), **empty | tables)
+    return HermesBoard(title="", directory="", tasks=list(tasks), **empty | tables)
 
 
-def planned(given: Source, known: dict[str, Known] | None = None) -> ImportPlan:
+def planned(given: HermesBoard, known: dict[str, Known] | None = None) -> ImportPlan:
     return hermes.plan(given, "b", known or {}, now_ms=NOW)
 
 
@@ -46,29 +56,29 @@ def statuses(plan: ImportPlan) -> dict[str, object]:
 @every_row(
     ("status", "events", "expected"),
     [
-        ("triage", [], Status.TRIAGE),
-        ("todo", [], Status.READY),  # nothing holds it: the next look of Hermes would have promoted it
-        ("ready", [], Status.READY),
-        ("running", [], Status.WAITING_HUMAN),
-        ("scheduled", [], Status.WAITING_HUMAN),
-        ("review", [], Status.REVIEW),
-        ("done", [], Status.DONE),
-        ("archived", [], Status.ARCHIVED),
-        ("blocked", [], Status.WAITING_HUMAN),
-        ("blocked", [("blocked", "{}")], Status.WAITING_HUMAN),
-        ("blocked", [("blocked", "{}"), ("gave_up", "{}")], Status.FAILED),
-        ("blocked", [("gave_up", '{"protocol_violations": 3}')], Status.HANDOFF_FAILED),
-        ("blocked", [("gave_up", "{}"), ("unblocked", "{}"), ("blocked", "{}")], Status.WAITING_HUMAN),
-        ("of a later version", [], Status.WAITING_HUMAN),
+        ("triage", [], TaskStatus.TRIAGE),
+        ("todo", [], TaskStatus.READY),  # nothing holds it: the next look of Hermes would have promoted it
+        ("ready", [], TaskStatus.READY),
+        ("running", [], TaskStatus.WAITING_HUMAN),
+        ("scheduled", [], TaskStatus.WAITING_HUMAN),
+        ("review", [], TaskStatus.REVIEW),
+        ("done", [], TaskStatus.DONE),
+        ("archived", [], TaskStatus.ARCHIVED),
+        ("blocked", [], TaskStatus.WAITING_HUMAN),
+        ("blocked", [("blocked", "{}")], TaskStatus.WAITING_HUMAN),
+        ("blocked", [("blocked", "{}"), ("gave_up", "{}")], TaskStatus.FAILED),
+        ("blocked", [("gave_up", '{"protocol_violations": 3}')], TaskStatus.HANDOFF_FAILED),
+        ("blocked", [("gave_up", "{}"), ("unblocked", "{}"), ("blocked", "{}")], TaskStatus.WAITING_HUMAN),
+        ("of a later version", [], TaskStatus.WAITING_HUMAN),
     ],
 )
 def test_a_status_means_what_it_meant_there(
-    status: str, events: list[tuple[str, str]], expected: Status
+    status: str, events: list[tuple[str, str]], expected: TaskStatus
 ) -> None:
     plan = planned(source(task("a", status), events=[event("a", *words) for words in events]))
     [row] = plan.tasks
     assert row["status"] is expected
-    assert (row["question"] is not None) == (expected is Status.WAITING_HUMAN)
+    assert (row["question"] is not None) == (expected is TaskStatus.WAITING_HUMAN)
     assert (row["ended_ms"] is not None) == (expected in ENDS)
     assert plan.counts["tasks"] == {f"{status} → {expected}": 1}
 
@@ -95,8 +105,8 @@ def test_a_child_waits_for_parents_that_are_neither_done_nor_archived() -> None:
     )
     plan = planned(given)
     assert {name: status for name, status in statuses(plan).items() if name in ("free", "held")} == {
-        "free": Status.READY,
-        "held": Status.TODO,
+        "free": TaskStatus.READY,
+        "held": TaskStatus.TODO,
     }
     assert plan.counts["links"] == {"satisfied": 3, "open": 1}
     assert {row["title"]: row["open_parents"] for row in plan.tasks}["held"] == 1
@@ -112,8 +122,8 @@ def test_what_is_here_stays_as_it_is_and_a_change_since_is_told() -> None:
     given = source(task("a"), task("b"), task("c"), links=[link("a", "b"), link("c", "b"), link("a", "c")])
     digests = hermes.digests(given)
     known = {
-        "t_a": Known("b", Status.DONE, frozenset(), digests["t_a"]),
-        "t_b": Known("b", Status.TODO, frozenset({"t_a"}), "of another time"),
+        "t_a": Known("b", TaskStatus.DONE, frozenset(), digests["t_a"]),
+        "t_b": Known("b", TaskStatus.TODO, frozenset({"t_a"}), "of another time"),
     }
     plan = planned(given, known)
     assert [row["title"] for row in plan.tasks] == ["c"]
@@ -132,7 +142,7 @@ def test_what_is_here_stays_as_it_is_and_a_change_since_is_told() -> None:
 
 def test_a_task_on_another_board_is_not_taken_from_it() -> None:
     with pytest.raises(InvalidRequest):
-        planned(source(task("a")), {"t_a": Known("other", Status.DONE, frozenset(), None)})
+        planned(source(task("a")), {"t_a": Known("other", TaskStatus.DONE, frozenset(), None)})
 
 
 def test_an_id_that_could_not_be_the_name_of_a_folder_is_refused() -> None:
@@ -183,7 +193,7 @@ def run(number: int, **columns: object) -> Row:
 def made(*rows: Row, events: list[Row] | None = None) -> tuple[ImportPlan, dict[int, str]]:
     plan = ImportPlan()
     of_tasks = defaultdict(list, {"t_1": events or []})
-    return plan, hermes.add_runs(plan, list(rows), NEW, {}, "b", of_tasks, NOW)
+    return plan, hermes.add_runs(Import(plan, NEW, {}, "b", NOW), list(rows), of_tasks)
 
 
 @every_row(
@@ -237,7 +247,7 @@ def test_comments_are_numbered_for_each_task_and_none_is_lost_unsaid() -> None:
         {"id": 2, "task_id": "t_gone", "author": "ann", "body": "b", "created_at": 1_700_000_000},
         {"id": 3, "task_id": "t_1", "author": "bob", "body": "c", "created_at": "long ago"},
     ]
-    hermes.add_comments(plan, rows, NEW, {}, NOW)
+    hermes.add_comments(Import(plan, NEW, {}, "b", NOW), rows)
     assert [(row["number"], row["body"], row["at_ms"]) for row in plan.comments] == [
         (1, "a", 1_700_000_000_000),
         (2, "c", NOW),
@@ -252,7 +262,7 @@ def test_events_keep_their_times_and_say_who_they_come_from() -> None:
         {"id": 6, "task_id": "t_1", "kind": "gave_up", "payload": '{"failures": 2}', "created_at": 2},
         {"id": 7, "task_id": "t_1", "kind": "heartbeat", "created_at": 3},
     ]
-    hermes.add_events(plan, rows, NEW, {}, "b", {7: "r_1_7"}, NOW)
+    hermes.add_events(Import(plan, NEW, {}, "b", NOW), rows, {7: "r_1_7"})
     assert [(row["kind"], row["actor"], row["run_id"], row["at_ms"]) for row in plan.events] == [
         ("complete", "hermes", "r_1_7", 1_700_000_000_000),
         ("hermes_gave_up", "hermes", None, 2000),
@@ -334,7 +344,7 @@ def test_a_workspace_is_a_directory_or_a_repository(
 
 
 def test_a_row_of_a_task_that_is_not_new_is_here_or_gone() -> None:
-    assert {hermes.absence("t_1", {}), hermes.absence("t_1", {"t_1": object()})} == {  # type: ignore[dict-item]
-        "here before",
-        "left out: its task is gone",
-    }
+    plan = ImportPlan()
+    here = Import(plan, NEW, {"t_2": Known("b", TaskStatus.DONE, frozenset(), None)}, "b", NOW)
+    assert [here.is_new("runs", task) for task in ("t_1", "t_2", "t_3")] == [True, False, False]
+    assert plan.counts["runs"] == {"here before": 1, "left out: its task is gone": 1}

@@ -7,23 +7,23 @@ from holdfast.board.rules.assign import (
     Assignment,
     Busy,
     Capacity,
-    Claim,
+    PlannedClaim,
     assign,
-    caps_reached,
     clock,
+    find_cap_reached,
+    find_pools_reached,
     holdup,
-    pools_reached,
-    stopped,
+    why_stopped,
 )
 from holdfast.board.rules.rows import Board, Task
-from holdfast.board.rules.transitions import Status
+from holdfast.board.rules.transitions import TaskStatus
 from tests.support.rows import every_row
 
 NOW = 1_700_000_000_000
 BOTH = {"h1": frozenset({"coder"}), "h2": frozenset({"coder", "writer"})}
 
 
-def task(name: str, status: Status = Status.READY, **members: object) -> Task:
+def task(name: str, status: TaskStatus = TaskStatus.READY, **members: object) -> Task:
     wanted: dict[str, object] = {
         "id": name,
         "board": "b",
@@ -79,7 +79,7 @@ def test_the_most_important_and_then_the_oldest_comes_first() -> None:
 
 def test_the_least_busy_host_that_accepts_a_task_gets_it() -> None:
     found = decide(task("a"), task("b"), task("c", assignee="writer"), busy=Busy(1, {}, {"h2": 1}))
-    assert found.claims == (Claim("a", "h1"), Claim("b", "h1"), Claim("c", "h2"))
+    assert found.claims == (PlannedClaim("a", "h1"), PlannedClaim("b", "h1"), PlannedClaim("c", "h2"))
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_pool_bounds_its_own_tasks_only() -> None:
 def test_hosts_that_start_nothing_now_are_passed_over_and_say_why() -> None:
     held = {"h1": "too little memory", "h2": "too much load"}
     found = decide(task("a"), task("b", assignee="writer"), held={"h1": "too little memory"})
-    assert found.claims == (Claim("a", "h2"), Claim("b", "h2"))
+    assert found.claims == (PlannedClaim("a", "h2"), PlannedClaim("b", "h2"))
     waiting = decide(task("a"), task("b", assignee="painter"), held=held).waiting
     assert waiting["a"] == (
         "host h1 starts nothing now: too little memory; host h2 starts nothing now: too much load"
@@ -129,20 +129,20 @@ def test_a_task_that_nobody_accepts_says_so() -> None:
     assert "no worker accepts it" in decide(task("a", assignee="painter")).waiting["a"]
 
 
-@every_row("status", sorted(set(Status) - {Status.READY}))
-def test_whatever_is_not_ready_waits_with_a_reason(status: Status) -> None:
+@every_row("status", sorted(set(TaskStatus) - {TaskStatus.READY}))
+def test_whatever_is_not_ready_waits_with_a_reason(status: TaskStatus) -> None:
     found = decide(task("a", status, wake_ms=NOW + 1, question="blue or red?"))
     assert found.claims == ()
     assert found.waiting["a"]
 
 
 def test_reasons_name_what_is_waited_for() -> None:
-    assert decide(task("a", Status.TODO), waits_for="t_1").waiting["a"] == "waits for t_1"
-    assert holdup(task("a", Status.TODO), now_ms=NOW) == "waits for other tasks"
-    cooling = task("a", Status.WAITING_SYSTEM, wake_ms=NOW + 1, reason="cool-down after infra")
+    assert decide(task("a", TaskStatus.TODO), waits_for="t_1").waiting["a"] == "waits for t_1"
+    assert holdup(task("a", TaskStatus.TODO), now_ms=NOW) == "waits for other tasks"
+    cooling = task("a", TaskStatus.WAITING_SYSTEM, wake_ms=NOW + 1, reason="cool-down after infra")
     assert holdup(cooling, now_ms=NOW) == f"cool-down after infra until {clock(NOW + 1)}"
     assert holdup(cooling, now_ms=NOW + 1) == "cool-down after infra is over"
-    asking = task("a", Status.WAITING_HUMAN, question="blue or red?", waiting_for="ann")
+    asking = task("a", TaskStatus.WAITING_HUMAN, question="blue or red?", waiting_for="ann")
     assert holdup(asking, now_ms=NOW) == "waits for ann: blue or red?"
     assert holdup(task("a", assignee=""), now_ms=NOW) == "nobody is assigned"
 
@@ -154,19 +154,23 @@ def test_times_are_told_in_utc() -> None:
 
 def test_a_board_that_stands_still_says_so() -> None:
     board = Board(slug="b", title="", created_ms=0)
-    assert stopped(board) is None
-    assert stopped(msgspec.structs.replace(board, paused=True)) == "the board b is paused"
-    assert stopped(msgspec.structs.replace(board, paused=True, archived=True)) == "the board b is archived"
+    assert why_stopped(board) is None
+    assert why_stopped(msgspec.structs.replace(board, paused=True)) == "the board b is paused"
+    assert (
+        why_stopped(msgspec.structs.replace(board, paused=True, archived=True)) == "the board b is archived"
+    )
 
 
 def test_the_caps_alone_can_be_asked() -> None:
-    assert caps_reached("coder", capacity=Capacity(hosts={"h": 0}), busy=Busy(), host="h") == "cap of host h"
     assert (
-        caps_reached("coder", capacity=Capacity(board=1), busy=Busy(board=1), host="h")
+        find_cap_reached("coder", capacity=Capacity(hosts={"h": 0}), busy=Busy(), host="h") == "cap of host h"
+    )
+    assert (
+        find_cap_reached("coder", capacity=Capacity(board=1), busy=Busy(board=1), host="h")
         == "cap of the board: 1"
     )
-    assert caps_reached("coder", capacity=Capacity(board=2), busy=Busy(board=1), host="h") is None
+    assert find_cap_reached("coder", capacity=Capacity(board=2), busy=Busy(board=1), host="h") is None
     gpu, busy = Capacity(pools={"gpu": 1, "free": 1}), Busy(pools={"gpu": 1})
-    assert caps_reached("coder", capacity=gpu, busy=busy, host="h") is None
-    assert caps_reached("coder", capacity=gpu, busy=busy, host="h", pool="gpu") == "cap of pool gpu: 1"
-    assert pools_reached(capacity=gpu, busy=busy) == {"gpu": "cap of pool gpu: 1"}
+    assert find_cap_reached("coder", capacity=gpu, busy=busy, host="h") is None
+    assert find_cap_reached("coder", capacity=gpu, busy=busy, host="h", pool="gpu") == "cap of pool gpu: 1"
+    assert find_pools_reached(capacity=gpu, busy=busy) == {"gpu": "cap of pool gpu: 1"}

@@ -2,10 +2,10 @@
 
 from holdfast.board.database.database import SQL
 from holdfast.board.rules import metrics
-from holdfast.board.rules.budget import Used
+from holdfast.board.rules.budget import BudgetUse
 from holdfast.board.rules.metrics import Profile, Recent, Runs
 from holdfast.board.rules.rows import TaskEvent
-from holdfast.board.rules.transitions import TABLE, Move, Status
+from holdfast.board.rules.transitions import TABLE, Move, TaskStatus
 from tests.support.rows import every_row
 
 
@@ -38,7 +38,7 @@ def test_a_wait_is_from_ready_to_claimed(events: list[TaskEvent], waits: list[in
 
 
 def test_every_move_that_makes_a_task_ready_is_looked_at() -> None:
-    moves = {move for (_, move), after in TABLE.items() if after is Status.READY} | {Move.CLAIM}
+    moves = {move for (_, move), after in TABLE.items() if after is TaskStatus.READY} | {Move.CLAIM}
     [query] = [
         text
         for text in (SQL / "queries.sql").read_text("utf-8").split("-- name: ")
@@ -62,7 +62,7 @@ def test_what_was_used_is_added_up_by_profile() -> None:
         "x": Profile(runs=3, told=2, tokens=17, cost=5, turns=3),
         "y": Profile(runs=1, told=0, tokens=0, cost=0, turns=0),
     }
-    assert metrics.used(found["x"]) == Used(17, 5, 3)
+    assert metrics.used(found["x"]) == BudgetUse(17, 5, 3)
 
 
 def test_the_text_is_what_prometheus_reads() -> None:

@@ -16,7 +16,7 @@ from holdfast.board.rules.rows import (
     Run,
     RunRef,
     WorkspaceKind,
-    bounded,
+    check_text,
     file_name,
     metadata_text,
 )
@@ -54,30 +54,32 @@ def test_a_task_out_of_bounds_is_refused(wishes: dict[str, object]) -> None:
 
 def test_the_bounds_themselves_are_fine() -> None:
     NewTask(title="x" * MAX_TITLE, body="x" * MAX_TEXT, max_attempts=100, priority=-MAX_PRIORITY)
-    assert bounded("note", "x" * MAX_TEXT)
+    assert check_text("note", "x" * MAX_TEXT)
 
 
 def test_a_wish_that_the_first_schema_had_is_still_the_same_question() -> None:
-    plain = NewTask(title="x").asked()
+    plain = NewTask(title="x").fingerprint_parts()
     assert len(plain) == 1
-    placed = NewTask(title="x", workspace_kind=WorkspaceKind.DIR, workspace="/srv/p").asked()
+    placed = NewTask(title="x", workspace_kind=WorkspaceKind.DIR, workspace="/srv/p").fingerprint_parts()
     assert placed[0] == plain[0]
     assert placed != plain
 
 
 def test_the_same_wish_at_another_moment_is_the_same_question() -> None:
-    assert NewTask(title="x", wake_ms=1).asked() == NewTask(title="x", wake_ms=2).asked()
-    assert NewTask(title="x", wake_ms=1).asked() != NewTask(title="x").asked()
+    assert (
+        NewTask(title="x", wake_ms=1).fingerprint_parts() == NewTask(title="x", wake_ms=2).fingerprint_parts()
+    )
+    assert NewTask(title="x", wake_ms=1).fingerprint_parts() != NewTask(title="x").fingerprint_parts()
 
 
 def test_an_edit_changes_what_it_names_within_the_bounds() -> None:
     before = task("t", max_runtime_s=5)
-    assert Edit(priority=3).applied(before) == task("t", max_runtime_s=5, priority=3)
-    assert Edit(max_runtime_s=None).applied(before) == task("t")
+    assert Edit(priority=3).apply_to(before) == task("t", max_runtime_s=5, priority=3)
+    assert Edit(max_runtime_s=None).apply_to(before) == task("t")
     assert Edit(max_runtime_s=None).members() == ["max_runtime_s"]
     for change in (Edit(), Edit(title=""), Edit(workspace="/srv/p")):
         with pytest.raises(UsageError):
-            change.applied(before)
+            change.apply_to(before)
 
 
 @every_row("name", ["", ".", "..", "a/b", "a\0", "a\n", "x" * (MAX_NAME + 1)])

@@ -8,12 +8,12 @@ import pytest
 from holdfast.board.rules import verbs
 from holdfast.board.rules.rows import MAX_TITLE, Edit, NewTask, WorkspaceKind
 from holdfast.board.rules.transitions import WHO, Actor, Move
-from holdfast.board.rules.verbs import ROWS, Caller, Verb, named, verbs_of
+from holdfast.board.rules.verbs import ROWS, BoardCaller, Verb, find_verb, verbs_of
 from holdfast.board.store import Store
 from holdfast.errors import MethodNotFound, UsageError
 from tests.support.rows import every_row
 
-CREATE = named("create", Caller.PERSON)
+CREATE = find_verb("create", BoardCaller.PERSON)
 EXAMPLES = {"title": "t", "summary": "s", "question": "q", "body": "b", "parent": "t_1", "child": "t_2"}
 
 
@@ -23,7 +23,7 @@ def example(verb: Verb) -> dict[str, object]:
 
 
 def test_every_caller_has_each_verb_once() -> None:
-    for caller in Caller:
+    for caller in BoardCaller:
         rows = [verb.name for verb in ROWS if caller in verb.callers]
         assert len(rows) == len(set(rows))
 
@@ -38,7 +38,7 @@ def test_the_store_takes_every_word(verb: Verb) -> None:
     given = verbs.parse(verb, example(verb))
     words = verb.words(verbs.settle(verb, given, 0))
     method = inspect.signature(getattr(Store, verb.method))
-    if Caller.WORKER in verb.callers:
+    if BoardCaller.WORKER in verb.callers:
         first = ["ref"] if verb.anew else ["ref", "envelope"]
         more = {}
     else:
@@ -91,13 +91,13 @@ def test_a_new_task_has_everything_that_was_asked_for() -> None:
 
 
 def test_a_worker_does_not_say_where_a_task_is_worked_on_or_what_it_may_use() -> None:
-    theirs, ours = verbs.form(named("create", Caller.WORKER)), verbs.form(CREATE)
+    theirs, ours = verbs.form(find_verb("create", BoardCaller.WORKER)), verbs.form(CREATE)
     kept = set(ours.__struct_fields__) - set(theirs.__struct_fields__)
     assert kept >= {"workspace", "workspace_kind", "checks", "reviewer", "pool", "max_tokens", "max_cost"}
 
 
 def test_a_time_is_on_the_clock_of_the_store() -> None:
-    verb = named("schedule", Caller.PERSON)
+    verb = find_verb("schedule", BoardCaller.PERSON)
     assert verbs.settle(verb, verbs.parse(verb, {"in_s": 5}), 1000) == verbs.Schedule(wake_ms=6000)
     with pytest.raises(UsageError):
         verbs.parse(verb, {"in_s": 0})
@@ -112,7 +112,7 @@ def test_a_workspace_does_not_depend_on_where_the_server_was_started() -> None:
 @every_row("data", [b"{", b"[]", b'{"reason": 1}', b'{"other": "x"}', b"\xff", b"[" * 100_000])
 def test_what_is_no_form_is_refused(data: bytes) -> None:
     with pytest.raises(UsageError):
-        verbs.parse(named("cancel", Caller.PERSON), data)
+        verbs.parse(find_verb("cancel", BoardCaller.PERSON), data)
 
 
 @every_row(
@@ -120,10 +120,10 @@ def test_what_is_no_form_is_refused(data: bytes) -> None:
     [
         (verbs.Say, {"body": " "}),
         (verbs.Say, {"body": "\0"}),
-        (verbs.Link, {"parent": "", "child": "t"}),
-        (verbs.Link, {"parent": "x" * (MAX_TITLE + 1), "child": "t"}),
-        (verbs.Block, {"question": "q", "options": ("x" * (MAX_TITLE + 1),)}),
-        (verbs.Block, {"question": "q", "options": ("x",) * (verbs.MAX_OPTIONS + 1)}),
+        (verbs.LinkArgs, {"parent": "", "child": "t"}),
+        (verbs.LinkArgs, {"parent": "x" * (MAX_TITLE + 1), "child": "t"}),
+        (verbs.BlockArgs, {"question": "q", "options": ("x" * (MAX_TITLE + 1),)}),
+        (verbs.BlockArgs, {"question": "q", "options": ("x",) * (verbs.MAX_OPTIONS + 1)}),
         (verbs.AttachFromRun, {"name": "a", "data": b"x" * (verbs.MAX_DATA + 1)}),
     ],
 )
@@ -133,7 +133,11 @@ def test_bounds_hold_for_values_as_for_json(kind: type[verbs.Args], words: dict[
 
 
 def test_who_has_no_such_verb_is_told_which_there_are() -> None:
-    for caller, name in ((Caller.WORKER, "cancel"), (Caller.AGENT, "edit"), (Caller.PERSON, "heartbeat")):
+    for caller, name in (
+        (BoardCaller.WORKER, "cancel"),
+        (BoardCaller.AGENT, "edit"),
+        (BoardCaller.PERSON, "heartbeat"),
+    ):
         with pytest.raises(MethodNotFound) as caught:
-            named(name, caller)
+            find_verb(name, caller)
         assert set(verbs_of(caller)) == set((caught.value.remedy or "").removeprefix("one of ").split(", "))

@@ -11,7 +11,7 @@ from holdfast.dispatch.rules.liveness import (
     LOOP_S,
     NOTHING_S,
     STILL_S,
-    Calls,
+    CallCounts,
     LivenessLimits,
     LivenessSample,
     LivenessWatch,
@@ -20,7 +20,7 @@ from holdfast.dispatch.rules.liveness import (
 from tests.support.rows import every_row
 
 LIMITS = LivenessLimits()
-BUSY = Calls(fresh=1, in_a_row=1, last="make", recent=1, different=1)
+BUSY = CallCounts(fresh=1, in_a_row=1, last="make", recent=1, different=1)
 AT_REST = LivenessSample(
     at=0.0, state=WorkerState.RUNNING, state_s=0.0, calls=BUSY, files=(3, 100), note="begun"
 )

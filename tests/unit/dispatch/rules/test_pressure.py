@@ -11,9 +11,9 @@ from holdfast.dispatch.rules.pressure import (
     HostLoad,
     MemoryLoad,
     default_limits,
+    find_holdup,
     group_memory,
     groups,
-    held,
     least,
     load,
     machine_memory,
@@ -28,7 +28,7 @@ LIMITS = HostLimits(min_free=GIB, max_load=4.0)
 
 
 def asked(facts: HostLoad, limits: HostLimits = LIMITS, *, running: int = 1, young: int = 0) -> str | None:
-    return held(facts, limits, running=running, young=young)
+    return find_holdup(facts, limits, running=running, young=young)
 
 
 def test_a_host_with_room_starts_workers() -> None:

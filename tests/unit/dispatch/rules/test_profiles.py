@@ -9,9 +9,9 @@ from holdfast.dispatch.rules.profiles import (
     RESUMES,
     AgentSession,
     WorkerProfile,
+    combine,
     credentials,
     decode,
-    known,
     session_before,
 )
 from holdfast.errors import UsageError
@@ -28,7 +28,7 @@ def test_every_agent_of_the_catalogue_has_a_profile() -> None:
 
 def test_a_table_of_the_user_is_a_profile() -> None:
     text = '[reviewer]\nagent = "claude"\nenv = ["A_KEY"]\nmodel = "m"\nmax_runtime_s = 60\n'
-    made = known(text)["reviewer"]
+    made = combine(text)["reviewer"]
     assert made.name == "reviewer"
     assert made.cli == "claude"
     assert made.binary == CATALOG["claude"].binary
@@ -37,33 +37,33 @@ def test_a_table_of_the_user_is_a_profile() -> None:
 
 
 def test_a_launcher_may_bound_what_one_run_uses() -> None:
-    made = known('[x]\nagent = "claude"\nmax_tokens = 5000\nmax_cost = 1.5\n')["x"]
+    made = combine('[x]\nagent = "claude"\nmax_tokens = 5000\nmax_cost = 1.5\n')["x"]
     assert made.budget == Budget(5000, 1_500_000)
     assert BUILTIN["claude"].budget == Budget()
 
 
 def test_the_user_replaces_ours_by_name() -> None:
     text = '[script]\nagent = "shell"\nsuccess = "report"\n'
-    assert known(text)["script"].success == "report"
-    assert known(None) == BUILTIN
+    assert combine(text)["script"].success == "report"
+    assert combine(None) == BUILTIN
 
 
 def test_a_command_is_run_by_a_shell_with_the_prompt_as_one_word() -> None:
     made = decode('[mine]\ncommand = ["my agent", "--prompt={prompt}", "{else}"]\n')["mine"]
     assert made.cli == "shell"
     assert made.binary == "my agent"
-    assert made.told("it's $(me)") == """exec 'my agent' '--prompt=it'"'"'s $(me)' '{else}'"""
-    assert BUILTIN["codex"].told("it's") == "it's"
+    assert made.build_prompt("it's $(me)") == """exec 'my agent' '--prompt=it'"'"'s $(me)' '{else}'"""
+    assert BUILTIN["codex"].build_prompt("it's") == "it's"
 
 
 def test_a_session_is_found_and_gone_on_with() -> None:
     codex = BUILTIN["codex"]
     session = codex.session_in('{"type":"thread.started","thread_id":"0199-ab"}\n{"thread_id":"other"}')
     assert session == "0199-ab"
-    assert codex.resumed(session) == [
+    assert codex.resume_arguments(session) == [
         *("resume", "--json", "--skip-git-repo-check", "{unattended}", "{model}", "0199-ab", "-")
     ]
-    assert codex.resumed("") is None
+    assert codex.resume_arguments("") is None
     assert BUILTIN["script"].session_in("anything") == ""
 
 
@@ -72,7 +72,7 @@ def test_sessions_of_a_known_agent_are_found_whatever_its_launcher_is_called() -
     assert (mine.session, mine.resume) == (BUILTIN["claude"].session, BUILTIN["claude"].resume)
     own = decode('[mine]\nagent = "claude"\nsession = ""')["mine"]
     assert (own.session, own.resume) == ("", ())
-    assert BUILTIN["aider"].resumed("x") is None
+    assert BUILTIN["aider"].resume_arguments("x") is None
 
 
 @every_row(

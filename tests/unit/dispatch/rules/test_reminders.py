@@ -5,26 +5,36 @@ import pytest
 
 from holdfast.board.rules.rows import Task
 from holdfast.dispatch.rules import reminders
-from holdfast.dispatch.rules.reminders import MOST, Book, Owed, due, forgotten, has_room, noted, still, tried
+from holdfast.dispatch.rules.reminders import (
+    MOST,
+    Owed,
+    ReminderBook,
+    find_due,
+    forget,
+    has_room,
+    is_still_owed,
+    note,
+    record_try,
+)
 from tests.support.dispatch import a_task
 
 
 def test_what_begins_to_wait_is_due_at_once_and_the_events_are_read_once() -> None:
-    book = noted(Book(), "b", 7, {"t": 5})
-    assert (book.read, due(book, now_ms=5)) == ({"b": 7}, ["t"])
-    assert noted(book, "b", 7, {"t": 5}) == book
+    book = note(ReminderBook(), "b", 7, {"t": 5})
+    assert (book.read, find_due(book, now_ms=5)) == ({"b": 7}, ["t"])
+    assert note(book, "b", 7, {"t": 5}) == book
 
 
 def test_the_same_wait_keeps_its_pauses_and_another_one_begins_anew() -> None:
-    book = tried(noted(Book(), "b", 1, {"t": 5}), "t", delivered=True, now_ms=10)
-    assert noted(book, "b", 2, {"t": 5}).owed == book.owed
-    assert noted(book, "b", 2, {"t": 6}).owed == {"t": Owed(since_ms=6)}
+    book = record_try(note(ReminderBook(), "b", 1, {"t": 5}), "t", delivered=True, now_ms=10)
+    assert note(book, "b", 2, {"t": 5}).owed == book.owed
+    assert note(book, "b", 2, {"t": 6}).owed == {"t": Owed(since_ms=6)}
 
 
 def pauses(delivered: bool, times: int) -> list[int]:
-    book, found = noted(Book(), "b", 1, {"t": 5}), []
+    book, found = note(ReminderBook(), "b", 1, {"t": 5}), []
     for _ in range(times):
-        book = tried(book, "t", delivered=delivered, now_ms=0)
+        book = record_try(book, "t", delivered=delivered, now_ms=0)
         found.append(book.owed["t"].due_ms)
     return found
 
@@ -43,11 +53,11 @@ def test_pauses_grow_up_to_a_bound(delivered: bool, first_ms: int, last_ms: int)
 
 
 def test_a_delivery_forgets_the_failures_before_it() -> None:
-    book = noted(Book(), "b", 1, {"t": 5})
+    book = note(ReminderBook(), "b", 1, {"t": 5})
     for delivered in (False, False, True):
-        book = tried(book, "t", delivered=delivered, now_ms=0)
+        book = record_try(book, "t", delivered=delivered, now_ms=0)
     assert book.owed["t"] == Owed(since_ms=5, due_ms=reminders.REPEAT_MS, delivered=1)
-    assert due(book, now_ms=reminders.REPEAT_MS - 1) == []
+    assert find_due(book, now_ms=reminders.REPEAT_MS - 1) == []
 
 
 @pytest.mark.parametrize(
@@ -59,20 +69,20 @@ def test_a_delivery_forgets_the_failures_before_it() -> None:
     ],
 )
 def test_a_reminder_is_owed_until_it_is_acknowledged_or_begins_to_wait_anew(now: Task, owed: bool) -> None:
-    assert still(Owed(since_ms=5), now) is owed
+    assert is_still_owed(Owed(since_ms=5), now) is owed
 
 
 def test_nothing_is_forgotten_that_was_not_delivered() -> None:
-    book = noted(Book(), "b", 1, {f"old{number}": number for number in range(MOST)})
+    book = note(ReminderBook(), "b", 1, {f"old{number}": number for number in range(MOST)})
     assert not has_room(book)
-    book = tried(book, "old3", delivered=True, now_ms=0)
+    book = record_try(book, "old3", delivered=True, now_ms=0)
     assert has_room(book)
-    book = noted(book, "b", 2, {"new": MOST})
+    book = note(book, "b", 2, {"new": MOST})
     assert len(book.owed) == MOST
     assert "old3" not in book.owed
     assert "new" in book.owed
 
 
 def test_what_is_not_owed_any_more_is_forgotten() -> None:
-    book = noted(Book(), "b", 1, {"t": 5, "u": 6})
-    assert forgotten(book, "t") == msgspec.structs.replace(book, owed={"u": Owed(since_ms=6)})
+    book = note(ReminderBook(), "b", 1, {"t": 5, "u": 6})
+    assert forget(book, "t") == msgspec.structs.replace(book, owed={"u": Owed(since_ms=6)})

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.board.rules.rows import Run, Task
-from holdfast.board.rules.transitions import Move, Status
+from holdfast.board.rules.transitions import Move, TaskStatus
 from holdfast.board.verbs.reviews import Review
 from holdfast.dispatch.rules.runsteps import ANSWERED_S
 from holdfast.dispatch.run.run import marks
@@ -96,14 +96,14 @@ async def test_work_without_a_report_is_a_failed_handoff_with_its_diff(scene: Sc
     task = scene.create(assignee="agent", max_attempts=1)
     scene.supervisor.cast = lambda _wish: Act(does=lambda _wish: write(scene, task, "done.txt", "work\n"))
     run = await only_run(scene, task)
-    assert (run.outcome, scene.task(task).status) == ("handoff_failed", Status.HANDOFF_FAILED)
+    assert (run.outcome, scene.task(task).status) == ("handoff_failed", TaskStatus.HANDOFF_FAILED)
     assert b"+work\n" in scene.store.file(task.id, run.id, "diff.patch")
 
 
 async def test_checks_run_one_after_the_other_once_the_worker_has_ended(scene: Scene) -> None:
     task = scene.create(checks=("first", "second"))
     await only_run(scene, task)
-    assert scene.task(task).status is Status.DONE
+    assert scene.task(task).status is TaskStatus.DONE
     prompts = [scene.supervisor.workers[name].wish.prompt for name in scene.supervisor.started]
     assert prompts == ["true", "first", "second"]
 
@@ -114,7 +114,7 @@ async def test_a_failed_check_is_told_and_spends_an_attempt(scene: Scene) -> Non
         exit_code=int(wish.prompt == "grep good work"), said=b"no good", state="failed"
     )
     await only_run(scene, task)
-    assert scene.task(task).status is Status.REVIEW
+    assert scene.task(task).status is TaskStatus.REVIEW
     [comment] = scene.store.show(task.id).comments
     assert "exit code 1" in comment.body
     assert comment.body.endswith("no good")
@@ -131,7 +131,7 @@ async def test_a_check_is_ended_when_a_person_decides(scene: Scene) -> None:
 
     scene.supervisor.cast = cast
     await only_run(scene, task)
-    assert scene.task(task).status is Status.DONE
+    assert scene.task(task).status is TaskStatus.DONE
     assert len(scene.supervisor.stopped) == 1
 
 
@@ -141,7 +141,7 @@ async def test_setup_and_teardown_run_around_the_worker(scene: Scene) -> None:
     scene.context.profiles.look(anyway=True)
     task = scene.create(assignee="agent")
     await only_run(scene, task)
-    assert scene.task(task).status is Status.DONE
+    assert scene.task(task).status is TaskStatus.DONE
     prompts = [scene.supervisor.workers[name].wish.prompt for name in scene.supervisor.started]
     assert prompts == ["up", "true", "down"]
 
