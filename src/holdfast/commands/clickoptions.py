@@ -57,30 +57,38 @@ home_option = click.option(
 )
 
 
-def host_options(command: F) -> F:
-    """Options `most`, `min_free` and `max_load`: how much of this host workers may take."""
-    for option in (
-        click.option(
-            *("--max-load", "max_load"),
-            type=click.FloatRange(min=0),
-            metavar="N",
-            help="Start nothing while the load per CPU is above N; 0 turns the check off [default: 4].",
-        ),
-        click.option(
-            *("--min-free-memory", "min_free"),
-            type=size,
-            metavar="SIZE",
-            help="Keep this much memory free: 512M, 2G; 0 turns the check off [default: 1G, or a tenth].",
-        ),
-        click.option(
-            *("--max", "most"),
-            type=click.IntRange(1, 200),
-            metavar="N",
-            help="Limit how many runs happen at once here [default: by CPUs and memory].",
-        ),
-    ):
-        command = option(command)
-    return command
+def combine(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Several options or arguments as one decorator, in this order."""
+
+    def add(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+# Options `most`, `min_free` and `max_load`: how much of this host workers may take.
+host_options: Final = combine(
+    click.option(
+        *("--max", "most"),
+        type=click.IntRange(1, 200),
+        metavar="N",
+        help="Limit how many runs happen at once here [default: by CPUs and memory].",
+    ),
+    click.option(
+        *("--min-free-memory", "min_free"),
+        type=size,
+        metavar="SIZE",
+        help="Keep this much memory free: 512M, 2G; 0 turns the check off [default: 1G, or a tenth].",
+    ),
+    click.option(
+        *("--max-load", "max_load"),
+        type=click.FloatRange(min=0),
+        metavar="N",
+        help="Start nothing while the load per CPU is above N; 0 turns the check off [default: 4].",
+    ),
+)
 
 
 def choose_limits(min_free: int | None, max_load: float | None) -> "HostLimits":

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
+from holdfast.commands.clickoptions import combine
 from holdfast.commands.output import pasteable
 from holdfast.errors import HoldfastError, UsageError, face
 
@@ -53,59 +54,50 @@ def codex() -> None:
     """
 
 
-def _wish_options(command: Callable[..., None]) -> Callable[..., None]:
-    """What was wished for, the same for all."""
-    for option in reversed(
-        (
-            click.option(
-                "--home", type=_DIRECTORY, help="Your own configuration directory.  [default: the agent's]"
-            ),
-            click.option("--task-home", type=_DIRECTORY, help="A home for one task; no link is followed."),
-            click.option("--cwd", type=_DIRECTORY, help="Where the agent works.  [default: here]"),
-            click.option(
-                "--network",
-                metavar="none|full|HOST",
-                multiple=True,
-                help="What commands may reach; repeat for more hosts.  [default: none]",
-            ),
-            click.option(
-                "--writes",
-                type=click.Choice(["nothing", "workspace", "git", "everything"]),
-                default="workspace",
-                show_default=True,
-                help="What commands may change; git means the workspace and its commits.",
-            ),
-            click.option(
-                "--writable",
-                metavar="PATH",
-                type=_DIRECTORY,
-                multiple=True,
-                help="Also let commands write PATH. Can be repeated.",
-            ),
-            click.option(
-                "--board", metavar="DIR", type=_DIRECTORY, help="Also let a worker write its board's files."
-            ),
-            click.option(
-                "--boundary",
-                type=click.Choice(["none", "user", "container", "vm"]),
-                default="none",
-                show_default=True,
-                help="What you know to be around the agent; it is never guessed.",
-            ),
-            click.option(
-                "--trusted",
-                metavar="REPO",
-                type=_DIRECTORY,
-                multiple=True,
-                help="Trust a repository whose files you have read. Can be repeated.",
-            ),
-            click.option(
-                "--json", "as_json", is_flag=True, help="Print one JSON object with a stable schema."
-            ),
-        )
-    ):
-        command = option(command)
-    return command
+# What is wished for, the same for all.
+_wish_options: Final = combine(
+    click.option("--home", type=_DIRECTORY, help="Your own configuration directory.  [default: the agent's]"),
+    click.option("--task-home", type=_DIRECTORY, help="A home for one task; no link is followed."),
+    click.option("--cwd", type=_DIRECTORY, help="Where the agent works.  [default: here]"),
+    click.option(
+        "--network",
+        metavar="none|full|HOST",
+        multiple=True,
+        help="What commands may reach; repeat for more hosts.  [default: none]",
+    ),
+    click.option(
+        "--writes",
+        type=click.Choice(["nothing", "workspace", "git", "everything"]),
+        default="workspace",
+        show_default=True,
+        help="What commands may change; git means the workspace and its commits.",
+    ),
+    click.option(
+        "--writable",
+        metavar="PATH",
+        type=_DIRECTORY,
+        multiple=True,
+        help="Also let commands write PATH. Can be repeated.",
+    ),
+    click.option(
+        "--board", metavar="DIR", type=_DIRECTORY, help="Also let a worker write its board's files."
+    ),
+    click.option(
+        "--boundary",
+        type=click.Choice(["none", "user", "container", "vm"]),
+        default="none",
+        show_default=True,
+        help="What you know to be around the agent; it is never guessed.",
+    ),
+    click.option(
+        "--trusted",
+        metavar="REPO",
+        type=_DIRECTORY,
+        multiple=True,
+        help="Trust a repository whose files you have read. Can be repeated.",
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON object with a stable schema."),
+)
 
 
 def _order(
@@ -249,24 +241,22 @@ def _add(group: click.Group, run: Callable[..., None], text: str, epilog: str | 
     group.command(name, help=text, epilog=epilog)(_wish_options(command))
 
 
-def _codex_options(command: Callable[..., None]) -> Callable[..., None]:
-    """What codex alone can be asked to compare with."""
-    overrides = click.option(
+# What codex alone can be asked to compare with.
+_codex_options: Final = combine(
+    click.option(
         "-c",
         "overrides",
         metavar="KEY=VALUE",
         multiple=True,
         help="A setting that codex will be started with.",
-    )
-    sandbox = click.option(
+    ),
+    click.option(
         "-s",
         "sandbox",
         type=click.Choice(["read-only", "workspace-write", "danger-full-access"]),
         help="The sandbox mode for codex; overrides every file and every -c.",
-    )
-    return overrides(sandbox(command))
-
-
+    ),
+)
 _CODEX: Final = {
     _plan: ("Print the decision, its reason and the change; write nothing.", "plan --network none"),
     _apply: (

@@ -2,12 +2,13 @@
 
 import functools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 from holdfast.commands import options as table
+from holdfast.commands.clickoptions import combine
 from holdfast.commands.execute import execute
 from holdfast.commands.output import OneLine
 
@@ -32,17 +33,6 @@ def make_option(option: table.ExecOption) -> Callable[[Command], Command]:
     )
 
 
-def add_options(options: Iterable[table.ExecOption]) -> Callable[[Command], Command]:
-    """Several of them, in this order."""
-
-    def add(command: Command) -> Command:
-        for option in reversed(tuple(options)):
-            command = make_option(option)(command)
-        return command
-
-    return add
-
-
 backend_option = make_option(table.BACKEND)
 degraded_option = make_option(table.DEGRADED)
 
@@ -55,12 +45,12 @@ def with_limits(command: Command) -> Command:
         limits = table.gather(given)
         command(limits=limits, **given)
 
-    return add_options(table.LIMITS)(call)
+    return combine(*map(make_option, table.LIMITS))(call)
 
 
 @click.command("exec", cls=OneLine, context_settings={"allow_interspersed_args": False})
 @with_limits
-@add_options(table.EXEC)
+@combine(*map(make_option, table.EXEC))
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def exec(
     limits: table.ExecLimits,
