@@ -8,10 +8,8 @@ from typing import Final, NamedTuple
 
 import click
 
-from holdfast.doctor.explain.config_table import CONFIG_ROWS
+from holdfast.doctor.explain.causes import CONFIG_ROWS, LAUNCH_ROWS, RUN_ROWS
 from holdfast.doctor.explain.explanation import PROBES
-from holdfast.doctor.explain.launch_table import LAUNCH_ROWS
-from holdfast.doctor.explain.run_table import RUN_ROWS
 from holdfast.doctor.facts import rules
 from holdfast.errors import FACES, INTERNAL
 from holdfast.sandbox.reasons.denial_table import COMMAND_ROWS

@@ -136,8 +136,8 @@ MUTATIONS: Final = (
         "doctor-explain-bounded",
         "secrets in a log are repeated",
         "src/holdfast/doctor/explain/redaction.py",
-        r'line = secret.sub(rf"\1{HIDDEN}", line)',
-        "line = line or secret.pattern",
+        r'text = secret.sub(rf"\1{HIDDEN}", text)',
+        "text = text or secret.pattern",
     ),
     Mutation(
         "client-gap-on-a-living-link",

@@ -23,8 +23,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from holdfast.agents.catalog.agent import launch, provider_secrets, state_files
-from holdfast.agents.catalog.catalog import CATALOG
-from holdfast.agents.catalog.parsers import parser_of, text_parser_of
+from holdfast.agents.catalog.catalog import CATALOG, parser_of, text_parser_of
 from tests.support.wording import in_words
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "tests" / "unit" / "agents" / "recorded"

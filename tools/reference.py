@@ -17,8 +17,7 @@ import click
 from msgspec import NODEFAULT
 from msgspec import inspect as shapes
 
-from holdfast.agentconfig.decision import Mode
-from holdfast.agentconfig.matrix import MATRIX
+from holdfast.agentconfig.decision import MATRIX, Mode
 from holdfast.cli import cli
 from holdfast.errors import FACES, INTERNAL, HoldfastError
 from holdfast.sandbox.backends.guarantee import BACKENDS, GuaranteeRow

@@ -9,8 +9,8 @@ from holdfast import InvalidRequest
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.evidence.evidence import Want, WorkerState
 from holdfast.agents.supervisor.messages import WorkerReport
-from holdfast.agents.supervisor.report import report
-from holdfast.agents.worker.answering import answer
+from holdfast.agents.supervisor.service import report
+from holdfast.agents.worker.worker import answer
 from tests.support.agent_clis import requires_cli
 from tests.support.arena import Arena, arena
 from tests.support.model import CONTENT, MADE

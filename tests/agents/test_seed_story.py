@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.agents import tmux
+from holdfast.agents import sdk
 from holdfast.agents.sdk import Workers
 from holdfast.agents.supervisor import background
 from holdfast.agents.supervisor.messages import WorkerReport
@@ -53,7 +53,7 @@ async def test_the_denied_path_is_named_and_what_is_suggested_helps(place: Path)
             async with Workers.connect(place / "h") as watched:
                 await watched.subscribe()  # before it starts: it may be refused before the pane is there
                 await workers.run("opencode", cwd=str(bench.work), env=env, tty=True, **wish, **more)
-                pane = await tmux.show(place / "h", name, socket=socket)
+                pane = await sdk.show(place / "h", name, socket=socket)
                 async for report in watched.changes():
                     if report.id == name:
                         told.append(report)

@@ -14,8 +14,7 @@ from holdfast.agents.evidence.evidence import Evidence, Source, Vanished
 from holdfast.agents.supervisor import background
 from holdfast.agents.supervisor import supervisor as supervising
 from holdfast.agents.supervisor.supervisor import Supervisor
-from holdfast.agents.worker.launching import WorkerSpec
-from holdfast.agents.worker.preflight import preflight
+from holdfast.agents.worker.launching import WorkerSpec, preflight
 from holdfast.errors import ConnectionLost, UsageError
 from tests.support.arena import PLACE, end_exec_server
 from tests.support.patience import patient

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agentconfig import files, project
+from holdfast.agentconfig import files, host
 from holdfast.agentconfig.document import Unparsable, scan
 from holdfast.errors import InvalidRequest, NotFound, OperationFailed
 from tests.support.patience import patient
@@ -227,14 +227,14 @@ def test_a_directory_outside_of_any_repository_is_its_own_project(tmp_path: Path
     link = tmp_path / "link"
     (tmp_path / "real").mkdir()
     link.symlink_to("real")
-    assert project.look(link).names[:2] == (str(link), str(tmp_path / "real"))
-    assert project.look(link).git == ()
+    assert host.find_project(link).names[:2] == (str(link), str(tmp_path / "real"))
+    assert host.find_project(link).git == ()
 
 
 def test_an_empty_git_directory_that_was_left_behind_gives_nothing_to_write(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
     (tmp_path / "task").mkdir()
-    found = project.look(tmp_path / "task")
+    found = host.find_project(tmp_path / "task")
     assert found.names == (str(tmp_path / "task"), str(tmp_path))
     assert found.git == ()
 
@@ -246,7 +246,7 @@ def test_a_repository_is_found_from_below_with_what_it_brings(tmp_path: Path) ->
     layer = tmp_path / "repo" / ".codex" / "config.toml"
     layer.parent.mkdir()
     layer.touch()
-    found = project.look(below)
+    found = host.find_project(below)
     assert found.names == (str(below), str(tmp_path / "repo"))
     assert found.git == (str(tmp_path / "repo" / ".git"),)
     assert found.layers == (str(layer),)
@@ -256,7 +256,7 @@ def test_a_linked_worktree_has_both_repositories_and_both_directories(tmp_path: 
     git("init", "-q", "main", cwd=tmp_path)
     git("commit", "-q", "--allow-empty", "-m", "x", cwd=tmp_path / "main")
     git("worktree", "add", "-q", tmp_path / "tree", cwd=tmp_path / "main")
-    found = project.look(tmp_path / "tree")
+    found = host.find_project(tmp_path / "tree")
     assert found.names == (str(tmp_path / "tree"), str(tmp_path / "main"))
     assert found.git == (
         str(tmp_path / "main" / ".git"),
@@ -269,11 +269,11 @@ def test_a_pointer_to_a_directory_that_does_not_point_back_is_not_believed(tmp_p
     victim.mkdir()
     (task / "fake").mkdir(parents=True)
     (task / ".git").write_text(f"gitdir: {victim}\n")
-    assert project.look(task).git == ()
+    assert host.find_project(task).git == ()
     (task / ".git").write_text("gitdir: fake\n")
     (task / "fake" / "gitdir").write_text(str(task / ".git"))
     (task / "fake" / "commondir").write_text(str(victim))
-    assert project.look(task).git == ()
+    assert host.find_project(task).git == ()
     (task / ".git").unlink()
     (task / ".git").symlink_to(victim)
-    assert project.look(task).git == ()
+    assert host.find_project(task).git == ()

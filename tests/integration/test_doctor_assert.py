@@ -15,9 +15,9 @@ from threading import Thread
 
 import pytest
 
-from holdfast.doctor.assertion import child, probe, routes, witness
+from holdfast.doctor.assertion import probe, routes, witness
 from holdfast.doctor.assertion.claims import ClaimAttempt
-from holdfast.doctor.assertion.stubprovider import playing
+from holdfast.doctor.assertion.routes import playing
 from holdfast.errors import OperationFailed
 from tests.support import assertion
 from tests.support.assertion import TIMEOUT_S, Bench
@@ -197,10 +197,10 @@ def stand_in(bench: Bench, script: str) -> Bench:
 
 # As `python -m holdfast`, with little patience for a program that never answers.
 IMPATIENT = """
-from holdfast.agentconfig import codex
+from holdfast.agentconfig import clients
 from holdfast.cli import main
 from holdfast.doctor.assertion import witness
-codex.ANSWER_S = witness.START_S = 1
+clients.CODEX_ANSWER_S = witness.START_S = 1
 main()
 """
 
@@ -260,7 +260,7 @@ def test_one_that_hangs_is_not_judged_and_ends(bench: Bench, monkeypatch: pytest
 
 def test_a_program_that_never_ends_is_ended_with_its_children(tmp_path: Path) -> None:
     script = "sleep 600 & echo $!; wait"
-    ended = child.run(["sh", "-c", script], cwd=tmp_path, environ=os.environ, seconds=0.5)
+    ended = routes.run_program(["sh", "-c", script], cwd=tmp_path, environ=os.environ, seconds=0.5)
     assert ended.code is None
     _until_gone(int(ended.out))
 
@@ -282,9 +282,9 @@ def _runs(pid: int) -> bool:
 
 
 def test_a_flood_is_read_and_cut(tmp_path: Path) -> None:
-    script = f"head -c {3 * child.MAX_OUTPUT} /dev/zero | tr '\\0' x; echo over >&2; exit 4"
-    ended = child.run(["sh", "-c", script], cwd=tmp_path, environ=os.environ, seconds=TIMEOUT_S)
-    assert (ended.code, ended.err, len(ended.out)) == (4, "over\n", child.MAX_OUTPUT)
+    script = f"head -c {3 * routes.MAX_OUTPUT} /dev/zero | tr '\\0' x; echo over >&2; exit 4"
+    ended = routes.run_program(["sh", "-c", script], cwd=tmp_path, environ=os.environ, seconds=TIMEOUT_S)
+    assert (ended.code, ended.err, len(ended.out)) == (4, "over\n", routes.MAX_OUTPUT)
 
 
 def test_the_stub_answers_on_loopback_and_only_who_knows_its_token() -> None:

@@ -13,9 +13,8 @@ import pytest
 
 from holdfast.confine.launch import Command, Launcher
 from holdfast.doctor.compare import circumstances
-from holdfast.doctor.compare.captured import capture
-from holdfast.doctor.compare.compare import Landmarks, Side
-from holdfast.doctor.compare.consequences import CONSEQUENCES
+from holdfast.doctor.compare.compare import Landmarks, Side, capture
+from holdfast.doctor.compare.equivalence import CONSEQUENCES
 from tests.support import identity
 from tests.support.exec_command import Done, Place, gone, place
 from tests.support.root_only import IDENTITIES

@@ -19,7 +19,7 @@ import pytest
 from holdfast.agents.evidence.evidence import Denied
 from holdfast.agents.supervisor import background
 from holdfast.agents.supervisor.messages import WorkerReport
-from holdfast.agents.supervisor.report import report
+from holdfast.agents.supervisor.service import report
 from holdfast.agents.supervisor.supervisor import Supervisor
 from holdfast.agents.worker import launching, procwatch
 from holdfast.agents.worker.explaining import Explaining, held

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from holdfast.agents.supervisor import daemons, ending, processes
+from holdfast.agents.supervisor import background, daemons, processes
 from holdfast.agents.supervisor.processes import ProcessInfo
 from holdfast.board.rules.rows import NewTask
 from holdfast.board.rules.transitions import Status
@@ -85,7 +85,12 @@ async def working(home: Path, count: int = 1, assignee: str = "script") -> list[
             await asyncio.sleep(0.02)
         while sum(path.stat().st_size > 0 for path in (home / "workers").glob("*/output.log")) < count:
             await asyncio.sleep(0.02)
-    return ending.processes_of(home)
+    return processes_of(home)
+
+
+def processes_of(home: Path) -> list[ProcessInfo]:
+    """Every process of the home: its daemons and all that descends from them."""
+    return sorted(background.with_descendants({one.process for one in daemons.find(home)}))
 
 
 def tasks(home: Path) -> Sequence[tuple[str, int]]:
@@ -135,7 +140,7 @@ async def test_a_second_ctrl_c_hastens(home: Path) -> None:
         async with asyncio.timeout(WAIT_S):
             while not list((home / "board").glob("*/torn")):
                 await asyncio.sleep(0.02)
-        there += ending.processes_of(home)
+        there += processes_of(home)
         os.killpg(process.pid, signal.SIGINT)
         assert await asyncio.to_thread(process.wait, HASTE_S) == 0
     assert [one for one in there if processes.lives(one)] == []

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from holdfast.doctor.escape.attempts import Guarantee
-from holdfast.doctor.escape.shortfalls import declared, shortfalls
+from holdfast.doctor.escape.scorecard import declared, shortfalls
 from holdfast.sandbox.kernel import landlock
 from tests.support import identity
 from tests.support.escapes import MODES, Mode, Row, attempts_of, suite

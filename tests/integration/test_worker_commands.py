@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agents import tmux
-from holdfast.agents.sdk import ENDED, Workers
+from holdfast.agents import sdk
+from holdfast.agents.sdk import Workers
 from holdfast.agents.supervisor import background
 from holdfast.agents.supervisor.messages import WorkerReport
 from holdfast.errors import InvalidRequest, NotFound
@@ -168,12 +168,12 @@ async def test_a_pane_shows_the_worker_and_owns_nothing(monkeypatch: pytest.Monk
             "shell", cwd=str(here.work), prompt="echo up; read x; echo $x; sleep 60", tty=True
         )
         await _state(worker.changes(), "waiting(prompt)")
-        pane = await tmux.show(here.home, worker.id, socket=socket)
+        pane = await sdk.show(here.home, worker.id, socket=socket)
         assert pane.startswith("%")
         await shows(socket, pane, "up")
         await tell(socket, "send-keys", "-t", pane, "typed", "Enter")
         await shows(socket, pane, "typed\ntyped")
         await tell(socket, "kill-server")
-        assert (await worker.status()).state not in ENDED
+        assert not (await worker.status()).state.ended
         assert not (here.work / "planted").exists()
         await worker.stop(grace_s=0)

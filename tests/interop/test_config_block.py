@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.agentconfig.block import Applied, apply, remove
-from holdfast.agentconfig.conflict import ConflictKind
+from holdfast.agentconfig.block import Applied, apply
+from holdfast.agentconfig.removal import ConflictKind, strip
 from holdfast.agentconfig.settings import Key, Setting, Settings, Value, settings
 from tests.support.codex import requires_codex
 from tests.support.configreader import ConfigReader, Rejected, config_reader
@@ -108,7 +108,7 @@ async def test_generated_documents_are_still_accepted_and_our_values_in_force(
         check_values(after, applied, reader)
         assert unowned(after, applied.settings) == unowned(before, applied.settings), number
         assert apply(applied.text, wish, config_dir=str(reader.file.parent)).text == applied.text
-        assert remove(applied.text).text == text
+        assert strip(applied.text).text == text
 
 
 @pytest.mark.parametrize("wish", [LEGACY, SMALL], ids=["all", "small"])

@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as run
 from hypothesis import strategies as st
 
-from holdfast.agentconfig.block import Applied, apply, remove
-from holdfast.agentconfig.conflict import ConflictKind
+from holdfast.agentconfig.block import Applied, apply
 from holdfast.agentconfig.document import Unparsable, scan
+from holdfast.agentconfig.removal import ConflictKind, strip
 from holdfast.agentconfig.settings import Key, Setting, Settings, Value, settings
 from tests.support.tomlwriter import MARKS, ROOTS, compose
 
@@ -104,7 +104,7 @@ def test_applying_twice_is_applying_once(text: str, items: tuple[tuple[Key, Valu
 @PATIENTLY
 @given(NEWEST, WISHES)
 def test_removal_is_exact(text: str, items: tuple[tuple[Key, Value], ...]) -> None:
-    assert remove(done(text, items).text).text == text
+    assert strip(done(text, items).text).text == text
 
 
 @PATIENTLY
@@ -173,7 +173,7 @@ def test_a_soup_of_marks_settles_in_one_pass(text: str, items: tuple[tuple[Key, 
     except Unparsable:
         return
     assert done(once.text, items).text == once.text
-    assert scan(remove(once.text).text)
+    assert scan(strip(once.text).text)
 
 
 @PATIENTLY

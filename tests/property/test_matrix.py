@@ -17,8 +17,8 @@ from holdfast.agentconfig.decision import (
     Network,
     Severity,
     Writes,
+    decide,
 )
-from holdfast.agentconfig.matrix import decide
 
 ALLOWS = {Mode.NONE: 0, Mode.READ_ONLY: 1, Mode.WORKSPACE: 2, Mode.PROFILE: 2, Mode.FULL: 3}
 PATHS = st.sampled_from(["/srv", "/srv/a", "/opt/w", "/home/u"])

@@ -7,6 +7,7 @@ from random import Random
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
+from holdfast.agents.evidence.digest import Window
 from holdfast.agents.evidence.evidence import (
     Answered,
     Claim,
@@ -33,11 +34,8 @@ from holdfast.agents.evidence.evidence import (
     WorkerState,
     Working,
 )
-from holdfast.agents.evidence.policy import decide
-from holdfast.agents.evidence.status import WorkerLimits, classify
+from holdfast.agents.evidence.status import WorkerLimits, classify, decide_end, why
 from holdfast.agents.evidence.verdict import ExitRules
-from holdfast.agents.evidence.why import why
-from holdfast.agents.evidence.window import Window
 
 # A machine that is busy with other tests takes its time.
 patiently = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -124,7 +122,7 @@ def test_it_always_knows_says_the_same_again_and_can_be_explained(
     status = classify(items, now, started_at=started_at, limits=limits, exits=rules)
     assert classify(tuple(items), now, started_at=started_at, limits=limits, exits=rules) == status
     assert len(why(status, now)) >= 4
-    decide(status, now, started_at=started_at, limits=limits)
+    decide_end(status, now, started_at=started_at, limits=limits)
 
 
 @patiently

@@ -6,8 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.agents.terminal import escapes
-from holdfast.agents.terminal.escapes import EscapeReader, Event, Splitter
-from holdfast.agents.terminal.queries import Query, TerminalView, answers
+from holdfast.agents.terminal.escapes import EscapeReader, Event, Query, Splitter, TerminalView, answers
 from holdfast.agents.terminal.screen import Screen
 
 PARTS = [
@@ -80,11 +79,11 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
     return [data[start:end] for start, end in itertools.pairwise(edges)]
 
 
-def read(parts: list[bytes]) -> tuple[list[Event], bytes, set[int], str, int]:
+def read(parts: list[bytes]) -> tuple[list[Event], bytes, set[int], str]:
     reader = EscapeReader()
     seen = [reader.feed(part) for part in parts]
     events = [event for one in seen for event in one.events]
-    return events, b"".join(one.forward for one in seen), reader.modes, reader.title, reader.bells
+    return events, b"".join(one.forward for one in seen), reader.modes, reader.title
 
 
 def drawn(parts: list[bytes], rows: int, columns: int) -> tuple[str, ...]:

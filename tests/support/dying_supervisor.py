@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.agents.supervisor import background, serving, supervisor
+from holdfast.agents.supervisor import background, service, supervisor
 from holdfast.agents.worker import book
 from holdfast.client.environment import Environment
 from holdfast.client.process import Process
@@ -60,7 +60,7 @@ def main() -> None:
     owner, name, after = (POINTS | WRITES)[sys.argv[1]]
     number = int(sys.argv[3]) if len(sys.argv) > 3 else 1
     setattr(owner, name, _deadly(getattr(owner, name), after=after, number=number))
-    asyncio.run(serving.serve(Path(sys.argv[2])))
+    asyncio.run(service.serve(Path(sys.argv[2])))
 
 
 if __name__ == "__main__":

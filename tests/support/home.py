@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.agents.supervisor import daemons, ending
+from holdfast.agents.supervisor import background, daemons
 from tests.support.patience import patient
 
 WAIT_S: Final = patient(60)
@@ -29,7 +29,7 @@ async def home() -> AsyncIterator[Path]:
     try:
         yield folder
     finally:
-        await ending.end(folder, daemons.find(folder), signal.SIGKILL)
+        await background.end(folder, daemons.find(folder), signal.SIGKILL)
         shutil.rmtree(folder, ignore_errors=True)
 
 

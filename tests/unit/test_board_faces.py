@@ -11,7 +11,7 @@ from holdfast.board.rules.verbs import Caller, Verb, form, verbs_of
 from holdfast.commands import handoff
 from holdfast.commands.task import change
 from holdfast.mcp import parameters, reports, toolbox
-from holdfast.mcp.boardtools import BOARD_TOOLS
+from holdfast.mcp.supervising import BOARD_TOOLS
 from holdfast.web.app import STATIC
 from tests.support.rows import every_row
 

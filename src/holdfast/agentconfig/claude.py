@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from holdfast.agentconfig.decision import CodexFacts, ConfigRequest, Mode, Network, Writes
-from holdfast.agentconfig.effective import Difference, flatten
-from holdfast.agentconfig.settings import Key
+from holdfast.agentconfig.settings import Difference, Key, flatten
 
 FILE: Final = "holdfast-claude.json"
 LAYERS: Final = (".claude/settings.json", ".claude/settings.local.json", ".mcp.json")

@@ -1,18 +1,21 @@
-"""Asks the real Claude Code and the real OpenCode which values are in force; neither needs a login for it."""
+"""Asks the real agent CLIs which values are in force, without a login, and Codex what it thinks of a file."""
 
 import contextlib
 import json
 import os
 import re
+import selectors
 import shutil
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import IO, Any, Final
 
-from holdfast.agentconfig.decision import AgentName
+from holdfast.agentconfig.decision import Admin, AgentName, Version, parse_version
+from holdfast.agentconfig.settings import Effective, flatten
 from holdfast.errors import InvalidRequest, NotFound, OperationFailed, SandboxUnavailable
 
 ANSWER_S: Final = 60.0  # they start in two seconds; on a machine that does much else, many of those
@@ -26,19 +29,33 @@ _NOT_COPIED: Final = frozenset({"node_modules", "plugin", "plugins", ".git"})
 _ASK: Final = {"type": "control_request", "request_id": "1", "request": {"subtype": "get_settings"}}
 _STREAM: Final = ("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose")
 _NO_SANDBOX: Final = "sandbox_required_unavailable"
+CODEX_ANSWER_S: Final = 20.0  # it takes a tenth of a second; on a machine that does much else, many of those
+MAX_WARNINGS: Final = 64  # one for each file that it reads, and few of them
+SCRATCH: Final = ".holdfast-check-"
+
+_READ: Final = 65536
 
 
 def find(agent: AgentName, environ: Mapping[str, str] = os.environ) -> Path:
-    """The program: $CLAUDE_BIN or $OPENCODE_BIN, else the first on the PATH.
+    """The program: $CODEX_BIN, $CLAUDE_BIN or $OPENCODE_BIN, else the first on the PATH.
 
     Raises:
         NotFound: there is none.
     """
     variable = f"{agent.upper()}_BIN"
+    how = "npm install -g @openai/codex" if agent is AgentName.CODEX else "install it"
     named = environ.get(variable) or shutil.which(agent, path=environ.get("PATH", os.defpath))
     if not named or not os.access(named, os.X_OK):
-        raise NotFound(f"no {agent} on the PATH", remedy=f"install it, or set {variable} to the program")
+        raise NotFound(f"no {agent} on the PATH", remedy=f"{how}, or set {variable} to the program")
     return Path(named)
+
+
+def find_if_any(agent: AgentName) -> Path | None:
+    """Likewise, or none."""
+    try:
+        return find(agent)
+    except NotFound:
+        return None
 
 
 def claude_settings(binary: Path, cwd: Path, arguments: Sequence[str]) -> dict[str, object]:
@@ -161,3 +178,244 @@ def _object(data: bytes) -> dict[str, object]:
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def version(binary: Path) -> Version | None:
+    """Its version; None if it does not say one in time."""
+    try:
+        done = subprocess.run(  # noqa: S603 - the operator's own program
+            [str(binary), "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=CODEX_ANSWER_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return parse_version(done.stdout[:_READ].decode("utf-8", "replace"))
+
+
+def read_codex_requirements(binary: Path) -> Admin:
+    """What administrators of this machine demand, whatever the home; nothing is written into one.
+
+    Raises:
+        OperationFailed: Codex does not start, or says nothing in time.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix=SCRATCH, ignore_cleanup_errors=True) as scratch,
+        app_server(binary, Path(scratch), Path(scratch), ()) as server,
+    ):
+        return _admin(server.call("configRequirements/read", None).get("read_codex_requirements"))
+
+
+def read_codex_values(binary: Path, home: Path, cwd: Path, overrides: Sequence[str] = ()) -> Effective:
+    """What is in force in `cwd` with this home and these `-c` overrides, as an app server reads it.
+
+    Raises:
+        OperationFailed: it does not start, or says nothing in time.
+        InvalidRequest: it refuses the configuration.
+    """
+    arguments = [part for override in overrides for part in ("-c", override)]
+    with app_server(binary, home, cwd, arguments) as server:
+        told = server.call("config/read", {"includeLayers": False, "cwd": str(cwd)})
+    origins = told.get("origins")
+    named = origins.items() if isinstance(origins, dict) else ()
+    return Effective(dict(flatten(told.get("config"))), {key: _layer(layer) for key, layer in named})
+
+
+def validate_codex(binary: Path, home: Path, text: str) -> None:
+    """Have Codex read this text, in a home of its own inside `home` that is gone afterwards.
+
+    It is read strictly, unknown keys are refused, by a Codex that reports its start-up (0.151 or so).
+
+    Raises:
+        InvalidRequest: it refuses it; the message has its line and column.
+        OperationFailed: it does not answer.
+    """
+    with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=home, ignore_cleanup_errors=True) as scratch:
+        (Path(scratch) / "config.toml").write_bytes(text.encode())
+        answer = _startup(binary, scratch)
+        if answer is None:
+            with app_server(
+                binary, Path(scratch), Path(scratch), ()
+            ) as server:  # a strict one would not start
+                answer = server.ask("config/read", {"includeLayers": False})
+        detail = _complaint(answer, scratch)
+    if detail:
+        raise InvalidRequest(
+            f"codex refuses the new file, which was not written: {detail}",
+            remedy="correct that line by hand, then try again",
+        )
+
+
+def _startup(binary: Path, scratch: str) -> dict[str, Any] | None:
+    """What it says about the configuration of this home at its start; None if it has no such option."""
+    try:
+        done = subprocess.run(  # noqa: S603 - the operator's own program
+            [str(binary), "app-server", "--print-startup-config", "--strict-config"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=CODEX_ANSWER_S,
+            check=False,
+            env={**os.environ, "CODEX_HOME": scratch},
+            cwd=scratch,
+        )
+        answer = json.loads(done.stdout)
+    except (OSError, subprocess.TimeoutExpired, ValueError):
+        return None
+    return answer if isinstance(answer, dict) else None
+
+
+def _complaint(answer: Mapping[str, Any], scratch: str) -> str:
+    """What it says against the text itself; that a file beside it is not here is no fault of the text."""
+    error = answer.get("error")
+    if error is None:
+        return ""
+    said = error if isinstance(error, dict) else {}
+    data = said.get("data")
+    told = data.get("detail") if isinstance(data, dict) else None
+    detail = str(told or said.get("message") or "no reason given")
+    about_text = f"{scratch}/config.toml:" in detail
+    if scratch in detail and not about_text:
+        return ""
+    return detail.replace(f"{scratch}/", "")
+
+
+def _layer(told: object) -> str:
+    """`{"name": {"type": "project", "dotCodexFolder": ...}}` in words."""
+    name = told.get("name") if isinstance(told, dict) else None
+    if not isinstance(name, dict):
+        return ""
+    place = next((str(value) for key, value in name.items() if key != "type" and isinstance(value, str)), "")
+    return f"{name.get('type')} {place}".strip()
+
+
+def _admin(required: object) -> Admin:
+    if not isinstance(required, dict):
+        return Admin()
+    return Admin(
+        modes=_words(required.get("allowedSandboxModes")),
+        approvals=_words(required.get("allowedApprovalPolicies")),
+        profiles=bool(required.get("allowedPermissionProfiles")),
+    )
+
+
+def _words(value: object) -> tuple[str, ...] | None:
+    return tuple(str(word) for word in value) if isinstance(value, list) else None
+
+
+@contextlib.contextmanager
+def app_server(
+    binary: Path, home: Path, cwd: Path, arguments: Sequence[str], *, seconds: float = CODEX_ANSWER_S
+) -> Iterator["AppServer"]:
+    """One past its handshake, which ends with the block.
+
+    Raises:
+        OperationFailed: it does not start, or says nothing in time; with its own reason if it gave one.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            told = stack.enter_context(
+                tempfile.TemporaryFile(dir=home)
+            )  # a place that Codex must have anyway
+            process = subprocess.Popen(  # noqa: S603 - the operator's own program
+                [str(binary), "app-server", *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=told,
+                env={**os.environ, "CODEX_HOME": str(home)},
+                cwd=cwd,
+                start_new_session=True,
+            )
+        except OSError as exc:
+            raise OperationFailed(
+                f"cannot start {binary}: {exc.strerror}", remedy="codex --version"
+            ) from None
+        try:
+            if process.stdin is None or process.stdout is None:
+                raise AssertionError("asked for pipes")
+            server = AppServer(process.stdin, process.stdout, told, seconds)
+            about = {"name": "holdfast", "title": "holdfast", "version": "1"}
+            server.call("initialize", {"clientInfo": about})
+            server.send({"method": "initialized"})
+            yield server
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+
+
+class AppServer:
+    """One question at a time over its pipes, all of them until one deadline.
+
+    `warnings` is what it had to say about its configuration meanwhile.
+    """
+
+    def __init__(self, stdin: IO[bytes], stdout: IO[bytes], told: IO[bytes], seconds: float) -> None:
+        self.warnings: list[str] = []
+        self._stdin, self._stdout, self._told = stdin, stdout, told
+        self._until = time.monotonic() + seconds
+        self._heard = bytearray()
+        self._asked = 0
+
+    def send(self, message: Mapping[str, object]) -> None:
+        try:
+            self._stdin.write(json.dumps(message).encode() + b"\n")
+            self._stdin.flush()
+        except OSError:
+            raise self._silent() from None
+
+    def call(self, method: str, params: object) -> dict[str, Any]:
+        """The result of a request."""
+        message = self.ask(method, params)
+        if "error" in message:
+            raise InvalidRequest(
+                f"codex refuses the configuration: {message['error'].get('message')}",
+                remedy="correct the file it names, then try again",
+            )
+        result = message.get("result")
+        return result if isinstance(result, dict) else {}
+
+    def ask(self, method: str, params: object) -> dict[str, Any]:
+        """The answer to a request, be it a result or an error."""
+        self._asked += 1
+        self.send({"id": self._asked, "method": method, "params": params})
+        while True:
+            message = self._message()
+            if message.get("id") == self._asked and "method" not in message:
+                return message
+            if message.get("method") == "configWarning" and len(self.warnings) < MAX_WARNINGS:
+                said = message.get("params")
+                words = [said.get("summary"), said.get("details")] if isinstance(said, dict) else []
+                self.warnings.append(" ".join(str(word) for word in words if word))
+
+    def _message(self) -> dict[str, Any]:
+        while b"\n" not in self._heard:
+            data = self._more()
+            if not data or len(self._heard) > MAX_ANSWER_BYTES:
+                raise self._silent()
+            self._heard += data
+        line, _, rest = self._heard.partition(b"\n")
+        self._heard = rest
+        try:
+            message = json.loads(line)
+        except ValueError:
+            raise self._silent() from None
+        return message if isinstance(message, dict) else {}
+
+    def _more(self) -> bytes:
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._stdout, selectors.EVENT_READ)
+            if not selector.select(max(0.0, self._until - time.monotonic())):
+                return b""
+        return os.read(self._stdout.fileno(), _READ)
+
+    def _silent(self) -> OperationFailed:
+        lines = os.pread(self._told.fileno(), _READ, 0).decode("utf-8", "replace").splitlines()
+        reason = next(
+            (f": {line.removeprefix('Error: ')}" for line in lines if line.startswith("Error: ")), ""
+        )
+        return OperationFailed(
+            f"codex app-server does not answer{reason}",
+            remedy="codex --version; codex doctor; then try again",
+        )

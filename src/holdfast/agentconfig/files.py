@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.agentconfig import block
+from holdfast.agentconfig.removal import strip
 from holdfast.errors import InvalidRequest, NotFound, OperationFailed
 from holdfast.local.atomicfile import write_new
 from holdfast.local.lock import wait_for_lock
@@ -192,7 +192,7 @@ def _text(data: bytes | None, where: Path) -> str:
 
 def _is_users(text: str) -> bool:
     """Is there more in it than what we wrote?"""
-    return bool(block.remove(text).text.strip())
+    return bool(strip(text).text.strip())
 
 
 def _restrict(folder: int, name: str) -> None:

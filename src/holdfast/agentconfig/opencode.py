@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 from holdfast.agentconfig.decision import ConfigRequest, Decision, Mode, Network
-from holdfast.agentconfig.effective import Difference
+from holdfast.agentconfig.settings import Difference
 
 FILE: Final = "holdfast-opencode.json"
 LAYERS: Final = ("opencode.json", "opencode.jsonc", ".opencode")

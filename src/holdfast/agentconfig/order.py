@@ -1,5 +1,6 @@
 """One order to configure Codex: decide for this machine, show, write, compare or take back."""
 
+import difflib
 import os
 import re
 import shlex
@@ -8,9 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from holdfast.agentconfig import block, codex, effective, files, host, matrix, preview, project
-from holdfast.agentconfig.conflict import Conflict
-from holdfast.agentconfig.decision import Admin, Boundary, ConfigRequest, Decision, Network, Severity, Writes
+from holdfast.agentconfig import block, clients, files, host, settings
+from holdfast.agentconfig.decision import (
+    Admin,
+    AgentName,
+    Boundary,
+    ConfigRequest,
+    Decision,
+    Network,
+    Severity,
+    Writes,
+    decide,
+)
+from holdfast.agentconfig.removal import Conflict, strip
 from holdfast.agentconfig.settings import Settings
 from holdfast.errors import InvalidRequest, NotFound, SandboxUnavailable, UsageError
 
@@ -21,6 +32,11 @@ UNSEEN: Final = (
 )
 
 _HOST: Final = re.compile(r"(?:\*{1,2}\.)?(?!-)[A-Za-z0-9-]{1,63}(?:\.[A-Za-z0-9-]{1,63})*")
+_SECRET: Final = re.compile(
+    r"key|secret|token|passw|credential|authorization|bearer|shell_environment_policy", re.IGNORECASE
+)
+_HARMLESS: Final = re.compile(r"[+-](?:#: )?(?:shell_environment_policy\.)?ignore_default_excludes = \w+")
+_MARK: Final = re.compile(r"[+-]# (?:>>>|<<<|holdfast) ?.*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +70,7 @@ class EditPlan:
 
     def diff(self) -> list[str]:
         """Unified, without line ends and without secrets; empty if nothing changes."""
-        return preview.diff(str(self.path), self.before, self.after)
+        return diff(str(self.path), self.before, self.after)
 
     def report(self) -> dict[str, object]:
         """Plain values, for JSON."""
@@ -80,19 +96,19 @@ def plan(order: Order) -> EditPlan:
         NotFound: the home, the directory or a root is not there.
         UsageError: the wish makes no sense, or the file is not TOML.
     """
-    found = project.look(order.cwd)
+    found = host.find_project(order.cwd)
     wish = wished(order, found)
     text = files.read(order.home, follow=not order.task)
-    binary = _binary()
+    binary = clients.find_if_any(AgentName.CODEX)
     facts = host.gather(
         text=text,
         home=order.home,
-        version=codex.version(binary) if binary else None,
-        admin=codex.requirements(binary) if binary else Admin(),
+        version=clients.version(binary) if binary else None,
+        admin=clients.read_codex_requirements(binary) if binary else Admin(),
         boundary=order.boundary,
         trusted=is_trusted(order, found),
     )
-    decision = matrix.decide(facts, wish)
+    decision = decide(facts, wish)
     path = order.home / files.NAME
     if decision.severity is Severity.REFUSED:
         return EditPlan(path, decision, text, text, decision.settings, (), found.layers, binary)
@@ -125,7 +141,7 @@ def apply(order: Order) -> EditPlan:
 
     def validate(text: str) -> None:
         if binary is not None:
-            codex.validate(binary, order.home, text)
+            clients.validate_codex(binary, order.home, text)
 
     edited = files.edit(
         order.home,
@@ -149,7 +165,7 @@ def apply(order: Order) -> EditPlan:
 
 def check(
     order: Order, overrides: Sequence[str] = (), sandbox: str | None = None
-) -> tuple[EditPlan, list[effective.Difference]]:
+) -> tuple[EditPlan, list[settings.Difference]]:
     """Where the values in force, read back from the real Codex, are not those of the decision.
 
     `overrides` and `sandbox` are what its launch line will have after -c and -s.
@@ -159,12 +175,12 @@ def check(
         SandboxUnavailable: the decision is to refuse, so nothing that is in force is right.
         InvalidRequest, OperationFailed: Codex refuses the configuration, or does not answer.
     """
-    binary = codex.find()
+    binary = clients.find(AgentName.CODEX)
     planned = plan(order)
     decision = planned.decision
     ensure_allowed(decision)
-    now = codex.effective(binary, order.home, order.cwd, overrides)
-    return planned, effective.differences(planned.settings, now if sandbox is None else now.typed(sandbox))
+    now = clients.read_codex_values(binary, order.home, order.cwd, overrides)
+    return planned, settings.differences(planned.settings, now if sandbox is None else now.typed(sandbox))
 
 
 def remove(order: Order) -> files.Edited:
@@ -175,7 +191,7 @@ def remove(order: Order) -> files.Edited:
         UsageError: the file is not TOML.
         OperationFailed: it could not be written.
     """
-    return files.edit(order.home, lambda text: block.remove(text).text, follow=not order.task)
+    return files.edit(order.home, lambda text: strip(text).text, follow=not order.task)
 
 
 def ensure_allowed(decision: Decision) -> None:
@@ -198,14 +214,7 @@ def _launch(decision: Decision) -> str:
     return f"codex exec {shlex.join(decision.flags)}"
 
 
-def _binary() -> Path | None:
-    try:
-        return codex.find()
-    except NotFound:
-        return None
-
-
-def wished(order: Order, found: project.Project) -> ConfigRequest:
+def wished(order: Order, found: host.Project) -> ConfigRequest:
     """The wish, with absolute paths.
 
     Raises:
@@ -252,7 +261,26 @@ def _directory(path: Path, option: str) -> str:
     return os.path.realpath(path)
 
 
-def is_trusted(order: Order, found: project.Project) -> bool:
+def is_trusted(order: Order, found: host.Project) -> bool:
     """Did the operator name the repository?"""
     named = {os.path.realpath(path) for path in order.trusted}
     return bool(named & {os.path.realpath(name) for name in found.names})
+
+
+def diff(name: str, before: str, after: str) -> list[str]:
+    """Unified, without line ends; empty if nothing changes.
+
+    The file may hold tokens, and what is shown ends in logs: lines that do not change are left out, and of a
+    line that sounds like a secret only the key is shown.
+    """
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), name, name, n=0, lineterm="")
+    return [_shown(line) for line in lines]
+
+
+def _shown(line: str) -> str:
+    if line.startswith(("---", "+++", "@@")) or _HARMLESS.fullmatch(line) or _MARK.fullmatch(line):
+        return line
+    if not _SECRET.search(line):
+        return line
+    key, equals, _ = line.partition("=")
+    return f"{key}= (not shown)" if equals else f"{line[0]}(not shown)"

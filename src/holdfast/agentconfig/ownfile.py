@@ -12,11 +12,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from holdfast.agentconfig import claude, clients, codex, files, host, matrix, opencode, project
-from holdfast.agentconfig.decision import Admin, AgentName, CodexFacts, ConfigRequest, Decision, Severity
-from holdfast.agentconfig.effective import Difference
+from holdfast.agentconfig import claude, clients, files, host, opencode
+from holdfast.agentconfig.decision import (
+    Admin,
+    AgentName,
+    CodexFacts,
+    ConfigRequest,
+    Decision,
+    Severity,
+    decide,
+)
 from holdfast.agentconfig.order import EditPlan, Order, ensure_allowed, is_trusted, wished
-from holdfast.agentconfig.settings import Settings
+from holdfast.agentconfig.settings import Difference, Settings
 from holdfast.errors import InvalidRequest, NotFound
 
 _PATTERN: Final = frozenset("*?[](){}!\\\n")
@@ -45,23 +52,23 @@ def plan(client: Client, order: Order) -> EditPlan:
         UsageError: the wish makes no sense.
         InvalidRequest: the file holds what cannot be ours, or a path would be read as a pattern.
     """
-    found = project.look(order.cwd, client.layers)
+    found = host.find_project(order.cwd, client.layers)
     wish = wished(order, found)
     _ensure_plain(client, wish)
     text = files.read(order.home, follow=not order.task, name=client.file)
     _ensure_ours(client, text)
-    binary = _binary(client)
+    binary = clients.find_if_any(client.agent)
     trusted = is_trusted(order, found)
     facts = host.gather(
         text="",
         home=order.home,
-        version=codex.version(binary) if binary else None,
+        version=clients.version(binary) if binary else None,
         admin=Admin(),
         boundary=order.boundary,
         trusted=trusted,
         agent=client.agent,
     )
-    decision = matrix.decide(facts, wish)
+    decision = decide(facts, wish)
     path = order.home / client.file
     if decision.severity is Severity.REFUSED:
         return EditPlan(path, decision, text, text, Settings(()), (), found.layers, binary)
@@ -106,7 +113,7 @@ def check(client: Client, order: Order) -> tuple[EditPlan, list[Difference]]:
             f"{planned.path} is not there",
             remedy=f"holdfast config {client.agent} apply, with the same options",
         )
-    trusted = is_trusted(order, project.look(order.cwd))
+    trusted = is_trusted(order, host.find_project(order.cwd))
     decided = json.loads(planned.after)
     return planned, client.compare(binary, order.cwd, planned.path, trusted, decided)
 
@@ -147,13 +154,6 @@ def _ensure_ours(client: Client, text: str) -> None:
             f"{client.file} holds what is not ours: {', '.join(others)}",
             remedy=f"keep settings of yours in {client.agent}'s own file",
         )
-
-
-def _binary(client: Client) -> Path | None:
-    try:
-        return clients.find(client.agent)
-    except NotFound:
-        return None
 
 
 def _claude_launch(path: Path, trusted: bool) -> str:

@@ -2,11 +2,17 @@
 
 Every owned key belongs to one block, so that each concern can move and migrate alone. The order of
 the keys is fixed: the same decision is always the same bytes.
+
+As TOML a block stands between two comment lines; the first carries a digest of what we wrote between them, so
+that a later change by somebody else is noticed. What we take out of the user's content stays where it
+was as a comment below a line that says why, and can be put back byte for byte.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+import hashlib
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Final, NamedTuple, TypeAlias
 
 from holdfast.errors import UsageError
 
@@ -32,6 +38,20 @@ _SCALARS: Final[tuple[tuple[Key, str], ...]] = (
 )
 _PLACES: Final = {key: place for place, (key, _) in enumerate(_SCALARS)}
 _BLOCK_OF_SCALAR: Final = dict(_SCALARS)
+FORMAT: Final = 1  # of the marks; any older one is migrated
+OUT: Final = "#: "  # in front of each line that was taken out
+
+_DIGEST_CHARS: Final = 12  # enough to notice a change; nobody is kept from making one
+_NAMES: Final = "|".join(BLOCKS)
+_DIGEST: Final = rf"[0-9a-f]{{{_DIGEST_CHARS}}}"
+_BEGIN: Final = re.compile(rf"# >>> holdfast ({_NAMES}) v(\d{{1,4}})(?: ({_DIGEST}))? >>>.*")
+_END: Final = re.compile(rf"# <<< holdfast ({_NAMES}) v(\d{{1,4}}) <<<")
+_RECORD: Final = re.compile(r"# holdfast v\d{1,4} took out (\d{1,6}) lines?: .*")
+_BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
+_UNSAFE: Final = re.compile(r'["\\\x00-\x1f\x7f]')
+_SHORT: Final = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
+_RIVALS: Final = {"sandbox_mode": "default_permissions", "default_permissions": "sandbox_mode"}
+_BELOW_US: Final = "system"  # a layer under the user's; what it says of a rival is not heard
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,3 +143,149 @@ def _check(item: Setting) -> None:
         texts += item.value
     if any("\ud800" <= char <= "\udfff" for text in texts for char in text):
         raise UsageError("TOML is UTF-8: a name that is not cannot be configured")
+
+
+class Begin(NamedTuple):
+    """The first line of a block."""
+
+    name: str
+    version: int
+    digest: str | None
+
+
+def render_string(text: str) -> str:
+    """A basic string."""
+    escaped = _UNSAFE.sub(lambda found: _SHORT.get(found[0], f"\\u{ord(found[0]):04X}"), text)
+    return f'"{escaped}"'
+
+
+def render_key(path: Key) -> str:
+    """A dotted key; what is not a plain word is quoted."""
+    return ".".join(part if _BARE_KEY.fullmatch(part) else render_string(part) for part in path)
+
+
+def render_value(of: Value) -> str:
+    """A value on one line."""
+    match of:
+        case bool():
+            return "true" if of else "false"
+        case int():
+            return str(of)
+        case str():
+            return render_string(of)
+        case tuple():
+            return f"[{', '.join(map(render_string, of))}]"
+
+
+def render_block(name: str, body: list[str], newline: str) -> str:
+    """A whole block, each line with its end."""
+    inner = "".join(line + newline for line in body)
+    begin = f"# >>> holdfast {name} v{FORMAT} {digest(inner)} >>> written by holdfast, again at every apply"
+    return f"{begin}{newline}{inner}# <<< holdfast {name} v{FORMAT} <<<{newline}"
+
+
+def digest(body: str) -> str:
+    """Of the lines between the marks. Codex turns CRLF into LF, which changes nothing of ours."""
+    return hashlib.sha256(body.replace("\r\n", "\n").encode()).hexdigest()[:_DIGEST_CHARS]
+
+
+def render_record(source: str, reason: str, newline: str) -> str:
+    """These whole lines as comments, below a line that says why."""
+    lines = re.findall(r"[^\n]*\n|[^\n]+", source)
+    counted = "1 line" if len(lines) == 1 else f"{len(lines)} lines"
+    why = f"# holdfast v{FORMAT} took out {counted}: {reason}{newline}"
+    return why + "".join(OUT + line for line in lines)
+
+
+def parse_begin(comment: str) -> Begin | None:
+    """Is this comment line the begin of a block, of any version?"""
+    found = _BEGIN.fullmatch(comment.rstrip("\r\n"))
+    return Begin(found[1], int(found[2]), found[3]) if found else None
+
+
+def parse_end(comment: str) -> str | None:
+    """Is this comment line the end of a block? The name of that block."""
+    found = _END.fullmatch(comment.rstrip("\r\n"))
+    return found[1] if found else None
+
+
+def parse_record(comment: str) -> int | None:
+    """Does this comment line say what was taken out below? The number of lines."""
+    found = _RECORD.fullmatch(comment.rstrip("\r\n"))
+    return int(found[1]) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """The values as an agent reads them, flat, lists as tuples; `origins` says which layer decided."""
+
+    values: Mapping[Key, object]
+    origins: Mapping[str, str]
+
+    def origin(self, key: Key) -> str:
+        """The layer that decided this key; the closest that is told for a value inside another."""
+        for length in range(len(key), 0, -1):
+            if found := self.origins.get(".".join(key[:length])):
+                return found
+        return next((told for name, told in self.origins.items() if name.startswith(".".join(key) + ".")), "")
+
+    def typed(self, mode: str) -> "Effective":
+        """The same with `-s` on the launch line, which no file and no `-c` outranks, in either vocabulary."""
+        values = {key: value for key, value in self.values.items() if key != ("default_permissions",)}
+        origins = {name: told for name, told in self.origins.items() if name != "default_permissions"}
+        return Effective({**values, ("sandbox_mode",): mode}, {**origins, "sandbox_mode": "-s"})
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One key whose value is not the one that was decided; None is "not set"."""
+
+    key: Key
+    decided: object
+    found: object
+    origin: str
+
+    def __str__(self) -> str:
+        origin = f", from {self.origin}" if self.origin else ""
+        return f"{render_key(self.key)} is {_words(self.found)}{origin}; decided was {_words(self.decided)}"
+
+    def report(self) -> dict[str, object]:
+        """Plain values, for JSON."""
+        return asdict(self) | {"origin": self.origin or None}
+
+
+def flatten(tree: object, above: Key = ()) -> Iterator[tuple[Key, object]]:
+    """The leaves of a tree of objects, without what is not set."""
+    if isinstance(tree, Mapping):
+        for name, below in tree.items():
+            yield from flatten(below, (*above, str(name)))
+    elif isinstance(tree, list):
+        yield above, tuple(tree)
+    elif tree is not None:
+        yield above, tree
+
+
+def differences(decided: Settings, effective: Effective) -> list[Difference]:
+    """Where what is in force is not what was decided, also what somebody added to it."""
+    found = []
+    for item in decided.items:
+        value = effective.values.get(item.key)
+        if value != item.value or isinstance(value, bool) != isinstance(item.value, bool):
+            found.append(Difference(item.key, item.value, value, effective.origin(item.key)))
+    keys = {item.key for item in decided.items}
+    for ours, rival in _RIVALS.items():
+        value = effective.values.get((rival,))
+        if (ours,) in keys and value is not None and not effective.origin((rival,)).startswith(_BELOW_US):
+            found.append(Difference((rival,), None, value, effective.origin((rival,))))
+    for key, value in effective.values.items():
+        if key[:2] == ("permissions", PROFILE) and key not in keys and ("default_permissions",) in keys:
+            found.append(Difference(key, None, value, effective.origin(key)))
+    return found
+
+
+def _words(value: object) -> str:
+    if isinstance(value, bool | int | str):
+        return render_value(value)
+    if isinstance(value, tuple):
+        return render_value(tuple(str(each) for each in value))
+    return "not set" if value is None else str(value)

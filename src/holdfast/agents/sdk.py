@@ -9,32 +9,28 @@ Workers belong to the supervisor, not to the connection: closing it ends nothing
 `holdfast worker status --json` prints, as a struct.
 """
 
+import asyncio
 import contextlib
 import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from holdfast.agents import tmux
-from holdfast.agents.evidence.evidence import WorkerState
 from holdfast.agents.supervisor import background, messages
-from holdfast.agents.supervisor.messages import (
-    ApproveParams,
-    ExplainedReport,
-    GivenAnswer,
-    ListParams,
-    LogsParams,
-    SendParams,
-    ShownParams,
-    StopParams,
-    WorkerParams,
-    WorkerReport,
-)
 from holdfast.agents.worker.launching import WorkerSpec
-from holdfast.errors import ConnectionLost
+from holdfast.errors import ConnectionLost, NotFound, OperationFailed
 from holdfast.home import default_home
 from holdfast.unixrpc.calls import Method
 from holdfast.unixrpc.client import CALL_S, RpcClient
+
+ANSWER_S: Final = 10.0
+_UNNESTED: Final = ("TMUX", "TMUX_PANE")
+
 
 if TYPE_CHECKING:
     from holdfast.agents.worker.equivalence import EquivalenceReport
@@ -42,7 +38,6 @@ if TYPE_CHECKING:
 P = TypeVar("P")
 R = TypeVar("R")
 
-ENDED: Final = frozenset(state for state in WorkerState if state.ended)
 RUN_S: Final = 120.0  # to start a worker: its sandbox, its preflight
 # What a worker gets of its caller's environment unless told otherwise: enough to find programs and a home.
 PASSED: Final = ("HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TZ", "USER")
@@ -57,18 +52,18 @@ def passed(names: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -
 class Worker:
     """A handle; `report` is the newest that was seen."""
 
-    def __init__(self, workers: "Workers", report: WorkerReport) -> None:
+    def __init__(self, workers: "Workers", report: messages.WorkerReport) -> None:
         self._workers = workers
-        self._named = WorkerParams(report.id)
+        self._named = messages.WorkerParams(report.id)
         self.report = report
         self.id = report.id
 
-    async def status(self) -> WorkerReport:
+    async def status(self) -> messages.WorkerReport:
         """Raises NotFound."""
         self.report = await self._workers.call(messages.STATUS, self._named)
         return self.report
 
-    async def changes(self) -> AsyncIterator[WorkerReport]:
+    async def changes(self) -> AsyncIterator[messages.WorkerReport]:
         """Every report from now on, the present one first, until it has ended.
 
         Raises:
@@ -87,7 +82,7 @@ class Worker:
                         return
         raise ConnectionLost("the supervisor is gone", remedy="connect again; the worker is not affected")
 
-    async def why(self) -> ExplainedReport:
+    async def why(self) -> messages.ExplainedReport:
         """Its report, with why it is taken to be in its state."""
         return await self._workers.call(messages.WHY, self._named)
 
@@ -100,9 +95,9 @@ class Worker:
 
     async def logs(self, max_bytes: int) -> bytes:
         """The end of what it said."""
-        return (await self._workers.call(messages.LOGS, LogsParams(self.id, max_bytes))).data
+        return (await self._workers.call(messages.LOGS, messages.LogsParams(self.id, max_bytes))).data
 
-    async def wait(self) -> WorkerReport:
+    async def wait(self) -> messages.WorkerReport:
         """Its last report."""
         self.report = await self._workers.call(messages.WAIT, self._named, timeout_s=None)
         return self.report
@@ -113,9 +108,11 @@ class Worker:
         Raises:
             InvalidRequest: it does not wait for that now.
         """
-        return (await self._workers.call(messages.SEND, SendParams(self.id, text, list(keys)))).outcome
+        return (
+            await self._workers.call(messages.SEND, messages.SendParams(self.id, text, list(keys)))
+        ).outcome
 
-    async def approve(self, option: str | None = None, *, request: str | None = None) -> GivenAnswer:
+    async def approve(self, option: str | None = None, *, request: str | None = None) -> messages.GivenAnswer:
         """Allow what it asks: with this option, or just this once; what was answered.
 
         `request` is the question that is meant, from `report.asks`.
@@ -124,11 +121,15 @@ class Worker:
             InvalidRequest: nothing is asked, or something else, or nobody knows how to answer it.
             UsageError: that option is not offered.
         """
-        return await self._workers.call(messages.APPROVE, ApproveParams(self.id, option, False, request))
+        return await self._workers.call(
+            messages.APPROVE, messages.ApproveParams(self.id, option, False, request)
+        )
 
-    async def deny(self, option: str | None = None, *, request: str | None = None) -> GivenAnswer:
+    async def deny(self, option: str | None = None, *, request: str | None = None) -> messages.GivenAnswer:
         """Likewise, deny it."""
-        return await self._workers.call(messages.APPROVE, ApproveParams(self.id, option, True, request))
+        return await self._workers.call(
+            messages.APPROVE, messages.ApproveParams(self.id, option, True, request)
+        )
 
     async def show_in_tmux(self) -> str:
         """Let a person find it with `tmux attach -t holdfast-ID`; the id of the pane.
@@ -136,13 +137,15 @@ class Worker:
         Raises:
             NotFound: tmux is not installed.
         """
-        pane = await tmux.show(self._workers.home, self.id)
-        self.report = await self._workers.call(messages.SHOWN, ShownParams(self.id, pane))
+        pane = await show(self._workers.home, self.id)
+        self.report = await self._workers.call(messages.SHOWN, messages.ShownParams(self.id, pane))
         return pane
 
-    async def stop(self, *, grace_s: float | None = None) -> WorkerReport:
+    async def stop(self, *, grace_s: float | None = None) -> messages.WorkerReport:
         """End it, gracefully if it takes the time; its last report."""
-        self.report = await self._workers.call(messages.STOP, StopParams(self.id, grace_s), timeout_s=None)
+        self.report = await self._workers.call(
+            messages.STOP, messages.StopParams(self.id, grace_s), timeout_s=None
+        )
         return self.report
 
 
@@ -183,19 +186,19 @@ class Workers:
 
     async def find(self, worker: str) -> Worker:
         """Raises NotFound."""
-        return Worker(self, await self.call(messages.STATUS, WorkerParams(worker)))
+        return Worker(self, await self.call(messages.STATUS, messages.WorkerParams(worker)))
 
-    async def list(self, *, ended: bool = False) -> list[WorkerReport]:
-        return await self.call(messages.LIST, ListParams(ended))
+    async def list(self, *, ended: bool = False) -> list[messages.WorkerReport]:
+        return await self.call(messages.LIST, messages.ListParams(ended))
 
-    async def subscribe(self) -> Sequence[WorkerReport]:
+    async def subscribe(self) -> Sequence[messages.WorkerReport]:
         """Have `changes` on this connection from now on; those that are alive now."""
-        return await self.call(messages.CHANGES, ListParams())
+        return await self.call(messages.CHANGES, messages.ListParams())
 
-    async def changes(self) -> AsyncIterator[WorkerReport]:
+    async def changes(self) -> AsyncIterator[messages.WorkerReport]:
         """The report of every worker that changes, after `subscribe`, until the supervisor is gone."""
         async for said in self.notices():
-            if isinstance(said, WorkerReport):
+            if isinstance(said, messages.WorkerReport):
                 yield said
 
     def notices(self) -> AsyncIterator[object]:
@@ -205,3 +208,58 @@ class Workers:
     async def call(self, method: Method[P, R], params: P, *, timeout_s: float | None = CALL_S) -> R:
         """Raises HoldfastError as the supervisor does; ConnectionLost when it is gone."""
         return await self._client.call(method, params, timeout_s=timeout_s)
+
+
+async def show(home: Path, worker: str, *, socket: str | None = None) -> str:
+    """Make a detached session with the worker's view in it; the pane's id.
+
+    Raises:
+        NotFound: tmux is not installed.
+        OperationFailed: it refuses.
+    """
+    # -P: the pane starts in a directory that the worker owns, and nothing there is to be imported.
+    view = [sys.executable, "-P", "-m", "holdfast", "worker", "attach", worker, "--home", str(home)]
+    return await _tmux(
+        socket,
+        *("new-session", "-d", "-P", "-F", "#{pane_id}", "-s", session_name(worker), "-x", "120", "-y", "40"),
+        f"exec {shlex.join(view)}",
+        ";",
+        *("set-option", "-t", session_name(worker), "remain-on-exit", "on"),
+    )
+
+
+def session_name(worker: str) -> str:
+    return f"holdfast-{worker}"
+
+
+async def _tmux(socket: str | None, *words: str) -> str:
+    program = shutil.which("tmux")
+    if program is None:
+        raise NotFound(
+            "tmux is not installed", remedy="install tmux, or use --tty and `holdfast worker attach`"
+        )
+    argv = [program, *(("-L", socket) if socket else ()), *words]
+    return await asyncio.to_thread(_answer, argv)
+
+
+def _answer(argv: list[str]) -> str:
+    env = {name: value for name, value in os.environ.items() if name not in _UNNESTED}
+    # Into files: the server that this may start holds on to what it inherits, and a pipe would never end.
+    with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as complaint:
+        try:
+            code = subprocess.run(  # noqa: S603 - tmux, with our own words
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=complaint,
+                env=env,
+                timeout=ANSWER_S,
+                check=False,
+            ).returncode
+        except subprocess.TimeoutExpired:
+            raise OperationFailed("tmux does not answer") from None
+        for file in (said, complaint):
+            file.seek(0)
+        if code:
+            raise OperationFailed(f"tmux: {complaint.read().decode('utf-8', 'replace').strip()}")
+        return said.read().decode().strip()

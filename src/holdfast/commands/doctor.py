@@ -108,7 +108,7 @@ def explain(file: str, here: bool, as_json: bool) -> None:
         raise _unreadable(file, exc) from None
     found = reading.causes()
     if here and found:
-        from holdfast.doctor.explain.confirmation import compared
+        from holdfast.doctor.explain.explanation import compared
         from holdfast.sandbox.host.probes import probe
 
         found = compared(found, asyncio.run(probe()))

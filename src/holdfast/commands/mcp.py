@@ -1,6 +1,7 @@
 """`holdfast mcp`: parse and serve."""
 
 import asyncio
+import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,14 +53,14 @@ async def _serve(sender: "Sender | None", address: str, board: str, home: Path) 
     with need_extra("mcp", "the MCP SDK", "mcp", "mcp_types"):
         from holdfast.mcp.server import serve
     if sender is not None:
-        from holdfast.mcp.reporting import Reporting
+        from holdfast.mcp.reports import Reporting
 
         await serve(Reporting(sender))
         return
-    from holdfast.mcp.supervising import supervising
+    from holdfast.mcp.supervising import Supervising
 
-    async with supervising(address, board=board, who=user_name(), home=home) as store:
-        await serve(store)
+    async with contextlib.aclosing(Supervising(address, board=board, who=user_name(), home=home)) as tools:
+        await serve(tools)
 
 
 def _sender(run_file: Path | None) -> "Sender | None":

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.agentconfig.block import Applied, apply, remove
-from holdfast.agentconfig.conflict import ConflictKind, ReservedName
-from holdfast.agentconfig.document import Unparsable
+from holdfast.agentconfig.block import Applied, Resolution, absolute, apply
+from holdfast.agentconfig.document import Unparsable, scan
+from holdfast.agentconfig.removal import ConflictKind, ReservedName, strip
 from holdfast.agentconfig.settings import Key, Setting, Settings, Value, settings
 from tests.support.rows import every_row
 
@@ -29,14 +29,14 @@ def trust(root: str) -> Settings:
 WORKSPACE = wish(sandbox_mode="workspace-write", sandbox_workspace_write__network_access=True)
 
 
-def applied(text: str, settings: Settings, **options: bool) -> Applied:
+def applied(text: str, settings: Settings) -> Applied:
     """Apply, and check what holds for every text."""
-    done = apply(text, settings, config_dir="/home/u/.codex", **options)
-    again = apply(done.text, settings, config_dir="/home/u/.codex", **options)
+    done = apply(text, settings, config_dir="/home/u/.codex")
+    again = apply(done.text, settings, config_dir="/home/u/.codex")
     assert again.text == done.text
     assert not again.changed
     assert again.settings == done.settings
-    assert remove(done.text).text == text
+    assert strip(done.text).text == text
     tree = decoded(done.text)
     for item in done.settings.items:
         assert got(tree, item.key) == (list(item.value) if isinstance(item.value, tuple) else item.value)
@@ -65,7 +65,7 @@ def test_an_empty_file_becomes_the_block_alone() -> None:
         "sandbox_workspace_write.network_access = true",
     ]
     assert done.changed
-    assert (done.conflicts, done.intents, done.offers) == ((), (), ())
+    assert (done.conflicts, done.intents) == ((), ())
 
 
 def test_the_marks_carry_product_name_version_and_digest() -> None:
@@ -137,12 +137,6 @@ def test_a_stricter_mode_of_the_user_stays_in_force() -> None:
     done = applied('sandbox_mode = "read-only"\n', WORKSPACE)
     assert done.settings.get(*MODE) == "read-only"
     assert ConflictKind.STRICTER in kinds(done)
-
-
-def test_a_policy_of_the_operator_overrides_a_stricter_mode() -> None:
-    done = applied('sandbox_mode = "read-only"\n', WORKSPACE, keep_stricter=False)
-    assert done.settings == WORKSPACE
-    assert ConflictKind.STRICTER not in kinds(done)
 
 
 def test_an_owned_dotted_key_at_the_root_is_replaced_and_another_one_kept() -> None:
@@ -328,16 +322,10 @@ def test_two_wishes_for_one_directory_become_one() -> None:
     assert decoded(done.text) == {"projects": {"c:\\r": {"trust_level": "untrusted"}}}
 
 
-def test_a_profile_that_codex_refuses_goes_and_is_offered_as_a_file() -> None:
+def test_a_profile_that_codex_refuses_goes() -> None:
     done = applied('profile = "x"\n[profiles.x]\nmodel = "m"\n', WORKSPACE)
     assert "profile" not in decoded(done.text)
-    assert done.offers == (("x.config.toml", 'model = "m"\n'),)
     assert kinds(done) == {ConflictKind.PROFILE}
-
-
-def test_a_profile_without_its_table_goes_without_an_offer() -> None:
-    assert applied('profile = "x"\n', WORKSPACE).offers == ()
-    assert applied("profile = 1\n", WORKSPACE).offers == ()
 
 
 def test_a_mode_inside_an_unused_profile_is_only_text() -> None:
@@ -370,7 +358,7 @@ def test_marks_inside_a_string_are_not_ours() -> None:
     block = applied("", WORKSPACE).text
     text = f"a = '''\n{block}'''\nb = \"\"\"\n{block.replace(chr(34), '')}\"\"\"\n"
     assert applied(text, WORKSPACE).conflicts == ()
-    assert remove(text).text == text
+    assert strip(text).text == text
 
 
 # Values that are in the way as tables, or tables as values.
@@ -404,3 +392,72 @@ def test_a_secret_in_the_environment_is_not_an_intent_that_can_be_printed() -> N
     )
     assert [intent.value for intent in done.intents] == [None]
     assert "hunter2" not in repr((done.conflicts, done.intents))
+
+
+def reconciled(text: str, *items: tuple[tuple[str, ...], Value]) -> Resolution:
+    wish = settings(Setting(key, value) for key, value in items)
+    return Resolution(scan(text), wish, config_dir="/base")
+
+
+@every_row(
+    ("path", "base", "full"),
+    [
+        ("/x/../y", "/base", "/x/../y"),
+        ("~/x", "/base", "~/x"),
+        ("x", "/base", "/base/x"),
+        ("./x//y/.", "/base/", "/base/x/y"),
+        ("../..", "/base", "/"),
+        ("../../../x", "/base/a", "/x"),
+        ("C:\\x", "/base", "C:\\x"),
+        ("x\\..\\y/z", "C:\\base", "C:\\base\\y\\z"),
+        ("..\\..", "C:\\base", "C:\\"),
+    ],
+)
+def test_a_relative_path_is_resolved_against_the_directory_of_the_file(
+    path: str, base: str, full: str
+) -> None:
+    assert absolute(path, base) == full
+
+
+def test_carried_values_keep_their_bytes() -> None:
+    text = "features = { memories = true, x.y = [ 0x1F, # c\n 'z' ], }\n"
+    result = reconciled(text, (("features", "memories"), False))
+    assert result.carried == [(("features", "x", "y"), "[ 0x1F, # c\n 'z' ]")]
+    assert [(item.path, reason != "") for item, reason in result.out] == [(("features",), True)]
+
+
+def test_lines_are_told_for_every_conflict() -> None:
+    text = "\n\nprofile = 'x'\n[features]\n\nmemories = true\n"
+    result = reconciled(text, (("features", "memories"), False))
+    assert [(conflict.kind, conflict.line) for conflict in result.conflicts] == [
+        (ConflictKind.PROFILE, 3),
+        (ConflictKind.REPLACED, 6),
+    ]
+
+
+def test_an_array_of_tables_in_the_place_of_a_table_is_refused() -> None:
+    with pytest.raises(Unparsable) as refusal:
+        reconciled("a = 1\n[[projects]]\n", (("projects", "/r", "trust_level"), "untrusted"))
+    assert refusal.value.line == 2
+
+
+def test_an_array_of_tables_in_the_place_of_a_value_is_taken_out() -> None:
+    result = reconciled("[[features.memories]]\na = 1\n", (("features", "memories"), False))
+    assert [item.path for item, _ in result.out] == [("features", "memories"), ("features", "memories", "a")]
+
+
+def test_roots_that_are_no_strings_are_not_merged() -> None:
+    key = ("sandbox_workspace_write", "writable_roots")
+    result = reconciled("sandbox_workspace_write.writable_roots = [1, '/a']\n", (key, ("/b",)))
+    assert result.settings.get(*key) == ("/a", "/b")
+    result = reconciled("sandbox_workspace_write.writable_roots = 1\n", (key, ("b",)))
+    assert result.settings.get(*key) == ("/base/b",)
+
+
+def test_the_same_level_is_not_stricter() -> None:
+    result = reconciled("sandbox_mode = 'workspace-write'\n", (("sandbox_mode",), "workspace-write"))
+    assert [conflict.kind for conflict in result.conflicts] == [ConflictKind.REPLACED]
+
+
+def test_a_mode_of_the_user_alone_stays_where_we_have_no_wish() -> None:
+    assert reconciled("sandbox_mode = 'read-only'\n", (("approval_policy",), "never")).out == []

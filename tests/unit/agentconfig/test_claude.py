@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.agentconfig.claude import arguments, differences, render
 from holdfast.agentconfig.decision import AgentName, CodexFacts, ConfigRequest, Mode, Network, Writes
-from holdfast.agentconfig.effective import flatten
+from holdfast.agentconfig.settings import flatten
 
 FACTS = CodexFacts("linux", (2, 1, 325), True, True, True, agent=AgentName.CLAUDE)
 WISH = ConfigRequest(workspace="/w", git=("/w/.git",))

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from holdfast.agentconfig.decision import AgentName, CodexFacts, ConfigRequest, Mode, Network, Writes
-from holdfast.agentconfig.matrix import decide
+from holdfast.agentconfig.decision import AgentName, CodexFacts, ConfigRequest, Mode, Network, Writes, decide
 from holdfast.agentconfig.opencode import AGENTS, differences, environment, flat, notes, render
 
 WISH = ConfigRequest(workspace="/w")

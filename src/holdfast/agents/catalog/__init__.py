@@ -1,6 +1,6 @@
 """What is known about each agent CLI, as data: one record per CLI (how it is started, where it keeps its
 state), the parser of its events, the texts it fails with. A new CLI is added here and nowhere else.
 
-Imports: agents.evidence.
-Open to other rooms: agent, calls, catalog, jsonevents, parsers, resets.
+Imports: agents.evidence, doctor.explain.
+Open to other rooms: agent, catalog, output.
 """

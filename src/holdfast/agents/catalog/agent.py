@@ -21,6 +21,7 @@ from holdfast.agents.evidence.verdict import ExitRules
 DEFAULT_START_LIMIT_S = 30.0  # until the first sign of life; opencode says more
 MAX_ARGUMENT = 100_000  # bytes of one argument: Linux takes 128 KiB for argument and name together
 
+TEXT = "text"  # the parser of a CLI that says nothing but words for people
 CANNOT_START = "cannot start"
 NOT_SAVED = "starts without saving"
 RETRIES = "retries for ever"
@@ -28,24 +29,9 @@ RETRIES = "retries for ever"
 _WORD: Final = re.compile(r"\{(state|home|work|prompt|model|base|key|command|options|argv)\}")
 
 
-class Channel(enum.StrEnum):
-    """How it tells what it does, apart from words for people."""
-
-    JSON = "json"  # one event a line, on stdout
-    ACP = "acp"
-    NONE = "none"
-
-
 class PromptBy(enum.StrEnum):
     STDIN = "stdin"  # written whole, then closed: no limit of length, and no other user can read it
     ARGUMENT = "argument"
-
-
-class Stdin(enum.StrEnum):
-    """What an open pipe on stdin, which nobody writes to, does to it."""
-
-    WAITS = "waits"  # for its end, before anything else: the classic silent hang
-    IGNORES = "ignores"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,17 +154,14 @@ class Agent:
     asking_environment: Mapping[str, str] = field(default_factory=dict)
     prompt_by: PromptBy = PromptBy.ARGUMENT
     on_terminal: tuple[str, ...] = ()  # how it is given where stdin cannot carry it, instead of a last "-"
-    stdin: Stdin = Stdin.IGNORES
-    channel: Channel = Channel.NONE
     acp: tuple[str, ...] | None = None  # arguments of its ACP server; without {model}, ACP chooses the model
-    parser: str = "text"  # of stdout in a headless run; stderr is always text
+    parser: str = TEXT  # of stdout in a headless run; stderr is always text
     stderr_is_work: bool = False  # a line there means progress, as it does for a compiler
     ready: tuple[re.Pattern[str], ...] = ()  # on the screen: it takes input
     wants: tuple[WantSign, ...] = ()
     busy: tuple[BusySign, ...] = ()
     dialogs: tuple[Dialog, ...] = ()
     titles: tuple[tuple[str, Claim], ...] = ()  # prefix of the window title, the first that fits
-    reports_status: bool = False  # speaks OSC 7501
     transcript: Transcript | None = None
     retries: tuple[RetrySign, ...] = ()
     state: tuple[StatePath, ...] = ()  # the most specific first

@@ -1,100 +1,133 @@
-"""Every agent CLI that we know, and what a worker must not inherit from an agent above it. Pure module.
+"""Every agent CLI that we know, and which parser reads what it says. Pure module.
 
+The records here are of CLIs that tell what they do only in words: aider, Hermes, and any other program.
 To add one: a record, and recorded evidence of it, in tests/unit/agents/recorded (`tools/record_agent.py`).
 """
 
-from collections.abc import Mapping
-from typing import Final
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, Protocol
 
-from holdfast.agents.catalog.agent import Agent
-from holdfast.agents.catalog.claude import CLAUDE
-from holdfast.agents.catalog.codex import CODEX
-from holdfast.agents.catalog.gemini import GEMINI, QWEN
-from holdfast.agents.catalog.opencode import OPENCODE
-from holdfast.agents.catalog.textclis import AIDER, HERMES, SHELL
+from holdfast.agents.catalog.agent import (
+    CANNOT_START,
+    NOT_SAVED,
+    TEXT,
+    Agent,
+    Package,
+    Provider,
+    RetrySign,
+    StatePath,
+    Versions,
+    WantSign,
+)
+from holdfast.agents.catalog.claude import CLAUDE, ClaudeEvents
+from holdfast.agents.catalog.codex import CODEX, CodexEvents
+from holdfast.agents.catalog.gemini import GEMINI, QWEN, GeminiEvents
+from holdfast.agents.catalog.opencode import OPENCODE, OpencodeEvents
+from holdfast.agents.catalog.output import JsonEvents, TextLines
+from holdfast.agents.evidence.evidence import Evidence, Failure, Want
+from holdfast.agents.evidence.verdict import ExitRules
+
+# Without these it edits .gitignore, and says much of itself before it begins.
+_AIDER_QUIET = ("--no-gitignore", "--no-check-update", "--no-show-model-warnings", "--no-show-release-notes")
+
+AIDER = Agent(
+    name="aider",
+    binary="aider",
+    package=Package("pypi", "aider-chat"),
+    versions=Versions((0, 80), (1, 0), "0.86.2"),
+    headless=("{model}", "{unattended}", "--no-pretty", *_AIDER_QUIET, "--message", "{prompt}"),
+    interactive=("{model}", *_AIDER_QUIET),
+    model_options=("--model", "{model}"),
+    unattended=("--yes-always",),
+    ready=(re.compile(r"^(?:\w+ )?> ?$", re.MULTILINE),),
+    wants=(WantSign(re.compile(r"\(Y\)es/\(N\)o"), Want.DECISION),),
+    retries=(RetrySign(re.compile(r"^Retrying in (?P<in_s>[\d.]+) seconds")),),
+    state=(
+        StatePath("{home}/.aider", "aider's home", NOT_SAVED),
+        StatePath("{work}/.aider.tags.cache.v4", "aider's cache of names", NOT_SAVED),
+        StatePath("{work}/.git/config*", "the repository's settings, which aider edits", CANNOT_START),
+    ),
+    environment={"AIDER_ANALYTICS": "false", "NO_COLOR": "1"},
+    exits=ExitRules(zero_means_success=False),
+    provider=Provider(
+        wire="chat",
+        environment={"OPENAI_API_BASE": "{base}/v1", "OPENAI_API_KEY": "{key}"},
+        model="openai/{model}",
+    ),
+)
+
+HERMES = Agent(
+    name="hermes",
+    binary="hermes",
+    package=Package("pypi", "hermes-agent"),
+    versions=Versions((0, 18), (1, 0), "0.19.0"),
+    subcommand=("chat",),
+    headless=("-Q", "{unattended}", "{model}", "-q", "{prompt}"),
+    interactive=("chat", "{model}"),
+    model_options=("-m", "{model}"),
+    unattended=("--yolo",),
+    acp=("acp",),
+    retries=(
+        RetrySign(
+            re.compile(r"API call failed \(attempt (?P<attempt>\d+)/(?P<of>\d+)\)(?:: (?P<cause>.*))?"),
+        ),
+    ),
+    state=(
+        StatePath("{home}/.hermes/state.db*", "hermes' database", CANNOT_START, "HERMES_HOME", "state.db*"),
+        StatePath("{home}/.hermes", "hermes' home", CANNOT_START, "HERMES_HOME"),
+        StatePath("{home}/.cache", "the cache of the packages it fetches", NOT_SAVED, "XDG_CACHE_HOME"),
+    ),
+    relocation={"HERMES_HOME": "{state}/home", "XDG_CACHE_HOME": "{state}/cache"},
+    exits=ExitRules(zero_means_success=False),
+    provider=Provider(
+        wire="chat",
+        environment={"OPENAI_API_KEY": "{key}"},
+        files={
+            "home/config.yaml": 'model:\n  provider: custom\n  base_url: "{base}/v1"\n  default: "{model}"\n'
+        },
+    ),
+)
+
+SHELL = Agent(
+    name="shell",
+    binary="sh",
+    package=None,
+    versions=None,
+    headless=("-c", "{prompt}"),
+    stderr_is_work=True,
+    exits=ExitRules(zero_means_success=True, codes={126: Failure.LAUNCH, 127: Failure.LAUNCH}),
+)
+
 
 CATALOG: Final[Mapping[str, Agent]] = {
     agent.name: agent for agent in (CODEX, OPENCODE, CLAUDE, GEMINI, QWEN, AIDER, HERMES, SHELL)
 }
 
-# What the CLIs tell the commands they run about themselves. Names, not prefixes: a vendor's prefix is also
-# that of the user's own settings (CODEX_HOME, CLAUDE_CONFIG_DIR, QWEN_HOME), which stay.
-MARKERS: Final = frozenset(
-    {
-        "AGENT",
-        "AI_AGENT",
-        "CLAUDECODE",
-        "CLAUDE_CODE_CHILD_SESSION",
-        "CLAUDE_CODE_ENTRYPOINT",
-        "CLAUDE_CODE_EXECPATH",
-        "CLAUDE_CODE_MESSAGING_SOCKET",
-        "CLAUDE_CODE_MESSAGING_TOKEN",
-        "CLAUDE_CODE_SESSION_ATTENDED",
-        "CLAUDE_CODE_SESSION_ID",
-        "CLAUDE_CODE_SSE_PORT",
-        "CLAUDE_EFFORT",
-        "CLAUDE_PID",
-        "CODEX_APPLY_PATCH_PRESERVE_LINE_ENDINGS",
-        "CODEX_CI",
-        "CODEX_SANDBOX",
-        "CODEX_SANDBOX_NETWORK_DISABLED",
-        "CODEX_SESSION_ID",
-        "CODEX_THREAD_ID",
-        "CODEX_TOOL_CALL_ID",
-        "CODEX_VERSION",
-        "GEMINI_CLI",
-        "GEMINI_CLI_NO_RELAUNCH",
-        "OPENCODE",
-        "OPENCODE_PID",
-        "PI_CODING_AGENT",
-        "QWEN_CODE",
-        "QWEN_CODE_AGENT_ID",
-        "QWEN_CODE_CLI",
-        "QWEN_CODE_LAUNCHER_PID",
-        "QWEN_CODE_MANAGED_NPM_PIN",
-        "QWEN_CODE_MANAGED_NPM_ROOT",
-        "QWEN_CODE_MODEL",
-        "QWEN_CODE_MODEL_IDENTITY",
-        "QWEN_CODE_NO_RELAUNCH",
-        "QWEN_CODE_PRIVATE_RELAUNCH_ENV_PROVENANCE",
-        "QWEN_CODE_PROJECT_DIR",
-        "QWEN_CODE_PROMPT_ID",
-        "QWEN_CODE_SESSION_ID",
-        "QWEN_CODE_STARTUP_VERSION",
-    }
-)
-# What an agent sets for its commands, and a user may set as well: removed only below an agent.
-BORROWED: Final = frozenset(
-    {
-        "CI",
-        "DEBIAN_FRONTEND",
-        "GCM_INTERACTIVE",
-        "GH_PAGER",
-        "GH_PROMPT_DISABLED",
-        "GIT_ASKPASS",
-        "GIT_CONFIG_COUNT",
-        "GIT_CONFIG_GLOBAL",
-        "GIT_CONFIG_NOSYSTEM",
-        "GIT_CONFIG_SYSTEM",
-        "GIT_EDITOR",
-        "GIT_PAGER",
-        "GIT_TERMINAL_PROMPT",
-        "NONINTERACTIVE",
-        "NO_COLOR",
-        "NO_TTY",
-        "OPENCODE_CONFIG_CONTENT",  # the outer agent's whole configuration, keys included
-        "PAGER",
-        "SSH_ASKPASS",
-    }
-)
+_EVENTS: Final[dict[str, type[JsonEvents]]] = {
+    "codex": CodexEvents,
+    "opencode": OpencodeEvents,
+    "claude": ClaudeEvents,
+    "qwen": ClaudeEvents,
+    "gemini": GeminiEvents,
+}
+PARSERS: Final = frozenset({*_EVENTS, TEXT})
 
 
-_NUMBERED: Final = ("GIT_CONFIG_KEY_", "GIT_CONFIG_VALUE_")
+class Parser(Protocol):
+    """Reads one stream of one run; it remembers, so each stream has its own."""
+
+    def feed(self, line: str, at: float) -> list[Evidence]: ...
 
 
-def without_outer_agent(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment as it would be had no agent started us."""
-    if MARKERS.isdisjoint(environment):
-        return dict(environment)
-    gone = MARKERS | BORROWED
-    return {k: v for k, v in environment.items() if k not in gone and not k.startswith(_NUMBERED)}
+def parser_of(agent: Agent, secrets: Sequence[str] = ()) -> Parser:
+    """For stdout of a headless run. `secrets` never appear in the evidence."""
+    events = _EVENTS.get(agent.parser)
+    if events is None:
+        return TextLines(agent.retries, secrets=secrets)
+    return events(agent.retries, secrets=secrets)
+
+
+def text_parser_of(agent: Agent, secrets: Sequence[str] = ()) -> Parser:
+    """For stderr: notices, attempts and errors, and only where the record says so signs of work."""
+    return TextLines(agent.retries, secrets=secrets, progress=agent.stderr_is_work)

@@ -13,19 +13,17 @@ from holdfast.agents.catalog.agent import (
     NOT_SAVED,
     Agent,
     BusySign,
-    Channel,
     Dialog,
     Mcp,
     Package,
     PromptBy,
     Provider,
     StatePath,
-    Stdin,
     Versions,
     WantSign,
 )
 from holdfast.agents.catalog.failures import of_message
-from holdfast.agents.catalog.jsonevents import (
+from holdfast.agents.catalog.output import (
     Handler,
     JsonEvent,
     JsonEvents,
@@ -261,8 +259,6 @@ CLAUDE = Agent(
     unattended_environment={"IS_SANDBOX": "1"},  # root may not bypass without it
     prompt_by=PromptBy.STDIN,
     on_terminal=("--", "{prompt}"),
-    stdin=Stdin.IGNORES,  # it warns after 3 s and goes on
-    channel=Channel.JSON,
     parser="claude",
     ready=(re.compile(r"^\s*\u276f", re.MULTILINE),),
     wants=(
@@ -281,7 +277,6 @@ CLAUDE = Agent(
     ),
     busy=(BusySign(re.compile(r"\besc to interrupt\b", re.IGNORECASE), Work.THINKING),),
     titles=(("◐", Working(Work.THINKING)), ("◑", Working(Work.THINKING))),  # "✳" is idle and waiting alike
-    reports_status=True,
     state=(
         StatePath("{home}/.claude.json*", "claude's settings and its lock", NOT_SAVED, _DIR, ".claude.json*"),
         StatePath("{home}/.claude/projects", "claude's transcripts", NOT_SAVED, _DIR, "projects"),

@@ -13,7 +13,6 @@ from holdfast.agents.catalog.agent import (
     NOT_SAVED,
     Agent,
     BusySign,
-    Channel,
     Dialog,
     Mcp,
     Package,
@@ -21,13 +20,12 @@ from holdfast.agents.catalog.agent import (
     Provider,
     RetrySign,
     StatePath,
-    Stdin,
     Transcript,
     Versions,
     WantSign,
 )
 from holdfast.agents.catalog.failures import of_message
-from holdfast.agents.catalog.jsonevents import (
+from holdfast.agents.catalog.output import (
     Handler,
     JsonEvent,
     JsonEvents,
@@ -139,8 +137,6 @@ CODEX = Agent(
     unattended=("--dangerously-bypass-approvals-and-sandbox",),
     prompt_by=PromptBy.STDIN,
     on_terminal=("--", "{prompt}"),
-    stdin=Stdin.WAITS,
-    channel=Channel.JSON,
     parser="codex",
     ready=(re.compile(r"^\s*\u203a\s", re.MULTILINE),),
     wants=(
@@ -159,7 +155,6 @@ CODEX = Agent(
         ("[ . ] Action Required", Wants(Want.DECISION)),
         *((spinner, Working(Work.THINKING)) for spinner in _BRAILLE),
     ),
-    reports_status=True,
     transcript=Transcript(
         "sessions/*/*/*/rollout-*-{session}.jsonl",
         re.compile(rb'"total_token_usage":\{"input_tokens":(\d{1,15}),[^{}]*"output_tokens":(\d{1,15})[,}]'),

@@ -11,7 +11,6 @@ from holdfast.agents.catalog.agent import (
     RETRIES,
     Agent,
     BusySign,
-    Channel,
     Dialog,
     Mcp,
     Package,
@@ -23,7 +22,7 @@ from holdfast.agents.catalog.agent import (
     WantSign,
 )
 from holdfast.agents.catalog.failures import of_message
-from holdfast.agents.catalog.jsonevents import Handler, JsonEvent, JsonEvents, count_at, text_at
+from holdfast.agents.catalog.output import Handler, JsonEvent, JsonEvents, count_at, text_at
 from holdfast.agents.evidence.evidence import (
     Claim,
     Failure,
@@ -115,7 +114,6 @@ GEMINI = Agent(
     asking=("--approval-mode", "default"),
     prompt_by=PromptBy.STDIN,
     on_terminal=("-p", "{prompt}"),
-    channel=Channel.JSON,
     acp=("--acp", "--skip-trust", "{unattended}", "{model}"),
     parser="gemini",
     ready=(re.compile(r"Type your message or @path"),),
@@ -184,7 +182,6 @@ QWEN = Agent(
     asking=("--approval-mode", "default"),  # without it a classifier decides
     prompt_by=PromptBy.STDIN,
     on_terminal=("-p", "{prompt}"),
-    channel=Channel.JSON,
     acp=("--acp", "{unattended}", "{model}"),
     parser="qwen",
     ready=(re.compile(r"Type your message or @path"),),

@@ -12,18 +12,16 @@ from holdfast.agents.catalog.agent import (
     NOT_SAVED,
     Agent,
     BusySign,
-    Channel,
     Mcp,
     Package,
     PromptBy,
     Provider,
     StatePath,
-    Stdin,
     Versions,
     WantSign,
 )
 from holdfast.agents.catalog.failures import of_message
-from holdfast.agents.catalog.jsonevents import (
+from holdfast.agents.catalog.output import (
     Handler,
     JsonEvent,
     JsonEvents,
@@ -137,8 +135,6 @@ OPENCODE = Agent(
     asking_environment={"OPENCODE_PERMISSION": '{"*":"ask"}'},
     prompt_by=PromptBy.STDIN,
     on_terminal=("--", "{prompt}"),
-    stdin=Stdin.WAITS,
-    channel=Channel.JSON,
     acp=("acp",),
     parser="opencode",
     ready=(re.compile(r"Ask anything|\bctrl\+p commands\b"),),

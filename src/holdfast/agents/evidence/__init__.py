@@ -1,7 +1,6 @@
 """What is known of a worker and what follows from it: claims with their source, and from them status, hold-
 ups, the verdict at the end, and the reason in words. Everything here is pure.
 
-Imports: doctor.explain.
-Open to other rooms: digest, evidence, holdups, journal, policy, redaction, signs, status, verdict, why,
-window.
+Imports: nothing of ours.
+Open to other rooms: digest, evidence, holdups, status, verdict.
 """

@@ -10,7 +10,9 @@ system calls, children, sockets) says `Idle` when what it saw is gone.
 
 import enum
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, NamedTuple, TypeAlias
+
+import msgspec
 
 MAX_SEEN = 300  # characters of what was seen: enough to recognise it
 
@@ -332,3 +334,69 @@ class Status:
     contradictions: tuple[str, ...] = ()
     rule: str = ""  # the name of the rule that decided; `why` explains it
     progress_at: float = 0.0  # when work was last seen to go on
+
+
+_CLAIMS: Final[dict[str, type[Claim]]] = {
+    kind.__name__: kind
+    for kind in (
+        Ready,
+        Progress,
+        Working,
+        Idle,
+        Wants,
+        Unread,
+        Answered,
+        Retrying,
+        Denied,
+        Obstructed,
+        Requested,
+        Used,
+        Result,
+        ToolFailed,
+        Trouble,
+        Drift,
+        Exited,
+        Vanished,
+    )
+}
+
+
+class JournalEntry(NamedTuple):
+    """A line of the journal, so that whoever takes a worker over knows what was known.
+
+    `seq` is the number of the output event that the evidence came from, 0 if it came from elsewhere: what is
+    read again after a restart is not counted twice.
+    """
+
+    item: Evidence
+    seq: int
+
+
+class _Line(msgspec.Struct, omit_defaults=True):
+    source: Source
+    at: float
+    claim: str
+    fields: msgspec.Raw
+    seen: str = ""
+    seq: int = 0
+
+
+_decoder = msgspec.json.Decoder(_Line)
+
+
+def encode_entry(entry: JournalEntry) -> bytes:
+    """One line, with its end."""
+    item = entry.item
+    fields = msgspec.Raw(msgspec.json.encode(item.claim))
+    line = _Line(item.source, item.at, type(item.claim).__name__, fields, item.seen, entry.seq)
+    return msgspec.json.encode(line) + b"\n"
+
+
+def decode_entry(line: bytes) -> JournalEntry | None:
+    """The entry of a line; None when it is torn, as the last one after a crash may be, or from elsewhere."""
+    try:
+        found = _decoder.decode(line)
+        claim = msgspec.json.decode(found.fields, type=_CLAIMS[found.claim])
+    except (msgspec.MsgspecError, KeyError):
+        return None
+    return JournalEntry(Evidence(found.source, found.at, claim, found.seen), found.seq)

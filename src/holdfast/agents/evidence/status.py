@@ -5,38 +5,46 @@ status and `why` explains it. The same evidence and clock give the same status, 
 `since` is when the evidence began to say so, so a caller that saw the state earlier keeps its own time.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from holdfast.agents.evidence import holdups
 from holdfast.agents.evidence.digest import LIFE_ONLY, Digest
 from holdfast.agents.evidence.evidence import (
+    Answered,
+    Claim,
+    Denied,
+    Drift,
     Evidence,
     Exited,
     Failure,
     Idle,
     Obstructed,
     Progress,
+    Ready,
     Requested,
     Result,
     Retrying,
     Source,
     Status,
+    ToolFailed,
     Trouble,
+    Unread,
+    Used,
     Vanished,
     Wants,
     Work,
     WorkerState,
     Working,
 )
+from holdfast.agents.evidence.holdups import DENIALS, DENIALS_S
 from holdfast.agents.evidence.verdict import RULES as VERDICTS
-from holdfast.agents.evidence.verdict import ExitRules, verdict
+from holdfast.agents.evidence.verdict import ExitRules, denial_words, http_failure, verdict
 
 START_S: Final = (
     30.0  # most take part within 10 s; one that needs longer on a cold, busy host has it in its record
 )
-STABLE_S: Final = 2.0  # a screen unchanged for so long was a waiting one in 93 of 95 samples
 HOLD_S: Final = 3.0  # between two steps a CLI looks idle for less
 QUIET_S: Final = 90.0  # a model that thinks, or a tool that works, shows something sooner
 PROVIDER_QUIET_S: Final = 120.0  # a provider under load may take so long for its first byte
@@ -48,6 +56,76 @@ STORM: Final = "request-storm"
 
 # Noise around a state, or known to blur it: not worth being called a contradiction.
 _NO_CONTRADICTION: Final = LIFE_ONLY | {Source.SOCKET, Source.TEXT}
+HOPELESS: Final = frozenset(
+    {Failure.AUTH, Failure.MODEL, Failure.QUOTA}
+)  # the same request fails the same way
+HOPELESS_HTTP: Final = frozenset({401, 403, 404})
+ENOUGH_ATTEMPTS: Final = 2  # the second shows that the first was no accident; CLIs go on for minutes
+_FINAL: Final = "nothing: it has ended"
+_ITS_CHECK: Final = "a check of the work itself, by whoever gave the task"
+
+# Rule → what it says, and what would change the verdict.
+REASONS: Final[Mapping[str, tuple[str, str]]] = {
+    "vanished": ("nobody can tell what became of it", "any new sign of it"),
+    "stopped": ("its process is stopped", "the signal that continues it"),
+    "request": (
+        "it asked, with a request of its own protocol, and has no answer",
+        "an answer to that request",
+    ),
+    "denied-again": (
+        f"the sandbox refused one path {DENIALS} times within {DENIALS_S:.0f} s, and nothing else happened",
+        f"any progress, or {DENIALS_S:.0f} s without a refusal and a report that it goes on",
+    ),
+    "cut-off": ("the sandbox refused its connection, and it complains about the network", "any progress"),
+    "obstructed": (
+        "something outside holds it up, and no work was seen since",
+        "any progress, or a free way",
+    ),
+    "proof": ("the kernel shows what it waits for, later than its own word", "its input, or any progress"),
+    "wants": ("the strongest report that stands is a question", "an answer, or any progress"),
+    "request-storm": (
+        f"more than {STORM_REQUESTS} requests to its provider within {STORM_S:.0f} s and no output",
+        "output; otherwise it is ended",
+    ),
+    "retrying": (
+        "its last try failed, and it says that it tries again",
+        f"output, or no new try {QUIET_S:.0f} s after it was due; hopeless tries are ended",
+    ),
+    "starting": ("it has not taken part yet", "its first event, prompt or request"),
+    "idle": (
+        "the strongest report that stands is that it has nothing to do",
+        "its next prompt, or any progress",
+    ),
+    "hold": (
+        "it has just become still, which it also does between two steps",
+        f"{HOLD_S:.0f} s without work",
+    ),
+    "silent-provider": (
+        f"a request is without an answer for more than {PROVIDER_QUIET_S:.0f} s",
+        "a byte from the provider; this is advice, its limits end it",
+    ),
+    "working": (
+        "the strongest report that stands is that it works",
+        f"a newer report, or {QUIET_S:.0f} s without any sign of work",
+    ),
+    "progress": (
+        "work was seen to go on, and no report stands against it",
+        f"{QUIET_S:.0f} s without any sign of work",
+    ),
+    "quiet": (
+        f"no sign of work for more than {QUIET_S:.0f} s, and no cause known",
+        "any progress; this is advice, its limits end it",
+    ),
+    "exit-ours": ("it was ended from here, or never started", _FINAL),
+    "exit-signal": ("a signal ended it that was not sent from here", _FINAL),
+    "exit-result": ("its last word on its turn, weighed against refusals and errors", _ITS_CHECK),
+    "exit-trouble": ("an error that no later work made good, or a code its record explains", _ITS_CHECK),
+    "exit-http": ("its exit code is an HTTP status modulo 256", _FINAL),
+    "exit-denied": ("the sandbox refused something, and it ended with an error", _FINAL),
+    "exit-early": ("it ended before it took part", _FINAL),
+    "exit-zero": ("exit code 0, worth what its record says", _ITS_CHECK),
+    "exit-code": ("its exit code is all that is known", _FINAL),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +189,7 @@ class _Look(Digest):
         begin = self.since(index)
         if isinstance(voice.claim, Idle) and voice.claim.since is not None:
             begin = voice.claim.since
-        stable = STABLE_S if voice.source in holdups.SHOWN else 0.0
+        stable = holdups.STABLE_S if voice.source in holdups.SHOWN else 0.0
         worked = any(self.of(kind)[0] < index for kind in (Working, Progress) if self.of(kind))
         return voice, begin, stable + (HOLD_S if worked else 0.0)
 
@@ -343,3 +421,117 @@ def _says(item: Evidence) -> tuple[str, str]:
             return "waiting", want
         case _:
             return "waiting", "prompt"
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """End it, with this as the cause of its exit: the verdict is then `failed`, this failure, these words."""
+
+    failure: Failure
+    why: str
+
+
+def decide_end(status: Status, now: float, *, started_at: float, limits: WorkerLimits) -> End | None:
+    """What to do about a worker in this state; None is nothing."""
+    if status.state.ended:
+        return None
+    if limits.wall_s is not None and now - started_at > limits.wall_s:
+        return End(Failure.TIMEOUT, f"it ran for more than {limits.wall_s:.0f} s")
+    if status.rule == STORM:
+        return End(Failure.PROVIDER, status.about)
+    if status.rule == RETRYING and (failure := _hopeless(status)) is not None:
+        return End(failure, f"trying again cannot help: {status.about}")
+    idle_s = now - max(status.progress_at, started_at)
+    # One that waits for its owner is not idle: the owner is.
+    if limits.idle_s is not None and idle_s > limits.idle_s and status.state is not WorkerState.WAITING:
+        return End(Failure.TIMEOUT, f"no sign of work for more than {limits.idle_s:.0f} s")
+    return None
+
+
+def _hopeless(status: Status) -> Failure | None:
+    """The failure that repeats and will go on doing so. The evidence holds attempts that failed alike."""
+    attempts = [item.claim for item in status.evidence if isinstance(item.claim, Retrying)]
+    if len(attempts) < ENOUGH_ATTEMPTS:
+        return None
+    failure = attempts[0].failure or http_failure(attempts[0].http or 0)
+    return failure if failure in HOPELESS or attempts[0].http in HOPELESS_HTTP else None
+
+
+def why(status: Status, now: float) -> list[str]:
+    """Lines for people: state, rule, evidence with source and age, contradictions, what would change it."""
+    rule, change = REASONS[status.rule]
+    lines = [headline(status, now), f"rule {status.rule}: {rule}"]
+    lines += [f"evidence: {_line(item, now)}" for item in status.evidence] or [
+        "evidence: none, only the clock"
+    ]
+    lines += [f"contradiction: {words}" for words in status.contradictions]
+    if not status.state.ended:
+        lines.append(f"last sign of work: {age(now - status.progress_at)} ago")
+    return [*lines, f"would change it: {change}"]
+
+
+def headline(status: Status, now: float) -> str:
+    """State, detail and age in one line."""
+    detail = status.failure if status.state is WorkerState.FAILED else status.detail
+    particulars = ", ".join(filter(None, (detail, *sorted(status.flags))))
+    about = f": {status.about}" if status.about else ""
+    return f"{status.state}{f' ({particulars})' if particulars else ''} for {age(now - status.since)}{about}"
+
+
+def age(seconds: float) -> str:
+    """A length of time, in the unit that suits it."""
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 0.0):.0f} s"
+
+
+def _line(item: Evidence, now: float) -> str:
+    seen = f" ({item.seen})" if item.seen else ""
+    return f"{item.source.name.lower()}, {age(now - item.at)} ago: {claim_words(item.claim)}{seen}"
+
+
+def claim_words(claim: Claim) -> str:
+    """One claim as a phrase."""
+    match claim:
+        case Ready():
+            return "takes part"
+        case Progress(work=work):
+            return f"goes on ({work})"
+        case Working(work=work):
+            return f"works ({work})"
+        case Idle():
+            return "nothing to do"
+        case Wants(want=want, question=question):
+            return f"wants {want}" + (f": {question}" if question else "")
+        case Unread():
+            return "waits for nobody: its terminal is not read"
+        case Answered():
+            return "answered"
+        case Retrying(attempt=attempt, failure=failure, http=http):
+            return f"tries again, attempt {attempt} failed" + _cause(failure, http)
+        case Denied():
+            return denial_words(claim)
+        case Obstructed(obstacle=obstacle, detail=detail):
+            return f"held up by {obstacle}" + (f": {detail}" if detail else "")
+        case Requested():
+            return "sent a request to its provider"
+        case Used(usage=usage):
+            return f"has used {usage.tokens} tokens"
+        case Result(ok=ok, failure=failure, http=http):
+            return "turn succeeded" if ok else "turn failed" + _cause(failure, http)
+        case ToolFailed(what=what, code=code):
+            return f"tool failed: {what}" + (f" (exit code {code})" if code is not None else "")
+        case Trouble(failure=failure, http=http):
+            return "error" + _cause(failure, http)
+        case Drift(what=what, count=count):
+            return f"said what we do not know: {what}" + (f" ({count} times)" if count > 1 else "")
+        case Exited(code=code, signal=signal):
+            return f"ended by signal {signal}" if signal is not None else f"exit code {code}"
+        case Vanished(why=reason):
+            return f"gone: {reason}"
+
+
+def _cause(failure: str | None, http: int | None) -> str:
+    words = " ".join(filter(None, (failure, f"HTTP {http}" if http is not None else None)))
+    return f" ({words})" if words else ""

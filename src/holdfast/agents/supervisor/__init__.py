@@ -2,5 +2,5 @@
 replaces them, lists them and ends them.
 
 Imports: agents.catalog, agents.evidence, agents.worker, client, errors, local, sandbox.plan, unixrpc.
-Open to other rooms: background, daemons, ending, messages, processes, serving.
+Open to other rooms: background, daemons, messages, processes, service.
 """

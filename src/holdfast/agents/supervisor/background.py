@@ -7,19 +7,21 @@ loses nothing; the one that is started then does the same with the exec server.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
 import socket
 import subprocess
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
-from holdfast.agents.supervisor import daemons, messages, processes, skew
+from holdfast.agents.supervisor import daemons, messages, processes
 from holdfast.agents.supervisor.daemons import Daemon
+from holdfast.agents.supervisor.processes import ProcessInfo
 from holdfast.agents.worker import book
-from holdfast.errors import ConnectionLost, OperationFailed, Unreachable
+from holdfast.errors import ConnectionLost, HoldfastError, OperationFailed, Unreachable
 from holdfast.local.lock import take_lock
 from holdfast.sandbox.plan import prerequisites
 from holdfast.unixrpc.client import RpcClient
@@ -33,6 +35,10 @@ _LOG_TAIL: Final = 2000
 _PASSED: Final = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TMPDIR", "TZ", "USER", "XDG_RUNTIME_DIR")
 _TOLD: Final[set[str]] = set()  # once is enough: a process may connect often
 _STARTED: Final[list["subprocess.Popen[bytes]"]] = []  # nobody waits for them: they are meant to outlive us
+
+GONE_S: Final = 15.0  # for a daemon to end by itself: what it owns has to end first
+LEAVE_S: Final = 60.0  # for a dispatcher to give its runs back, with their workers and teardowns
+LOCK_TRIES: Final = 50  # of a tenth of a second: whoever asks whether there is a supervisor has it a moment
 
 T = TypeVar("T")
 
@@ -101,10 +107,9 @@ async def _is_to_be_replaced(home: Path, client: RpcClient) -> bool:
         alive = await client.call(messages.COUNT, messages.ListParams())
     except ConnectionLost:
         return False
-    workers = len(alive)
-    if skew.decide(differs, workers=workers, dispatcher=dispatcher) is skew.SkewAction.REPLACE:
+    told = daemons.explain_keeping(differs, workers=len(alive), dispatcher=dispatcher)
+    if told is None:
         return True
-    told = skew.advice("supervisor", differs, workers=workers, dispatcher=dispatcher)
     if told not in _TOLD:
         _TOLD.add(told)
         log.warning("%s", told)
@@ -115,7 +120,7 @@ def difference(daemon: Daemon) -> str | None:
     """What tells a daemon's code from ours; None when nothing does."""
     theirs = daemon.card.origin if daemon.card is not None else None
     there = theirs is not None and Path(theirs.place).is_dir()
-    return skew.difference(daemons.origin(), theirs, there=there)
+    return daemons.describe_difference(daemons.origin(), theirs, there=there)
 
 
 async def _sent_away(ending: Sequence[Daemon]) -> None:
@@ -123,7 +128,7 @@ async def _sent_away(ending: Sequence[Daemon]) -> None:
     for one in ending:
         processes.send(one.process, signal.SIGTERM)
     if await processes.left([one.process for one in ending], START_S):
-        raise OperationFailed("a supervisor of another version does not end", remedy=skew.DOWN)
+        raise OperationFailed("a supervisor of another version does not end", remedy=daemons.DOWN)
 
 
 async def exec_server(home: Path, connect: Callable[[str], Awaitable[T]]) -> T:
@@ -197,3 +202,73 @@ def only_one(home: Path) -> int | None:
         return fd
     os.close(fd)
     return None
+
+
+async def end(
+    home: Path,
+    ending: Sequence[Daemon],
+    signum: signal.Signals = signal.SIGTERM,
+    *,
+    within_s: float = GONE_S,
+    hasten: asyncio.Event | None = None,
+) -> None:
+    """End daemons with everything below them: asked first, and killed when that takes too long.
+
+    A daemon may have been started by another one; those that are not named here are left alone.
+    """
+    there = {one.process for one in ending}
+    others = {one.process for one in daemons.find(home)} - there
+    family = with_descendants(there) - with_descendants(others)
+    for process in there:
+        processes.send(process, signum)
+    stubborn = await processes.left(there, within_s, hasten)
+    family |= with_descendants(stubborn) - with_descendants(others)
+    for process in stubborn:
+        processes.send(process, signal.SIGKILL)
+    # What they owned ends on its own once they are gone: launchers see their socket close.
+    for process in await processes.left(family, within_s, hasten):
+        processes.send(process, signal.SIGKILL)
+    await processes.left(family, GONE_S)
+
+
+async def end_background(home: Path, hasten: asyncio.Event | None = None) -> bool:
+    """End the supervisor and the exec server that owns the workers, with all workers that are left.
+
+    False when somebody started a supervisor again meanwhile, which is left alone.
+    """
+    await end(home, daemons.of_role(home, daemons.SUPERVISOR), hasten=hasten)
+    lock: int | None = None
+    for _ in range(LOCK_TRIES):
+        if (lock := only_one(home)) is not None:
+            break
+        await asyncio.sleep(0.1)
+    if lock is None:
+        return False
+    try:
+        await end(home, daemons.of_role(home, daemons.OWNER), hasten=hasten)
+    finally:
+        os.close(lock)
+    return True
+
+
+async def stop_workers(home: Path, ids: Sequence[str], *, grace_s: float) -> None:
+    """Through the supervisor, if there is one, so that each one's record says how it ended."""
+    try:
+        client = await connect(home)
+    except HoldfastError:
+        return
+    try:
+
+        async def stop(id: str) -> None:
+            with contextlib.suppress(HoldfastError):  # it ended meanwhile, or the supervisor did
+                asked = messages.StopParams(id, grace_s)
+                await client.call(messages.STOP, asked, timeout_s=GONE_S)
+
+        await asyncio.gather(*(stop(id) for id in ids))
+    finally:
+        await client.aclose()
+
+
+def with_descendants(some: Collection[ProcessInfo]) -> set[ProcessInfo]:
+    """These processes, and all that descends from them now."""
+    return {*some, *(child for one in some for child in processes.below(one))}

@@ -21,11 +21,11 @@ import msgspec
 from holdfast import __version__
 from holdfast.agents.supervisor import processes
 from holdfast.agents.supervisor.processes import ProcessInfo
-from holdfast.agents.supervisor.skew import Origin
 from holdfast.agents.worker.book import Book
 from holdfast.errors import OperationFailed
 from holdfast.local.lock import take_lock
 
+DOWN: Final = "holdfast down"
 FOLDER: Final = "daemons"
 PLACE: Final = Path(__file__).resolve().parents[2]
 
@@ -38,6 +38,47 @@ DASHBOARD: Final = "dashboard"
 _ORDER: Final = (UP, DISPATCHER, EXEC, DASHBOARD, SUPERVISOR, OWNER)
 _LOCKS: Final = {"dispatcher.lock": DISPATCHER}
 _SOCKETS: Final = {"supervisor.sock": SUPERVISOR, "exec.sock": OWNER}
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """Which code a process runs: `place` is the directory of the package, `build` changes with its files."""
+
+    version: str
+    place: str
+    build: str
+
+
+def describe_difference(mine: Origin, theirs: Origin | None, *, there: bool) -> str | None:
+    """What tells the daemon's code from the client's, in words; None when nothing does.
+
+    `theirs` is None of a daemon that does not say; `there` is whether the daemon's place still exists.
+    """
+    if theirs is None:
+        return "it does not say which version it is, so it is an older one"
+    if not there:
+        return f"it was installed in {theirs.place}, which is gone"
+    if theirs.version != mine.version:
+        return f"it is version {theirs.version} of {theirs.place}, and this is {mine.version}"
+    if theirs.place != mine.place:
+        return f"it was installed in {theirs.place}, and this in {mine.place}"
+    if theirs.build != mine.build:
+        return f"the files in {theirs.place} have changed since it was started"
+    return None
+
+
+def explain_keeping(differs: str, *, workers: int, dispatcher: bool) -> str | None:
+    """Why a supervisor that runs other code stays, and what to type; None where replacing it loses nothing.
+
+    Workers go on by themselves only while their exec server does, and a dispatcher would start the daemon of
+    its own version again.
+    """
+    if not workers and not dispatcher:
+        return None
+    because = f"{workers} workers run" if workers else "a dispatcher uses it"
+    typed = f"{DOWN} --workers" if workers else DOWN
+    again = ", then holdfast up" if dispatcher else ""
+    told = f"the supervisor runs other code than this command: {differs}"
+    return f"{told}; it stays because {because}. To replace it: {typed}{again}"
 
 
 class Card(msgspec.Struct, frozen=True):

@@ -1,46 +1,141 @@
-"""What the supervisor answers on its socket, by a table of methods; of a worker, a report."""
+"""The supervisor's process: what it answers on its socket, and the report that it makes of a worker."""
 
+import asyncio
+import contextlib
+import os
+import signal
+import zoneinfo
+from datetime import UTC, datetime, timedelta, tzinfo
+from pathlib import Path
 from typing import Final
 
 import msgspec
 from msgspec.structs import asdict
 
 from holdfast.agents.catalog.catalog import CATALOG
-from holdfast.agents.evidence.evidence import Failure
-from holdfast.agents.evidence.why import why
-from holdfast.agents.supervisor import messages
-from holdfast.agents.supervisor.messages import (
-    ApproveParams,
-    AttachedReport,
-    Done,
-    ExplainedReport,
-    GivenAnswer,
-    InputParams,
-    ListParams,
-    Logs,
-    LogsParams,
-    Output,
-    ResizeParams,
-    SendParams,
-    Sent,
-    ShownParams,
-    StopParams,
-    WorkerParams,
-    WorkerReport,
-)
-from holdfast.agents.supervisor.report import report
+from holdfast.agents.catalog.output import due
+from holdfast.agents.evidence.evidence import Denied, Evidence, Exited, Failure, Result, Trouble, Used
+from holdfast.agents.evidence.status import why
+from holdfast.agents.supervisor import background, daemons, messages, processes
 from holdfast.agents.supervisor.supervisor import Supervisor
 from holdfast.agents.worker import book
-from holdfast.agents.worker.answering import answer
+from holdfast.agents.worker.book import Book
 from holdfast.agents.worker.equivalence import EquivalenceReport
 from holdfast.agents.worker.launching import WorkerSpec
-from holdfast.agents.worker.worker import GRACE_S, Worker, now
+from holdfast.agents.worker.worker import GRACE_S, Worker, answer, now
 from holdfast.unixrpc.server import Limits, Peer, RpcServer
 
+MAX_DENIALS: Final = 20  # in one report, which is sent with every change
 MAX_TAIL: Final = 1 << 20
 MAX_UNSENT: Final = 8 << 20  # bytes that a client may leave unread before it is cut off
 MAX_CLIENTS: Final = 1024  # at once: everybody who follows a worker has a connection of their own
 MAX_CALLS: Final = 1024  # of one client at once; a dispatcher waits for each of its workers by one
+IDLE_S: Final = 600.0  # without workers and callers; whoever comes next starts it again
+_LOOK_S: Final = 1.0
+
+
+def report(worker: Worker) -> messages.WorkerReport:
+    record, status, items = worker.record, worker.status, worker.evidence()
+    at = now()
+    return messages.WorkerReport(
+        id=record.id,
+        agent=record.agent,
+        state=status.state,
+        detail=status.detail,
+        about=status.about,
+        failure=status.failure.value if status.failure else None,
+        flags=sorted(status.flags),
+        rule=status.rule,
+        for_seconds=round(max(0.0, at - status.since), 1),
+        evidence=[_shown(item, at) for item in status.evidence],
+        contradictions=list(status.contradictions),
+        denials=_denials(items),
+        usage=_usage(items),
+        calls=_calls(worker),
+        limit_ends_in_seconds=_limit_s(items, at),
+        cwd=record.cwd,
+        argv=record.argv,
+        environment=record.environment,
+        tty=record.tty,
+        acp=record.acp,
+        asks=_asked(worker),
+        preflight=record.preflight,
+        unwatched=record.unwatched,
+        trace=record.trace,
+        untraced=record.untraced,
+        pane=record.pane,
+        pid=record.pid,
+        exit_code=_exit_code(items),
+        created_at=record.created_at,
+        backend=record.backend,
+        weakened=record.weakened,
+        network=record.network,
+        writable=record.writable,
+    )
+
+
+def _asked(worker: Worker) -> messages.Question | None:
+    for wants in worker.asked()[:1]:
+        return messages.Question(request=wants.request, question=wants.question, options=list(wants.options))
+    return None
+
+
+def _shown(item: Evidence, at: float) -> messages.ShownEvidence:
+    source, claim = item.source.name.lower(), type(item.claim).__name__
+    ago = round(max(0.0, at - item.at), 1)
+    return messages.ShownEvidence(source=source, claim=claim, seconds_ago=ago, seen=item.seen)
+
+
+def _denials(items: list[Evidence]) -> list[Denied]:
+    """What the sandbox refused, the newest first, each path and access once."""
+    found: dict[tuple[str, str], Denied] = {}
+    for item in reversed(items):
+        if isinstance(item.claim, Denied):
+            found.setdefault((item.claim.path, item.claim.access), item.claim)
+    return list(found.values())[:MAX_DENIALS]
+
+
+def _exit_code(items: list[Evidence]) -> int | None:
+    codes = [item.claim.code for item in items if isinstance(item.claim, Exited)]
+    return codes[-1] if codes else None
+
+
+def _calls(worker: Worker) -> messages.ReportedCalls | None:
+    calls = worker.channel.calls()
+    return None if calls is None else msgspec.convert(calls, messages.ReportedCalls, from_attributes=True)
+
+
+def _limit_s(items: list[Evidence], at: float) -> float | None:
+    """How long a limit of its provider lasts that it ran into, where the last error announces that."""
+    for item in reversed(items):
+        if isinstance(item.claim, Trouble | Result) and item.claim.announced:
+            now_ = datetime.now(UTC)
+            end = due(item.claim.announced, said=now_ - timedelta(seconds=at - item.at), zones=_zone)
+            return None if end is None else round(max(0.0, (end - now_).total_seconds()), 1)
+    return None
+
+
+def _zone(name: str) -> tzinfo | None:
+    if not name:
+        return datetime.now(UTC).astimezone().tzinfo
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
+        return None
+
+
+def _usage(items: list[Evidence]) -> messages.ReportedUsage | None:
+    """As far as it said; what it said before is not taken back by a result that counts less."""
+    found = [item.claim.usage for item in items if isinstance(item.claim, Result | Used) and item.claim.usage]
+    if not found:
+        return None
+    return messages.ReportedUsage(
+        input_tokens=max(usage.input_tokens for usage in found),
+        output_tokens=max(usage.output_tokens for usage in found),
+        cached_tokens=max(usage.cached_tokens for usage in found),
+        cost_usd=max((usage.cost_usd for usage in found if usage.cost_usd is not None), default=None),
+        turns=max(usage.turns for usage in found) or None,
+    )
 
 
 class Service:
@@ -66,49 +161,51 @@ class Service:
         self.server.answer(messages.APPROVE, self._approve)
         self.server.answer(messages.RESIZE, self._resize)
 
-    async def _run(self, wish: WorkerSpec, _peer: Peer) -> WorkerReport:
+    async def _run(self, wish: WorkerSpec, _peer: Peer) -> messages.WorkerReport:
         return report(await self._supervisor.run(wish))
 
-    async def _list(self, asked: ListParams, _peer: Peer) -> list[WorkerReport]:
+    async def _list(self, asked: messages.ListParams, _peer: Peer) -> list[messages.WorkerReport]:
         workers = [self._find(record.id) for record in self._supervisor.book]
         return [report(worker) for worker in workers if asked.ended or not worker.done.is_set()]
 
-    async def _status(self, asked: WorkerParams, _peer: Peer) -> WorkerReport:
+    async def _status(self, asked: messages.WorkerParams, _peer: Peer) -> messages.WorkerReport:
         return report(self._find(asked.worker))
 
-    async def _why(self, asked: WorkerParams, _peer: Peer) -> ExplainedReport:
+    async def _why(self, asked: messages.WorkerParams, _peer: Peer) -> messages.ExplainedReport:
         worker = self._find(asked.worker)
-        return ExplainedReport(**asdict(report(worker)), why=why(worker.status, now()))
+        return messages.ExplainedReport(**asdict(report(worker)), why=why(worker.status, now()))
 
-    async def _equivalence(self, asked: WorkerParams, _peer: Peer) -> EquivalenceReport:
+    async def _equivalence(self, asked: messages.WorkerParams, _peer: Peer) -> EquivalenceReport:
         return await self._supervisor.surroundings.report(self._find(asked.worker).record)
 
-    async def _logs(self, asked: LogsParams, _peer: Peer) -> Logs:
+    async def _logs(self, asked: messages.LogsParams, _peer: Peer) -> messages.Logs:
         folder = self._supervisor.book.folder(self._find(asked.worker).record.id)
-        return Logs(book.tail(folder / "output.log", min(asked.max_bytes, MAX_TAIL)))
+        return messages.Logs(book.tail(folder / "output.log", min(asked.max_bytes, MAX_TAIL)))
 
-    async def _wait(self, asked: WorkerParams | StopParams, _peer: Peer) -> WorkerReport:
+    async def _wait(
+        self, asked: messages.WorkerParams | messages.StopParams, _peer: Peer
+    ) -> messages.WorkerReport:
         worker = self._find(asked.worker)
         await worker.done.wait()
         return report(worker)
 
-    async def _stop(self, asked: StopParams, peer: Peer) -> WorkerReport:
+    async def _stop(self, asked: messages.StopParams, peer: Peer) -> messages.WorkerReport:
         grace_s = GRACE_S if asked.grace_s is None else asked.grace_s
         self._find(asked.worker).stop(Failure.KILLED, grace_s=grace_s)
         return await self._wait(asked, peer)
 
-    async def _changes(self, _asked: ListParams, peer: Peer) -> list[WorkerReport]:
+    async def _changes(self, _asked: messages.ListParams, peer: Peer) -> list[messages.WorkerReport]:
         def changed(worker: Worker) -> None:
             peer.notify(messages.CHANGE, report(worker))
 
         peer.farewells.append(self._supervisor.hear(changed))
         return [report(worker) for worker in self._supervisor.alive]
 
-    async def _attach(self, asked: WorkerParams, peer: Peer) -> AttachedReport:
+    async def _attach(self, asked: messages.WorkerParams, peer: Peer) -> messages.AttachedReport:
         worker = self._find(asked.worker)
 
         def view(data: bytes) -> None:
-            peer.notify(messages.OUTPUT, Output(asked.worker, data))
+            peer.notify(messages.OUTPUT, messages.Output(asked.worker, data))
 
         def changed(other: Worker) -> None:
             if other is worker:
@@ -117,31 +214,84 @@ class Service:
         shown = worker.channel.shown()
         worker.viewers.add(view)
         peer.farewells += [lambda: worker.viewers.discard(view), self._supervisor.hear(changed)]
-        return AttachedReport(**asdict(report(worker)), shown=shown)
+        return messages.AttachedReport(**asdict(report(worker)), shown=shown)
 
-    async def _input(self, asked: InputParams, _peer: Peer) -> Done:
+    async def _input(self, asked: messages.InputParams, _peer: Peer) -> messages.Done:
         await self._find(asked.worker).type(asked.data)
-        return Done()
+        return messages.Done()
 
-    async def _shown(self, asked: ShownParams, _peer: Peer) -> WorkerReport:
+    async def _shown(self, asked: messages.ShownParams, _peer: Peer) -> messages.WorkerReport:
         worker = self._find(asked.worker)
         worker.record.pane = asked.pane
         self._supervisor.book.write(worker.record)
         return report(worker)
 
-    async def _send(self, asked: SendParams, _peer: Peer) -> Sent:
+    async def _send(self, asked: messages.SendParams, _peer: Peer) -> messages.Sent:
         worker = self._find(asked.worker)
         outcome = await worker.send(asked.text) if asked.text else "pressed"
         for name in asked.keys:
             await worker.press(name)
-        return Sent(asked.worker, outcome)
+        return messages.Sent(asked.worker, outcome)
 
-    async def _approve(self, asked: ApproveParams, _peer: Peer) -> GivenAnswer:
+    async def _approve(self, asked: messages.ApproveParams, _peer: Peer) -> messages.GivenAnswer:
         worker = self._find(asked.worker)
         agent = CATALOG[worker.record.agent]
         given = await answer(worker, agent, option=asked.option, deny=asked.deny, request=asked.request)
-        return msgspec.convert({"id": asked.worker, **given}, GivenAnswer)
+        return msgspec.convert({"id": asked.worker, **given}, messages.GivenAnswer)
 
-    async def _resize(self, asked: ResizeParams, _peer: Peer) -> Done:
+    async def _resize(self, asked: messages.ResizeParams, _peer: Peer) -> messages.Done:
         await self._find(asked.worker).resize(asked.rows, asked.cols)
-        return Done()
+        return messages.Done()
+
+
+async def serve(home: Path, *, idle_s: float = IDLE_S) -> bool:
+    """Supervise until nobody needs it any more; False when another process does already."""
+    lock = background.only_one(home)
+    if lock is None:
+        return False
+    try:
+        with daemons.registered(home, daemons.SUPERVISOR):  # before anybody can ask which version it is
+            await _replace_exec_server(home)
+            await _supervise(home, idle_s)
+    finally:
+        os.close(lock)
+    return True
+
+
+async def _supervise(home: Path, idle_s: float) -> None:
+    supervisor = Supervisor(home)
+    server = Service(supervisor).server
+    ended = asyncio.Event()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(signum, ended.set)
+    try:
+        await supervisor.open()
+        async with server.listening(background.supervisor_socket(home)):
+            needed_at = asyncio.get_running_loop().time()
+            while not ended.is_set():
+                if supervisor.alive or server.connections:
+                    needed_at = asyncio.get_running_loop().time()
+                elif asyncio.get_running_loop().time() - needed_at > idle_s:
+                    _end_exec_server(home)  # it has nothing to do without workers
+                    break
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_S):
+                        await ended.wait()
+    finally:
+        await supervisor.aclose()
+
+
+async def _replace_exec_server(home: Path) -> None:
+    """One that runs other code, and owns no worker, makes room for one that runs ours."""
+    if any(record.phase != "ended" for record in Book(home)):
+        return
+    found = daemons.of_role(home, daemons.OWNER)
+    if any(background.difference(one) is not None for one in found):
+        _end_exec_server(home)
+        await processes.left([one.process for one in found], background.START_S)
+
+
+def _end_exec_server(home: Path) -> None:
+    """Who it is, the kernel says."""
+    if (process := processes.listener(home / "exec.sock")) is not None:
+        processes.send(process, signal.SIGTERM)

@@ -21,8 +21,7 @@ from holdfast.agents.supervisor import background
 from holdfast.agents.worker import channels
 from holdfast.agents.worker.book import Book, Record, new_id
 from holdfast.agents.worker.explaining import Explaining, held, release
-from holdfast.agents.worker.launching import Ready, WorkerSpec, prepare
-from holdfast.agents.worker.preflight import preflight
+from holdfast.agents.worker.launching import Ready, WorkerSpec, preflight, prepare
 from holdfast.agents.worker.surroundings import Surroundings
 from holdfast.agents.worker.worker import Worker, now
 from holdfast.client.environment import Environment

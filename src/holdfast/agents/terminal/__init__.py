@@ -2,5 +2,5 @@
 how to type safely.
 
 Imports: agents.evidence, errors.
-Open to other rooms: escapes, keys, queries, screen.
+Open to other rooms: escapes, keys, screen.
 """

@@ -2,7 +2,12 @@
 
 A stream of terminal bytes is cut into text and control sequences, wherever the reads happened to end. From
 these a `Reader` keeps what a supervisor wants to know, and says which bytes may go on to a person's terminal:
-everything but the questions, which we answer ourselves (queries.py), so that nobody answers twice.
+everything but the questions, which we answer ourselves, so that nobody answers twice.
+
+Several agent CLIs wait for these answers when they start. An answer says as little as is needed to go on, and
+never holds anything that the worker chose, except a mode number: an answer is typed into whatever reads next.
+Questions without an answer are the ones that ask for a feature that we do not have (kitty's keyboard and
+pictures: silence means no) or for what is none of the worker's business (the clipboard, the title).
 
 All of it is the worker's word, or the word of whatever it prints: it is evidence, never a permission. Strings
 are bounded, cleaned of control characters, and a state is taken only from fields made for it.
@@ -11,13 +16,49 @@ are bounded, cleaned of control characters, and a state is taken only from field
 import binascii
 import enum
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from holdfast.agents.evidence.evidence import MAX_SEEN, Claim, Idle, Want, Wants, Work, Working
-from holdfast.agents.terminal.queries import Query, csi_query, dcs_query, escape_query, osc_query
 
+MAX_ANSWERS: Final = 4096  # bytes typed in reply to one read: a terminal's input holds no more
+
+_FOREGROUND: Final = "d0d0/d0d0/d0d0"
+_BACKGROUND: Final = "0000/0000/0000"  # dark, so that programs choose colours for a dark screen
+_KNOWN_MODES: Final = frozenset((1, 25, 47, 1000, 1002, 1003, 1004, 1006, 1047, 1049, 2004))
+_CSI_QUERIES: Final = (
+    (re.compile(rb"0?c"), "attributes"),
+    (re.compile(rb">[0-9;]*c"), "secondary-attributes"),
+    (re.compile(rb"=[0-9;]*c"), "unit"),
+    (re.compile(rb"5n"), "condition"),
+    (re.compile(rb"6n"), "cursor"),
+    (re.compile(rb"\?6n"), "extended-cursor"),
+    (re.compile(rb"\?996n"), "colour-scheme"),
+    (re.compile(rb"\??[0-9;]*n"), "other-status"),
+    (re.compile(rb">[0-9]*q"), "version"),
+    (re.compile(rb"\?([0-9]{1,5})\$p"), "private-mode"),
+    (re.compile(rb"([0-9]{1,5})\$p"), "mode"),
+    (re.compile(rb"\?u"), "keyboard"),
+    (re.compile(rb"18t"), "size"),
+    (re.compile(rb"(?:1[1-9]|2[01])(?:;[0-9;]*)?t"), "window"),
+    (re.compile(rb"\?[0-9]*S|\?[0-9]+;[0-9;]*S"), "graphics"),
+    (re.compile(rb"[01]?x"), "parameters"),
+    (re.compile(rb"\?4m|\?[0-9]+m"), "key-modifiers"),
+    (re.compile(rb"[0-9;]*\*y|[0-9;]*\$u|[0-9;]*\$w"), "other-report"),
+)
+_ASKABLE: Final = frozenset(b"4 5 10 11 12 13 14 17 19 21 22 52 60 61".split())  # colours, and the clipboard
+_FIXED_ANSWERS: Final = {
+    "attributes": "\x1b[?62;22c",  # a VT220 with colours
+    "secondary-attributes": "\x1b[>1;10;0c",
+    "unit": "\x1bP!|00000000\x1b\\",
+    "condition": "\x1b[0n",
+    "colour-scheme": "\x1b[?997;1n",
+    "version": "\x1bP>|holdfast\x1b\\",
+    "capability": "\x1bP0+r\x1b\\",
+    "setting": "\x1bP0$r\x1b\\",
+}
+_COLOURS: Final = {b"10": _FOREGROUND, b"11": _BACKGROUND, b"12": _FOREGROUND}
 MAX_STRING: Final = 64 * 1024  # bytes of an OSC or DCS string: copied text passes, memory is not filled
 MAX_PARAMETERS: Final = 256  # bytes between CSI and its last byte; the longest in use have about 60
 
@@ -29,6 +70,97 @@ _STRING_END: Final = re.compile(rb"[\x07\x18\x1a\x1b]")
 _TEXT: Final = re.compile(rb"[^\x1b]++")
 # Text and the moves and colours between it, which make up most of a full-screen program's output.
 SKIM: Final = re.compile(rb"(?:[^\x1b]++|\x1b\[[0-9;:]{0,%d}+[@-HJ-MPXdfm])++" % MAX_PARAMETERS)
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One question. `argument` is digits only."""
+
+    name: str
+    argument: str = ""
+    terminator: bytes = b"\x1b\\"
+
+
+@dataclass(frozen=True, slots=True)
+class TerminalView:
+    """What the answers depend on: where the cursor is (from 1), how large the screen, which modes are on."""
+
+    row: int = 1
+    column: int = 1
+    rows: int = 40
+    columns: int = 120
+    modes: frozenset[int] = frozenset()
+
+
+def csi_query(body: bytes) -> Query | None:
+    """The question in what follows CSI, if it is one."""
+    if body[-1:] not in b"cnpqutSxmyw":
+        return None
+    for pattern, name in _CSI_QUERIES:
+        found = pattern.fullmatch(body)
+        if found is not None:
+            return Query(name, found[1].decode("ascii") if found.re.groups else "")
+    return None
+
+
+def dcs_query(body: bytes) -> Query | None:
+    """The question in a device control string: a capability or a setting."""
+    if body.startswith(b"+q"):
+        return Query("capability")
+    return Query("setting") if body.startswith(b"$q") else None
+
+
+def escape_query(body: bytes) -> Query | None:
+    return Query("attributes") if body == b"Z" else None
+
+
+def osc_query(code: bytes, rest: bytes, *, terminator: bytes) -> Query | None:
+    """The question in an operating system command."""
+    if code == b"7501" and rest.startswith(b"?"):
+        return Query("program-status", terminator=terminator)
+    if code == b"99" and re.search(rb"(?:^|:)p=\?", rest.partition(b";")[0]):
+        return Query("notifications")
+    if rest != b"?" and not rest.endswith(b";?") and not rest.startswith(b"?"):
+        return None
+    if code in _COLOURS and rest == b"?":
+        return Query("colour", code.decode("ascii"), terminator)
+    return Query("other-setting") if code in _ASKABLE else None
+
+
+def answer(query: Query, view: TerminalView) -> bytes:
+    """What a terminal of ours replies; nothing to what it does not know."""
+    match query.name:
+        case "cursor":
+            text = f"\x1b[{view.row};{view.column}R"
+        case "extended-cursor":
+            text = f"\x1b[?{view.row};{view.column}R"
+        case "private-mode":
+            mode = int(query.argument)
+            known = 1 if mode in view.modes else 2
+            text = f"\x1b[?{mode};{known if mode in _KNOWN_MODES else 0}$y"
+        case "mode":
+            text = f"\x1b[{int(query.argument)};0$y"
+        case "size":
+            text = f"\x1b[8;{view.rows};{view.columns}t"
+        case "colour":
+            colour = _COLOURS[query.argument.encode("ascii")]
+            return f"\x1b]{query.argument};rgb:{colour}".encode("ascii") + query.terminator
+        case "program-status":
+            return b"\x1b]7501;?" + query.terminator
+        case name:
+            text = _FIXED_ANSWERS.get(name, "")
+    return text.encode("ascii")
+
+
+def answers(queries: Iterable[Query], view: TerminalView) -> bytes:
+    """The replies to one read, in order, as far as they fit."""
+    replies = b""
+    for query in queries:
+        reply = answer(query, view)
+        if len(replies) + len(reply) > MAX_ANSWERS:
+            break
+        replies += reply
+    return replies
 
 
 class SequenceKind(enum.Enum):
@@ -146,9 +278,7 @@ class TerminalReport:
 
     phase: Phase
     kind: str = ""
-    app: str = ""
     task: str = ""
-    progress: int | None = None
     title: str = ""
     message: str = ""
 
@@ -158,22 +288,7 @@ class Titled:
     title: str
 
 
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """A notification (OSC 9, 99, 777): it wants attention now. An edge, not a state."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A progress bar (OSC 9;4): 0 none, 1 normal, 2 error, 3 without end, 4 paused."""
-
-    state: int
-    percent: int | None
-
-
-Event: TypeAlias = TerminalReport | Titled | Notice | Bar | Query
+Event: TypeAlias = TerminalReport | Titled | Query
 
 
 class Seen(NamedTuple):
@@ -193,7 +308,6 @@ class EscapeReader:
         self._splitter = Splitter(SKIM)
         self.modes: set[int] = {25}  # private modes that are on, of those that matter
         self.title = ""
-        self.bells = 0
 
     @property
     def alternate(self) -> bool:
@@ -218,8 +332,6 @@ class EscapeReader:
 
     def _read(self, piece: Piece) -> Event | None:
         match piece.kind:
-            case SequenceKind.TEXT:
-                self.bells += piece.body.count(b"\x07")
             case SequenceKind.OSC:
                 return self._osc(piece)
             case SequenceKind.DCS:
@@ -262,10 +374,6 @@ class EscapeReader:
                 return _program_status(rest)
             case b"26":
                 return _rival_status(rest)
-            case b"9":
-                return _bar(rest) if rest.startswith(b"4;") else Notice(clean(rest))
-            case b"99" | b"777":
-                return Notice(clean(rest.rpartition(b";")[2]))
         return None
 
 
@@ -284,13 +392,10 @@ def _program_status(data: bytes) -> TerminalReport | None:
         phase = Phase(fields.get(b"state", b"").decode("ascii", "replace"))
     except ValueError:
         return None
-    progress = fields.get(b"progress", b"")
     return TerminalReport(
         phase,
         kind=clean(fields.get(b"kind", b"")),
-        app=clean(fields.get(b"app", b"")),
         task=clean(fields.get(b"id", b"")),
-        progress=int(progress) if re.fullmatch(rb"100|[0-9]{1,2}", progress) else None,
         title=_decoded(fields.get(b"title", b"")),
         message=_decoded(fields.get(b"msg", b"")),
     )
@@ -316,13 +421,6 @@ _RIVAL: Final = {
 def _rival_status(data: bytes) -> TerminalReport | None:
     found = re.search(rb"(?:^|[;:])status=([a-z-]+)(?:$|[;:])", data[:MAX_SEEN].lower())
     return None if found is None else _RIVAL.get(found[1])
-
-
-def _bar(data: bytes) -> Bar | None:
-    found = re.fullmatch(rb"4;([0-4])(?:;([0-9]{0,3}))?", data)
-    if found is None:
-        return None
-    return Bar(int(found[1]), min(int(found[2]), 100) if found[2] else None)
 
 
 _WANTS: Final = {

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from holdfast.agents.evidence.evidence import Evidence, Source, Status, Want, Wants, WorkerState, Working
-from holdfast.agents.evidence.signs import is_unknown_dialog
+from holdfast.agents.evidence.holdups import is_unknown_dialog
 from holdfast.errors import InvalidRequest, UsageError
 
 ENTER_AFTER_S: Final = 0.1  # a program that gets Enter sooner may take it for a part of the paste

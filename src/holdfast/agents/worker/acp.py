@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from holdfast.agents.catalog.agent import RetrySign
-from holdfast.agents.catalog.jsonevents import (
+from holdfast.agents.catalog.output import (
     Handler,
     JsonEvent,
     JsonEvents,
@@ -43,7 +43,7 @@ from holdfast.agents.evidence.evidence import (
     Work,
     Working,
 )
-from holdfast.agents.evidence.redaction import shown
+from holdfast.doctor.explain.redaction import redact_line
 from holdfast.errors import InvalidRequest, UsageError
 
 VERSION: Final = 1
@@ -157,7 +157,7 @@ class AcpEvents(JsonEvents):
     def _question(self, call: object) -> str:
         title, command = text_at(call, "title"), text_at(call, "rawInput", "command")
         words = [title, command] if command and command not in title else [title or text_at(call, "kind")]
-        return shown(": ".join(filter(None, words)), self.secrets, limit=MAX_QUESTION)
+        return redact_line(": ".join(filter(None, words)), self.secrets, limit=MAX_QUESTION)
 
     def _update(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         update = at_path(event, "params", "update")

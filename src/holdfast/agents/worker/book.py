@@ -25,8 +25,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from holdfast.agents.evidence import journal
-from holdfast.agents.evidence.journal import JournalEntry
+from holdfast.agents.evidence.evidence import JournalEntry, decode_entry
 from holdfast.agents.worker.acp import AcpRequest
 from holdfast.errors import NotFound, OperationFailed, UsageError
 from holdfast.local.atomicfile import replace_file
@@ -164,7 +163,7 @@ class Book:
         for name in ("evidence.jsonl.1", "evidence.jsonl"):
             with contextlib.suppress(FileNotFoundError):
                 lines = (folder / name).read_bytes().splitlines()
-                entries += [entry for line in lines if (entry := journal.decode(line)) is not None]
+                entries += [entry for line in lines if (entry := decode_entry(line)) is not None]
         return entries[-KEPT_EVIDENCE:]
 
 

@@ -2,13 +2,12 @@
 
 from typing import Final
 
-from holdfast.agents.catalog.agent import Agent, Channel
-from holdfast.agents.catalog.calls import Calls
-from holdfast.agents.catalog.jsonevents import JsonEvents
-from holdfast.agents.catalog.parsers import Parser, parser_of, text_parser_of
-from holdfast.agents.evidence import signs
+from holdfast.agents.catalog.agent import TEXT, Agent
+from holdfast.agents.catalog.catalog import Parser, parser_of, text_parser_of
+from holdfast.agents.catalog.output import Calls, JsonEvents
+from holdfast.agents.evidence import holdups
 from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Idle, Source, Want, Wants
-from holdfast.agents.terminal import escapes, queries
+from holdfast.agents.terminal import escapes
 from holdfast.agents.terminal.screen import Screen
 from holdfast.agents.worker import acp, procwatch
 from holdfast.agents.worker.acp import AcpRequest
@@ -148,7 +147,7 @@ class TerminalChannel:
         self._titled = False
         self._screen = Screen(record.rows, record.cols)
         self._drawn = False
-        events = record.headless and agent.channel is Channel.JSON
+        events = record.headless and agent.parser != TEXT
         self._parser = parser_of(agent, secrets) if events else None
         self._events = _Lines(self._parser) if self._parser else None
 
@@ -157,13 +156,13 @@ class TerminalChannel:
 
     def feed(self, stream: str, data: bytes, at: float) -> Taken:
         found: list[Evidence | None] = [*(self._events.feed(data, at) if self._events else ())]
-        asked: list[queries.Query] = []
+        asked: list[escapes.Query] = []
         self._drawn = True
         self._screen.feed(data)
         seen = self._reader.feed(data)
         for event in seen.events:
             match event:
-                case queries.Query():
+                case escapes.Query():
                     asked.append(event)
                 case escapes.TerminalReport():
                     claim = escapes.claim(event)
@@ -171,12 +170,12 @@ class TerminalChannel:
                     found.append(Evidence(Source.ESCAPE, at, claim, said[:MAX_SEEN]) if claim else None)
                 case escapes.Titled():
                     found.append(self._title(event.title, at))
-        replies = queries.answers(asked, self._view(at)) if asked else b""
+        replies = escapes.answers(asked, self._view(at)) if asked else b""
         return Taken([item for item in found if item is not None], seen.forward, replies)
 
     def _title(self, title: str, at: float) -> Evidence | None:
         """What the title says; one that said something and now says nothing means that this is over."""
-        said = signs.read_title(title, self._agent, at)
+        said = holdups.read_title(title, self._agent, at)
         if said is None and self._titled:
             said = Evidence(Source.TITLE, at, Idle(), title[:MAX_SEEN])
         self._titled = said is not None and not isinstance(said.claim, Idle)
@@ -185,8 +184,8 @@ class TerminalChannel:
     def look(self, at: float) -> list[Evidence]:
         seen = self._screen.look(at)
         # Of a screen that nothing was ever drawn on it says nothing that it does not change, or does.
-        stability = signs.read_stability(seen.changed_at, at) if self._drawn else None
-        shown = (signs.read_screen(seen.lines, self._agent, at), stability)
+        stability = holdups.read_stability(seen.changed_at, at) if self._drawn else None
+        shown = (holdups.read_screen(seen.lines, self._agent, at), stability)
         found = [item for item in shown if item is not None]
         # One that shows when it is busy reads the keyboard all the time, on whichever screen it draws.
         full_screen = self._reader.alternate or bool(self._agent.busy)
@@ -198,7 +197,7 @@ class TerminalChannel:
         terminal = None if self._record.pid is None else procwatch.look(self._record.pid).terminal
         return Input(
             digest=seen.digest + self._reader.title.encode(),
-            screen=signs.read_screen(seen.lines, self._agent, at),
+            screen=holdups.read_screen(seen.lines, self._agent, at),
             bracketed=self._reader.bracketed_paste,
             canonical=terminal is not None and terminal.canonical,
             password=terminal is not None and terminal.password,
@@ -216,7 +215,7 @@ class TerminalChannel:
     def calls(self) -> Calls | None:
         return _calls(self._parser)
 
-    def _view(self, at: float) -> queries.TerminalView:
+    def _view(self, at: float) -> escapes.TerminalView:
         seen = self._screen.look(at)
         modes = frozenset(self._reader.modes)
-        return queries.TerminalView(seen.row, seen.column, self._record.rows, self._record.cols, modes)
+        return escapes.TerminalView(seen.row, seen.column, self._record.rows, self._record.cols, modes)

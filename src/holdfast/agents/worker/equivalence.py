@@ -12,9 +12,11 @@ from typing import Final
 import msgspec
 
 from holdfast.agents.catalog.agent import Agent, StatePath
-from holdfast.doctor.compare.consequences import OTHER_PROVIDER, PROVIDER_OUT_OF_REACH, RELOCATED
 from holdfast.doctor.compare.equivalence import (
     MAX_LINE,
+    OTHER_PROVIDER,
+    PROVIDER_OUT_OF_REACH,
+    RELOCATED,
     SCHEMA_VERSION,
     Circumstances,
     ComparedRow,

@@ -19,7 +19,7 @@ from typing import Final
 
 from holdfast.agents.evidence.evidence import MAX_SEEN, Denied
 from holdfast.agents.worker.procwatch import tree
-from holdfast.agents.worker.strace import MAX_LINE, Strace, command_line, tells
+from holdfast.agents.worker.refusals import MAX_LINE, Strace, command_line, tells
 from holdfast.client.policy import Policy
 from holdfast.sandbox.policy.policy import Where, bind
 from holdfast.wire.processes import Denied as Refusal

@@ -1,12 +1,43 @@
 """A call that the watcher saw refused, as evidence: whose file it is, and what would help. Pure module."""
 
+import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Final, TypeAlias
 
 from holdfast.agents.catalog.agent import Agent, launch, relocation_of, state_of
 from holdfast.agents.evidence.evidence import MAX_SEEN, Denied, Evidence, Source
+from holdfast.confine.deniedlog import Rules, Seen
+from holdfast.errors import UsageError
+from holdfast.sandbox.policy.paths import absolute
+from holdfast.sandbox.policy.policy import Access, Bound, Network
+from holdfast.sandbox.watcher.foresight import access
+from holdfast.sandbox.watcher.notifyfilter import FILES, Aim, Call, Place
 from holdfast.wire.processes import Denied as Refusal
+
+MAX_UNFINISHED: Final = 4096  # calls under way at once, one per thread; more are not remembered
+MAX_LINE: Final = 64 * 1024  # characters of a line; two paths of 4096 bytes, each byte escaped
+REFUSALS: Final = frozenset({"EROFS", "EACCES", "EPERM", "ENETUNREACH", "ECONNREFUSED"})
+
+_CALLS: Final = {call.name: call for call in FILES}
+_NOWHERE: Final = "the call does not say where this path begins"
+_PROBING: Final = "= -1 ENOENT"
+_ASKING: Final = frozenset({"access", "faccessat", "faccessat2"})  # whether one could: nothing was tried
+_LINE: Final = re.compile(r"(?:\[pid\s+(\d+)\]\s+|(\d+)\s+)?(.*)", re.DOTALL)
+_UNFINISHED: Final = re.compile(r"(\w+)\((.*?)\s*<unfinished \.\.\.>", re.DOTALL)
+_RESUMED: Final = re.compile(r"<\.\.\. (\w+) resumed>(.*)", re.DOTALL)
+_FAILED: Final = re.compile(r"(\w+)\((.*)\)\s+= -1 (E[A-Z0-9]+)\b.*", re.DOTALL)
+_STRING: Final = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_PART: Final = re.compile(r'"(?:[^"\\]|\\.)*"(?:\.\.\.)?|<[^>]*>|[\[({]|[\])}]|,|[^"<>\[\](){},]+', re.DOTALL)
+_DIRECTORY: Final = re.compile(r"(?:AT_FDCWD|\d+)<(.*)>", re.DOTALL)
+_ESCAPE: Final = re.compile(r"\\(x[0-9a-fA-F]{2}|[0-7]{1,3}|.)", re.DOTALL)
+_PLAIN: Final = {"n": 10, "t": 9, "r": 13, "v": 11, "f": 12, "a": 7, "b": 8, "e": 27}
+_HOST: Final = re.compile(
+    r'sin6?_port=htons\((\d+)\).*?(?:inet_addr\("([^"]+)"\)|inet_pton\(AF_INET6, "([^"]+)")', re.DOTALL
+)
+_LOOPBACK: Final = re.compile(r"127\.|0\.0\.0\.0$|::1?$|::ffff:127\.")
+_WRITING: Final = re.compile(r"O_(?:WRONLY|RDWR|CREAT|TRUNC)\b")
 
 
 class Tally:
@@ -64,3 +95,208 @@ def evidence_of(refusal: Refusal | Denied, whose: Whose, at: float) -> Evidence:
     )
     seen = f"{refusal.comm or 'process'} ({refusal.pid}): {refusal.syscall} {refusal.path}: {refusal.errno}"
     return Evidence(Source.DENIAL, at, denied, seen[:MAX_SEEN])
+
+
+def command_line(pid: int, output: str, *, strace: str = "strace") -> list[str]:
+    """How to join a process so that its failed calls, and those of all it starts, are written to `output`.
+
+    Not with --seccomp-bpf, which would be quicker: strace has it only for what it starts itself.
+    """
+    options = ("-f", "-qq", "-Z", "-y", "-s", "4096", "-e", "trace=%file,%network", "-e", "signal=none")
+    return [strace, *options, "-o", output, "-p", str(pid)]
+
+
+def tells(syscall: str, access: str, errno: str, asked: str) -> bool:
+    """Whether strace tells what the watcher told of a call, too: then it is known better."""
+    if errno not in REFUSALS or access == "listen":
+        return False
+    call = _CALLS.get(syscall)
+    return access == "connect" or asked.startswith("/") or (call is not None and _names_directory(call))
+
+
+def _names_directory(call: Call) -> bool:
+    return all(place.directory is not None for place in call.places)
+
+
+class Strace:
+    """Feed it lines; `watched` says that there is a watcher as well."""
+
+    def __init__(self, bound: Bound, exists: Callable[[str], bool], *, watched: bool) -> None:
+        self._bound = bound
+        self._rules = Rules(bound.explain, exists)
+        self._watched = watched
+        self._begun: dict[int, tuple[str, str]] = {}
+
+    def feed(self, line: str) -> Denied | None:
+        """The denial in this line, if it holds one or completes one."""
+        if _PROBING in line and "resumed>" not in line:
+            return None  # most lines: looking for what is not there
+        found = _LINE.match(line.rstrip("\n")[:MAX_LINE])
+        if found is None:
+            return None
+        pid, text = int(found[1] or found[2] or 0), found[3]
+        if (begun := _UNFINISHED.match(text)) is not None:
+            if len(self._begun) < MAX_UNFINISHED or pid in self._begun:
+                self._begun[pid] = (begun[1], begun[2])
+            return None
+        if (resumed := _RESUMED.match(text)) is not None:
+            name, args = self._begun.pop(pid, ("", ""))
+            if name != resumed[1]:
+                return None
+            text = f"{name}({args}{resumed[2]}"
+        failed = _FAILED.match(text)
+        if failed is None or failed[3] not in REFUSALS:
+            return None
+        return self._denied(pid, failed[1], split(failed[2]), failed[3])
+
+    def _denied(self, pid: int, name: str, args: list[str], errno: str) -> Denied | None:
+        if name == "socket":
+            return self._network(pid, name, args[0] if args else "", errno)
+        if name in ("connect", "sendto", "sendmsg", "bind") and (host := _HOST.search(",".join(args))):
+            address = host[2] or host[3]
+            whole = f"[{address}]:{host[1]}" if host[3] else f"{address}:{host[1]}"
+            return self._network(pid, name, whole, errno, loopback=_LOOPBACK.match(address) is not None)
+        if errno in ("ENETUNREACH", "ECONNREFUSED"):
+            return None
+        if errno == "EROFS" and name in _ASKING:
+            return None
+        found = [place for one in _wanted(name, args) if (place := _place(*one)) is not None]
+        if not found:
+            return None
+        wanted, path = max(reversed(found), key=lambda place: self._blame(*place))
+        if not path.startswith("/"):
+            return self._nowhere(pid, name, wanted, path, errno)
+        if errno == "EROFS" and wanted == "read":
+            wanted = "write"  # such as an attribute
+        if wanted == "create" and "O_CREAT" in ",".join(args) and self._rules.exists(path):
+            wanted = "write"
+        rule, grant = self._why(name, wanted, path, errno, pid)
+        return Denied(
+            wanted,
+            path,
+            errno,
+            name,
+            predicted=False,
+            rule=rule or "",
+            grant=grant or "",
+            pid=pid,
+            host=wanted == "read" and self._allows(wanted, path),
+        )
+
+    def _blame(self, wanted: str, path: str) -> int:
+        """How likely it is that one of two paths was refused."""
+        if not path.startswith("/"):
+            return 1
+        return 0 if self._allows(wanted, path) else 2
+
+    def _nowhere(self, pid: int, name: str, wanted: str, path: str, errno: str) -> Denied | None:
+        if self._watched and wanted != "read":
+            return None
+        host = wanted == "read" and self._bound.full_read
+        return Denied(wanted, path, errno, name, predicted=False, rule=_NOWHERE, pid=pid, host=host)
+
+    def _allows(self, wanted: str, path: str) -> bool:
+        return self._bound.explain(path, Access.READ if wanted == "read" else Access.WRITE).allowed
+
+    def _why(self, name: str, wanted: str, path: str, errno: str, pid: int) -> tuple[str | None, str | None]:
+        match wanted:
+            case "write" | "create" | "remove":
+                return self._rules.why(Seen(name, wanted, errno, path, path, pid, "", 1))
+            case _:
+                decision = self._bound.explain(path, Access.READ)
+                beyond = "the policy allows it; the host itself does not"
+                return beyond if decision.allowed else decision.why, decision.grant
+
+    def _network(
+        self, pid: int, name: str, address: str, errno: str, *, loopback: bool = False
+    ) -> Denied | None:
+        """Without a network; with one it is not the sandbox that refuses."""
+        if self._bound.network is not Network.OFF:
+            return None
+        rule = "the network is off"
+        if errno == "ECONNREFUSED":
+            if not loopback:
+                return None
+            rule = "the network is off: the loopback inside is not the host's"
+        return Denied(
+            "connect", address, errno, name, predicted=False, rule=rule, grant="--network on", pid=pid
+        )
+
+
+def split(args: str) -> list[str]:
+    """The arguments of a call: commas in strings, structures and paths do not count."""
+    parts, depth = [""], 0
+    for piece in _PART.findall(args):
+        if piece in ("(", "[", "{"):
+            depth += 1
+        elif piece in (")", "]", "}"):
+            depth -= 1
+        if piece == "," and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += piece
+    return [part.strip() for part in parts]
+
+
+_Wanted: TypeAlias = tuple[str, str | None, str | None]
+
+
+def _wanted(name: str, args: list[str]) -> list[_Wanted]:
+    """What was wanted of which path, and relative to what; of two paths, each."""
+    call = _CALLS.get(name)
+    if call is None or (call.aims[0] is Aim.OPEN and not _WRITING.search(",".join(args))):
+        texts = [_text(arg) for arg in args]
+        at = next((place for place, text in enumerate(texts) if text is not None), None)
+        if at is None:
+            return []
+        return [("read", texts[at], _folder(args[at - 1]) if at else None)]
+    if call.aims[0] is Aim.BIND:
+        sun = re.search(r'sun_path=("(?:[^"\\]|\\.)*")', ",".join(args))
+        return [("create", _text(sun[1]) if sun else None, None)]
+    creates = "O_CREAT" in ",".join(args)
+    return [
+        (access(aim, exists=not creates), _text(args[place.path]), _directory(place, args))
+        for aim, place in zip(call.aims, call.places, strict=False)
+        if place.path < len(args)
+    ]
+
+
+def _place(wanted: str, written: str | None, folder: str | None) -> tuple[str, str] | None:
+    """What was wanted, and of which path; as written, if that is relative and nobody knows to what."""
+    if not written:
+        return None
+    if folder is None and not written.startswith("/"):
+        return wanted, written
+    try:
+        return wanted, absolute(written, folder or "/")
+    except UsageError:
+        return None
+
+
+def _directory(place: Place, args: list[str]) -> str | None:
+    return None if place.directory is None else _folder(args[place.directory])
+
+
+def _folder(arg: str) -> str | None:
+    found = _DIRECTORY.fullmatch(arg)
+    return None if found is None else _unescaped(found[1])
+
+
+def _text(arg: str) -> str | None:
+    found = _STRING.match(arg)
+    return None if found is None else _unescaped(found[1])
+
+
+def _unescaped(text: str) -> str:
+    """What strace escaped, byte by byte; bytes that are no text are shown as escapes again."""
+
+    def one(found: "re.Match[str]") -> str:
+        code = found[1]
+        if code[0] == "x" and len(code) == 3:
+            return chr(int(code[1:], 16))
+        if code[0] in "01234567":
+            return chr(int(code, 8) & 0xFF)
+        return chr(_PLAIN[code]) if code in _PLAIN else code
+
+    plain = text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("latin-1")
+    return _ESCAPE.sub(one, plain).encode("latin-1").decode("utf-8", "backslashreplace")

@@ -16,33 +16,36 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from holdfast.agents.catalog.agent import Agent
-from holdfast.agents.catalog.calls import Calls
-from holdfast.agents.evidence import policy
-from holdfast.agents.evidence.digest import Digest
+from holdfast.agents.catalog.output import Calls
+from holdfast.agents.evidence.digest import Digest, Window
 from holdfast.agents.evidence.evidence import (
     MAX_SEEN,
+    Answered,
     Denied,
     Evidence,
     Exited,
     Failure,
+    JournalEntry,
     Source,
     Status,
+    Trouble,
     Vanished,
+    Want,
     Wants,
     WorkerState,
+    encode_entry,
 )
 from holdfast.agents.evidence.holdups import open_requests
-from holdfast.agents.evidence.journal import JournalEntry, encode
-from holdfast.agents.evidence.status import WorkerLimits, classify
-from holdfast.agents.evidence.window import Window
+from holdfast.agents.evidence.status import WorkerLimits, classify, decide_end
 from holdfast.agents.terminal import keys
+from holdfast.agents.worker import acp
 from holdfast.agents.worker.book import MAX_EVIDENCE_BYTES, MAX_OUTPUT_BYTES, Book, Log, Mark, Record
 from holdfast.agents.worker.explaining import Explaining
 from holdfast.agents.worker.refusals import Tally, Whose, evidence_of
 from holdfast.client.events.ordering import Exited as ProcessExited
 from holdfast.client.events.ordering import Output
 from holdfast.client.process import Process
-from holdfast.errors import HoldfastError, InvalidRequest
+from holdfast.errors import HoldfastError, InvalidRequest, UsageError
 from holdfast.wire.processes import Denied as Refusal
 
 log = logging.getLogger(__name__)
@@ -53,6 +56,7 @@ DRAWN_WITHIN_S: Final = 2.0  # one that never stands still, such as a clock, is 
 SAME_S: Final = 1.0  # the same claim again within this time is not written down again
 _SIGNALS: Final = frozenset({1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 14, 15, 24, 25, 31})  # that end a process
 _NO_CODE: Final = -1  # of a command whose launcher died
+_ATTACH = "attach to its terminal and answer there, or send the key of a choice"
 
 
 def _steady(about: str) -> str:
@@ -153,7 +157,7 @@ class Worker:
         """Take note of something; the status is judged anew when asked for."""
         news = self._window.add(item)
         if news or item.at - self._written_at > SAME_S:
-            self._journal.append(encode(JournalEntry(item, seq)))
+            self._journal.append(encode_entry(JournalEntry(item, seq)))
             self._written_at = item.at
 
     def judge(self) -> Status:
@@ -303,7 +307,7 @@ class Worker:
             self.add(item)
         self._hear_trace()
         status = self.judge()
-        act = policy.decide(status, now(), started_at=self._started_at, limits=self._limits)
+        act = decide_end(status, now(), started_at=self._started_at, limits=self._limits)
         if act is not None and self._stopping is None:
             log.info("worker ended by policy", extra={"agent": self.record.agent})
             self.stop(act.failure, act.why)
@@ -390,3 +394,69 @@ class Worker:
         process, _ = self._terminal()
         await process.resize(rows, cols)
         self.channel.resize(rows, cols)
+
+
+async def answer(
+    worker: Worker, agent: Agent, *, option: str | None, deny: bool, request: str | None
+) -> dict[str, object]:
+    """Answer the oldest open question, once and not for ever unless `option` says so; what was answered.
+
+    Raises:
+        InvalidRequest: nothing is asked, or something else than `request`, or no answer to it is known.
+        UsageError: that option is not offered.
+    """
+    worker.tick()
+    if worker.record.acp:
+        return await _by_option(worker, option=option, deny=deny, request=request)
+    if not worker.record.tty:
+        raise InvalidRequest(
+            f"{worker.record.id} cannot be answered", remedy="start it with --acp --ask, or with --tty --ask"
+        )
+    if option is not None or request is not None:
+        raise UsageError("a dialog on a terminal has keys, not options", remedy=_ATTACH)
+    return await _by_keys(worker, agent, deny=deny)
+
+
+async def _by_option(
+    worker: Worker, *, option: str | None, deny: bool, request: str | None
+) -> dict[str, object]:
+    asked = worker.asked()
+    wants = next((one for one in asked if request in (None, one.request)), None)
+    if wants is None or worker.process is None:
+        raise InvalidRequest(f"{worker.record.id} does not ask that" if asked else _nothing(worker))
+    chosen = acp.choose(wants, option, deny=deny)
+    await worker.process.write(acp.answer(wants, chosen), write_id=f"answer-{wants.request}")
+    if wants not in worker.asked():
+        raise InvalidRequest("somebody else has answered it meanwhile")
+    worker.add(Evidence(Source.PROTOCOL, now(), Answered(wants.request), f"answered: {chosen.id}"))
+    denied = chosen.kind.startswith("reject")
+    if denied:
+        seen = f"a person denied: {wants.question}"
+        worker.add(Evidence(Source.PROTOCOL, now(), Trouble(Failure.PERMISSION), seen))
+    worker.judge()
+    return {
+        "question": wants.question,
+        "denied": denied,
+        "request": wants.request,
+        "option": chosen.id,
+        "kind": chosen.kind,
+    }
+
+
+async def _by_keys(worker: Worker, agent: Agent, *, deny: bool) -> dict[str, object]:
+    status = worker.status
+    shown = worker.channel.shown().replace("\r\n", "\n")
+    dialog = next((one for one in agent.dialogs if one.pattern.search(shown)), None)
+    if status.state is not WorkerState.WAITING or (dialog is None and status.detail != Want.DECISION):
+        raise InvalidRequest(_nothing(worker))
+    if dialog is None:
+        raise InvalidRequest(f"nobody has described the keys of this dialog of {agent.name}", remedy=_ATTACH)
+    keys = dialog.deny if deny else dialog.approve
+    for key in keys:
+        await worker.press(key)
+    return {"question": status.about, "denied": deny, "keys": list(keys)}
+
+
+def _nothing(worker: Worker) -> str:
+    status = worker.status
+    return f"{worker.record.id} asks for no decision: it is {status.state} {status.detail}".rstrip()

@@ -15,7 +15,7 @@ from holdfast.errors import UsageError
 if TYPE_CHECKING:
     from holdfast.board.rules.rows import Run
     from holdfast.dispatch.dispatcher import DispatchOptions
-    from holdfast.dispatch.rules.dispatcherstatus import Told
+    from holdfast.dispatch.rules.dispatcherstatus import DispatcherReport
 
 NO_DISPATCHER: Final = 3  # the exit code of status without one, as for everything that is not found
 
@@ -106,9 +106,9 @@ def status(home: Path) -> Answer:
     """
     import time
 
-    from holdfast.dispatch import statusfile
+    from holdfast.dispatch import homefiles
 
-    alive, told = statusfile.read(home.absolute())
+    alive, told = homefiles.read_status(home.absolute())
     text = [f"{'a dispatcher' if alive else 'no dispatcher'} for {home}"]
     if told is not None:
         text += _status_lines(told, alive, time.time())
@@ -189,7 +189,7 @@ def _serve(home: Path, address: str, plan: "DispatchOptions", host: str | None) 
         return  # told to go: the workers stay
 
 
-def _status_lines(told: "Told", alive: bool, now: float) -> list[str]:
+def _status_lines(told: "DispatcherReport", alive: bool, now: float) -> list[str]:
     rounded = "none yet" if told.round_at is None else f"{now - told.round_at:.1f} s ago"
     text = [
         f"  {'is' if alive else 'was'} {told.host}, pid {told.pid}, since {_clock(told.since)}",

@@ -38,7 +38,7 @@ def down(with_workers: bool, home: Path) -> Answer:
 
 
 async def _down(home: Path, *, with_workers: bool) -> Answer:
-    from holdfast.agents.supervisor import daemons, ending
+    from holdfast.agents.supervisor import background, daemons
 
     found, workers = daemons.find(home), daemons.workers_alive(home)
     if not found:
@@ -50,15 +50,15 @@ async def _down(home: Path, *, with_workers: bool) -> Answer:
         )
     first = [one for one in found if one.role not in (daemons.SUPERVISOR, daemons.OWNER)]
     if with_workers:  # a dispatcher alone leaves them on SIGTERM, and gives their tasks back on this one
-        await ending.end(home, _alone(first), signal.SIGUSR1, within_s=ending.LEAVE_S)
-    await ending.end(home, first, within_s=ending.LEAVE_S)
+        await background.end(home, _alone(first), signal.SIGUSR1, within_s=background.LEAVE_S)
+    await background.end(home, first, within_s=background.LEAVE_S)
     if left := daemons.workers_alive(home):
         if not with_workers:
             raise Conflict(
                 f"{len(left)} workers were started meanwhile: {', '.join(left)}", remedy="try again"
             )
-        await ending.stop_workers(home, left, grace_s=2.0)
-    await ending.end_background(home)
+        await background.stop_workers(home, left, grace_s=2.0)
+    await background.end_background(home)
     if rest := daemons.find(home):
         names = ", ".join(f"{one.role} (pid {one.process.pid})" for one in rest)
         raise OperationFailed(f"still running, or started meanwhile: {names}", remedy="holdfast down again")

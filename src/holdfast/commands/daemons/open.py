@@ -40,7 +40,7 @@ def open(printed: bool, home: Path) -> Answer:
     if not found:
         raise NotFound(f"no dashboard runs for {home}", remedy="holdfast up, or holdfast web")
     with need_extra("web", "the dashboard", "starlette"):
-        from holdfast.web.door import link
+        from holdfast.web.cookies import link
     address = link(home, found[0])
     opener = None if printed else _opener()
     if opener is None:

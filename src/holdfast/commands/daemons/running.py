@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
-from holdfast.agents.supervisor import daemons, ending
+from holdfast.agents.supervisor import background, daemons
 from holdfast.agents.worker.book import Book, tail
 from holdfast.board.store import open_store
 from holdfast.commands.daemons.web import dashboard
 from holdfast.commands.output import Answer
 from holdfast.dispatch import demo as example
-from holdfast.dispatch import hostload, lock, startup
+from holdfast.dispatch import homefiles, hostload, startup
 from holdfast.dispatch.context import worker_of
 from holdfast.dispatch.dispatcher import DispatchOptions
 from holdfast.dispatch.installed import installed
@@ -93,7 +93,7 @@ async def run(wanted: UpOptions, print_: Print) -> None:
     Book(wanted.home).prepare()
     async with contextlib.AsyncExitStack() as stack:
         try:
-            await stack.enter_async_context(lock.only_one_up(wanted.home))
+            await stack.enter_async_context(homefiles.only_one_up(wanted.home))
         except Conflict as exc:
             raise conflict(wanted.home) or exc from None
         await _Running(wanted, print_, stack).run()
@@ -251,7 +251,9 @@ class _Running:
             words = f"ending {len(self._runs)} workers; Ctrl-C again hastens"
             self._print("leaving", [words], workers=sorted(self._runs.values()))
         dispatching, hurry = jobs[0], asyncio.ensure_future(_wait_for(self._hasten))
-        await asyncio.wait([dispatching, hurry], timeout=ending.LEAVE_S, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(
+            [dispatching, hurry], timeout=background.LEAVE_S, return_when=asyncio.FIRST_COMPLETED
+        )
         hurry.cancel()
         if server is not None:
             server.stop()
@@ -261,7 +263,7 @@ class _Running:
         await asyncio.gather(*jobs, *aside, hurry, return_exceptions=True)
         alive = daemons.workers_alive(self._wanted.home)
         if cut := [id for id in alive if self._is_mine(id)]:
-            await ending.stop_workers(self._wanted.home, cut, grace_s=0.0)
+            await background.stop_workers(self._wanted.home, cut, grace_s=0.0)
         await self._end_background(self._ended + len(self._runs))
 
     def _is_mine(self, worker: str) -> bool:
@@ -273,7 +275,7 @@ class _Running:
             words = f"left running, because {len(others)} other workers do: {', '.join(others)}"
             text = [words, "  to end them: holdfast down --workers"]
         else:
-            await ending.end_background(self._wanted.home, self._hasten)
+            await background.end_background(self._wanted.home, self._hasten)
             text = ["nothing is left running"]
         if ended:
             text.insert(0, f"ended {ended} workers; the next `holdfast up` takes their tasks on again")

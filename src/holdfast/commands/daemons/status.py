@@ -10,7 +10,7 @@ from holdfast.commands.output import Answer, AnswerCommand, json_option
 
 if TYPE_CHECKING:
     from holdfast.agents.supervisor.daemons import Daemon
-    from holdfast.dispatch.rules.dispatcherstatus import Told
+    from holdfast.dispatch.rules.dispatcherstatus import DispatcherReport
 
 NOTHING_RUNS: Final = 3  # the exit code when nothing runs, as for everything that is not found
 MIB: Final = 1 << 20
@@ -37,10 +37,10 @@ def status(home: Path) -> Answer:
     import time
 
     from holdfast.agents.supervisor import daemons
-    from holdfast.dispatch import statusfile
+    from holdfast.dispatch import homefiles
 
     found, workers = daemons.find(home), daemons.workers_alive(home)
-    alive, told = statusfile.read(home)
+    alive, told = homefiles.read_status(home)
     told = told if alive else None
     rows = [_row(one) for one in found]
     text = [f"{'these run' if found else 'nothing runs'} for {home}"]
@@ -90,7 +90,7 @@ def _lines(roles: "list[tuple[Daemon, dict[str, object]]]") -> list[str]:
     return lines
 
 
-def _last_error(told: "Told | None", now: float) -> list[str]:
+def _last_error(told: "DispatcherReport | None", now: float) -> list[str]:
     if told is None or told.error_at is None:
         return []
     return [f"last error {now - told.error_at:.0f} s ago: {told.error}"]

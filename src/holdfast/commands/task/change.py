@@ -412,7 +412,7 @@ def _move(store: "Store", id: str, move: str, **words: object) -> Answer:
     from holdfast.board.rules import verbs
 
     verb = verbs.named(move, verbs.Caller.PERSON)
-    return answer(store.carry_out(verb, id, verbs.convert(verb, words), who=user_name()))
+    return answer(store.carry_out(verb, id, verbs.parse(verb, words), who=user_name()))
 
 
 def _wake_time(store: "Store", in_s: float | None) -> int | None:

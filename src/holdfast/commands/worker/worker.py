@@ -412,7 +412,7 @@ def supervise(home: Path, idle_s: float) -> None:
       holdfast worker supervise
     """
     from holdfast.agents.supervisor.background import ALREADY
-    from holdfast.agents.supervisor.serving import serve
+    from holdfast.agents.supervisor.service import serve
 
     try:
         mine = asyncio.run(serve(home, idle_s=idle_s))

@@ -9,7 +9,7 @@ people, and nothing is ended for it.
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.agents.catalog.calls import WINDOW
+from holdfast.agents.catalog.output import WINDOW
 from holdfast.agents.evidence.evidence import WorkerState
 
 LOOK_S: Final = 20.0  # between two looks: each walks through a workspace

@@ -3,6 +3,9 @@
 Nothing is inferred: a program runs inside, the way the agent would run it, and says what it could touch.
 """
 
+import contextlib
+import hashlib
+import json
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,9 +15,10 @@ from pathlib import Path
 from typing import Final
 
 from holdfast import __version__
-from holdfast.agentconfig import codex, project
+from holdfast.agentconfig import clients, host
+from holdfast.agentconfig.decision import AgentName
 from holdfast.agentconfig.settings import Key
-from holdfast.doctor.assertion import claims, probe, proof, routes
+from holdfast.doctor.assertion import claims, probe, routes
 from holdfast.doctor.assertion.claims import (
     EXPECTATIONS,
     Claim,
@@ -29,6 +33,7 @@ from holdfast.doctor.assertion.routes import Launch, Run
 from holdfast.doctor.assertion.witness import Listener, Questions, listening, outside, state_folder, workplace
 from holdfast.doctor.explain import explanation
 from holdfast.errors import NotFound, UsageError
+from holdfast.local.atomicfile import replace_file
 from holdfast.sandbox.reasons import fingerprints
 
 MAX_EVIDENCE: Final = 600  # characters; a line of an error, not a whole log
@@ -46,6 +51,10 @@ _PRESETS: Final[Mapping[str, tuple[str, ...]]] = {
     "network": ("--workspace-write", "--network", "on"),
     "full-access": ("--full-access",),
 }
+MAX_PROOFS: Final = 64  # the newest; a machine has a few homes and workspaces
+MAX_BYTES: Final = 64 * 1024  # of the file; larger is none of ours
+NAME: Final = "assertions.json"
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +138,7 @@ def find(agent: str | None, named: Path | None) -> Path | None:
     if agent == "holdfast":
         return None
     try:
-        return codex.find().absolute()
+        return clients.find(AgentName.CODEX).absolute()
     except NotFound:
         if agent is not None:
             raise
@@ -319,10 +328,10 @@ def _whole_path(
     folder = state_folder(environ)
     wanted = [(claim.kind, claim.wanted, "" if claim.role else claim.subject) for claim in inquiry.claimed]
     values = sorted(f"{'.'.join(name)}={value}".replace(str(copy), "") for name, value in effective.items())
-    key = proof.key(
+    key = proof_key(
         launch.binary, [str(launch.home), str(launch.cwd), order.overrides, order.expect, wanted, values]
     )
-    when = None if order.again else proof.since(folder, key)
+    when = None if order.again else proven_since(folder, key)
     if when is not None:
         return AssertionStep(
             routes.EXEC, "skipped", f"proven at {when}, with this program and on this boot"
@@ -331,13 +340,13 @@ def _whole_path(
         lambda questions: routes.codex_exec(launch, copy, questions, effective, environ)
     )
     if claims.verdict((*judged, *more)) is ClaimVerdict.PASS:
-        noted = proof.record(folder, key, datetime.now(UTC).isoformat(timespec="seconds"))
+        noted = record_proof(folder, key, datetime.now(UTC).isoformat(timespec="seconds"))
         step = replace(step, note="" if noted else f"cannot be noted in {folder}")
     return step, more
 
 
 def _version(binary: Path) -> str | None:
-    version = codex.version(binary)
+    version = clients.version(binary)
     return None if version is None else ".".join(map(str, version))
 
 
@@ -369,7 +378,7 @@ def _unreadable(exc: OSError, order: Order) -> Judged:
 
 def _trust(order: Order, effective: Mapping[Key, object]) -> Iterator[Judged]:
     """An app server trusts a repository by itself, and then its configuration is above the user's."""
-    found = project.look(order.cwd)
+    found = host.find_project(order.cwd)
     own = os.path.realpath(order.home / "config.toml")
     layers = [layer for layer in found.layers if os.path.realpath(layer) != own]
     if not layers or not effective:
@@ -396,3 +405,43 @@ def _remedy(claim: Claim, plain: ClaimAttempt, order: Order) -> str:
         return f"holdfast config codex check {home} says which file decides; apply writes a stricter decision"
     wish = "--network full" if reaches else f"--writable {claim.subject}" if claim.role is None else ""
     return f"holdfast config codex apply {home} {wish}".rstrip()
+
+
+def proof_key(binary: Path, decision: object) -> str:
+    """Changes with the program, the boot, the user and everything that decided, which is never written down.
+
+    Raises:
+        OSError: there is no such program.
+    """
+    found = os.stat(binary)
+    boot = ""
+    with contextlib.suppress(OSError):
+        boot = _BOOT.read_text("ascii").strip()
+    parts = [os.path.realpath(binary), found.st_size, found.st_mtime_ns, boot, os.getuid(), decision]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def proven_since(folder: Path, proof_key: str) -> str | None:
+    """When this was proven; None if it was not."""
+    return _read_proofs(folder).get(proof_key)
+
+
+def record_proof(folder: Path, proof_key: str, when: str) -> bool:
+    """Note it, all or nothing; False where that cannot be."""
+    proofs = [(old, then) for old, then in _read_proofs(folder).items() if old != proof_key]
+    text = json.dumps({"schemaVersion": 1, "proofs": dict([*proofs, (proof_key, when)][-MAX_PROOFS:])})
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(folder / NAME, text.encode())
+    except OSError:
+        return False
+    return True
+
+
+def _read_proofs(folder: Path) -> dict[str, str]:
+    try:
+        with (folder / NAME).open("rb") as file:
+            tree = json.loads(file.read(MAX_BYTES))
+        return {str(name): str(when) for name, when in tree["proofs"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}

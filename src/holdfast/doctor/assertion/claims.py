@@ -7,7 +7,7 @@ there for another reason.
 import enum
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -116,14 +116,7 @@ class Judged:
 
     def report(self) -> dict[str, object]:
         """Plain values, for JSON."""
-        return {
-            "claim": self.claim,
-            "route": self.route,
-            "wanted": self.wanted.value,
-            "got": self.got.value,
-            "evidence": self.evidence,
-            "remedy": None if self.holds else self.remedy,
-        }
+        return asdict(self) | {"remedy": None if self.holds else self.remedy}
 
 
 def shown_url(url: str) -> str:

@@ -19,8 +19,7 @@ import msgspec
 
 from holdfast.doctor.escape import selfcheck
 from holdfast.doctor.escape.attempts import Attempt
-from holdfast.doctor.escape.scorecard import Column, ScoredAttempt
-from holdfast.doctor.escape.shortfalls import declared
+from holdfast.doctor.escape.scorecard import Column, ScoredAttempt, declared
 from holdfast.doctor.facts.rules import why
 from holdfast.errors import HoldfastError, OperationFailed, UsageError
 from holdfast.sandbox.kernel import kernel, landlock

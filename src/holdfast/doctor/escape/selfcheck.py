@@ -7,31 +7,218 @@ one that it expects and when the witnesses outside have seen nothing.
 
 import asyncio
 import contextlib
+import ctypes
 import enum
+import errno
 import json
+import os
+import secrets
+import shutil
 import signal
+import socket
+import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from holdfast.confine.launch import Command, Confinement, Launcher
-from holdfast.doctor.compare.captured import capture
+from holdfast.confine.sandboxes import plan_of
+from holdfast.doctor.compare.compare import capture
 from holdfast.doctor.escape import inside
 from holdfast.doctor.escape.attempt import CONTAINED, FAILED, SKIPPED, Attempt
 from holdfast.doctor.escape.attempts import ATTEMPTS
-from holdfast.doctor.escape.scene import Scene
 from holdfast.errors import HoldfastError, SandboxUnavailable
 from holdfast.sandbox.plan import plan as plans
 from holdfast.sandbox.plan.plan import Plan
 from holdfast.sandbox.plan.select import Way
+from holdfast.sandbox.policy.policy import Access, At, Network, Policy, Rule, Where, bind
+from holdfast.sandbox.policy.presets import workspace_write
 
+_IPC_CREAT, _IPC_RMID = 0o1000, 0
+_SETTINGS: Final = ("/proc/sys/vm/swappiness", "/proc/sys/kernel/core_pattern", "/proc/sys/kernel/hostname")
+_SECRETS: Final = ("ws/secrets/key", "ws/secrets/vault/inner")
+_FILES: Final = {
+    "ws/.git/config": "config",
+    "ws/.codex/auth": "auth",
+    "ws/.agents/notes": "notes",
+    "ws/conf/locked/file": "locked",
+    "outside/file": "outside",
+}
 MAX_OUTPUT: Final = 1 << 20  # more than any attempt prints; one that prints without end must not fill us
 COMMAND_S: Final = 40.0  # the slowest takes two seconds; a hang is an outcome too
 PARALLEL: Final = 4  # most of an attempt is waiting for processes to start
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 _SOURCE: Final = Path(inside.__file__).read_text("utf-8")
+
+
+class Scene:
+    """One workspace for one attempt; `close` leaves nothing behind."""
+
+    def __init__(self, folder: Path) -> None:
+        self._secret = secrets.token_hex(16)
+        self._mark = f"holdfast-{secrets.token_hex(8)}"  # in names that others on this host could take
+        self._open = contextlib.ExitStack()
+        try:
+            self.top = Path(tempfile.mkdtemp(prefix="holdfast-selfcheck-", dir=folder)).resolve()
+            self._open.callback(shutil.rmtree, self.top)
+            self.workspace = self.top / "ws"
+            self.tmp = self.top / "tmp"
+            self._lay_files()
+            self._start_witnesses()
+            self._before = self._state()
+        except BaseException:
+            self._open.close()
+            raise
+
+    def close(self) -> None:
+        self._open.close()
+
+    def _lay_files(self) -> None:
+        self.tmp.mkdir()
+        for name, text in {**_FILES, **dict.fromkeys(_SECRETS, self._secret)}.items():
+            path = self.top / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, "utf-8")
+        (self.workspace / "sub").mkdir()
+
+    def _start_witnesses(self) -> None:
+        outside = self.top / "outside"
+        self._fifo = outside / "fifo"
+        os.mkfifo(self._fifo)
+        self._fifo_fd = os.open(self._fifo, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._open.callback(os.close, self._fifo_fd)
+        self._tcp = self._listening(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0))
+        self._udp = self._listening(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0))
+        # The address of a unix socket is short, and the path of the folder may be long.
+        short = os.open(outside, os.O_PATH | os.O_CLOEXEC)
+        self._open.callback(os.close, short)
+        near = f"/proc/self/fd/{short}"
+        self._stream = self._listening(socket.AF_UNIX, socket.SOCK_STREAM, f"{near}/stream")
+        self._datagram = self._listening(socket.AF_UNIX, socket.SOCK_DGRAM, f"{near}/datagram")
+        self._abstract = self._listening(socket.AF_UNIX, socket.SOCK_STREAM, f"\0{self._mark}")
+        master, slave = os.openpty()
+        self._open.callback(os.close, master)
+        self._open.callback(os.close, slave)
+        self._terminal = os.ttyname(slave)
+        self._shared = Path("/dev/shm") / self._mark  # noqa: S108 - where the C library has it
+        self._shared.write_text(self._secret, "utf-8")
+        self._open.callback(self._shared.unlink, missing_ok=True)
+        self._make_sysv_memory()
+        # Its environment holds the secret, as a neighbour's would hold a password.
+        self._victim = subprocess.Popen(
+            ["sleep", "600"],  # noqa: S607 - wherever it is
+            env={"PATH": os.defpath, "SECRET": self._secret},
+            cwd=self.top / "outside",
+            process_group=0,
+        )
+        self._open.callback(self._end_victim)
+
+    def _listening(self, family: int, kind: int, address: str | tuple[str, int]) -> socket.socket:
+        sock = self._open.enter_context(socket.socket(family, kind))
+        sock.setblocking(False)
+        sock.bind(address)
+        if kind == socket.SOCK_STREAM:
+            sock.listen()
+        return sock
+
+    def _make_sysv_memory(self) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)
+        self._shm_key = secrets.randbits(30) | 1
+        segment = libc.shmget(self._shm_key, 1, _IPC_CREAT | 0o600)
+        if segment < 0:
+            raise OSError(ctypes.get_errno(), "shmget")
+        self._open.callback(libc.shmctl, segment, _IPC_RMID, None)
+
+    def _end_victim(self) -> None:
+        self._victim.kill()
+        self._victim.wait()
+
+    def names(self) -> dict[str, str | int]:
+        """What an attempt needs to know, for `inside.main`."""
+        return {
+            "workspace": str(self.workspace),
+            "outside": str(self.top / "outside"),
+            "tmp": str(self.tmp),
+            "home": os.path.expanduser("~"),
+            "victim": self._victim.pid,
+            "fifo": str(self._fifo),
+            "stream": "../outside/stream",
+            "datagram": "../outside/datagram",
+            "abstract": self._mark,
+            "tcp": self._tcp.getsockname()[1],
+            "udp": self._udp.getsockname()[1],
+            "terminal": self._terminal,
+            "shared": self._shared.name,
+            "shm_key": self._shm_key,
+        }
+
+    def plan(self) -> Plan:
+        """The plan for a command here. To be made anew for each, as for every command.
+
+        Raises:
+            SandboxUnavailable: the last command left something that no plan can protect.
+        """
+        named = (
+            Rule(At(str(self.workspace / "conf/locked")), Access.READ),
+            *(Rule(At(str(self.top / name)), Access.DENY) for name in ("ws/secrets/key", "ws/secrets/vault")),
+        )
+        base = workspace_write(slash_tmp=False)
+        policy = Policy((*(base.rules or ()), *named), Network.OFF)
+        where = Where(str(self.workspace), (str(self.workspace),), tmpdir=str(self.tmp))
+        return plan_of(bind(policy, where), str(self.workspace))[0]
+
+    def disturbances(self, output: str) -> list[str]:
+        """What happened outside that a sandbox must prevent."""
+        found = [name for name, value in self._state().items() if self._before.get(name) != value]
+        found += [name for name in self._before if not os.path.lexists(name) and name.startswith("/")]
+        if self._victim.poll() is not None:
+            found.append("a process outside was ended")
+        if self._secret in output:
+            found.append("a secret was read")
+        heard = {"tcp": self._tcp, "unix": self._stream, "unix (abstract)": self._abstract}
+        found += [f"a {name} connection arrived" for name, sock in heard.items() if _accepted(sock)]
+        heard = {"udp": self._udp, "unix": self._datagram}
+        found += [f"a {name} datagram arrived" for name, sock in heard.items() if _received(sock)]
+        with contextlib.suppress(BlockingIOError):
+            if os.read(self._fifo_fd, 1):
+                found.append("a named pipe was written to")
+        return found
+
+    def _state(self) -> dict[str, object]:
+        """Everything that must stay as it is, with what tells that it has not."""
+        state: dict[str, object] = {name: Path(name).read_text("utf-8") for name in _SETTINGS}
+        roots = [
+            self.top / name for name in ("outside", "ws/.git", "ws/.codex", "ws/.agents", "ws/conf/locked")
+        ]
+        roots += [self.top / name for name in ("ws/secrets/key", "ws/secrets/vault")]
+        for root in roots:
+            for path in (root, *root.rglob("*")) if os.path.lexists(root) else ():
+                facts = path.lstat()
+                state[str(path)] = (
+                    *(facts.st_mode, facts.st_uid, facts.st_gid, facts.st_ino, facts.st_nlink),
+                    *(facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns),
+                )
+        return state
+
+
+def _accepted(sock: socket.socket) -> bool:
+    try:
+        sock.accept()[0].close()
+    except BlockingIOError:
+        return False
+    except OSError as exc:
+        return exc.errno != errno.EAGAIN
+    return True
+
+
+def _received(sock: socket.socket) -> bool:
+    try:
+        return bool(sock.recv(1))
+    except BlockingIOError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)

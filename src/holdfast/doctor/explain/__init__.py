@@ -2,5 +2,5 @@
 machine.
 
 Imports: sandbox.host, sandbox.reasons.
-Open to other rooms: confirmation, explanation, redaction.
+Open to other rooms: explanation, redaction.
 """

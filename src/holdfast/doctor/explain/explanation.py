@@ -2,20 +2,33 @@
 
 A text is read once, in pieces, and may be longer than memory. What a row says of the whole text (`beside`,
 `unless`) is decided at the end.
+
+Whatever comes in, what is kept between two pieces is bounded. A stream of JSON messages becomes one line per
+member, with the text in it as the program wrote it, so that it reads like a terminal's.
 """
 
-from dataclasses import dataclass, field
+import codecs
+import errno
+import re
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from holdfast.doctor.explain.config_table import CONFIG_ROWS
-from holdfast.doctor.explain.launch_table import LAUNCH_ROWS
-from holdfast.doctor.explain.logtext import LogText
-from holdfast.doctor.explain.redaction import redacted
-from holdfast.doctor.explain.run_table import RUN_ROWS
+from holdfast.doctor.explain.causes import CONFIG_ROWS, LAUNCH_ROWS, RUN_ROWS
+from holdfast.doctor.explain.redaction import redact
+from holdfast.sandbox.host.hostfacts import Fact, HostFacts
 from holdfast.sandbox.reasons import fingerprints
 from holdfast.sandbox.reasons.fingerprint_table import Layer
 from holdfast.sandbox.reasons.fingerprints import Fingerprint
 
+MAX_OPEN_CHARS: Final = 256 * 1024  # a line without end is cut here; a JSON message with a tool's output fits
+MAX_LINE_CHARS: Final = 2000  # of one line handed out; longer ones come in pieces
+MAX_NESTED: Final = 3  # JSON in JSON in JSON: what agents write of each other's output
+
+_ESCAPES: Final = re.compile(r"\x1b\[[\d;?]{0,32}[A-Za-z]|\x1b\][^\x07\x1b\n]{0,400}(?:\x07|\x1b\\)")
+_ESCAPED: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|([\"\\/bfnrt]))")
+_PLAIN: Final = {"b": "", "f": "\n", "n": "\n", "r": "\n", "t": "\t"}
+_UTF_16: Final = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_LONGEST_MARK: Final = 3  # bytes of a byte-order mark
 SCHEMA_VERSION: Final = 1
 MAX_EVIDENCE: Final = 5  # lines shown of one cause; the others are counted
 MAX_EVIDENCE_CHARS: Final = 300  # of one line shown: enough to find it again
@@ -65,6 +78,79 @@ NEXT: Final = (
     (_SIDE_BY_SIDE, "runs the command with and without a sandbox and says what differs"),
     ("holdfast doctor explain FILE", "with more of the log, from the first error on"),
 )
+# By fingerprint, or by what stands before its dot: the facts it is about.
+TRIED: Final = {
+    "apparmor": ("uid map", "loopback"),
+    "userns": ("user namespace",),
+    "uidmap": ("uid map",),
+    "mount.eperm": ("mount propagation", "mount calls"),
+    "mount.enosys": ("mount calls",),
+    "proc": ("fresh proc",),
+    "netns": ("net namespace",),
+    "lo": ("loopback",),
+    "seccomp": ("seccomp",),
+    "landlock": ("landlock",),
+    "bwrap.missing": ("bwrap",),
+    "bwrap.option": ("bwrap",),
+    "codex.preflight": ("user namespace", "uid map", "loopback"),
+    "codex.landlock-absent": ("landlock",),
+    "codex.landlock-userns": ("user namespace",),
+}
+
+
+class LogText:
+    """Feed it bytes in any pieces; it hands out lines."""
+
+    def __init__(self) -> None:
+        self._head = b""
+        self._decoder: codecs.IncrementalDecoder | None = None
+        self._open = ""
+
+    def feed(self, data: bytes, *, final: bool = False) -> list[str]:
+        """The lines that are complete now; with `final` also the last one."""
+        text = (self._open + self._decoded(data, final)).replace("\r\n", "\n").replace("\r", "\n")
+        *whole, self._open = text.split("\n")
+        if final or len(self._open) > MAX_OPEN_CHARS:
+            whole.append(self._open)
+            self._open = ""
+        return [piece for line in whole for piece in _pieces(line)]
+
+    def _decoded(self, data: bytes, final: bool) -> str:
+        if self._decoder is None:
+            self._head += data
+            if len(self._head) < _LONGEST_MARK and not final:
+                return ""
+            name = "utf-16" if self._head.startswith(_UTF_16) else "utf-8-sig"
+            self._decoder = codecs.getincrementaldecoder(name)("replace")
+            data, self._head = self._head, b""
+        # Without a mark, UTF-16 of plain letters is those letters with zeros between.
+        return self._decoder.decode(data, final).replace("\0", "")
+
+
+def _pieces(line: str) -> list[str]:
+    if '{"' in line:
+        line = _opened(line)
+    line = _ESCAPES.sub("", line)
+    return [part[at : at + MAX_LINE_CHARS] for part in line.split("\n") for at in _starts(part)]
+
+
+def _starts(part: str) -> range:
+    return range(0, max(len(part), 1), MAX_LINE_CHARS)
+
+
+def _opened(line: str) -> str:
+    """One line per member of the object, and the strings as they were before they became JSON."""
+    for _ in range(MAX_NESTED):
+        line = line.replace(',"', ',\n"')
+        if '\\"' not in line and "\\n" not in line:
+            break
+        line = _ESCAPED.sub(_unescaped, line)
+    return line
+
+
+def _unescaped(hit: re.Match[str]) -> str:
+    number, letter = hit.groups()
+    return chr(int(number, 16)) if number else _PLAIN.get(letter, letter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +210,7 @@ class Reading:
                 shown = self._shown.setdefault(known.id, _Shown(known))
                 shown.count += 1
                 if len(shown.lines) < MAX_EVIDENCE:
-                    shown.lines.append(redacted(match.line)[:MAX_EVIDENCE_CHARS])
+                    shown.lines.append(redact(match.line)[:MAX_EVIDENCE_CHARS])
         text = "\n".join(window)
         lowered = text.lower()
         for pattern in _CONDITIONS - self._held:
@@ -196,3 +282,26 @@ def report(found: list[Explanation]) -> dict[str, object]:
         ],
         "next": [] if found else [command for command, _ in NEXT],
     }
+
+
+def compared(found: list[Explanation], host: HostFacts) -> list[Explanation]:
+    """The same, each with what was found here, where something could be tried."""
+    return [replace(one, here=_here(one.id, host)) for one in found]
+
+
+def _here(id_: str, host: HostFacts) -> str | None:
+    names = TRIED.get(id_) or TRIED.get(id_.partition(".")[0]) or ()
+    facts = [fact for name in names if (fact := host.fact(name)) is not None]
+    if not facts:
+        return None
+    refused = next((fact for fact in facts if fact.works is False), None)
+    if refused is not None:
+        return f"confirmed, {refused.name} is refused here ({_reason(refused)})"
+    unknown = next((fact for fact in facts if fact.works is None), None)
+    if unknown is not None:
+        return f"{unknown.name} could not be tried here ({_reason(unknown)})"
+    return f"the text suggests this, but {' and '.join(fact.name for fact in facts)} worked here just now"
+
+
+def _reason(fact: Fact) -> str:
+    return f"{fact.stage}: {errno.errorcode.get(fact.errno, str(fact.errno))}"

@@ -4,9 +4,16 @@ Names of variables and kinds of tokens stay, since they may be the reason; the r
 """
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 HIDDEN: Final = "[redacted]"
+MAX_LOOKED_AT: Final = 4096  # characters of a line; nobody sees more, and patterns stay cheap on a huge one
+MIN_SECRET: Final = 6  # characters: masking a shorter one would spoil ordinary words
+
+_CONTROL: Final = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,512}(?:\x07|\x1b\\)|.)|[\x00-\x1f\x7f-\x9f]+"
+)
 
 # Every pattern keeps its first group and hides the rest of what it fits.
 _SECRETS: Final = tuple(
@@ -27,8 +34,18 @@ _SECRETS: Final = tuple(
 )
 
 
-def redacted(line: str) -> str:
-    """The line with every secret that can be told by its shape or by its name taken out."""
+def redact(text: str, secrets: Sequence[str] = ()) -> str:
+    """The text without `secrets`, and without what can be told to be one by its shape or by its name."""
+    for known in sorted((one for one in secrets if len(one) >= MIN_SECRET), key=len, reverse=True):
+        text = text.replace(known, HIDDEN)
     for secret in _SECRETS:
-        line = secret.sub(rf"\1{HIDDEN}", line)
-    return line
+        text = secret.sub(rf"\1{HIDDEN}", text)
+    return text
+
+
+def redact_line(text: str, secrets: Sequence[str] = (), *, limit: int) -> str:
+    """One redacted line of at most `limit` characters, with nothing in it that a terminal would obey."""
+    # A key must not escape by lying across the cut: mask first, cut after.
+    line = redact(_CONTROL.sub(" ", text[: MAX_LOOKED_AT + limit]), secrets).strip()
+    line = " ".join(line.split())
+    return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -6,8 +6,7 @@ A run that still went on when the recording was stopped is judged at that moment
 import json
 from pathlib import Path
 
-from holdfast.agents.catalog.catalog import CATALOG
-from holdfast.agents.catalog.parsers import parser_of, text_parser_of
+from holdfast.agents.catalog.catalog import CATALOG, parser_of, text_parser_of
 from holdfast.agents.evidence.evidence import Evidence, Exited, Source, Status
 from holdfast.agents.evidence.status import WorkerLimits, classify
 from tests.support.rows import every_row

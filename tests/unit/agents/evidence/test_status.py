@@ -3,8 +3,12 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import pytest
+
 from holdfast.agents.evidence.evidence import (
     Answered,
+    Claim,
+    Drift,
     Exited,
     Idle,
     Obstacle,
@@ -19,6 +23,8 @@ from holdfast.agents.evidence.evidence import (
     ToolFailed,
     Trouble,
     Unread,
+    Usage,
+    Used,
     Vanished,
     Want,
     Wants,
@@ -27,19 +33,26 @@ from holdfast.agents.evidence.evidence import (
     Working,
 )
 from holdfast.agents.evidence.evidence import Failure as F
+from holdfast.agents.evidence.holdups import STABLE_S
 from holdfast.agents.evidence.status import (
     HOLD_S,
     NAMES,
     PROVIDER_QUIET_S,
     QUIET_S,
+    REASONS,
     RULES,
-    STABLE_S,
     START_S,
     STORM,
     STORM_REQUESTS,
     STORM_S,
+    End,
     WorkerLimits,
+    age,
+    claim_words,
     classify,
+    decide_end,
+    headline,
+    why,
 )
 from holdfast.agents.evidence.verdict import ExitRules
 from tests.support.evidence import Row, refused, story
@@ -740,3 +753,193 @@ def test_that_nobody_reads_its_terminal_is_shown_as_evidence() -> None:
         (15, Source.STABILITY, Idle(since=9)),
     ]
     assert "nobody reads the terminal" in [item.seen for item in look(rows, 20).evidence]
+
+
+def act(rows: list[Row], now: float, limits: WorkerLimits = WorkerLimits()) -> End | None:  # noqa: B008 - a value
+    status = classify(story(*rows), now, started_at=0.0, limits=limits)
+    return decide_end(status, now, started_at=0.0, limits=limits)
+
+
+def tries(*attempts: tuple[F | None, int | None]) -> list[Row]:
+    return [(1.0 + n, Source.PROTOCOL, Retrying(n, 10, *cause)) for n, cause in enumerate(attempts, 1)]
+
+
+@every_row(
+    ("cause", "expected"),
+    [
+        ((F.AUTH, 401), F.AUTH),
+        ((F.AUTH, 403), F.AUTH),
+        ((None, 401), F.AUTH),
+        ((None, 403), F.AUTH),
+        ((None, 404), F.MODEL),
+        ((F.MODEL, 404), F.MODEL),
+        ((F.QUOTA, 429), F.QUOTA),
+        ((F.AUTH, None), F.AUTH),
+        ((F.PROVIDER, 404), F.PROVIDER),
+    ],
+)
+def test_a_hopeless_retry_is_ended_at_the_second_identical_attempt(
+    cause: tuple[F | None, int | None], expected: F
+) -> None:
+    assert act(tries(cause), 3) is None
+    end = act(tries(cause, cause), 4)
+    assert end is not None
+    assert end.failure is expected
+
+
+@pytest.mark.parametrize("cause", [(F.RATE_LIMIT, 429), (F.PROVIDER, 500), (F.NETWORK, None), (None, None)])
+def test_what_may_get_better_is_left_to_try(cause: tuple[F | None, int | None]) -> None:
+    assert act(tries(*[cause] * 9), 12) is None
+
+
+def test_attempts_that_differ_are_not_identical() -> None:
+    assert act(tries((F.PROVIDER, 500), (F.AUTH, 401)), 4) is None
+    assert act(tries((F.AUTH, 401), (F.AUTH, 403)), 4) is None
+
+
+def test_output_between_two_attempts_is_hope() -> None:
+    first, second = tries((F.AUTH, 401), (F.AUTH, 401))
+    assert act([first, (2.5, Source.PROTOCOL, Progress(Work.STREAMING)), second], 4) is None
+
+
+def test_a_storm_of_requests_is_ended() -> None:
+    rows: list[Row] = [(1.0, Source.SOCKET, Requested())] * (STORM_REQUESTS + 1)
+    end = act(rows, 10)
+    assert end is not None
+    assert end.failure is F.PROVIDER
+    assert end.why.startswith("retry loop")
+
+
+def test_the_end_gives_the_verdict_its_words() -> None:
+    end = act(tries((F.AUTH, 401), (F.AUTH, 401)), 4)
+    assert end is not None
+    items = story(*tries((F.AUTH, 401)), (5, Source.EXIT, Exited(None, 15, end.failure), end.why))
+    status = classify(items, 6, started_at=0.0, limits=WorkerLimits())
+    assert (status.state, status.failure, status.about) == (WorkerState.FAILED, F.AUTH, end.why)
+
+
+def test_the_wall_limit_ends_whatever_it_does() -> None:
+    rows: list[Row] = [(99.0, Source.PROTOCOL, Wants(Want.DECISION, request="1"))]
+    assert act(rows, 100, WorkerLimits(wall_s=100)) is None
+    end = act(rows, 101, WorkerLimits(wall_s=100))
+    assert end is not None
+    assert end.failure is F.TIMEOUT
+
+
+def test_the_idle_limit_counts_from_the_last_sign_of_work() -> None:
+    rows: list[Row] = [(10.0, Source.PROTOCOL, Progress(Work.TOOL))]
+    assert act(rows, 70, WorkerLimits(idle_s=60)) is None
+    end = act(rows, 71, WorkerLimits(idle_s=60))
+    assert end is not None
+    assert end.failure is F.TIMEOUT
+
+
+def test_one_that_waits_for_its_owner_is_not_idle() -> None:
+    assert act([(1.0, Source.ESCAPE, Wants(Want.DECISION))], 1e6, WorkerLimits(idle_s=60)) is None
+
+
+def test_a_stall_is_advice_and_ends_nothing() -> None:
+    assert act([(1.0, Source.PROTOCOL, Ready())], 1e6) is None
+    assert act([(1.0, Source.SOCKET, Working(Work.NETWORK))], 1e6) is None
+
+
+def test_nothing_is_done_about_one_that_ended() -> None:
+    assert act([(1.0, Source.EXIT, Exited(0))], 1e6, WorkerLimits(wall_s=1, idle_s=1)) is None
+
+
+def test_every_rule_is_explained_and_no_other() -> None:
+    assert set(REASONS) == set(NAMES)
+
+
+def explain(rows: list[Row], now: float) -> list[str]:
+    return why(classify(story(*rows), now, started_at=0.0, limits=WorkerLimits()), now)
+
+
+def test_a_wait_is_explained_with_evidence_contradiction_and_what_would_change_it() -> None:
+    rows: list[Row] = [
+        (10, Source.ESCAPE, Working(Work.THINKING), "state=working"),
+        (40, Source.TTY, Wants(Want.PASSWORD, "Password:")),
+    ]
+    assert explain(rows, 52) == [
+        "waiting (password) for 12 s: Password:",
+        "rule proof: the kernel shows what it waits for, later than its own word",
+        "evidence: tty, 12 s ago: wants password: Password:",
+        "evidence: escape, 42 s ago: works (thinking) (state=working)",
+        "contradiction: escape says running (thinking), tty says waiting (password)",
+        "last sign of work: 42 s ago",
+        "would change it: its input, or any progress",
+    ]
+
+
+def test_an_end_is_explained() -> None:
+    rows: list[Row] = [
+        (3, Source.DENIAL, refused("/home/u/.x", fatal=True)),
+        (4, Source.EXIT, Exited(1)),
+    ]
+    assert explain(rows, 4 + 3600 * 3) == [
+        "failed (sandbox) for 3 h: /home/u/.x: create refused with EROFS, rule the home is read-only, "
+        "grant --write /home/u/.x",
+        "rule exit-denied: the sandbox refused something, and it ended with an error",
+        "evidence: exit, 3 h ago: exit code 1",
+        "evidence: denial, 3 h ago: /home/u/.x: create refused with EROFS, rule the home is read-only, "
+        "grant --write /home/u/.x",
+        "would change it: nothing: it has ended",
+    ]
+
+
+def test_without_evidence_there_is_only_the_clock() -> None:
+    assert "evidence: none, only the clock" in explain([], 3)
+
+
+def test_flags_are_in_the_headline() -> None:
+    status = Status(WorkerState.COMPLETED, flags=frozenset({"with-denials", "unverified"}), since=1)
+    assert headline(status, 3) == "completed (unverified, with-denials) for 2 s"
+
+
+@every_row(
+    ("seconds", "words"),
+    [
+        (-1, "0 s"),
+        (0.4, "0 s"),
+        (119, "119 s"),
+        (120, "2 min"),
+        (7199, "120 min"),
+        (7200, "2 h"),
+        (172800, "2 d"),
+    ],
+)
+def test_an_age_is_in_the_unit_that_suits_it(seconds: float, words: str) -> None:
+    assert age(seconds) == words
+
+
+CLAIMS: list[tuple[Claim, str]] = [
+    (Ready(), "takes part"),
+    (Progress(Work.TOOL), "goes on (tool)"),
+    (Working(Work.NETWORK), "works (network-wait)"),
+    (Idle(), "nothing to do"),
+    (Wants(Want.TRUST), "wants trust"),
+    (Unread(), "waits for nobody: its terminal is not read"),
+    (Answered("1"), "answered"),
+    (Retrying(2, 5, F.AUTH, 401), "tries again, attempt 2 failed (auth HTTP 401)"),
+    (Retrying(2, 5, None), "tries again, attempt 2 failed"),
+    (refused("/x"), "/x: create refused with EROFS, rule the home is read-only, grant --write /x"),
+    (Obstructed(Obstacle.LOCK, "held by pid 7"), "held up by lock: held by pid 7"),
+    (Obstructed(Obstacle.STOPPED), "held up by stopped"),
+    (Requested(), "sent a request to its provider"),
+    (Used(Usage(2, 3)), "has used 5 tokens"),
+    (Result(ok=True), "turn succeeded"),
+    (Result(ok=False, http=500), "turn failed (HTTP 500)"),
+    (ToolFailed("sh", 2), "tool failed: sh (exit code 2)"),
+    (ToolFailed("edit"), "tool failed: edit"),
+    (Trouble(F.QUOTA), "error (quota)"),
+    (Drift("event x"), "said what we do not know: event x"),
+    (Drift("event x", 10), "said what we do not know: event x (10 times)"),
+    (Exited(None, 9), "ended by signal 9"),
+    (Exited(3), "exit code 3"),
+    (Vanished("no server"), "gone: no server"),
+]
+
+
+@every_row(("claim", "words"), CLAIMS)
+def test_every_claim_has_words(claim: Claim, words: str) -> None:
+    assert claim_words(claim) == words

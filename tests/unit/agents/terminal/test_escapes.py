@@ -7,19 +7,105 @@ import pytest
 from holdfast.agents.evidence.evidence import MAX_SEEN, Claim, Idle, Want, Wants, Work, Working
 from holdfast.agents.terminal import escapes
 from holdfast.agents.terminal.escapes import (
-    Bar,
+    MAX_ANSWERS,
     EscapeReader,
     Event,
-    Notice,
     Phase,
+    Query,
     TerminalReport,
+    TerminalView,
     Titled,
+    answers,
     claim,
 )
-from holdfast.agents.terminal.queries import Query
 from tests.support.rows import every_row
 
+VIEW = TerminalView(row=3, column=7, rows=40, columns=120, modes=frozenset((25, 2004)))
 ST = b"\x1b\\"
+
+
+def reply(data: bytes) -> bytes:
+    events = EscapeReader().feed(data).events
+    return answers((event for event in events if isinstance(event, Query)), VIEW)
+
+
+@every_row(
+    ("asked", "answered"),
+    [
+        (b"\x1b[6n", b"\x1b[3;7R"),
+        (b"\x1b[?6n", b"\x1b[?3;7R"),
+        (b"\x1b[5n", b"\x1b[0n"),
+        (b"\x1b[c", b"\x1b[?62;22c"),
+        (b"\x1b[0c", b"\x1b[?62;22c"),
+        (b"\x1bZ", b"\x1b[?62;22c"),
+        (b"\x1b[>c", b"\x1b[>1;10;0c"),
+        (b"\x1b[=c", b"\x1bP!|00000000\x1b\\"),
+        (b"\x1b[>q", b"\x1bP>|holdfast\x1b\\"),
+        (b"\x1b[>0q", b"\x1bP>|holdfast\x1b\\"),
+        (b"\x1b[18t", b"\x1b[8;40;120t"),
+        (b"\x1b[?996n", b"\x1b[?997;1n"),
+        (b"\x1b[?2004$p", b"\x1b[?2004;1$y"),
+        (b"\x1b[?1049$p", b"\x1b[?1049;2$y"),
+        (b"\x1b[?2026$p", b"\x1b[?2026;0$y"),
+        (b"\x1b[4$p", b"\x1b[4;0$y"),
+        (b"\x1b]10;?\x1b\\", b"\x1b]10;rgb:d0d0/d0d0/d0d0\x1b\\"),
+        (b"\x1b]11;?\x07", b"\x1b]11;rgb:0000/0000/0000\x07"),
+        (b"\x1b]7501;?\x07", b"\x1b]7501;?\x07"),
+        (b"\x1bP+q544e\x1b\\", b"\x1bP0+r\x1b\\"),
+        (b"\x1bP$qm\x1b\\", b"\x1bP0$r\x1b\\"),
+    ],
+)
+def test_a_question_gets_its_answer(asked: bytes, answered: bytes) -> None:
+    assert reply(asked) == answered
+
+
+@every_row(
+    "asked",
+    [
+        b"\x1b[?u",  # kitty's keyboard: silence means no
+        b"\x1b_Gi=31,s=1,v=1,a=q,t=d,f=24;AAAA\x1b\\",
+        b"\x1b]52;c;?\x07",
+        b"\x1b]4;1;?\x07",
+        b"\x1b]99;i=1:p=?;\x07",
+        b"\x1b[21t",  # the title, which may hold anything
+        b"\x1b[16t",
+        b"\x1b[?15n",
+        b"\x1b[?4m",
+    ],
+)
+def test_a_question_without_an_answer_is_a_question_all_the_same(asked: bytes) -> None:
+    seen = EscapeReader().feed(asked)
+    assert reply(asked) == b""
+    assert seen.forward == b""
+    assert [type(event) for event in seen.events] == [Query]
+
+
+@every_row(
+    "told",
+    [
+        *(
+            b"\x1b[u",
+            b"\x1b[>1u",
+            b"\x1b[<u",
+            b"\x1b[8;40;120t",
+            b"\x1b[22;0t",
+            b"\x1b[0m",
+            b"\x1b[>4;1m",
+            b"\x1b[4 q",
+        ),
+        *(b"\x1b[!p", b"\x1b[2S", b"\x1b[>4n", b"\x1b[?2004h", b"\x1b]52;c;eA==\x07", b"\x1b]4;1;red\x07"),
+        *(b"\x1b]10;red\x07", b"\x1bPq#0\x1b\\", b"\x1b_Ga=T;AAAA\x1b\\", b"\x1b]8;;http://x?\x07"),
+    ],
+)
+def test_what_is_no_question_goes_on_and_gets_no_answer(told: bytes) -> None:
+    assert EscapeReader().feed(told).forward == told
+    assert reply(told) == b""
+
+
+def test_answers_to_one_read_are_bounded_and_whole() -> None:
+    replies = reply(b"\x1b[6n" * 10_000)
+    assert MAX_ANSWERS - len(b"\x1b[3;7R") < len(replies) <= MAX_ANSWERS
+    assert replies == b"\x1b[3;7R" * (len(replies) // len(b"\x1b[3;7R"))
 
 
 def events(data: bytes) -> list[Event]:
@@ -36,8 +122,7 @@ def encoded(text: str) -> bytes:
 @every_row(
     ("data", "report"),
     [
-        (b"state=idle:app=codex", TerminalReport(Phase.IDLE, app="codex")),
-        (b"state=working:progress=40", TerminalReport(Phase.WORKING, progress=40)),
+        (b"state=idle:app=codex", TerminalReport(Phase.IDLE)),
         (b"state=blocked:kind=permission", TerminalReport(Phase.BLOCKED, kind="permission")),
         (b"state=done:id=part-2", TerminalReport(Phase.DONE, task="part-2")),
         (b"state=clear", TerminalReport(Phase.CLEAR)),
@@ -94,7 +179,7 @@ def test_a_status_means_something_for_the_worker(report: TerminalReport, expecte
     assert claim(report) == expected
 
 
-# --- titles, notices, bells, bars
+# --- titles
 
 
 def test_a_title_is_kept_and_cleaned() -> None:
@@ -105,25 +190,6 @@ def test_a_title_is_kept_and_cleaned() -> None:
     ]
     assert reader.title == "t wö\N{REPLACEMENT CHARACTER}"
     assert events(b"\x1b]2;" + b"x" * 5000 + ST) == [Titled("x" * MAX_SEEN)]
-
-
-def test_notices_want_attention_and_a_bar_is_no_notice() -> None:
-    assert events(b"\x1b]9;look\x07\x1b]777;notify;Title;text\x07\x1b]99;i=1;hello" + ST) == [
-        Notice("look"),
-        Notice("text"),
-        Notice("hello"),
-    ]
-    assert events(b"\x1b]9;4;1;40\x07\x1b]9;4;3\x07\x1b]9;4;0;\x07\x1b]9;4;9\x07") == [
-        Bar(1, 40),
-        Bar(3, None),
-        Bar(0, None),
-    ]
-
-
-def test_a_bell_is_counted_but_not_one_that_ends_a_title() -> None:
-    reader = EscapeReader()
-    reader.feed(b"a\x07b\x1b[1m\x07\x1b]0;t\x07")
-    assert reader.bells == 2
 
 
 # --- modes

@@ -13,7 +13,7 @@ from holdfast.agents.evidence.evidence import (
     WorkerState,
     Working,
 )
-from holdfast.agents.evidence.signs import read_screen
+from holdfast.agents.evidence.holdups import read_screen
 from holdfast.agents.terminal.keys import (
     CHANGED_WITHIN_S,
     ENTER_AFTER_S,
@@ -31,7 +31,7 @@ from holdfast.agents.terminal.keys import (
 )
 from holdfast.errors import InvalidRequest, UsageError
 from tests.support.rows import every_row
-from tests.unit.agents.evidence.test_signs import Record
+from tests.unit.agents.evidence.test_holdups import Record
 
 
 def waiting(want: Want, source: Source = Source.ESCAPE) -> Status:

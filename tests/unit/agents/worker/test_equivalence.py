@@ -17,8 +17,7 @@ from holdfast.agents.worker.equivalence import (
     lines,
     unknown,
 )
-from holdfast.doctor.compare.consequences import OTHER_PROVIDER, RELOCATED
-from holdfast.doctor.compare.equivalence import ReachAnswer, Value
+from holdfast.doctor.compare.equivalence import OTHER_PROVIDER, RELOCATED, ReachAnswer, Value
 
 HELD: dict[str, Value] = {
     "user namespace": "user:[1]",

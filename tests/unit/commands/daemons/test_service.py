@@ -4,7 +4,7 @@ import configparser
 
 import pytest
 
-from holdfast.agents.supervisor import ending
+from holdfast.agents.supervisor import background
 from holdfast.commands.daemons.service import quote, quote_command_word, unit
 
 ARGV = ["/opt/my tools/python", "-m", "holdfast", "up", "--home", '/srv/100%/a "b" \\c $HOME']
@@ -43,7 +43,7 @@ def test_the_unit_has_what_a_user_service_needs() -> None:
     found = parsed(unit(ARGV, {"PATH": "/usr/bin:/bin"}))
     service = found["Service"]
     assert (service["Restart"], service["KillMode"], service["Type"]) == ("on-failure", "process", "notify")
-    assert int(service["TimeoutStopSec"]) > ending.LEAVE_S
+    assert int(service["TimeoutStopSec"]) > background.LEAVE_S
     assert "4" in service["RestartPreventExitStatus"].split()
     assert found["Install"]["WantedBy"] == "default.target"
     assert found["Unit"]["Description"]

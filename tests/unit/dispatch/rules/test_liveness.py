@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.agents.catalog.calls import WINDOW
+from holdfast.agents.catalog.output import WINDOW
 from holdfast.agents.evidence.evidence import WorkerState
 from holdfast.dispatch.rules.liveness import (
     FEW,

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.doctor.compare.consequences import CONSEQUENCES
 from holdfast.doctor.compare.equivalence import (
+    CONSEQUENCES,
     GROUPS,
     MAX_LINE,
     UNLIMITED,

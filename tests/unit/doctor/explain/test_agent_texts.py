@@ -8,10 +8,8 @@ import re
 
 import pytest
 
-from holdfast.doctor.explain.config_table import CONFIG_ROWS
+from holdfast.doctor.explain.causes import CONFIG_ROWS, LAUNCH_ROWS, RUN_ROWS
 from holdfast.doctor.explain.explanation import TABLE, explain
-from holdfast.doctor.explain.launch_table import LAUNCH_ROWS
-from holdfast.doctor.explain.run_table import RUN_ROWS
 from holdfast.sandbox.reasons.needles import needles
 from tests.support.rows import every_row
 from tests.unit.sandbox.reasons.test_fingerprints import ALL, ONLY_BY_ERRNO

@@ -1,24 +1,39 @@
 """Any text in, causes out, deepest first; unknown text says so; nothing grows with the text."""
 
+import errno
+import json
 import tracemalloc
+from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.doctor.explain.explanation import (
     MAX_EVIDENCE,
     MAX_EVIDENCE_CHARS,
+    MAX_LINE_CHARS,
+    MAX_OPEN_CHARS,
     NEXT,
     PROBES,
+    TABLE,
+    TRIED,
     WINDOW_LINES,
+    LogText,
     Reading,
+    compared,
     explain,
     lines,
     report,
 )
+from holdfast.sandbox.host.hostfacts import Fact
+from holdfast.sandbox.host.stages import probes
 from holdfast.sandbox.reasons.fingerprint_table import Layer
+from tests.support.rows import every_row
+from tests.unit.doctor.facts.test_rules import HOST
 
 LOOPBACK = "bwrap: loopback: Failed RTM_NEWADDR: Operation not permitted"
+TEXT = "one\nzwei Größen\nthree\n"
 LOG = f"""starting
 curl: (6) Could not resolve host: example.com
 {LOOPBACK}
@@ -27,6 +42,74 @@ retry
 bwrap: Unknown option --argv0
 ERROR: Reconnecting... 1/5
 """
+
+
+def read_lines(data: bytes, size: int = 1 << 30) -> list[str]:
+    text = LogText()
+    out = [line for at in range(0, len(data), size) for line in text.feed(data[at : at + size])]
+    return out + text.feed(b"", final=True)
+
+
+@every_row("size", [1, 2, 3, 7, 1000])
+@every_row("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le with a mark"])
+def test_every_encoding_gives_the_same_lines(encoding: str, size: int) -> None:
+    data = b"\xff\xfe" + TEXT.encode("utf-16-le") if "mark" in encoding else TEXT.encode(encoding)
+    assert read_lines(data, size) == ["one", "zwei Größen", "three", ""]
+
+
+def test_utf_16_without_a_mark_is_read_as_far_as_it_is_plain() -> None:
+    assert read_lines("plain\ntext".encode("utf-16-le")) == ["plain", "text"]
+
+
+def test_other_encodings_lose_only_their_own_letters() -> None:
+    assert read_lines("Größe: nichts".encode("latin-1")) == ["Gr\ufffd\ufffde: nichts"]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_every_end_of_line_ends_a_line(end: str) -> None:
+    assert [line for line in read_lines(f"a{end}b{end}c".encode(), 1) if line] == ["a", "b", "c"]
+
+
+def test_escapes_of_a_terminal_are_taken_out() -> None:
+    assert read_lines(b"\x1b[31mred\x1b[0m \x1b]0;title\x07and \x1b]8;;http://x\x1b\\link") == [
+        "red and link"
+    ]
+
+
+def test_a_json_message_becomes_the_text_it_carries() -> None:
+    message = {"type": "error", "text": 'first\n\tsecond "quoted" \u00e9\u001b[0m', "code": 1}
+    assert read_lines(json.dumps(message, separators=(",", ":")).encode()) == [
+        '{"type":"error",',
+        '"text":"first',
+        '\tsecond "quoted" é",',
+        '"code":1}',
+    ]
+
+
+def test_json_within_json_is_opened_too() -> None:
+    inner = json.dumps({"output": "bwrap: no\nend", "x": 1})
+    assert "bwrap: no" in "\n".join(read_lines(json.dumps({"item": inner}).encode())).replace(
+        '{"output": "', "\n"
+    ).split("\n")
+
+
+def test_a_long_line_comes_in_pieces() -> None:
+    assert [len(line) for line in read_lines(b"x" * (MAX_LINE_CHARS * 2 + 1))] == [
+        MAX_LINE_CHARS,
+        MAX_LINE_CHARS,
+        1,
+    ]
+
+
+def test_a_line_without_end_is_handed_out_when_it_is_too_long_to_keep() -> None:
+    text = LogText()
+    assert text.feed(b"x" * MAX_OPEN_CHARS) == []
+    assert sum(map(len, text.feed(b"xx"))) == MAX_OPEN_CHARS + 2
+    assert text.feed(b"", final=True) == [""]
+
+
+def test_nothing_in_gives_an_empty_line() -> None:
+    assert read_lines(b"") == [""]
 
 
 def test_each_cause_is_named_once_with_its_lines_deepest_first() -> None:
@@ -153,3 +236,41 @@ def test_a_cause_is_found_within_junk_however_it_is_cut(before: bytes, after: by
     for at in range(0, len(text), size):
         reading.feed(text[at : at + size])
     assert "lo.newaddr" in {one.id for one in reading.causes()}
+
+
+@pytest.mark.parametrize(
+    ("fact", "said"),
+    [
+        (Fact("loopback", works=True), "but loopback worked here"),
+        (
+            Fact("loopback", False, "loopback", errno.EPERM),
+            "confirmed, loopback is refused here (loopback: EPERM)",
+        ),
+        (Fact("loopback", None, "netns", errno.ENOSPC), "loopback could not be tried here (netns: ENOSPC)"),
+    ],
+)
+def test_what_was_tried_here_is_told(fact: Fact, said: str) -> None:
+    [one] = compared(explain(LOOPBACK), replace(HOST, facts=(fact,)))
+    assert one.here is not None
+    assert said in one.here
+    assert f"  here: {one.here}" in lines([one])
+
+
+def test_one_refusal_among_several_confirms() -> None:
+    facts = (Fact("mount propagation", works=True), Fact("mount calls", False, "mount", errno.EPERM))
+    [one] = compared(explain("bwrap: pivot_root: Operation not permitted"), replace(HOST, facts=facts))
+    assert one.here is not None
+    assert one.here.startswith("confirmed, mount calls")
+
+
+@pytest.mark.parametrize("text", [LOOPBACK, "Not logged in"])
+def test_where_nothing_was_tried_nothing_is_told(text: str) -> None:
+    [one] = compared(explain(text), replace(HOST, facts=()))
+    assert one.here is None
+
+
+def test_every_name_is_known() -> None:
+    tried = set(probes("", root=False))
+    assert {name for names in TRIED.values() for name in names} <= tried
+    ids = {row.id for row in TABLE}
+    assert set(TRIED) <= ids | {id_.partition(".")[0] for id_ in ids}

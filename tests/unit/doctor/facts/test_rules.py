@@ -5,8 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.doctor.facts.machine import Disk, Installed, MachineFacts, PlaceFacts
-from holdfast.doctor.facts.rules import Finding, Severity, exit_code, findings
+from holdfast.doctor.facts.rules import (
+    Disk,
+    Finding,
+    Installed,
+    MachineFacts,
+    PlaceFacts,
+    Severity,
+    exit_code,
+    findings,
+)
 from holdfast.sandbox.host.hostfacts import AppArmor, Bwrap, Fact, HostFacts
 from holdfast.sandbox.plan.select import Trial, Way
 from tests.support.rows import every_row
