@@ -1,11 +1,13 @@
 """Options that several commands take, and the types of their values."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
+
+from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
     from holdfast.dispatch.rules.pressure import HostLimits
@@ -40,6 +42,21 @@ def size(text: str) -> int:
     if found is None:
         raise click.BadParameter(f"{text!r} is no size such as 512M or 2G")
     return int(found[1]) * _BYTES[found[2]]
+
+
+def complete_id(given: str, ids: Iterable[str], what: str) -> str:
+    """The id that alone begins with this, also after its first word: codex-1f2e, r_1f2e; else what is given.
+
+    Raises:
+        UsageError: several do.
+    """
+    known = set(ids)
+    found = [one for one in known if re.match(rf"([^-]+-|[^_]+_)?{re.escape(given)}", one)]
+    if given in known or not found:
+        return given
+    if len(found) > 1:
+        raise UsageError(f"{given} is the beginning of several {what}: {', '.join(sorted(found))}")
+    return found[0]
 
 
 def _complete_home(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path:

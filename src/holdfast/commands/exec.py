@@ -9,7 +9,6 @@ import click
 
 from holdfast.commands import options as table
 from holdfast.commands.clickoptions import combine
-from holdfast.commands.execute import execute
 from holdfast.commands.output import OneLine
 
 Command = Callable[..., None]
@@ -52,15 +51,7 @@ def with_limits(command: Command) -> Command:
 @with_limits
 @combine(*map(make_option, table.EXEC))
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-def exec(
-    limits: table.ExecLimits,
-    where: str | None,
-    watch: bool,
-    print_plan: bool,
-    explain: tuple[str, ...],
-    as_json: bool,
-    command: tuple[str, ...],
-) -> None:
+def exec(limits: table.ExecLimits, command: tuple[str, ...], **given: Any) -> None:
     """Run a command in a sandbox, confined to this directory.
 
     Its exit code is the command's own; 125 if the sandbox could not be set up, 126 if the command is not
@@ -73,4 +64,4 @@ def exec(
       holdfast exec --allow-write ~/.npm --network on -- npm install
       holdfast exec --explain .git/config
     """
-    sys.exit(execute(limits, command, where, explain, watch=watch, print_plan=print_plan, as_json=as_json))
+    sys.exit(table.execute(limits, command, **given))
