@@ -12,7 +12,7 @@ import click
 
 from holdfast.commands.clickoptions import combine
 from holdfast.commands.output import pasteable
-from holdfast.errors import HoldfastError, UsageError, face
+from holdfast.errors import HoldfastError, InvalidRequest, UsageError, face
 
 if TYPE_CHECKING:
     from holdfast.agentconfig.decision import AgentName
@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 
 _DIRECTORY: Final = click.Path(path_type=Path, file_okay=False)
 _REFUSED: Final = 125
+_NOT_COMPARED: Final = 78  # as sysexits(3) has it for a configuration: 1 says that a check found a difference
 _CLIENT_EXITS: Final = """
-Exit codes of all of these: 0 done; 1 what is in force differs (check), the file holds what is not
+Exit codes of all of these: 0 done; 1 what is in force differs (check), or else the file holds what is not
 ours, or the agent refuses it; 2 the arguments make no sense; 3 something named is not there; 71 it could not
-be written, or the agent does not answer; 125 no safe decision is possible here, or the agent does not
-start without its sandbox.
+be written, or the agent does not answer; 78 check was refused what it would compare: the file holds what is
+not ours, or the agent refuses it; 125 no safe decision is possible here, or the agent does not start without
+its sandbox.
 """
 
 
@@ -43,9 +45,10 @@ def config() -> None:
 def codex() -> None:
     """Configure the sandbox of the Codex CLI.
 
-    Exit codes of all of these: 0 done; 1 what is in force differs (check), or Codex refuses the
-    file; 2 the arguments or the file make no sense; 3 something named is not there; 71 it could not be
-    written; 125 no safe decision is possible here, and nothing was written.
+    Exit codes of all of these: 0 done; 1 what is in force differs (check), or else Codex refuses
+    the file; 2 the arguments or the file make no sense; 3 something named is not there; 71 it could not be
+    written; 78 check was refused what it would compare: Codex refuses the file; 125 no safe decision is
+    possible here, and nothing was written.
 
     \b
     Examples:
@@ -192,7 +195,8 @@ def _edit(verb: str, agent: str, wished: Mapping[str, Any], *own: object) -> Any
             return getattr(order, verb)(asked, *own)
         return getattr(ownfile, verb)(ownfile.CLIENTS[name], asked)
     except HoldfastError as exc:
-        _fail(exc)
+        refused = verb == "check" and isinstance(exc, InvalidRequest)
+        _fail(exc, _NOT_COMPARED if refused else face(exc).exit)
 
 
 def _show(planned: "EditPlan", *, as_json: bool, done: str) -> None:
@@ -218,11 +222,11 @@ def _show(planned: "EditPlan", *, as_json: bool, done: str) -> None:
         click.echo(line)
 
 
-def _fail(exc: HoldfastError) -> NoReturn:
+def _fail(exc: HoldfastError, code: int) -> NoReturn:
     click.echo(f"holdfast: {exc}", err=True)
     if exc.remedy:
         click.echo(f"  try: {pasteable(exc.remedy)}", err=True)
-    sys.exit(face(exc).exit)
+    sys.exit(code)
 
 
 # --- the commands of each agent
