@@ -21,18 +21,12 @@ def main() -> None:
 
         parsed = options.parse((*options.LIMITS, *options.EXEC), args[1:])
         if parsed is not None:
-            _exec(*parsed)
+            given, command = parsed
+            limits = options.gather(given)
+            code = options.execute(limits, command, **given)  # type: ignore[arg-type]
+            # Everything is written. Taking an interpreter apart costs more than a small command.
+            os._exit(code)
         gc.enable()
     from holdfast.cli import cli
 
     cli(prog_name="holdfast")
-
-
-def _exec(given: dict[str, object], command: tuple[str, ...]) -> None:
-    from holdfast.commands import options
-    from holdfast.commands.execute import execute
-
-    limits = options.gather(given)
-    code = execute(limits, command, **given)  # type: ignore[arg-type]
-    # Everything is written. Taking an interpreter apart costs more than a small command.
-    os._exit(code)

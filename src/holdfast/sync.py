@@ -294,21 +294,13 @@ def _wrap_stream(
     @contextlib.contextmanager
     def stream(self: "Http", /, *args: P.args, **kwargs: P.kwargs) -> Iterator[StreamedResponse]:
         block = method(self._inner, *args, **kwargs)
-        response = self._call(_enter(block))
+        response = self._call(block.__aenter__())
         try:
             yield StreamedResponse(response.status, response.headers, self._iterate(lambda: aiter(response)))
         finally:
-            self._call(_leave(block))
+            self._call(block.__aexit__(None, None, None))
 
     return stream
-
-
-async def _enter(block: AbstractAsyncContextManager[T]) -> T:
-    return await block.__aenter__()
-
-
-async def _leave(block: AbstractAsyncContextManager[T]) -> None:
-    await block.__aexit__(None, None, None)
 
 
 class Http(_Facade[http.Http]):

@@ -124,6 +124,8 @@ def test_what_a_run_left_is_shown(sqlite_board: Board, sqlite_store: Store) -> N
     sqlite_store.keep(run.id, "output", b"said \x1b[31mthis\n")
     assert sqlite_board.run("task", "diff", task.id).stdout == "--- a\n+++ b\n"
     assert sqlite_board.run("task", "log", task.id, "--run", run.id).stdout == "said \x1b[31mthis\n"
+    for short in (run.id[:6], run.id.partition("_")[2][:6]):
+        assert sqlite_board.answer("task", "diff", task.id, "--run", short)["run"] == run.id
     answer = sqlite_board.answer("task", "policy", task.id)
     assert answer["policy"] == {
         **{"backend": "namespaces", "network": False, "writable": ["/srv/p"]},

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import secrets
+import shlex
 import shutil
 import signal
 import subprocess
@@ -155,6 +156,18 @@ async def test_secrets_are_nowhere_on_disk() -> None:
         assert found == []
         record = json.loads((here.home / "workers" / worker.id / "record.json").read_text("utf-8"))
         assert "MY_TOKEN" in record["environment"]
+
+
+async def test_a_person_attaches_by_the_beginning_of_an_id() -> None:
+    async with place() as here, Workers.connect(here.home) as workers, tmux_server() as socket:
+        worker = await workers.run(
+            "shell", cwd=str(here.work), prompt="echo up; read x", tty=True, id="shell-1f2e3d"
+        )
+        await _state(worker.changes(), "waiting(prompt)")
+        argv = [sys.executable, "-P", "-m", "holdfast", "worker", "attach", "1f2e", "--home", str(here.home)]
+        pane = await tell(socket, "new-session", "-d", "-P", "-F", "#{pane_id}", shlex.join(argv))
+        await shows(socket, pane.strip(), "up")
+        await worker.stop(grace_s=0)
 
 
 async def test_a_pane_shows_the_worker_and_owns_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -155,7 +155,7 @@ def test_a_configuration_of_the_user_that_opencode_refuses_is_named(opencode: Be
     opencode.write(own, {"permission": {"webfetch": {"https://a.example/*": "allow"}}})
     opencode.done("apply")
     told = opencode.run("check")
-    assert told.returncode == 1, told.stdout + told.stderr
+    assert told.returncode == 78, told.stdout + told.stderr
     assert "opencode.json" in told.stderr
     assert "a.example" not in told.stderr
 

@@ -5,13 +5,13 @@ say before each step what is published after it, and whether the stream may be c
 """
 
 from dataclasses import replace
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from holdfast.client.events.ordering import Closed, Event, Exited, Lost, Ordering, Output, ReadPage
+from holdfast.client.events.ordering import Closed, Event, Exited, Lost, Ordering, Output, ReadPage, Stream
 from holdfast.server.processes.eventlog import EventLog
 
 KEPT_BYTES, KEPT_CHUNKS = 16, 4  # by the server, for those who come back
@@ -53,7 +53,7 @@ class OrderingMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: not self.log.closed)
     @rule(stream=STREAMS, burst=BURSTS)
-    def output(self, stream: str, burst: list[bytes]) -> None:
+    def output(self, stream: Stream, burst: list[bytes]) -> None:
         for data in burst:
             self.happened(Output(self.log.output(stream, data), stream, data))
 
@@ -110,7 +110,7 @@ class OrderingMachine(RuleBasedStateMachine):
         """The server answers at once; the answer may overtake notifications and be overtaken."""
         page = self.log.read(self.ordering.last_published, None)
         self.answer = ReadPage(
-            tuple(Output(*chunk) for chunk in page.chunks),
+            tuple(Output(seq, cast(Stream, stream), data) for seq, stream, data in page.chunks),
             page.next_seq,
             page.exited,
             page.exit_code,

@@ -1,11 +1,13 @@
 """Options that several commands take, and the types of their values."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
+
+from holdfast.errors import UsageError
 
 if TYPE_CHECKING:
     from holdfast.dispatch.rules.pressure import HostLimits
@@ -42,6 +44,21 @@ def size(text: str) -> int:
     return int(found[1]) * _BYTES[found[2]]
 
 
+def complete_id(given: str, ids: Iterable[str], what: str) -> str:
+    """The id that alone begins with this, also after its first word: codex-1f2e, r_1f2e; else what is given.
+
+    Raises:
+        UsageError: several do.
+    """
+    known = set(ids)
+    found = [one for one in known if re.match(rf"([^-]+-|[^_]+_)?{re.escape(given)}", one)]
+    if given in known or not found:
+        return given
+    if len(found) > 1:
+        raise UsageError(f"{given} is the beginning of several {what}: {', '.join(sorted(found))}")
+    return found[0]
+
+
 def _complete_home(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path:
     from holdfast.home import default_home
 
@@ -57,30 +74,38 @@ home_option = click.option(
 )
 
 
-def host_options(command: F) -> F:
-    """Options `most`, `min_free` and `max_load`: how much of this host workers may take."""
-    for option in (
-        click.option(
-            *("--max-load", "max_load"),
-            type=click.FloatRange(min=0),
-            metavar="N",
-            help="Start nothing while the load per CPU is above N; 0 turns the check off [default: 4].",
-        ),
-        click.option(
-            *("--min-free-memory", "min_free"),
-            type=size,
-            metavar="SIZE",
-            help="Keep this much memory free: 512M, 2G; 0 turns the check off [default: 1G, or a tenth].",
-        ),
-        click.option(
-            *("--max", "most"),
-            type=click.IntRange(1, 200),
-            metavar="N",
-            help="Limit how many runs happen at once here [default: by CPUs and memory].",
-        ),
-    ):
-        command = option(command)
-    return command
+def combine(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Several options or arguments as one decorator, in this order."""
+
+    def add(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+# Options `most`, `min_free` and `max_load`: how much of this host workers may take.
+host_options: Final = combine(
+    click.option(
+        *("--max", "most"),
+        type=click.IntRange(1, 200),
+        metavar="N",
+        help="Limit how many runs happen at once here [default: by CPUs and memory].",
+    ),
+    click.option(
+        *("--min-free-memory", "min_free"),
+        type=size,
+        metavar="SIZE",
+        help="Keep this much memory free: 512M, 2G; 0 turns the check off [default: 1G, or a tenth].",
+    ),
+    click.option(
+        *("--max-load", "max_load"),
+        type=click.FloatRange(min=0),
+        metavar="N",
+        help="Start nothing while the load per CPU is above N; 0 turns the check off [default: 4].",
+    ),
+)
 
 
 def choose_limits(min_free: int | None, max_load: float | None) -> "HostLimits":

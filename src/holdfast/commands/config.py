@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
+from holdfast.commands.clickoptions import combine
 from holdfast.commands.output import pasteable
-from holdfast.errors import HoldfastError, UsageError, face
+from holdfast.errors import HoldfastError, InvalidRequest, UsageError, face
 
 if TYPE_CHECKING:
     from holdfast.agentconfig.decision import AgentName
@@ -19,11 +20,13 @@ if TYPE_CHECKING:
 
 _DIRECTORY: Final = click.Path(path_type=Path, file_okay=False)
 _REFUSED: Final = 125
+_NOT_COMPARED: Final = 78  # as sysexits(3) has it for a configuration: 1 says that a check found a difference
 _CLIENT_EXITS: Final = """
-Exit codes of all of these: 0 done; 1 what is in force differs (check), the file holds what is not
+Exit codes of all of these: 0 done; 1 what is in force differs (check), or else the file holds what is not
 ours, or the agent refuses it; 2 the arguments make no sense; 3 something named is not there; 71 it could not
-be written, or the agent does not answer; 125 no safe decision is possible here, or the agent does not
-start without its sandbox.
+be written, or the agent does not answer; 78 check was refused what it would compare: the file holds what is
+not ours, or the agent refuses it; 125 no safe decision is possible here, or the agent does not start without
+its sandbox.
 """
 
 
@@ -42,9 +45,10 @@ def config() -> None:
 def codex() -> None:
     """Configure the sandbox of the Codex CLI.
 
-    Exit codes of all of these: 0 done; 1 what is in force differs (check), or Codex refuses the
-    file; 2 the arguments or the file make no sense; 3 something named is not there; 71 it could not be
-    written; 125 no safe decision is possible here, and nothing was written.
+    Exit codes of all of these: 0 done; 1 what is in force differs (check), or else Codex refuses
+    the file; 2 the arguments or the file make no sense; 3 something named is not there; 71 it could not be
+    written; 78 check was refused what it would compare: Codex refuses the file; 125 no safe decision is
+    possible here, and nothing was written.
 
     \b
     Examples:
@@ -53,59 +57,50 @@ def codex() -> None:
     """
 
 
-def _wish_options(command: Callable[..., None]) -> Callable[..., None]:
-    """What was wished for, the same for all."""
-    for option in reversed(
-        (
-            click.option(
-                "--home", type=_DIRECTORY, help="Your own configuration directory.  [default: the agent's]"
-            ),
-            click.option("--task-home", type=_DIRECTORY, help="A home for one task; no link is followed."),
-            click.option("--cwd", type=_DIRECTORY, help="Where the agent works.  [default: here]"),
-            click.option(
-                "--network",
-                metavar="none|full|HOST",
-                multiple=True,
-                help="What commands may reach; repeat for more hosts.  [default: none]",
-            ),
-            click.option(
-                "--writes",
-                type=click.Choice(["nothing", "workspace", "git", "everything"]),
-                default="workspace",
-                show_default=True,
-                help="What commands may change; git means the workspace and its commits.",
-            ),
-            click.option(
-                "--writable",
-                metavar="PATH",
-                type=_DIRECTORY,
-                multiple=True,
-                help="Also let commands write PATH. Can be repeated.",
-            ),
-            click.option(
-                "--board", metavar="DIR", type=_DIRECTORY, help="Also let a worker write its board's files."
-            ),
-            click.option(
-                "--boundary",
-                type=click.Choice(["none", "user", "container", "vm"]),
-                default="none",
-                show_default=True,
-                help="What you know to be around the agent; it is never guessed.",
-            ),
-            click.option(
-                "--trusted",
-                metavar="REPO",
-                type=_DIRECTORY,
-                multiple=True,
-                help="Trust a repository whose files you have read. Can be repeated.",
-            ),
-            click.option(
-                "--json", "as_json", is_flag=True, help="Print one JSON object with a stable schema."
-            ),
-        )
-    ):
-        command = option(command)
-    return command
+# What is wished for, the same for all.
+_wish_options: Final = combine(
+    click.option("--home", type=_DIRECTORY, help="Your own configuration directory.  [default: the agent's]"),
+    click.option("--task-home", type=_DIRECTORY, help="A home for one task; no link is followed."),
+    click.option("--cwd", type=_DIRECTORY, help="Where the agent works.  [default: here]"),
+    click.option(
+        "--network",
+        metavar="none|full|HOST",
+        multiple=True,
+        help="What commands may reach; repeat for more hosts.  [default: none]",
+    ),
+    click.option(
+        "--writes",
+        type=click.Choice(["nothing", "workspace", "git", "everything"]),
+        default="workspace",
+        show_default=True,
+        help="What commands may change; git means the workspace and its commits.",
+    ),
+    click.option(
+        "--writable",
+        metavar="PATH",
+        type=_DIRECTORY,
+        multiple=True,
+        help="Also let commands write PATH. Can be repeated.",
+    ),
+    click.option(
+        "--board", metavar="DIR", type=_DIRECTORY, help="Also let a worker write its board's files."
+    ),
+    click.option(
+        "--boundary",
+        type=click.Choice(["none", "user", "container", "vm"]),
+        default="none",
+        show_default=True,
+        help="What you know to be around the agent; it is never guessed.",
+    ),
+    click.option(
+        "--trusted",
+        metavar="REPO",
+        type=_DIRECTORY,
+        multiple=True,
+        help="Trust a repository whose files you have read. Can be repeated.",
+    ),
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON object with a stable schema."),
+)
 
 
 def _order(
@@ -200,7 +195,8 @@ def _edit(verb: str, agent: str, wished: Mapping[str, Any], *own: object) -> Any
             return getattr(order, verb)(asked, *own)
         return getattr(ownfile, verb)(ownfile.CLIENTS[name], asked)
     except HoldfastError as exc:
-        _fail(exc)
+        refused = verb == "check" and isinstance(exc, InvalidRequest)
+        _fail(exc, _NOT_COMPARED if refused else face(exc).exit)
 
 
 def _show(planned: "EditPlan", *, as_json: bool, done: str) -> None:
@@ -226,11 +222,11 @@ def _show(planned: "EditPlan", *, as_json: bool, done: str) -> None:
         click.echo(line)
 
 
-def _fail(exc: HoldfastError) -> NoReturn:
+def _fail(exc: HoldfastError, code: int) -> NoReturn:
     click.echo(f"holdfast: {exc}", err=True)
     if exc.remedy:
         click.echo(f"  try: {pasteable(exc.remedy)}", err=True)
-    sys.exit(face(exc).exit)
+    sys.exit(code)
 
 
 # --- the commands of each agent
@@ -249,24 +245,22 @@ def _add(group: click.Group, run: Callable[..., None], text: str, epilog: str | 
     group.command(name, help=text, epilog=epilog)(_wish_options(command))
 
 
-def _codex_options(command: Callable[..., None]) -> Callable[..., None]:
-    """What codex alone can be asked to compare with."""
-    overrides = click.option(
+# What codex alone can be asked to compare with.
+_codex_options: Final = combine(
+    click.option(
         "-c",
         "overrides",
         metavar="KEY=VALUE",
         multiple=True,
         help="A setting that codex will be started with.",
-    )
-    sandbox = click.option(
+    ),
+    click.option(
         "-s",
         "sandbox",
         type=click.Choice(["read-only", "workspace-write", "danger-full-access"]),
         help="The sandbox mode for codex; overrides every file and every -c.",
-    )
-    return overrides(sandbox(command))
-
-
+    ),
+)
 _CODEX: Final = {
     _plan: ("Print the decision, its reason and the change; write nothing.", "plan --network none"),
     _apply: (

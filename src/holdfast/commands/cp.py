@@ -6,6 +6,7 @@ import shutil
 import signal
 import sys
 import time
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -149,17 +150,7 @@ def _print_summary(summary: "Summary") -> None:
 
 
 def _report(summary: "Summary", code: int) -> dict[str, object]:
-    return {
-        "schemaVersion": SCHEMA_VERSION,
-        "exitCode": code,
-        "files": summary.files,
-        "directories": summary.directories,
-        "bytes": summary.bytes,
-        "skipped": [{"path": note.path, "reason": note.reason} for note in summary.skipped],
-        "failed": [{"path": note.path, "reason": note.reason} for note in summary.failed],
-        "warnings": summary.warnings,
-        "error": None,
-    }
+    return {"schemaVersion": SCHEMA_VERSION, "exitCode": code, **asdict(replace(summary, error=None))}
 
 
 def _failure(exc: HoldfastError) -> dict[str, object]:

@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import click
 
@@ -187,16 +187,13 @@ def assert_(
     binary: Path | None,
     home: Path | None,
     cwd: Path | None,
-    expect: str,
     write: tuple[str, ...],
     deny_write: tuple[str, ...],
     network: tuple[str, ...],
     deny_network: tuple[str, ...],
-    overrides: tuple[str, ...],
-    profile: str | None,
-    again: bool,
     seconds: float,
     as_json: bool,
+    **wished: Any,
 ) -> None:
     """Prove that an agent runs commands and that denials hold.
 
@@ -225,10 +222,7 @@ def assert_(
                     network=network,
                     deny_network=deny_network,
                 ),
-                expect=expect,
-                overrides=overrides,
-                profile=profile,
-                again=again,
+                **wished,
             ),
             seconds,
             lambda text: click.echo(f"holdfast: {printable(text)}", err=True),

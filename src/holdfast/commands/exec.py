@@ -2,13 +2,13 @@
 
 import functools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 from holdfast.commands import options as table
-from holdfast.commands.execute import execute
+from holdfast.commands.clickoptions import combine
 from holdfast.commands.output import OneLine
 
 Command = Callable[..., None]
@@ -32,17 +32,6 @@ def make_option(option: table.ExecOption) -> Callable[[Command], Command]:
     )
 
 
-def add_options(options: Iterable[table.ExecOption]) -> Callable[[Command], Command]:
-    """Several of them, in this order."""
-
-    def add(command: Command) -> Command:
-        for option in reversed(tuple(options)):
-            command = make_option(option)(command)
-        return command
-
-    return add
-
-
 backend_option = make_option(table.BACKEND)
 degraded_option = make_option(table.DEGRADED)
 
@@ -55,22 +44,14 @@ def with_limits(command: Command) -> Command:
         limits = table.gather(given)
         command(limits=limits, **given)
 
-    return add_options(table.LIMITS)(call)
+    return combine(*map(make_option, table.LIMITS))(call)
 
 
 @click.command("exec", cls=OneLine, context_settings={"allow_interspersed_args": False})
 @with_limits
-@add_options(table.EXEC)
+@combine(*map(make_option, table.EXEC))
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-def exec(
-    limits: table.ExecLimits,
-    where: str | None,
-    watch: bool,
-    print_plan: bool,
-    explain: tuple[str, ...],
-    as_json: bool,
-    command: tuple[str, ...],
-) -> None:
+def exec(limits: table.ExecLimits, command: tuple[str, ...], **given: Any) -> None:
     """Run a command in a sandbox, confined to this directory.
 
     Its exit code is the command's own; 125 if the sandbox could not be set up, 126 if the command is not
@@ -83,4 +64,4 @@ def exec(
       holdfast exec --allow-write ~/.npm --network on -- npm install
       holdfast exec --explain .git/config
     """
-    sys.exit(execute(limits, command, where, explain, watch=watch, print_plan=print_plan, as_json=as_json))
+    sys.exit(table.execute(limits, command, **given))

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.commands.clickoptions import home_option
-from holdfast.commands.output import OneLine
+from holdfast.commands.output import OneLine, need_extra
 from holdfast.commands.store import store_option, user_name
-from holdfast.errors import NotFound, StartupError, UsageError
+from holdfast.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
     from holdfast.handoff.sender import Sender
@@ -50,14 +50,8 @@ def mcp(run_file: Path | None, board: str | None, home: Path, address: str) -> N
 
 
 async def _serve(sender: "Sender | None", address: str, board: str, home: Path) -> None:
-    try:
+    with need_extra("mcp", "the MCP SDK", "mcp", "mcp_types"):
         from holdfast.mcp.server import serve
-    except ModuleNotFoundError as exc:
-        if (exc.name or "").split(".")[0] not in ("mcp", "mcp_types"):
-            raise
-        raise StartupError(
-            "the MCP SDK is not installed", remedy="pip install 'holdfast-agents[mcp]'"
-        ) from None
     if sender is not None:
         from holdfast.mcp.reports import Reporting
 

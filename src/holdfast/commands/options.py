@@ -1,15 +1,19 @@
-"""The options of `holdfast exec` and of every command that runs one, as a table that needs no library.
+"""The options of `holdfast exec` and of every command that runs one, as a table that needs no library, and
+what `exec` does with them.
 
-`limits.py` makes click's options of it. `parse` understands a command line that has nothing wrong with it and
+`exec.py` makes click's options of it. `parse` understands a command line that has nothing wrong with it and
 asks for no help; any other is click's, which says what is wrong. So loading click is not part of a start.
 """
 
+import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
+from holdfast.errors import HoldfastError
 from holdfast.sandbox.values import value
 
 if TYPE_CHECKING:
+    from holdfast.exec.outcome import Ending, Explained, Planned
     from holdfast.exec.run import Wish
     from holdfast.sandbox.plan.select import Choice
 
@@ -204,3 +208,58 @@ def _take(option: ExecOption, content: str, given: dict[str, object]) -> bool:
     before = given[option.target]
     given[option.target] = (*(before if isinstance(before, tuple) else ()), kept)
     return True
+
+
+# --- what is done with them
+
+
+def execute(
+    limits: ExecLimits,
+    command: Sequence[str],
+    where: str | None = None,
+    explain: Sequence[str] = (),
+    *,
+    watch: bool = False,
+    print_plan: bool = False,
+    as_json: bool = False,
+) -> int:
+    """Run it, or say what would be done; returns the exit code."""
+    from holdfast.exec import outcome
+
+    told: Ending | Planned | Explained
+    try:
+        if where is not None:
+            from holdfast.exec import remote
+
+            remote.refuse_local_options(
+                limits.local() | {"--watch": watch, "--print-plan": print_plan, "--explain": bool(explain)}
+            )
+            told = remote.execute(where, limits.wish(), command)
+        else:
+            told = _run_here(limits, command, explain, watch=watch, print_plan=print_plan)
+    except HoldfastError as exc:
+        told = outcome.build_failure(exc)
+    stream = sys.stderr if isinstance(told, outcome.Ending) else sys.stdout
+    for line in _lines(told, as_json=as_json):
+        stream.write(f"{line}\n")
+    stream.flush()
+    return told.code
+
+
+def _run_here(
+    limits: ExecLimits, command: Sequence[str], explain: Sequence[str], *, watch: bool, print_plan: bool
+) -> "Ending | Planned | Explained":
+    from holdfast.exec import run
+
+    wish = limits.wish(watch=watch)
+    if print_plan:
+        return run.plan(wish)
+    return run.explain(wish, explain) if explain else run.execute(wish, command)
+
+
+def _lines(told: "Ending | Planned | Explained", *, as_json: bool) -> list[str]:
+    if not as_json:
+        return told.lines()
+    import json
+
+    return [json.dumps(told.report())]

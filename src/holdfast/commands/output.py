@@ -1,5 +1,6 @@
 """How commands say what they found and what is wrong: for people in lines, for programs as JSON."""
 
+import contextlib
 import functools
 import os
 import re
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 import click
 
-from holdfast.errors import HoldfastError, UsageError, face, kind
+from holdfast import DISTRIBUTION
+from holdfast.errors import HoldfastError, StartupError, UsageError, face, kind
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -143,6 +145,22 @@ def fail(exc: HoldfastError, code: int | None = None) -> NoReturn:
     if exc.remedy:
         click.echo(f"  try: {pasteable(printable(exc.remedy))}", err=True)
     sys.exit(face(exc).exit if code is None else code)
+
+
+@contextlib.contextmanager
+def need_extra(extra: str, what: str, *packages: str) -> Iterator[None]:
+    """Import inside what an extra installs.
+
+    Raises:
+        StartupError: one of these packages is not there; how to install it.
+    """
+    try:
+        yield
+    except ModuleNotFoundError as exc:
+        if (exc.name or "").split(".")[0] not in packages:
+            raise
+        remedy = f"pip install '{DISTRIBUTION}[{extra}]'"
+        raise StartupError(f"{what} is not installed", remedy=remedy) from None
 
 
 def printable(text: str) -> str:

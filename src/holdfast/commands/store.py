@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
 
 import click
 
+from holdfast.commands.clickoptions import complete_id
 from holdfast.commands.output import BOARD_USED, Answer, json_option
 from holdfast.errors import OperationFailed, UsageError
 from holdfast.local.atomicfile import replace_file
@@ -31,7 +32,7 @@ def with_store(
 ) -> Callable[
     [Callable[Concatenate["Store", P], Answer | Iterator[Answer]]], Callable[..., Iterator[Answer]]
 ]:
-    """A command that is given the store; where a parameter names a task, its id may be shortened."""
+    """A command that is given the store; where a parameter names a task or a run, its id may be shortened."""
 
     def decorate(
         command: Callable[Concatenate["Store", P], Answer | Iterator[Answer]],
@@ -45,6 +46,9 @@ def with_store(
             with open_store(address, create=create) as store:
                 for name in _IDS & kwargs.keys():
                     kwargs[name] = _complete(store, kwargs[name])
+                if kwargs.get("run"):
+                    runs = [run.id for run in store.runs(str(kwargs["id"]))]
+                    kwargs["run"] = complete_id(str(kwargs["run"]), runs, "runs")
                 answered = command(store, *args, **kwargs)
                 yield from [answered] if isinstance(answered, dict) else answered
 

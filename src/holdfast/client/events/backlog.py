@@ -143,17 +143,15 @@ class Ends:
             _append(self._tail, data)
             self._held_bytes += len(data)
             while self._held_bytes - len(self._tail[0]) > self._tail_bytes:
-                self._drop(len(self._tail.popleft()))
+                dropped = len(self._tail.popleft())
+                self._held_bytes -= dropped
+                self._dropped_bytes += dropped
 
     def read(self) -> tuple[bytes, int]:
         """What was kept, and how many bytes are missing in its middle."""
         tail = b"".join(self._tail)
         over = max(0, len(tail) - self._tail_bytes)
         return b"".join([*self._head, tail[over:]]), self._dropped_bytes + over
-
-    def _drop(self, count: int) -> None:
-        self._held_bytes -= count
-        self._dropped_bytes += count
 
 
 def _append(pieces: deque[bytes], data: bytes) -> None:

@@ -13,7 +13,9 @@ nothing has come for `next_look_s`, since nothing shows that the last event is m
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
+
+import msgspec
 
 from holdfast.wire.processes import DenialReport, ProcessUsage
 
@@ -22,14 +24,15 @@ MAX_WAITING_BYTES: Final = 1024 * 1024  # of early output: what a server keeps, 
 FIRST_LOOK_S: Final = 4.0  # until a process that says nothing is read: longer than a busy server takes
 LAST_LOOK_S: Final = 16.0  # with one first look below the 30 s for which a server keeps what has closed
 
+Stream: TypeAlias = Literal["stdout", "stderr", "pty"]
 
-@dataclass(frozen=True, slots=True)
-class Output:
+
+class Output(msgspec.Struct, frozen=True):
     """Bytes of one stream: "stdout", "stderr" or "pty"."""
 
     seq: int
-    stream: str
-    data: bytes
+    stream: Stream
+    data: bytes = msgspec.field(name="chunk")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,17 +56,16 @@ class Closed:
 Event: TypeAlias = Output | Exited | Closed
 
 
-@dataclass(frozen=True, slots=True)
-class ReadPage:
+class ReadPage(msgspec.Struct, frozen=True, rename="camel"):
     """A whole `process/read` answer, asked for without a byte budget."""
 
-    outputs: tuple[Output, ...]
+    outputs: tuple[Output, ...] = msgspec.field(name="chunks")
     next_seq: int
-    exited: bool
-    exit_code: int | None
-    closed: bool
-    failure: str | None
-    sandbox_denied: bool
+    exited: bool = False
+    exit_code: int | None = None
+    closed: bool = False
+    failure: str | None = None
+    sandbox_denied: bool = False
     usage: ProcessUsage | None = None
 
 

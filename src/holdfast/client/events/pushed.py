@@ -6,13 +6,13 @@ base64 decoder refuses whatever is not base64, and then the ordinary parser has 
 """
 
 import re
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, cast
 
 import msgspec
 import pybase64
 
 from holdfast.client.answer import convert
-from holdfast.client.events.ordering import Closed, Event, Exited, Output, ReadPage
+from holdfast.client.events.ordering import Closed, Event, Exited, Output, ReadPage, Stream
 from holdfast.errors import InvalidRequest, RemoteProtocolError
 from holdfast.wire.processes import DenialReport, EnforcementReport, ProcessUsage, WatchReport
 from holdfast.wire.rpc import JsonValue
@@ -23,9 +23,6 @@ _SHORTCUT: Final = re.compile(
 )
 _TAIL: Final = b'"}}'
 _KNOWN: Final = re.compile(rb'\{"method":"process/(?:output|exited|closed)"')
-
-
-Stream: TypeAlias = Literal["stdout", "stderr", "pty"]
 
 
 class Pushed(NamedTuple):
@@ -88,23 +85,6 @@ _NAMES: Final = ("process/output", "process/exited", "process/closed")
 _notes = msgspec.json.Decoder(_Note)
 
 
-class _Chunk(msgspec.Struct):
-    seq: int
-    stream: Stream
-    chunk: bytes
-
-
-class _Read(msgspec.Struct, rename="camel"):
-    chunks: list[_Chunk]
-    next_seq: int
-    exited: bool = False
-    exit_code: int | None = None
-    closed: bool = False
-    failure: str | None = None
-    sandbox_denied: bool = False
-    usage: ProcessUsage | None = None
-
-
 def decode_pushed(message: bytes | memoryview) -> Pushed | None:
     """The event in a whole message; None if it is another message, or is spelled unusually.
 
@@ -119,7 +99,9 @@ def decode_pushed(message: bytes | memoryview) -> Pushed | None:
             pass  # an escape within the string, or not base64: the parser below tells
         else:
             process_id, seq, stream = found.groups()
-            return Pushed(bytes(process_id).decode(), Output(int(seq), bytes(stream).decode(), data))
+            return Pushed(
+                bytes(process_id).decode(), Output(int(seq), cast(Stream, bytes(stream).decode()), data)
+            )
     if _KNOWN.match(message) is None:
         return None
     try:
@@ -159,18 +141,7 @@ def decode_page(result: JsonValue) -> ReadPage:
     Raises:
         RemoteProtocolError: it is none.
     """
-    read = convert(result, _Read)
-    outputs = tuple(Output(chunk.seq, chunk.stream, chunk.chunk) for chunk in read.chunks)
-    return ReadPage(
-        outputs,
-        read.next_seq,
-        read.exited,
-        read.exit_code,
-        read.closed,
-        read.failure,
-        read.sandbox_denied,
-        read.usage,
-    )
+    return convert(result, ReadPage)
 
 
 def check_written(answer: JsonValue) -> None:

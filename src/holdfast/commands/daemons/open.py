@@ -9,8 +9,8 @@ from typing import Final
 import click
 
 from holdfast.commands.clickoptions import home_option
-from holdfast.commands.output import Answer, AnswerCommand, json_option
-from holdfast.errors import NotFound, StartupError
+from holdfast.commands.output import Answer, AnswerCommand, json_option, need_extra
+from holdfast.errors import NotFound
 
 OPENERS: Final = ("xdg-open", "sensible-browser", "open")  # of desktops; the last one is of macOS
 
@@ -39,14 +39,8 @@ def open(printed: bool, home: Path) -> Answer:
     found = [one.card.address for one in daemons.of_role(home, daemons.DASHBOARD) if one.card is not None]
     if not found:
         raise NotFound(f"no dashboard runs for {home}", remedy="holdfast up, or holdfast web")
-    try:
+    with need_extra("web", "the dashboard", "starlette"):
         from holdfast.web.cookies import link
-    except ModuleNotFoundError as exc:
-        if (exc.name or "").split(".")[0] != "starlette":
-            raise
-        raise StartupError(
-            "the dashboard is not installed", remedy="pip install 'holdfast-agents[web]'"
-        ) from None
     address = link(home, found[0])
     opener = None if printed else _opener()
     if opener is None:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -50,18 +51,13 @@ from holdfast.commands.store import store_option
 @click.pass_context
 def up(
     context: click.Context,
-    board: str,
-    listen: str | None,
-    most: int | None,
+    /,
     min_free: int | None,
     max_load: float | None,
-    with_web: bool,
-    web_port: int | None,
-    demo: bool,
     detach: bool,
     install_service: bool,
     home: Path,
-    address: str,
+    **wanted: Any,
 ) -> Answer | None:
     """Start a board, a dispatcher and a dashboard.
 
@@ -87,9 +83,8 @@ def up(
     from holdfast import log
 
     log.set_up(style="text", level=os.environ.get("HOLDFAST_LOG_LEVEL", "warning"))
-    limits = choose_limits(min_free, max_load)
-    wanted = running.UpOptions(home, address, board, listen, most, limits, web_port, with_web, demo)
-    asyncio.run(running.run(wanted, running.guard_output(_print)))
+    options = running.UpOptions(home=home, limits=choose_limits(min_free, max_load), **wanted)
+    asyncio.run(running.run(options, running.guard_output(_print)))
     return None
 
 

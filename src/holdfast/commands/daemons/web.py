@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.commands.clickoptions import home_option
-from holdfast.commands.output import AnswerCommand, json_option, say
+from holdfast.commands.output import AnswerCommand, json_option, need_extra, say
 from holdfast.commands.store import store_option, user_name
-from holdfast.errors import StartupError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -96,14 +95,8 @@ def dashboard(
     Raises:
         StartupError: what it needs is not installed.
     """
-    try:
+    with need_extra("web", "the dashboard", "starlette", "uvicorn"):
         from holdfast.web.server import DashboardOptions, serve
-    except ModuleNotFoundError as exc:
-        if (exc.name or "").split(".")[0] not in ("starlette", "uvicorn"):
-            raise
-        raise StartupError(
-            "the dashboard is not installed", remedy="pip install 'holdfast-agents[web]'"
-        ) from None
     from holdfast.dispatch.installed import find_installed
     from holdfast.web.entrance import PORT
 

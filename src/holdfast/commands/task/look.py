@@ -1,7 +1,7 @@
 """`holdfast task`: looking at tasks, once or for as long as they change. Parse, call, print."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -31,16 +31,7 @@ LOOK_S: Final = 1.0  # also without a hint that something changed
 @click.option("--cursor", help="Start at the cursor that the previous page printed.")
 @click.option("--follow", is_flag=True, help="Keep printing the board's events, until interrupted.")
 @with_store()
-def list_(
-    store: "Store",
-    board: str,
-    status: str | None,
-    assignee: str | None,
-    search: str | None,
-    limit: int,
-    cursor: str | None,
-    follow: bool,
-) -> Iterator[Answer]:
+def list_(store: "Store", /, board: str, status: str | None, follow: bool, **wished: Any) -> Iterator[Answer]:
     """List tasks, the newest first, with the reason why they wait.
 
     \b
@@ -52,14 +43,7 @@ def list_(
     from holdfast.board.rules.transitions import TaskStatus
 
     after = store.stats(board).board.last_seq if follow else 0
-    page = store.page(
-        board,
-        status=TaskStatus(status) if status else None,
-        assignee=assignee,
-        search=search,
-        limit=limit,
-        cursor=cursor,
-    )
+    page = store.page(board, status=TaskStatus(status) if status else None, **wished)
     waiting = [task for task in page.tasks if task.ended_ms is None and task.run_id is None]
     reasons = store.reasons(board, waiting) if waiting else {}
     stuck = store.stuck_tasks(board) if any(task.run_id for task in page.tasks) else {}

@@ -1,7 +1,7 @@
 """`holdfast task`: what waits for a person, and their verdict about work. Parse, call, print."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -35,13 +35,7 @@ if TYPE_CHECKING:
 )
 @with_store()
 def review(
-    store: "Store",
-    id: str,
-    approve: bool,
-    changes: str,
-    remarks: tuple[tuple[str, str], ...],
-    name: str | None,
-    anyway: bool,
+    store: "Store", /, id: str, remarks: tuple[tuple[str, str], ...], name: str | None, **given: Any
 ) -> Answer:
     """Approve the work of a task, or ask for changes.
 
@@ -55,8 +49,7 @@ def review(
     from holdfast.board.verbs.reviews import Review
 
     said = tuple(_remark(place, text) for place, text in remarks)
-    given = Review(approve=approve, changes=changes, remarks=said, anyway=anyway)
-    return answer(store.review(id, given, who=name or user_name()))
+    return answer(store.review(id, Review(remarks=said, **given), who=name or user_name()))
 
 
 @click.command(cls=AnswerCommand)

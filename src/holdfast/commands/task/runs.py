@@ -16,7 +16,6 @@ from holdfast.commands.task.lines import run_line, run_said, used_words
 from holdfast.errors import NotFound
 
 if TYPE_CHECKING:
-    from holdfast.agents.supervisor.messages import WorkerReport
     from holdfast.board.rules.rows import Run
     from holdfast.board.store import Store
 
@@ -124,12 +123,15 @@ def policy(store: "Store", id: str, run: str | None, home: Path) -> Answer:
     """
     import asyncio
 
+    import msgspec
+
     from holdfast.dispatch import runview
 
     chosen = runview.choose_run(store, id, run)
     end = runview.read_kept(store, chosen, END)
     live = end is None
-    report = _read_live(asyncio.run(runview.live_report(home, chosen))) if end is None else _read_ended(end)
+    live_report = asyncio.run(runview.live_report(home, chosen)) if end is None else None
+    report = msgspec.to_builtins(live_report) if end is None else _read_ended(end)
     if report is None:
         raise _not_kept(chosen, "record of its worker")
     told = {name: report[name] for name in POLICY if name in report}
@@ -170,13 +172,6 @@ def _not_kept(run: "Run", what: str) -> NotFound:
         return NotFound(f"no {what} is kept of {run.id}, which is {run.outcome}")
     where = f" in {run.workspace}" if run.workspace else ""
     return NotFound(f"no {what} is kept of {run.id} yet: it runs on {run.host or 'an unnamed host'}{where}")
-
-
-def _read_live(report: "WorkerReport | None") -> dict[str, Any] | None:
-    import msgspec
-
-    found: dict[str, Any] | None = msgspec.to_builtins(report)
-    return found
 
 
 def _read_ended(data: bytes) -> dict[str, Any] | None:

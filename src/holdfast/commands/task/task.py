@@ -10,7 +10,8 @@ from holdfast.commands.task import change, look, review, runs
 def task() -> None:
     """Create, find, change and explain tasks.
 
-    An ID may be shortened, as long as one task alone begins so: t_1f2e or 1f2e.
+    An ID or a RUN may be shortened, as long as one task, or one run of the task, alone begins so: t_1f2e or
+    1f2e.
 
     Exit codes: 0 done; 1 refused; 2 usage; 3 not found; 4 conflict; 5 the store is down or damaged.
 

@@ -11,22 +11,14 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.commands.output import printable
+from holdfast.commands.worker.worker import COLOURS
 
 if TYPE_CHECKING:
     from holdfast.agents.sdk import Workers
     from holdfast.agents.supervisor.messages import ReportedUsage, WorkerReport
 
 REFRESH_S: Final = 1.0  # ages grow by the second
-STYLES: Final = {
-    "starting": "blue",
-    "running": "blue",
-    "waiting": "bold yellow",
-    "blocked": "bold red",
-    "stalled": "red",
-    "failed": "red",
-    "completed": "green",
-    "lost": "red",
-}
+_URGENT: Final = ("waiting", "blocked")
 _ORDER: Final = ("waiting", "blocked", "stalled", "failed", "lost", "starting", "running", "completed")
 
 
@@ -71,7 +63,7 @@ def table(seen: "dict[str, tuple[WorkerReport, float]]", now: float) -> Table:
         evidence = next((item.seen for item in report.evidence if item.seen), "")
         made.add_row(
             report.id,
-            Text(state, style=STYLES[report.state]),
+            Text(state, style=f"{'bold ' if report.state in _URGENT else ''}{COLOURS[report.state]}"),
             age(report.for_seconds + now - at),
             Text(printable(report.about or evidence)),
             cost(report.usage),

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
 
 import click
 
-from holdfast.commands.clickoptions import home_option
+from holdfast.commands.clickoptions import complete_id, home_option
 from holdfast.commands.groups import SECTIONS, SectionedGroup
 from holdfast.commands.output import INTERRUPTED, OneLine, fail, printable
-from holdfast.errors import HoldfastError, UsageError
+from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
     import msgspec
@@ -79,14 +79,7 @@ def _with_workers(
 
 
 async def _complete_id(workers: "Workers", given: str) -> str:
-    """The id of the worker that this is, or whose id alone begins or ends with it."""
-    ids = [str(report.id) for report in await workers.list(ended=True)]
-    found = [one for one in ids if one.startswith(given) or one.partition("-")[2].startswith(given)]
-    if given in ids or not found:
-        return given
-    if len(found) > 1:
-        raise UsageError(f"{given} is the beginning of several workers: {', '.join(sorted(found))}")
-    return found[0]
+    return complete_id(given, [report.id for report in await workers.list(ended=True)], "workers")
 
 
 def _on_worker(
@@ -123,10 +116,12 @@ def _on_worker(
 @click.option(
     "--pass", "names", metavar="NAME", multiple=True, help="Pass this environment variable. Can be repeated."
 )
-@click.option("--provider", metavar="URL", help="Use another provider's address.")
+@click.option("--provider", "base", metavar="URL", help="Use another provider's address.")
 @click.option("--key-env", metavar="NAME", help="The variable that holds the key of that provider.")
-@click.option("--wall", "wall_s", type=float, metavar="SECONDS", help="End it after this time.")
-@click.option("--idle", "idle_s", type=float, metavar="SECONDS", help="End it after this time without work.")
+@click.option("--wall", "wall_limit_s", type=float, metavar="SECONDS", help="End it after this time.")
+@click.option(
+    "--idle", "idle_limit_s", type=float, metavar="SECONDS", help="End it after this time without work."
+)
 @click.option("--ask", is_flag=True, help="Let it ask before it acts, instead of trusting the sandbox.")
 @click.option("--no-relocate", is_flag=True, help="Let it keep its state in its usual place.")
 @click.option("--unconfined", is_flag=True, help="Run without any sandbox.")
@@ -149,27 +144,20 @@ async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...],
     """
     from holdfast.agents.sdk import passed
 
-    key = os.environ.get(options["key_env"] or "")
+    as_asked = ("acp", "base", "cwd", "idle_limit_s", "model", "trace", "unconfined", "wall_limit_s")
     started = await workers.run(
         agent,
-        cwd=options["cwd"],
         prompt=" ".join(words) or None,
         env=passed(options["names"]),
         id=options["name"],
-        model=options["model"],
         tty=options["tty"] or options["tmux"],
-        acp=options["acp"],
         unattended=not options["ask"],
         network=options["network"] == "on",
         writable=list(options["writable"]),
-        unconfined=options["unconfined"],
         relocate=not options["no_relocate"],
-        base=options["provider"],
-        key=key,
-        wall_limit_s=options["wall_s"],
-        idle_limit_s=options["idle_s"],
+        key=os.environ.get(options["key_env"] or ""),
         watch=not options["no_watch"],
-        trace=options["trace"],
+        **{name: options[name] for name in as_asked},
     )
     if options["tmux"]:
         await started.show_in_tmux()
@@ -391,12 +379,17 @@ def attach(home: Path, id: str) -> None:
       holdfast worker attach codex-1f2e3d
     """
     from holdfast.agents.attaching import attach as look
+    from holdfast.agents.sdk import Workers
+    from holdfast.local.relay import on_terminal
 
-    try:
-        report = asyncio.run(look(home, id))
-    except HoldfastError as exc:
-        fail(exc)
-    _print(report, as_json=False)
+    async def run() -> "WorkerReport":
+        whole = id
+        if on_terminal():  # elsewhere nothing is started for it
+            async with Workers.connect(home) as workers:
+                whole = await _complete_id(workers, id)
+        return await look(home, whole)
+
+    _print(asyncio.run(run()), as_json=False)
 
 
 @worker.command(hidden=True)

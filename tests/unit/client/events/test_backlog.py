@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast.client.events.backlog import FULL_BYTES, KEPT_BYTES, ROOM_BYTES, Backlog, Ends, Reader
-from holdfast.client.events.ordering import Closed, Event, Exited, Output
+from holdfast.client.events.ordering import Closed, Event, Exited, Output, Stream
 from tests.support.rows import every_row
 
 HALF = KEPT_BYTES // 2
@@ -17,7 +17,7 @@ def is_full(backlog: Backlog) -> bool:
     return backlog.full  # asked anew each time, also in the eyes of the type checker
 
 
-def out(seq: int, stream: str = "stdout", size: int = 1) -> Output:
+def out(seq: int, stream: Stream = "stdout", size: int = 1) -> Output:
     return Output(seq, stream, b"x" * size)
 
 

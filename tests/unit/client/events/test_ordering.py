@@ -1,9 +1,9 @@
 """Events by number: reordering, duplicates, bounds, and what a page says about a gap."""
 
-from dataclasses import replace
 from itertools import permutations
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.client.events.ordering import (
     MAX_WAITING_BYTES,
