@@ -211,7 +211,7 @@ class Workers:
 
 
 async def show(home: Path, worker: str, *, socket: str | None = None) -> str:
-    """Make a detached session with the worker's view in it; the pane's id.
+    """Make a detached tmux session with the worker's view in it, which owns nothing; the pane's id.
 
     Raises:
         NotFound: tmux is not installed.

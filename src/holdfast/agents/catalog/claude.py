@@ -12,7 +12,6 @@ from holdfast.agents.catalog.agent import (
     CANNOT_START,
     NOT_SAVED,
     Agent,
-    BusySign,
     Dialog,
     Mcp,
     Package,
@@ -20,7 +19,6 @@ from holdfast.agents.catalog.agent import (
     Provider,
     StatePath,
     Versions,
-    WantSign,
 )
 from holdfast.agents.catalog.failures import of_message
 from holdfast.agents.catalog.output import (
@@ -50,6 +48,7 @@ from holdfast.agents.evidence.evidence import (
     Work,
     Working,
 )
+from holdfast.agents.evidence.holdups import BusySign, WantSign
 from holdfast.agents.evidence.verdict import ExitRules
 
 _QUIET = {  # what the CLI says of itself and nobody needs

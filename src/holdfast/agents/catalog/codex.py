@@ -12,7 +12,6 @@ from holdfast.agents.catalog.agent import (
     CANNOT_START,
     NOT_SAVED,
     Agent,
-    BusySign,
     Dialog,
     Mcp,
     Package,
@@ -22,7 +21,6 @@ from holdfast.agents.catalog.agent import (
     StatePath,
     Transcript,
     Versions,
-    WantSign,
 )
 from holdfast.agents.catalog.failures import of_message
 from holdfast.agents.catalog.output import (
@@ -47,6 +45,7 @@ from holdfast.agents.evidence.evidence import (
     Work,
     Working,
 )
+from holdfast.agents.evidence.holdups import BusySign, WantSign
 from holdfast.agents.evidence.verdict import ExitRules
 
 _TOOLS = {"command_execution", "file_change", "mcp_tool_call", "web_search", "collab_tool_call"}

@@ -10,7 +10,6 @@ from holdfast.agents.catalog.agent import (
     CANNOT_START,
     RETRIES,
     Agent,
-    BusySign,
     Dialog,
     Mcp,
     Package,
@@ -19,7 +18,6 @@ from holdfast.agents.catalog.agent import (
     RetrySign,
     StatePath,
     Versions,
-    WantSign,
 )
 from holdfast.agents.catalog.failures import of_message
 from holdfast.agents.catalog.output import Handler, JsonEvent, JsonEvents, count_at, text_at
@@ -37,6 +35,7 @@ from holdfast.agents.evidence.evidence import (
     Work,
     Working,
 )
+from holdfast.agents.evidence.holdups import BusySign, WantSign
 from holdfast.agents.evidence.verdict import ExitRules
 
 

@@ -11,14 +11,12 @@ from holdfast.agents.catalog.agent import (
     CANNOT_START,
     NOT_SAVED,
     Agent,
-    BusySign,
     Mcp,
     Package,
     PromptBy,
     Provider,
     StatePath,
     Versions,
-    WantSign,
 )
 from holdfast.agents.catalog.failures import of_message
 from holdfast.agents.catalog.output import (
@@ -46,6 +44,7 @@ from holdfast.agents.evidence.evidence import (
     Work,
     Working,
 )
+from holdfast.agents.evidence.holdups import BusySign, WantSign
 from holdfast.agents.evidence.verdict import ExitRules
 
 _UNFINISHED = {"length": Failure.CONTEXT, "content-filter": Failure.REFUSAL}

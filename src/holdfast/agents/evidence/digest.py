@@ -210,7 +210,12 @@ class Digest:
 
 
 class Window:
-    """The evidence to classify, oldest first."""
+    """The evidence to classify, oldest first; bounded, without losing what decides.
+
+    A terminal that is looked at twice a second would push a request of a minute ago out of any plain ring. So
+    a source that says the same again keeps its first and its latest items, and when there are too many, the
+    commonest kind gives way first.
+    """
 
     def __init__(self, items: Iterable[Evidence] = (), *, max_items: int = MAX_ITEMS) -> None:
         self.items: list[Evidence] = []

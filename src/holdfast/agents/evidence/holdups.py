@@ -1,8 +1,13 @@
-"""What holds a worker up: an answer it waits for, or an obstacle outside model and user. Pure module."""
+"""What holds a worker up: an answer it waits for, or an obstacle outside model and user. Pure module.
+
+Of what its screen and its title say, wants come first, then work: a dialog may stand beside a spinner.
+Only the bottom of the screen counts, where a program talks to its user; above it an agent may be writing
+about dialogs. Of a title only the fixed beginning counts: the rest may be the model's words.
+"""
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from holdfast.agents.evidence.digest import Digest
@@ -270,22 +275,20 @@ def _is_network(item: Evidence) -> bool:
             return False
 
 
-class WantSign(Protocol):
+@dataclass(frozen=True, slots=True)
+class WantSign:
     """A pattern on the bottom of the screen that means: it wants something."""
 
-    @property
-    def pattern(self) -> re.Pattern[str]: ...
-    @property
-    def want(self) -> Want: ...
+    pattern: re.Pattern[str]
+    want: Want
 
 
-class BusySign(Protocol):
+@dataclass(frozen=True, slots=True)
+class BusySign:
     """A pattern on the bottom of the screen that means: it is at work."""
 
-    @property
-    def pattern(self) -> re.Pattern[str]: ...
-    @property
-    def work(self) -> Work: ...
+    pattern: re.Pattern[str]
+    work: Work
 
 
 class Signs(Protocol):

@@ -209,9 +209,7 @@ def _storm(look: _Look) -> Status | None:
     requests = [i for i in look.of(Requested) if i > look.output and look.age(i) <= STORM_S]
     if len(requests) <= STORM_REQUESTS:
         return _same_turn_again(look)
-    about = f"retry loop: {len(requests)} requests within {STORM_S:.0f} s, and nothing came of them"
-    shown = tuple(look.items[i] for i in reversed(requests[-2:]))
-    return Status(WorkerState.RUNNING, RETRYING, about, since=look.items[requests[0]].at, evidence=shown)
+    return _report_loop(look, requests, "requests", "nothing came of them")
 
 
 def _same_turn_again(look: _Look) -> Status | None:
@@ -223,7 +221,11 @@ def _same_turn_again(look: _Look) -> Status | None:
     ]
     if len(tries) <= STORM_REQUESTS:
         return None
-    about = f"retry loop: {len(tries)} attempts within {STORM_S:.0f} s, and no tool was called"
+    return _report_loop(look, tries, "attempts", "no tool was called")
+
+
+def _report_loop(look: _Look, tries: list[int], what: str, but: str) -> Status:
+    about = f"retry loop: {len(tries)} {what} within {STORM_S:.0f} s, and {but}"
     shown = tuple(look.items[i] for i in reversed(tries[-2:]))
     return Status(WorkerState.RUNNING, RETRYING, about, since=look.items[tries[0]].at, evidence=shown)
 
@@ -432,7 +434,11 @@ class End:
 
 
 def decide_end(status: Status, now: float, *, started_at: float, limits: WorkerLimits) -> End | None:
-    """What to do about a worker in this state; None is nothing."""
+    """When a worker is to be ended, and why; None is not now.
+
+    Advice about a worker (it stalls, it waits) never ends it. Only what cannot get better does, and the
+    limits that its owner set.
+    """
     if status.state.ended:
         return None
     if limits.wall_s is not None and now - started_at > limits.wall_s:

@@ -330,7 +330,12 @@ async def preflight(
     state: str,
     base: str | None,
 ) -> list[PreflightProblem]:
-    """What will go wrong. That nothing could be tried is trouble as well."""
+    """Can the CLI keep its state and reach its provider? What will go wrong, before the first prompt.
+
+    A small program is run in the sandbox it will run in, with its environment and policy. Where a state
+    path does not exist yet, the nearest directory above it that does is tried. Nothing is left behind.
+    That nothing could be tried is trouble as well.
+    """
     home = variables.get("HOME", "/")
     kept = _distinct(state_paths(agent, home=home, work=cwd, environment=variables))
     provider = _provider(base)

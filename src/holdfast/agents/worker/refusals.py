@@ -1,4 +1,11 @@
-"""A call that the watcher saw refused, as evidence: whose file it is, and what would help. Pure module."""
+"""Refused calls as evidence: whose file it is, and what would help. Pure module.
+
+The watcher tells of them, or in explain mode `strace`, line by line. That is slower and exact: the errno
+is the one the program got, and refused reading is seen as well. It must join from outside of the sandbox:
+inside, nobody may trace. A call whose end is missing, because it was cut off or its other half never
+came, is left out. Some calls do not say where a relative path begins: what the watcher tells of them is
+better (`tells`), and what it does not is told as it was written.
+"""
 
 import re
 from collections import Counter

@@ -408,7 +408,9 @@ def _remedy(claim: Claim, plain: ClaimAttempt, order: Order) -> str:
 
 
 def proof_key(binary: Path, decision: object) -> str:
-    """Changes with the program, the boot, the user and everything that decided, which is never written down.
+    """Under which a proof is kept, so that not every start takes the long way.
+
+    It changes with the program, the boot, the user and everything that decided, which is never written down.
 
     Raises:
         OSError: there is no such program.

@@ -19,6 +19,12 @@ _NO_ATTEMPT: Final = "no attempt can show it"
 
 
 class Shortfall(enum.StrEnum):
+    """What a backend cannot stop, and what it hinders.
+
+    Nothing at hand could close one of these without closing more: it is said to whoever starts a command (for
+    Landlock alone in `losses.py`), and here to whoever checks.
+    """
+
     METADATA = "Landlock does not guard mode, group and times, and no work goes on without chmod"
     VISIBLE = "without a PID namespace the host's processes have names, though nobody can touch them"
     SHARED_MEMORY = "without a mount namespace /dev/shm is the host's, and multiprocessing needs it"
