@@ -366,7 +366,7 @@ async def test_a_card_is_believed_only_of_the_process_that_holds_it(home: Path) 
     fd, path = daemons.prepare(home, daemons.DASHBOARD)
     try:
         daemons.fill(fd, path, daemons.DASHBOARD, os.getpid())
-        card = msgspec.json.decode(path.read_bytes(), type=daemons.Card)
+        card = msgspec.json.decode(path.read_bytes(), type=daemons.DaemonCard)
         path.write_bytes(msgspec.json.encode(msgspec.structs.replace(card, began=card.began + 1)))
         assert daemons.find(home) == []  # another process of that number
     finally:

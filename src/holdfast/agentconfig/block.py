@@ -14,7 +14,7 @@ from typing import Final
 
 from holdfast.agentconfig.document import Document, Item, LineKind, Node, Shape, Unparsable, scan
 from holdfast.agentconfig.removal import (
-    Conflict,
+    ConfigConflict,
     ConflictKind,
     Edit,
     Intent,
@@ -77,7 +77,7 @@ class Applied:
     """
 
     text: str
-    conflicts: tuple[Conflict, ...]
+    conflicts: tuple[ConfigConflict, ...]
     intents: tuple[Intent, ...]
     changed: bool
     settings: Settings
@@ -165,7 +165,7 @@ class Resolution:
         wish = _in_their_spelling(document, wish)
         self.out: list[tuple[Item, str]] = []
         self.carried: list[tuple[Key, str]] = []
-        self.conflicts: list[Conflict] = []
+        self.conflicts: list[ConfigConflict] = []
         self.intents: list[Intent] = []
         self._document = document
         self._foreign = foreign
@@ -282,7 +282,7 @@ class Resolution:
         self.intents.append(Intent(path, plain, self._document.line(item)))
 
     def _note(self, kind: ConflictKind, key: Key, line: int, detail: str) -> None:
-        self.conflicts.append(Conflict(kind, key, line, detail))
+        self.conflicts.append(ConfigConflict(kind, key, line, detail))
 
     def _root_text(self, key: Key) -> Intent | None:
         return next((intent for intent in self.intents if intent.key == key), None)

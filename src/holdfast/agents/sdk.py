@@ -25,7 +25,7 @@ from holdfast.agents.supervisor import background, messages
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.errors import ConnectionLost, NotFound, OperationFailed
 from holdfast.home import default_home
-from holdfast.unixrpc.calls import Method
+from holdfast.unixrpc.calls import RpcMethod
 from holdfast.unixrpc.client import CALL_S, RpcClient
 
 ANSWER_S: Final = 10.0
@@ -205,7 +205,7 @@ class Workers:
         """Everything that the supervisor says on this connection unasked."""
         return self._client.notices()
 
-    async def call(self, method: Method[P, R], params: P, *, timeout_s: float | None = CALL_S) -> R:
+    async def call(self, method: RpcMethod[P, R], params: P, *, timeout_s: float | None = CALL_S) -> R:
         """Raises HoldfastError as the supervisor does; ConnectionLost when it is gone."""
         return await self._client.call(method, params, timeout_s=timeout_s)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holdfast.agentconfig.decision import AgentName
     from holdfast.agentconfig.files import Edited
     from holdfast.agentconfig.order import EditPlan, Order
-    from holdfast.agentconfig.settings import Difference
+    from holdfast.agentconfig.settings import ConfigDrift
 
 _DIRECTORY = click.Path(path_type=Path, file_okay=False)
 
@@ -133,7 +133,7 @@ def show(planned: "EditPlan", *, as_json: bool, done: str) -> None:
 
 
 def compared(
-    planned: "EditPlan", found: "list[Difference]", unseen: tuple[str, ...], *, agent: str, as_json: bool
+    planned: "EditPlan", found: "list[ConfigDrift]", unseen: tuple[str, ...], *, agent: str, as_json: bool
 ) -> NoReturn:
     """Say what differs and what could not be told; 1 if anything does."""
     if as_json:

@@ -104,7 +104,7 @@ def assert_(
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # what was made is removed
     try:
         found = assertion.wait(
-            assertion.Order(
+            assertion.AssertOrder(
                 cwd=Path(os.path.abspath(cwd or Path.cwd())),
                 home=Path(os.path.abspath(home or os.environ.get("CODEX_HOME") or Path.home() / ".codex")),
                 binary=assertion.find(agent, binary),

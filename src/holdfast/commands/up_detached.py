@@ -25,7 +25,7 @@ _LOG_TAIL: Final = 2000
 
 def start(home: Path, typed: Sequence[str]) -> Answer:
     """Raises Conflict when it runs already, OperationFailed when it does not start; its log says why."""
-    book.Book(home).prepare()
+    book.WorkerRecords(home).prepare()
     if (running := conflict(home)) is not None:
         raise running
     argv = [*prerequisites.command(), "up", "--home", str(home), *typed]

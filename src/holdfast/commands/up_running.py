@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from holdfast.agents.supervisor import background, daemons
-from holdfast.agents.worker.book import Book
+from holdfast.agents.worker.book import WorkerRecords
 from holdfast.board.store import open_store
 from holdfast.commands.web import dashboard
 from holdfast.dispatch import demo as example
@@ -78,7 +78,7 @@ async def run(wanted: Wanted, print_: Print) -> None:
         Conflict: it runs already; nothing was changed.
         HoldfastError: a part of it does not start.
     """
-    Book(wanted.home).prepare()
+    WorkerRecords(wanted.home).prepare()
     async with contextlib.AsyncExitStack() as stack:
         try:
             await stack.enter_async_context(lock.only_one_up(wanted.home))

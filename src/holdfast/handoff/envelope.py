@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.board.rules.rows import JsonObject, Message
 from holdfast.errors import HoldfastError, RemoteProtocolError, UsageError, face, from_kind, kind
-from holdfast.unixrpc.calls import Method
+from holdfast.unixrpc.calls import RpcMethod
 
 SCHEMA: Final = 1
 VERSION: Final = 1
@@ -72,7 +72,7 @@ class HandoffAnswer(msgspec.Struct, frozen=True, kw_only=True):
     messages: list[Message] = []
 
 
-HAND_IN: Final = Method("handIn", Envelope, HandoffAnswer)
+HAND_IN: Final = RpcMethod("handIn", Envelope, HandoffAnswer)
 
 
 def mint(key: bytes, board: str, task: str, run: str, generation: int) -> str:

@@ -15,7 +15,7 @@ from holdfast.errors import HoldfastError
 from holdfast.handoff import envelope
 from holdfast.handoff.broker import Broker
 from holdfast.handoff.envelope import HAND_IN, MAX_LINE, Envelope, HandoffAnswer
-from holdfast.unixrpc.server import Limits, Peer, RpcServer
+from holdfast.unixrpc.server import Peer, RpcLimits, RpcServer
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Service:
         Raises:
             StartupError: it cannot listen there.
         """
-        server = RpcServer(Limits(MAX_LINE, MAX_UNSENT, MAX_CLIENTS, calls=1, idle_s=IDLE_S))
+        server = RpcServer(RpcLimits(MAX_LINE, MAX_UNSENT, MAX_CLIENTS, calls=1, idle_s=IDLE_S))
         server.answer(HAND_IN, self._answer)
         async with server.listening(path):
             yield

@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
-class Method(Generic[P, R]):
+class RpcMethod(Generic[P, R]):
     """A row of a table of methods."""
 
     name: str

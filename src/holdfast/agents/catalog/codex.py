@@ -23,23 +23,15 @@ from holdfast.agents.catalog.agent import (
     Versions,
 )
 from holdfast.agents.catalog.failures import of_message
-from holdfast.agents.catalog.output import (
-    Handler,
-    JsonEvent,
-    JsonEvents,
-    at_path,
-    count_at,
-    int_at,
-    text_at,
-)
+from holdfast.agents.catalog.output import Handler, JsonEvent, JsonEvents, at_path, count_at, int_at, text_at
 from holdfast.agents.evidence.evidence import (
     Claim,
     Failure,
     Progress,
     Ready,
     Result,
+    TokenUsage,
     ToolFailed,
-    Usage,
     Want,
     Wants,
     Work,
@@ -113,7 +105,7 @@ class CodexEvents(JsonEvents):
 
     def _completed(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         usage = at_path(event, "usage")
-        counted = Usage(
+        counted = TokenUsage(
             input_tokens=count_at(usage, "input_tokens"),
             output_tokens=count_at(usage, "output_tokens"),
             cached_tokens=count_at(usage, "cached_input_tokens"),

@@ -28,8 +28,8 @@ from holdfast.agents.evidence.evidence import (
     Progress,
     Ready,
     Result,
+    TokenUsage,
     ToolFailed,
-    Usage,
     Want,
     Wants,
     Work,
@@ -83,7 +83,7 @@ class GeminiEvents(JsonEvents):
 
     def _result(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         stats = event.get("stats")
-        usage = Usage(
+        usage = TokenUsage(
             input_tokens=count_at(stats, "input_tokens"),
             output_tokens=count_at(stats, "output_tokens"),
             cached_tokens=count_at(stats, "cached"),

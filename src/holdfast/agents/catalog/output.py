@@ -264,7 +264,7 @@ class JsonEvents:
     def __init__(self, retries: Sequence[RetrySign] = (), *, secrets: Sequence[str] = ()) -> None:
         self.unknown: Counter[str] = Counter()
         self.attempts = Attempts(retries)
-        self.calls = Calls()
+        self.calls = ToolCalls()
         self.refused: list[str] = []
         self.secrets = tuple(secrets)
         self._text = TextLines(retries, secrets=secrets, progress=False)
@@ -373,7 +373,7 @@ def list_at(value: object, *keys: str) -> list[object]:
     return found if isinstance(found, list) else []
 
 
-class Calls:
+class ToolCalls:
     """Counted as they come; `fresh` are those that were not among the newest when they were made."""
 
     def __init__(self) -> None:

@@ -75,7 +75,7 @@ async def supervisor(home: Path) -> RpcClient:
     Raises:
         OperationFailed: it does not start; its log says why.
     """
-    book.Book(home).prepare()
+    book.WorkerRecords(home).prepare()
     argv = [*prerequisites.command(), "worker", "supervise", "--home", str(home)]
 
     def spawn() -> "subprocess.Popen[bytes]":

@@ -21,7 +21,7 @@ import msgspec
 from holdfast import __version__
 from holdfast.agents.supervisor import processes
 from holdfast.agents.supervisor.processes import ProcessInfo
-from holdfast.agents.worker.book import Book
+from holdfast.agents.worker.book import WorkerRecords
 from holdfast.errors import OperationFailed
 from holdfast.local.lock import take_lock
 
@@ -81,7 +81,7 @@ def explain_keeping(differs: str, *, workers: int, dispatcher: bool) -> str | No
     return f"{told}; it stays because {because}. To replace it: {typed}{again}"
 
 
-class Card(msgspec.Struct, frozen=True):
+class DaemonCard(msgspec.Struct, frozen=True):
     """What a daemon says of itself. No secret is in it."""
 
     role: str
@@ -98,7 +98,7 @@ class Daemon(msgspec.Struct, frozen=True):
 
     role: str
     process: ProcessInfo
-    card: Card | None = None
+    card: DaemonCard | None = None
 
 
 @functools.cache
@@ -130,7 +130,7 @@ def registered(home: Path, role: str, address: str = "") -> Iterator[None]:
 
 def prepare(home: Path, role: str) -> tuple[int, Path]:
     """A locked file without a name yet, for `fill`. A child that inherits it holds the lock by living."""
-    Book(home).prepare()
+    WorkerRecords(home).prepare()
     folder = home / FOLDER
     path = folder / f"{role.replace(' ', '-')}-{os.getpid()}-{time.monotonic_ns()}.json"
     try:
@@ -148,7 +148,7 @@ def fill(fd: int, path: Path, role: str, pid: int, address: str = "") -> None:
     if process is None:
         hidden.unlink(missing_ok=True)
         return
-    os.write(fd, msgspec.json.encode(Card(role, pid, process.began, time.time(), origin(), address)))
+    os.write(fd, msgspec.json.encode(DaemonCard(role, pid, process.began, time.time(), origin(), address)))
     hidden.rename(path)
 
 
@@ -173,10 +173,10 @@ def workers_alive(home: Path) -> list[str]:
     """The workers that are not known to have ended, while somebody is there who owns them."""
     if processes.listener(home / "exec.sock") is None:
         return []
-    return sorted(record.id for record in Book(home) if record.phase != "ended")
+    return sorted(record.id for record in WorkerRecords(home) if record.phase != "ended")
 
 
-def _cards(home: Path) -> Iterator[Card]:
+def _cards(home: Path) -> Iterator[DaemonCard]:
     with contextlib.suppress(OSError):
         for path in sorted((home / FOLDER).glob("*.json")):
             card = _held(path)
@@ -184,7 +184,7 @@ def _cards(home: Path) -> Iterator[Card]:
                 yield card
 
 
-def _held(path: Path) -> Card | None:
+def _held(path: Path) -> DaemonCard | None:
     """What is in a card, while somebody holds its lock; one that nobody holds is removed."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -195,7 +195,7 @@ def _held(path: Path) -> Card | None:
             path.unlink(missing_ok=True)
             return None
         with contextlib.suppress(OSError, msgspec.MsgspecError), open(fd, "rb", closefd=False) as file:
-            return msgspec.json.decode(file.read(), type=Card)
+            return msgspec.json.decode(file.read(), type=DaemonCard)
         return None
     finally:
         os.close(fd)

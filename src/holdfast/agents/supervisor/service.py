@@ -19,11 +19,11 @@ from holdfast.agents.evidence.status import why
 from holdfast.agents.supervisor import background, daemons, messages, processes
 from holdfast.agents.supervisor.supervisor import Supervisor
 from holdfast.agents.worker import book
-from holdfast.agents.worker.book import Book
+from holdfast.agents.worker.book import WorkerRecords
 from holdfast.agents.worker.equivalence import EquivalenceReport
 from holdfast.agents.worker.launching import WorkerSpec
-from holdfast.agents.worker.worker import GRACE_S, Worker, answer, now
-from holdfast.unixrpc.server import Limits, Peer, RpcServer
+from holdfast.agents.worker.worker import GRACE_S, FollowedWorker, answer, now
+from holdfast.unixrpc.server import Peer, RpcLimits, RpcServer
 
 MAX_DENIALS: Final = 20  # in one report, which is sent with every change
 MAX_TAIL: Final = 1 << 20
@@ -34,7 +34,7 @@ IDLE_S: Final = 600.0  # without workers and callers; whoever comes next starts 
 _LOOK_S: Final = 1.0
 
 
-def report(worker: Worker) -> messages.WorkerReport:
+def report(worker: FollowedWorker) -> messages.WorkerReport:
     record, status, items = worker.record, worker.status, worker.evidence()
     at = now()
     return messages.WorkerReport(
@@ -74,7 +74,7 @@ def report(worker: Worker) -> messages.WorkerReport:
     )
 
 
-def _asked(worker: Worker) -> messages.Question | None:
+def _asked(worker: FollowedWorker) -> messages.Question | None:
     for wants in worker.asked()[:1]:
         return messages.Question(request=wants.request, question=wants.question, options=list(wants.options))
     return None
@@ -100,7 +100,7 @@ def _exit_code(items: list[Evidence]) -> int | None:
     return codes[-1] if codes else None
 
 
-def _calls(worker: Worker) -> messages.ReportedCalls | None:
+def _calls(worker: FollowedWorker) -> messages.ReportedCalls | None:
     calls = worker.channel.calls()
     return None if calls is None else msgspec.convert(calls, messages.ReportedCalls, from_attributes=True)
 
@@ -138,13 +138,13 @@ def _usage(items: list[Evidence]) -> messages.ReportedUsage | None:
     )
 
 
-class Service:
+class SupervisorService:
     """The methods of one supervisor."""
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
         self._find = supervisor.find
-        self.server = RpcServer(Limits(messages.MAX_LINE, MAX_UNSENT, MAX_CLIENTS, MAX_CALLS))
+        self.server = RpcServer(RpcLimits(messages.MAX_LINE, MAX_UNSENT, MAX_CLIENTS, MAX_CALLS))
         self.server.answer(messages.RUN, self._run)
         self.server.answer(messages.LIST, self._list)
         self.server.answer(messages.STATUS, self._status)
@@ -195,7 +195,7 @@ class Service:
         return await self._wait(asked, peer)
 
     async def _changes(self, _asked: messages.ListParams, peer: Peer) -> list[messages.WorkerReport]:
-        def changed(worker: Worker) -> None:
+        def changed(worker: FollowedWorker) -> None:
             peer.notify(messages.CHANGE, report(worker))
 
         peer.farewells.append(self._supervisor.hear(changed))
@@ -205,9 +205,9 @@ class Service:
         worker = self._find(asked.worker)
 
         def view(data: bytes) -> None:
-            peer.notify(messages.OUTPUT, messages.Output(asked.worker, data))
+            peer.notify(messages.OUTPUT, messages.WorkerOutput(asked.worker, data))
 
-        def changed(other: Worker) -> None:
+        def changed(other: FollowedWorker) -> None:
             if other is worker:
                 peer.notify(messages.CHANGE, report(worker))
 
@@ -239,7 +239,7 @@ class Service:
         given = await answer(worker, agent, option=asked.option, deny=asked.deny, request=asked.request)
         return msgspec.convert({"id": asked.worker, **given}, messages.GivenAnswer)
 
-    async def _resize(self, asked: messages.ResizeParams, _peer: Peer) -> messages.Done:
+    async def _resize(self, asked: messages.SizeParams, _peer: Peer) -> messages.Done:
         await self._find(asked.worker).resize(asked.rows, asked.cols)
         return messages.Done()
 
@@ -260,7 +260,7 @@ async def serve(home: Path, *, idle_s: float = IDLE_S) -> bool:
 
 async def _supervise(home: Path, idle_s: float) -> None:
     supervisor = Supervisor(home)
-    server = Service(supervisor).server
+    server = SupervisorService(supervisor).server
     ended = asyncio.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(signum, ended.set)
@@ -283,7 +283,7 @@ async def _supervise(home: Path, idle_s: float) -> None:
 
 async def _replace_exec_server(home: Path) -> None:
     """One that runs other code, and owns no worker, makes room for one that runs ours."""
-    if any(record.phase != "ended" for record in Book(home)):
+    if any(record.phase != "ended" for record in WorkerRecords(home)):
         return
     found = daemons.of_role(home, daemons.OWNER)
     if any(background.difference(one) is not None for one in found):

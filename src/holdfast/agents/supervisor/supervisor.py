@@ -19,11 +19,11 @@ from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Source
 from holdfast.agents.evidence.status import WorkerLimits
 from holdfast.agents.supervisor import background
 from holdfast.agents.worker import channels
-from holdfast.agents.worker.book import Book, Record, new_id
+from holdfast.agents.worker.book import Record, WorkerRecords, new_id
 from holdfast.agents.worker.explaining import Explaining, held, release
-from holdfast.agents.worker.launching import Ready, WorkerSpec, preflight, prepare
-from holdfast.agents.worker.surroundings import Surroundings
-from holdfast.agents.worker.worker import Worker, now
+from holdfast.agents.worker.launching import PreparedStart, WorkerSpec, preflight, prepare
+from holdfast.agents.worker.surroundings import WorkerSurroundings
+from holdfast.agents.worker.worker import FollowedWorker, now
 from holdfast.client.environment import Environment
 from holdfast.client.process import Process
 from holdfast.client.recovery import LinkState
@@ -45,12 +45,12 @@ class Supervisor:
     """All workers of one home."""
 
     def __init__(self, home: Path, limits: WorkerLimits = WorkerLimits()) -> None:  # noqa: B008 - nobody changes it
-        self.book = Book(home)
-        self.surroundings = Surroundings(self.book)
+        self.book = WorkerRecords(home)
+        self.surroundings = WorkerSurroundings(self.book)
         self._limits = limits
-        self.workers: dict[str, Worker] = {}
+        self.workers: dict[str, FollowedWorker] = {}
         self._environments: dict[str, Environment] = {}
-        self._hearers: set[Callable[[Worker], None]] = set()
+        self._hearers: set[Callable[[FollowedWorker], None]] = set()
         self._tasks = TaskSet()
 
     async def open(self) -> None:
@@ -68,15 +68,15 @@ class Supervisor:
             await environment.leave()
 
     @property
-    def alive(self) -> list[Worker]:
+    def alive(self) -> list[FollowedWorker]:
         return [worker for worker in self.workers.values() if not worker.done.is_set()]
 
-    def hear(self, handle: Callable[[Worker], None]) -> Callable[[], None]:
+    def hear(self, handle: Callable[[FollowedWorker], None]) -> Callable[[], None]:
         """Be told of every change of a status; call what is returned to stop."""
         self._hearers.add(handle)
         return lambda: self._hearers.discard(handle)
 
-    def find(self, worker: str) -> Worker:
+    def find(self, worker: str) -> FollowedWorker:
         """A worker of this home, also one that ended long ago.
 
         Raises:
@@ -93,7 +93,7 @@ class Supervisor:
 
     # --- starting
 
-    async def run(self, wish: WorkerSpec) -> Worker:
+    async def run(self, wish: WorkerSpec) -> FollowedWorker:
         """Start a worker.
 
         Raises:
@@ -140,7 +140,7 @@ class Supervisor:
             raise
         return worker
 
-    async def _start(self, worker: Worker, ready: Ready) -> None:
+    async def _start(self, worker: FollowedWorker, ready: PreparedStart) -> None:
         record = worker.record
         for path, text in ready.files.items():
             names = Path(path).relative_to(ready.state).parts
@@ -236,7 +236,7 @@ class Supervisor:
 
     # --- following
 
-    def _worker(self, record: Record, secrets: tuple[str, ...] = ()) -> Worker:
+    def _worker(self, record: Record, secrets: tuple[str, ...] = ()) -> FollowedWorker:
         agent = CATALOG[record.agent]
         limits = replace(
             self._limits,
@@ -247,18 +247,18 @@ class Supervisor:
         )
         request = self.book.request(record.id) if record.acp else None
         channel = channels.channel_of(agent, record, secrets, request)
-        return Worker(record, self.book, agent, channel, limits, self._changed)
+        return FollowedWorker(record, self.book, agent, channel, limits, self._changed)
 
-    async def _follow(self, worker: Worker, environment: Environment, process: Process) -> None:
+    async def _follow(self, worker: FollowedWorker, environment: Environment, process: Process) -> None:
         await worker.follow(process)
         await self.surroundings.settled(worker.record.id)
         await self._forget(worker, environment)
 
-    async def _forget(self, worker: Worker, environment: Environment) -> None:
+    async def _forget(self, worker: FollowedWorker, environment: Environment) -> None:
         self._environments.pop(worker.record.id, None)
         await environment.aclose()
 
-    def _changed(self, worker: Worker) -> None:
+    def _changed(self, worker: FollowedWorker) -> None:
         for hear in list(self._hearers):
             hear(worker)
 
@@ -281,7 +281,7 @@ class Supervisor:
                 self._tasks.start(self._environments[id].aclose())
 
 
-def _explaining(record: Record, ready: Ready) -> Explaining | None:
+def _explaining(record: Record, ready: PreparedStart) -> Explaining | None:
     if not record.trace:
         return None
     made = Explaining(ready.policy, cwd=record.cwd, environment=ready.environment)

@@ -30,14 +30,14 @@ from holdfast.agents.catalog.output import (
 )
 from holdfast.agents.evidence.evidence import (
     Answered,
+    AnswerOption,
     Claim,
     Failure,
-    Option,
     Progress,
     Ready,
     Result,
+    TokenUsage,
     ToolFailed,
-    Usage,
     Want,
     Wants,
     Work,
@@ -268,9 +268,9 @@ class AcpEvents(JsonEvents):
         more = [] if reason in _UNFINISHED else self.drift(self.say(f"stop reason {reason}"))
         return [*more, bad]
 
-    def _usage(self, result: object) -> Usage:
+    def _usage(self, result: object) -> TokenUsage:
         meta = at_path(result, "_meta", "quota", "token_count")
-        return Usage(
+        return TokenUsage(
             input_tokens=count_at(result, "usage", "inputTokens") or count_at(meta, "input_tokens"),
             output_tokens=count_at(result, "usage", "outputTokens") or count_at(meta, "output_tokens"),
             cached_tokens=count_at(result, "usage", "cachedReadTokens"),
@@ -301,13 +301,13 @@ def opening() -> bytes:
     return _message(id=_Step.INITIALIZE, method="initialize", params=params)
 
 
-def answer(wants: Wants, option: Option) -> bytes:
+def answer(wants: Wants, option: AnswerOption) -> bytes:
     """The answer to a request: one of the options that it offers."""
     outcome = {"outcome": "selected", "optionId": option.id}
     return _message(id=msgspec.Raw(wants.request.encode()), result={"outcome": outcome})
 
 
-def choose(wants: Wants, option: str | None, *, deny: bool) -> Option:
+def choose(wants: Wants, option: str | None, *, deny: bool) -> AnswerOption:
     """The option to answer with. Nothing permanent is ever chosen, unless by its id.
 
     Raises:
@@ -352,9 +352,9 @@ def _choice_of_model(session: object, model: str) -> _Choice | None:
     return None
 
 
-def _options(event: JsonEvent, say: Callable[[str], str]) -> tuple[Option, ...]:
+def _options(event: JsonEvent, say: Callable[[str], str]) -> tuple[AnswerOption, ...]:
     found = [
-        Option(text_at(one, "optionId"), say(text_at(one, "kind")), say(text_at(one, "name")))
+        AnswerOption(text_at(one, "optionId"), say(text_at(one, "kind")), say(text_at(one, "name")))
         for one in list_at(event, "params", "options")
     ]
     return tuple(option for option in found if 0 < len(option.id) <= MAX_ID)[:MAX_OPTIONS]

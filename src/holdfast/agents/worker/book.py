@@ -80,7 +80,7 @@ def new_id(agent: str) -> str:
     return f"{agent}-{secrets.token_hex(3)}"
 
 
-class Book:
+class WorkerRecords:
     """The workers of one home."""
 
     def __init__(self, home: Path) -> None:
@@ -199,7 +199,7 @@ class Log:
         return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 
-class Mark:
+class NumberFile:
     """A number in a file, written in place: whoever is killed leaves the old one or the new one. As above."""
 
     _FORMAT: Final = struct.Struct("<Q")

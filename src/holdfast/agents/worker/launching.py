@@ -141,7 +141,7 @@ class WorkerSpec(msgspec.Struct, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class PreparedStart:
     """All of a start. `shown` is the command as it may be written down."""
 
     argv: tuple[str, ...]
@@ -158,7 +158,7 @@ class Ready:
     request: AcpRequest | None = field(default=None, repr=False)
 
 
-def prepare(wish: WorkerSpec, *, state: str) -> Ready:
+def prepare(wish: WorkerSpec, *, state: str) -> PreparedStart:
     """What to start; `state` is a directory of the worker's own, unless the wish names another.
 
     Raises:
@@ -205,7 +205,7 @@ def prepare(wish: WorkerSpec, *, state: str) -> Ready:
     if not wish.unconfined:
         program, policy = _with_programs(wish, program, policy)
     argv = (program, *made.arguments)
-    return Ready(
+    return PreparedStart(
         argv=argv,
         shown=tuple(_PROMPT if word == wish.prompt else word for word in argv),
         inherited=wish.env,

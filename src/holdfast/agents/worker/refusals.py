@@ -47,7 +47,7 @@ _LOOPBACK: Final = re.compile(r"127\.|0\.0\.0\.0$|::1?$|::ffff:127\.")
 _WRITING: Final = re.compile(r"O_(?:WRONLY|RDWR|CREAT|TRUNC)\b")
 
 
-class Tally:
+class RefusalTally:
     """How many refusals of each kind are known: the watcher tells totals, evidence stands for what is new."""
 
     def __init__(self, known: Iterable[Evidence]) -> None:

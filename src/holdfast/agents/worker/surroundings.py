@@ -18,9 +18,9 @@ import msgspec
 from holdfast.agents.catalog.agent import StatePath, state_paths
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.worker import procwatch
-from holdfast.agents.worker.book import Book, Record
+from holdfast.agents.worker.book import Record, WorkerRecords
 from holdfast.agents.worker.equivalence import CONFINEMENT, Case, EquivalenceReport, judge, unknown
-from holdfast.agents.worker.launching import Ready
+from holdfast.agents.worker.launching import PreparedStart
 from holdfast.client.environment import Environment
 from holdfast.confine.launch import Launcher
 from holdfast.doctor.compare.circumstances import NAMESPACES
@@ -34,15 +34,15 @@ LIMIT_S: Final = 90.0  # for all of one worker, its turn not counted
 FILE: Final = "equivalence.json"
 
 
-class Surroundings:
+class WorkerSurroundings:
     """Of the workers of one supervisor."""
 
-    def __init__(self, book: Book) -> None:
+    def __init__(self, book: WorkerRecords) -> None:
         self._book = book
         self._turn = asyncio.Semaphore(1)  # a probe takes a core for a moment, and the workers need it more
         self._looks: dict[str, asyncio.Task[None]] = {}
 
-    def begin(self, record: Record, ready: Ready, environment: Environment) -> None:
+    def begin(self, record: Record, ready: PreparedStart, environment: Environment) -> None:
         """Look at a worker that was started just now."""
         process = None if record.pid is None else confinement_of(record.pid)
         task = asyncio.get_running_loop().create_task(self._look(record, ready, environment, process))
@@ -76,7 +76,7 @@ class Surroundings:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _look(
-        self, record: Record, ready: Ready, environment: Environment, process: dict[str, Value] | None
+        self, record: Record, ready: PreparedStart, environment: Environment, process: dict[str, Value] | None
     ) -> None:
         try:
             async with self._turn, asyncio.timeout(LIMIT_S):
@@ -91,7 +91,7 @@ class Surroundings:
 
 
 async def _observe(
-    record: Record, ready: Ready, environment: Environment, process: dict[str, Value] | None
+    record: Record, ready: PreparedStart, environment: Environment, process: dict[str, Value] | None
 ) -> EquivalenceReport:
     case = _case(record, ready)
 
@@ -139,7 +139,7 @@ def confinement_of(leader: int) -> dict[str, Value] | None:
     return found if still is not None and still.pid == main.pid and still.state not in "ZX" else None
 
 
-def _case(record: Record, ready: Ready) -> Case:
+def _case(record: Record, ready: PreparedStart) -> Case:
     agent = CATALOG[record.agent]
     state: dict[str, StatePath] = {}
     for path, kept in state_paths(agent, home=record.home, work=record.cwd, environment=ready.environment):
@@ -172,7 +172,7 @@ def _is_loopback(base: str | None) -> bool:
     return host == "localhost"
 
 
-def _supervision(record: Record, ready: Ready) -> tuple[str, ...]:
+def _supervision(record: Record, ready: PreparedStart) -> tuple[str, ...]:
     watched = record.watch and record.unwatched is None
     stdin = "a terminal" if ready.tty else "its prompt" if ready.stdin is not None else "nothing"
     limits = (("time", record.wall_limit_s), ("time without work", record.idle_limit_s))

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from holdfast.agents.catalog.agent import Agent
-from holdfast.agents.catalog.output import Calls
+from holdfast.agents.catalog.output import ToolCalls
 from holdfast.agents.evidence.digest import Digest, Window
 from holdfast.agents.evidence.evidence import (
     MAX_SEEN,
@@ -27,21 +27,28 @@ from holdfast.agents.evidence.evidence import (
     Failure,
     JournalEntry,
     Source,
-    Status,
     Trouble,
     Vanished,
     Want,
     Wants,
     WorkerState,
+    WorkerStatus,
     encode_entry,
 )
 from holdfast.agents.evidence.holdups import open_requests
 from holdfast.agents.evidence.status import WorkerLimits, classify, decide_end
 from holdfast.agents.terminal import keys
 from holdfast.agents.worker import acp
-from holdfast.agents.worker.book import MAX_EVIDENCE_BYTES, MAX_OUTPUT_BYTES, Book, Log, Mark, Record
+from holdfast.agents.worker.book import (
+    MAX_EVIDENCE_BYTES,
+    MAX_OUTPUT_BYTES,
+    Log,
+    NumberFile,
+    Record,
+    WorkerRecords,
+)
 from holdfast.agents.worker.explaining import Explaining
-from holdfast.agents.worker.refusals import Tally, Whose, evidence_of
+from holdfast.agents.worker.refusals import RefusalTally, Whose, evidence_of
 from holdfast.client.ordering import Exited as ProcessExited
 from holdfast.client.ordering import Output
 from holdfast.client.process import Process
@@ -111,28 +118,28 @@ class WorkerChannel(Protocol):
     def resize(self, rows: int, cols: int) -> None:
         """Its terminal has another size now."""
 
-    def calls(self) -> Calls | None:
+    def calls(self) -> ToolCalls | None:
         """Its tool calls; None where they cannot be seen."""
 
 
-class Worker:
+class FollowedWorker:
     """Follows one process until its end. `changed` is called with every new status."""
 
     def __init__(
         self,
         record: Record,
-        book: Book,
+        book: WorkerRecords,
         agent: Agent,
         channel: WorkerChannel,
         limits: WorkerLimits,
-        changed: Callable[["Worker"], None],
+        changed: Callable[["FollowedWorker"], None],
     ) -> None:
         self.record = record
         self.channel = channel
         self.process: Process | None = None
         self.explaining: Explaining | None = None
         self.viewers: set[Callable[[bytes], None]] = set()
-        self.status = Status(WorkerState.STARTING, since=now())
+        self.status = WorkerStatus(WorkerState.STARTING, since=now())
         self.done = asyncio.Event()
         self._book = book
         self._limits = limits
@@ -141,13 +148,13 @@ class Worker:
         folder = book.folder(record.id)
         known = book.evidence(record.id)
         self._window = Window(entry.item for entry in known)
-        self._read = Mark(folder / "read")
+        self._read = NumberFile(folder / "read")
         self._read_until = max([self._read.value, *(entry.seq for entry in known)])
         self._journal = Log(folder / "evidence.jsonl", MAX_EVIDENCE_BYTES)
         self._output = Log(folder / "output.log", MAX_OUTPUT_BYTES)
         self._started_at = record.began_at or now()
         self._written_at = 0.0
-        self._tally = Tally(entry.item for entry in known)
+        self._tally = RefusalTally(entry.item for entry in known)
         self._news = asyncio.Event()
         self._stopping: asyncio.Task[None] | None = None
 
@@ -160,7 +167,7 @@ class Worker:
             self._journal.append(encode_entry(JournalEntry(item, seq)))
             self._written_at = item.at
 
-    def judge(self) -> Status:
+    def judge(self) -> WorkerStatus:
         """The status at this moment."""
         at = now()
         items = self._window.items
@@ -397,7 +404,7 @@ class Worker:
 
 
 async def answer(
-    worker: Worker, agent: Agent, *, option: str | None, deny: bool, request: str | None
+    worker: FollowedWorker, agent: Agent, *, option: str | None, deny: bool, request: str | None
 ) -> dict[str, object]:
     """Answer the oldest open question, once and not for ever unless `option` says so; what was answered.
 
@@ -418,7 +425,7 @@ async def answer(
 
 
 async def _by_option(
-    worker: Worker, *, option: str | None, deny: bool, request: str | None
+    worker: FollowedWorker, *, option: str | None, deny: bool, request: str | None
 ) -> dict[str, object]:
     asked = worker.asked()
     wants = next((one for one in asked if request in (None, one.request)), None)
@@ -443,7 +450,7 @@ async def _by_option(
     }
 
 
-async def _by_keys(worker: Worker, agent: Agent, *, deny: bool) -> dict[str, object]:
+async def _by_keys(worker: FollowedWorker, agent: Agent, *, deny: bool) -> dict[str, object]:
     status = worker.status
     shown = worker.channel.shown().replace("\r\n", "\n")
     dialog = next((one for one in agent.dialogs if one.pattern.search(shown)), None)
@@ -457,6 +464,6 @@ async def _by_keys(worker: Worker, agent: Agent, *, deny: bool) -> dict[str, obj
     return {"question": status.about, "denied": deny, "keys": list(keys)}
 
 
-def _nothing(worker: Worker) -> str:
+def _nothing(worker: FollowedWorker) -> str:
     status = worker.status
     return f"{worker.record.id} asks for no decision: it is {status.state} {status.detail}".rstrip()

@@ -63,7 +63,7 @@ EXPECTATIONS: Final[Mapping[str, Mapping[Role, bool]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class BootClaim:
     """`subject` is a path or an address; `dry` must not be changed even for a moment."""
 
     kind: ClaimKind
@@ -130,7 +130,7 @@ def asked(
     deny_write: Sequence[str] = (),
     network: Sequence[str] = (),
     deny_network: Sequence[str] = (),
-) -> tuple[Claim, ...]:
+) -> tuple[BootClaim, ...]:
     """The claims of a command line; paths are absolute.
 
     Raises:
@@ -139,10 +139,10 @@ def asked(
     for url in (*network, *deny_network):
         _check_url(url)
     found = [
-        *(Claim(ClaimKind.WRITES, True, path) for path in write),
-        *(Claim(ClaimKind.WRITES, False, path) for path in deny_write),
-        *(Claim(ClaimKind.REACHES, True, url) for url in network),
-        *(Claim(ClaimKind.REACHES, False, url) for url in deny_network),
+        *(BootClaim(ClaimKind.WRITES, True, path) for path in write),
+        *(BootClaim(ClaimKind.WRITES, False, path) for path in deny_write),
+        *(BootClaim(ClaimKind.REACHES, True, url) for url in network),
+        *(BootClaim(ClaimKind.REACHES, False, url) for url in deny_network),
     ]
     for kind, option, most in (
         (ClaimKind.WRITES, "write", MAX_PATHS),
@@ -201,7 +201,7 @@ class Answers:
 
 
 def judge(
-    claim: Claim, route: str, inside: ClaimAttempt | None, plain: ClaimAttempt, *, remedy: str | None
+    claim: BootClaim, route: str, inside: ClaimAttempt | None, plain: ClaimAttempt, *, remedy: str | None
 ) -> Judged:
     """What an attempt inside shows, given the same attempt outside."""
     got, evidence = _shown(claim, inside, plain)
@@ -212,7 +212,7 @@ def _word(value: bool) -> Word:
     return Word.YES if value else Word.NO
 
 
-def _shown(claim: Claim, inside: ClaimAttempt | None, plain: ClaimAttempt) -> tuple[Word, str]:
+def _shown(claim: BootClaim, inside: ClaimAttempt | None, plain: ClaimAttempt) -> tuple[Word, str]:
     if inside is None:
         return Word.UNKNOWN, "nothing was answered from inside"
     outside = "it works outside" if plain.ok else f"outside: {_said(plain)}"

@@ -31,11 +31,11 @@ from holdfast.confine.verdict import enforcement_report
 from holdfast.doctor.compare import circumstances
 from holdfast.doctor.compare.equivalence import (
     HARMLESS,
+    CapturedStream,
     Circumstances,
     Comparison,
     Observation,
     Ran,
-    Stream,
     Value,
     compare,
     is_harmless,
@@ -70,8 +70,8 @@ class Captured:
     """How it went. Without an `end` its time was over and it was killed."""
 
     end: Exit | None
-    stdout: Stream
-    stderr: Stream
+    stdout: CapturedStream
+    stderr: CapturedStream
 
 
 async def capture(
@@ -120,7 +120,7 @@ async def capture(
     finally:
         await _clear(launcher, owner, ended, sinks, started=started)
     streams = [sink.stream() for sink in sinks]
-    return Captured(end, streams[0], streams[1] if len(streams) > 1 else Stream())
+    return Captured(end, streams[0], streams[1] if len(streams) > 1 else CapturedStream())
 
 
 async def _clear(
@@ -169,8 +169,8 @@ class _Sink:
             os.close(self._fd)
             self.ended.set()
 
-    def stream(self) -> Stream:
-        return Stream(bytes(self._kept), self._size, self._digest.digest() if self._size else b"")
+    def stream(self) -> CapturedStream:
+        return CapturedStream(bytes(self._kept), self._size, self._digest.digest() if self._size else b"")
 
 
 def _pipes(*, joined: bool) -> tuple[list[int], tuple[int, int, int]]:

@@ -93,7 +93,7 @@ class ReachAnswer(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class CapturedStream:
     """What came out of one end: its beginning, how long it was, and a digest of all of it."""
 
     kept: bytes = b""
@@ -106,8 +106,8 @@ class Ran:
     """How the command went; without a `code` its time was over. `note` says more, such as a signal."""
 
     code: int | None
-    stdout: Stream = field(default_factory=Stream)
-    stderr: Stream = field(default_factory=Stream)
+    stdout: CapturedStream = field(default_factory=CapturedStream)
+    stderr: CapturedStream = field(default_factory=CapturedStream)
     note: str = ""
 
 
@@ -339,7 +339,7 @@ def _ended(ran: Ran | None) -> str:
     return f"{ran.code} ({ran.note})" if ran.note else str(ran.code)
 
 
-def _diverging(host: Stream, worker: Stream, secrets: Sequence[str]) -> tuple[str, str]:
+def _diverging(host: CapturedStream, worker: CapturedStream, secrets: Sequence[str]) -> tuple[str, str]:
     """The first line that is not the same, on either side."""
     sides = [stream.kept.split(b"\n") if stream.size else [] for stream in (host, worker)]
     for number in range(max(map(len, sides))):

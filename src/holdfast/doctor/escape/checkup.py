@@ -40,7 +40,7 @@ _PR_SET_DUMPABLE: Final = 4  # linux/prctl.h
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Progress(Protocol):
+class ProgressListener(Protocol):
     """Who is told how far it is."""
 
     def begin(self, name: str, total: int) -> None: ...
@@ -59,7 +59,7 @@ class Interrupted(Exception):
 
 
 def check(
-    backend: Backend | None, user: str | None, attempts: Sequence[Attempt], progress: Progress
+    backend: Backend | None, user: str | None, attempts: Sequence[Attempt], progress: ProgressListener
 ) -> list[Column]:
     """Make these attempts with one backend or with all, as we are and as `user` if one is named.
 
@@ -119,7 +119,7 @@ def _until_told(main: Coroutine[Any, Any, T]) -> T:
 
 
 async def _tried(
-    backend: Backend | None, attempts: Sequence[Attempt], progress: Progress, user: str
+    backend: Backend | None, attempts: Sequence[Attempt], progress: ProgressListener, user: str
 ) -> list[Column]:
     wanted = ALL if backend is None else (backend,)
     columns = [Column(user, one.value, wanted=backend is not None) for one in wanted]
@@ -140,7 +140,7 @@ async def _filled(
     executor: Executor,
     trials: Mapping[Way, Trial],
     attempts: Sequence[Attempt],
-    progress: Progress,
+    progress: ProgressListener,
 ) -> Column:
     """The column of one backend, by the way that a server would take."""
     ways = [way for way in trials if BACKENDS[way] == column.backend]

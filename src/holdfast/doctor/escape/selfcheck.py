@@ -54,7 +54,7 @@ _PATH: Final = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 _SOURCE: Final = Path(inside.__file__).read_text("utf-8")
 
 
-class Scene:
+class AttemptScene:
     """One workspace for one attempt; `close` leaves nothing behind."""
 
     def __init__(self, folder: Path) -> None:
@@ -232,14 +232,14 @@ class AttemptJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class AttemptOutcome:
     """How it ended: exit code, or 128 + n after signal n; and all that it printed."""
 
     code: int
     output: str
 
 
-RunConfined: TypeAlias = Callable[[AttemptJob], Awaitable[Outcome]]
+RunConfined: TypeAlias = Callable[[AttemptJob], Awaitable[AttemptOutcome]]
 
 
 class AttemptVerdict(enum.StrEnum):
@@ -306,8 +306,8 @@ async def run(
 
 
 @contextlib.asynccontextmanager
-async def _laid(folder: Path) -> AsyncIterator[Scene]:
-    laying = asyncio.ensure_future(asyncio.to_thread(Scene, folder))
+async def _laid(folder: Path) -> AsyncIterator[AttemptScene]:
+    laying = asyncio.ensure_future(asyncio.to_thread(AttemptScene, folder))
     try:
         yield await asyncio.shield(laying)
     finally:
@@ -315,7 +315,9 @@ async def _laid(folder: Path) -> AsyncIterator[Scene]:
         await asyncio.to_thread(scene.close)
 
 
-async def _try(run_confined: RunConfined, attempt: Attempt, scene: Scene, python: str) -> AttemptResult:
+async def _try(
+    run_confined: RunConfined, attempt: Attempt, scene: AttemptScene, python: str
+) -> AttemptResult:
     outcome, detail, printed = FAILED, "", ""
     for script in filter(None, (attempt.script, attempt.after)):
         try:
@@ -337,7 +339,7 @@ async def _try(run_confined: RunConfined, attempt: Attempt, scene: Scene, python
     )
 
 
-def told(ended: Outcome) -> tuple[str, str]:
+def told(ended: AttemptOutcome) -> tuple[str, str]:
     """The outcome that a command printed, or how it ended without a word; and a detail for people."""
     _, mark, rest = ended.output.rpartition(inside.MARK)
     if mark:
@@ -348,12 +350,12 @@ def told(ended: Outcome) -> tuple[str, str]:
     return FAILED, f"exit code {ended.code}: {ended.output[-400:]}"
 
 
-def _argv(python: str, script: str, scene: Scene) -> tuple[str, ...]:
+def _argv(python: str, script: str, scene: AttemptScene) -> tuple[str, ...]:
     program = f"{_SOURCE}\nmain({script!r}, {json.dumps(scene.names())!r})\n"
     return (python, "-I", "-S", "-B", "-c", program)
 
 
-def _environment(scene: Scene) -> dict[str, str]:
+def _environment(scene: AttemptScene) -> dict[str, str]:
     return {
         "PATH": _PATH,
         "HOME": str(scene.workspace),
@@ -371,7 +373,7 @@ class Native:
         self._way, self._tool = way, tool
         self._errands = 0
 
-    async def __call__(self, job: AttemptJob) -> Outcome:
+    async def __call__(self, job: AttemptJob) -> AttemptOutcome:
         self._errands += 1
         done = await capture(
             self._launcher,
@@ -384,4 +386,4 @@ class Native:
             joined=True,
         )
         code = 128 + signal.SIGKILL if done.end is None else done.end.code
-        return Outcome(code, done.stdout.kept.decode("utf-8", "replace"))
+        return AttemptOutcome(code, done.stdout.kept.decode("utf-8", "replace"))

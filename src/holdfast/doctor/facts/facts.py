@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import holdfast_agents
-from holdfast.doctor.facts.rules import Disk, Installed, MachineFacts, PlaceFacts
+from holdfast.doctor.facts.rules import Disk, InstalledProgram, MachineFacts, PlaceFacts
 from holdfast.errors import HoldfastError
 from holdfast.sandbox.backends.bwrapped import told
 from holdfast.sandbox.host.probes import probe
@@ -154,12 +154,12 @@ def _refused_by_hand(environ: Mapping[str, str]) -> Mapping[Way, Trial]:
     return {Way.BWRAP: Trial(failed.stage, failed.errno)} if done.returncode else {}
 
 
-async def _installed(agent: InstalledAgent, home: str, environ: Mapping[str, str]) -> Installed | None:
+async def _installed(agent: InstalledAgent, home: str, environ: Mapping[str, str]) -> InstalledProgram | None:
     path = shutil.which(agent.version_argv[0], path=environ.get("PATH", os.defpath))
     if path is None:
         return None
     places = tuple(_place(place) for place in agent.places_in(home, environ))
-    return Installed(
+    return InstalledProgram(
         agent.name,
         path,
         await _version((path, *agent.version_argv[1:]), environ),

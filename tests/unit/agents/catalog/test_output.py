@@ -21,10 +21,10 @@ from holdfast.agents.catalog.output import (
     OTHER,
     WINDOW,
     Attempts,
-    Calls,
     Handler,
     JsonEvents,
     TextLines,
+    ToolCalls,
     announced,
     at_path,
     count_at,
@@ -294,8 +294,8 @@ def test_a_stream_without_handlers_is_a_mistake() -> None:
         JsonEvents().feed("{}", 0.0)
 
 
-def made(*whole: str) -> Calls:
-    calls = Calls()
+def made(*whole: str) -> ToolCalls:
+    calls = ToolCalls()
     for each in whole:
         calls.add(each, each)
     return calls

@@ -21,13 +21,13 @@ from holdfast.agents.evidence.evidence import (
     Result,
     Retrying,
     Source,
-    Status,
     ToolFailed,
     Trouble,
     Want,
     Wants,
     Work,
     WorkerState,
+    WorkerStatus,
     Working,
 )
 from holdfast.agents.evidence.evidence import Failure as F
@@ -54,7 +54,7 @@ def ask(*rows: Row, request: str = "1", at: float = 1.0) -> list[Row]:
     return [(at, Source.PROTOCOL, Wants(Want.DECISION, "run it?", request=request)), *rows]
 
 
-def denied(rows: list[Row], now: float = 4.0) -> Status | None:
+def denied(rows: list[Row], now: float = 4.0) -> WorkerStatus | None:
     return holdups.denied_again(Digest(story(*rows), now, 0.0))
 
 

@@ -9,8 +9,8 @@ from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.evidence.evidence import Denied, Source
 from holdfast.agents.worker.refusals import (
     MAX_UNFINISHED,
+    RefusalTally,
     Strace,
-    Tally,
     Whose,
     command_line,
     evidence_of,
@@ -71,10 +71,10 @@ def test_what_is_relocated_already_is_not_suggested_again() -> None:
 
 
 def test_totals_become_what_is_new_also_for_whoever_takes_over() -> None:
-    first = Tally(())
+    first = RefusalTally(())
     assert [first.fresh(replace(REFUSAL, count=count)) for count in (1, 3, 3, 7)] == [1, 2, 0, 4]
     item = evidence_of(replace(REFUSAL, count=7), WHOSE, 1.0)
-    second = Tally([item])
+    second = RefusalTally([item])
     assert [second.fresh(replace(REFUSAL, count=count)) for count in (7, 8)] == [0, 1]
     assert second.fresh(replace(REFUSAL, path="/other", count=2)) == 2
 

@@ -8,7 +8,7 @@ import pytest
 from holdfast.doctor.assertion import claims
 from holdfast.doctor.assertion.claims import (
     EXPECTATIONS,
-    Claim,
+    BootClaim,
     ClaimAttempt,
     ClaimKind,
     ClaimVerdict,
@@ -28,12 +28,15 @@ WORKS, READ_ONLY, FORBIDDEN, MISSING = (
 REFUSED, CUT = ClaimAttempt(False, "ECONNREFUSED"), ClaimAttempt(False, "EPERM")
 
 
-def got(claim: Claim, inside: ClaimAttempt | None, plain: ClaimAttempt) -> Word:
+def got(claim: BootClaim, inside: ClaimAttempt | None, plain: ClaimAttempt) -> Word:
     return claims.judge(claim, "route", inside, plain, remedy="do it").got
 
 
-WRITES, NO_WRITE = Claim(ClaimKind.WRITES, True, "/x"), Claim(ClaimKind.WRITES, False, "/x")
-REACHES, NO_REACH = Claim(ClaimKind.REACHES, True, "tcp://h:1"), Claim(ClaimKind.REACHES, False, "tcp://h:1")
+WRITES, NO_WRITE = BootClaim(ClaimKind.WRITES, True, "/x"), BootClaim(ClaimKind.WRITES, False, "/x")
+REACHES, NO_REACH = (
+    BootClaim(ClaimKind.REACHES, True, "tcp://h:1"),
+    BootClaim(ClaimKind.REACHES, False, "tcp://h:1"),
+)
 
 
 @every_row(
@@ -62,7 +65,7 @@ REACHES, NO_REACH = Claim(ClaimKind.REACHES, True, "tcp://h:1"), Claim(ClaimKind
     ],
 )
 def test_a_failure_counts_as_denied_only_with_a_control(
-    claim: Claim, inside: ClaimAttempt | None, plain: ClaimAttempt, word: Word
+    claim: BootClaim, inside: ClaimAttempt | None, plain: ClaimAttempt, word: Word
 ) -> None:
     assert got(claim, inside, plain) is word
 
