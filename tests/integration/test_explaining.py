@@ -19,7 +19,7 @@ import pytest
 from holdfast.agents.evidence.evidence import Denied
 from holdfast.agents.supervisor import background
 from holdfast.agents.supervisor.messages import WorkerReport
-from holdfast.agents.supervisor.service import report
+from holdfast.agents.supervisor.service import build_report
 from holdfast.agents.supervisor.supervisor import Supervisor
 from holdfast.agents.worker import launching, procwatch
 from holdfast.agents.worker.explaining import Explaining, held
@@ -59,7 +59,7 @@ class Home:
     async def ended(self, worker: FollowedWorker) -> WorkerReport:
         async with asyncio.timeout(WAIT_S):
             await worker.done.wait()
-        return report(worker)
+        return build_report(worker)
 
     async def restart(self) -> None:
         await self.supervisor.aclose()

@@ -118,7 +118,7 @@ def test_a_stranger_is_seen_as_a_stranger() -> None:
                 uid = peers.uid_of_peer(accepted.getsockname(), peer)
             child.communicate(b"\n")
     assert uid == STRANGER
-    assert not peers.allowed(uid, own=os.getuid())
+    assert not peers.is_allowed(uid, own=os.getuid())
 
 
 def test_a_unix_socket_knows_its_peer() -> None:

@@ -97,7 +97,7 @@ def apply(text: str, settings: Settings, *, config_dir: str) -> Applied:
     migrated = migrate(stripped.text)
     document = scan(migrated.text)
     resolution = Resolution(document, settings, config_dir=config_dir, foreign=migrated.foreign)
-    written = splice(document.text, [*_blocks(document, resolution), *_taken_out(document, resolution)])
+    written = splice(document.text, [*_blocks(document, resolution), *_comment_out(document, resolution)])
     return Applied(
         text=written,
         conflicts=(*stripped.conflicts, *migrated.conflicts, *resolution.conflicts),
@@ -107,7 +107,7 @@ def apply(text: str, settings: Settings, *, config_dir: str) -> Applied:
     )
 
 
-def _taken_out(document: Document, resolution: "Resolution") -> list[Edit]:
+def _comment_out(document: Document, resolution: "Resolution") -> list[Edit]:
     edits = []
     for item, reason in resolution.out:
         source = document.source(item)

@@ -97,7 +97,7 @@ def plan(order: Order) -> EditPlan:
         UsageError: the wish makes no sense, or the file is not TOML.
     """
     found = host.find_project(order.cwd)
-    wish = wished(order, found)
+    wish = build_request(order, found)
     text = files.read(order.home, follow=not order.task)
     binary = clients.find_if_any(AgentName.CODEX)
     facts = host.gather(
@@ -112,7 +112,7 @@ def plan(order: Order) -> EditPlan:
     path = order.home / files.NAME
     if decision.severity is Severity.REFUSED:
         return EditPlan(path, decision, text, text, decision.settings, (), found.layers, binary)
-    applied = _applied(text, decision, order)
+    applied = _apply_block(text, decision, order)
     return EditPlan(
         path,
         decision,
@@ -145,11 +145,11 @@ def apply(order: Order) -> EditPlan:
 
     edited = files.edit(
         order.home,
-        lambda text: _applied(text, decision, order).text,
+        lambda text: _apply_block(text, decision, order).text,
         follow=not order.task,
         validate=validate,
     )
-    applied = _applied(edited.before, decision, order)
+    applied = _apply_block(edited.before, decision, order)
     return EditPlan(
         planned.path,
         decision,
@@ -206,7 +206,7 @@ def ensure_allowed(decision: ConfigDecision) -> None:
         )
 
 
-def _applied(text: str, decision: ConfigDecision, order: Order) -> block.Applied:
+def _apply_block(text: str, decision: ConfigDecision, order: Order) -> block.Applied:
     return block.apply(text, decision.settings, config_dir=os.path.realpath(order.home))
 
 
@@ -214,7 +214,7 @@ def _launch(decision: ConfigDecision) -> str:
     return f"codex exec {shlex.join(decision.flags)}"
 
 
-def wished(order: Order, found: host.Project) -> ConfigRequest:
+def build_request(order: Order, found: host.Project) -> ConfigRequest:
     """The wish, with absolute paths.
 
     Raises:
@@ -274,10 +274,10 @@ def diff(name: str, before: str, after: str) -> list[str]:
     line that sounds like a secret only the key is shown.
     """
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), name, name, n=0, lineterm="")
-    return [_shown(line) for line in lines]
+    return [_hide_secret(line) for line in lines]
 
 
-def _shown(line: str) -> str:
+def _hide_secret(line: str) -> str:
     if line.startswith(("---", "+++", "@@")) or _HARMLESS.fullmatch(line) or _MARK.fullmatch(line):
         return line
     if not _SECRET.search(line):

@@ -22,7 +22,7 @@ from holdfast.agentconfig.decision import (
     Severity,
     decide,
 )
-from holdfast.agentconfig.order import EditPlan, Order, ensure_allowed, is_trusted, wished
+from holdfast.agentconfig.order import EditPlan, Order, build_request, ensure_allowed, is_trusted
 from holdfast.agentconfig.settings import ConfigDrift, Settings
 from holdfast.errors import InvalidRequest, NotFound
 
@@ -53,7 +53,7 @@ def plan(client: Client, order: Order) -> EditPlan:
         InvalidRequest: the file holds what cannot be ours, or a path would be read as a pattern.
     """
     found = host.find_project(order.cwd, client.layers)
-    wish = wished(order, found)
+    wish = build_request(order, found)
     _ensure_plain(client, wish)
     text = files.read(order.home, follow=not order.task, name=client.file)
     _ensure_ours(client, text)

@@ -148,17 +148,17 @@ class _Blocks:
                 continue
             comment = self.document.source(item)
             if begin := parse_begin(comment):
-                self._unpaired(opened)
+                self._remove_unpaired(opened)
                 opened = at, begin
             elif name := parse_end(comment):
                 if opened and opened[1].name == name:
                     self._pair(*opened, at)
                 else:
-                    self._unpaired(opened)
+                    self._remove_unpaired(opened)
                     self._delete(item)
                     self._note(ConflictKind.UNPAIRED, item, f"an end mark of {name} without its begin")
                 opened = None
-        self._unpaired(opened)
+        self._remove_unpaired(opened)
 
     def _pair(self, first: int, begin: Begin, last: int) -> None:
         items = self.document.items
@@ -190,7 +190,7 @@ class _Blocks:
                 end = following.end
         return start, end
 
-    def _unpaired(self, opened: tuple[int, Begin] | None) -> None:
+    def _remove_unpaired(self, opened: tuple[int, Begin] | None) -> None:
         """Take the mark and the lines right below that only we can have written."""
         if opened is None:
             return

@@ -75,12 +75,12 @@ async def _view(workers: Workers, worker: str, left: asyncio.Event) -> WorkerRep
     async with _sized(workers, worker):
         stop = read_input(loop, typed, None)
         try:
-            return await _shown(workers, worker, writer, left, report)
+            return await _show_output(workers, worker, writer, left, report)
         finally:
             stop()
 
 
-async def _shown(
+async def _show_output(
     workers: Workers, worker: str, writer: Writer, left: asyncio.Event, report: WorkerReport
 ) -> WorkerReport:
     leaving = asyncio.ensure_future(left.wait())

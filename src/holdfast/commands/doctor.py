@@ -100,10 +100,10 @@ def explain(file: str, here: bool, as_json: bool) -> None:
         fail(_unreadable(file, exc))
     found = reading.causes()
     if here and found:
-        from holdfast.doctor.explain.explanation import compared
+        from holdfast.doctor.explain.explanation import compare_with_host
         from holdfast.sandbox.host.probes import probe
 
-        found = compared(found, asyncio.run(probe()))
+        found = compare_with_host(found, asyncio.run(probe()))
     if as_json:
         click.echo(json.dumps(explanation.report(found)))
     else:

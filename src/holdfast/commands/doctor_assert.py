@@ -108,7 +108,7 @@ def assert_(
                 cwd=Path(os.path.abspath(cwd or Path.cwd())),
                 home=Path(os.path.abspath(home or os.environ.get("CODEX_HOME") or Path.home() / ".codex")),
                 binary=assertion.find(agent, binary),
-                asked=claims.asked(
+                asked=claims.parse_claims(
                     write=tuple(map(os.path.abspath, write)),
                     deny_write=tuple(map(os.path.abspath, deny_write)),
                     network=network,

@@ -74,7 +74,7 @@ def selfcheck(backend: str | None, user: str | None, only: tuple[str, ...], as_j
 
     progress = _Live() if sys.stderr.isatty() else _Lines()
     try:
-        attempts = scorecard.chosen(only)
+        attempts = scorecard.choose_attempts(only)
         columns = checkup.check(None if backend is None else Backend(backend), user, attempts, progress)
     except HoldfastError as exc:
         fail(exc)

@@ -43,7 +43,9 @@ def open(printed: bool, home: Path, as_json: bool) -> None:
 def _open(home: Path, *, printed: bool) -> Answer:
     from holdfast.agents.supervisor import daemons
 
-    found = [one.card.address for one in daemons.of_role(home, daemons.DASHBOARD) if one.card is not None]
+    found = [
+        one.card.address for one in daemons.find_by_role(home, daemons.DASHBOARD) if one.card is not None
+    ]
     if not found:
         raise NotFound(f"no dashboard runs for {home}", remedy="holdfast up, or holdfast web")
     try:

@@ -37,7 +37,9 @@ def start(home: Path, typed: Sequence[str]) -> Answer:
         heard.settimeout(LOOK_S)
         process = _spawned(argv, home / LOG, f"{folder}/ready")
         _wait(process, heard, home / LOG)
-    shown = [one.card.address for one in daemons.of_role(home, daemons.DASHBOARD) if one.card is not None]
+    shown = [
+        one.card.address for one in daemons.find_by_role(home, daemons.DASHBOARD) if one.card is not None
+    ]
     text = [f"holdfast runs in the background, pid {process.pid}; its log is {home / LOG}"]
     text += [f"dashboard    {address}   (holdfast open)" for address in shown]
     text.append("to end it: holdfast down, with --workers while workers run")

@@ -249,7 +249,7 @@ class _Running:
             if job is not self._exec_job:  # it ends its commands, and then itself
                 job.cancel()
         await asyncio.gather(*jobs, *aside, hurry, return_exceptions=True)
-        alive = daemons.workers_alive(self._wanted.home)
+        alive = daemons.list_living_workers(self._wanted.home)
         if cut := [id for id in alive if self._is_mine(id)]:
             await background.stop_workers(self._wanted.home, cut, grace_s=0.0)
         await self._end_background(self._ended + len(self._runs))
@@ -258,7 +258,7 @@ class _Running:
         return any(worker == mine or worker.startswith(f"{mine}-") for mine in self._mine)
 
     async def _end_background(self, ended: int) -> None:
-        others = [id for id in daemons.workers_alive(self._wanted.home) if not self._is_mine(id)]
+        others = [id for id in daemons.list_living_workers(self._wanted.home) if not self._is_mine(id)]
         if others:
             words = f"left running, because {len(others)} other workers do: {', '.join(others)}"
             text = [words, "  to end them: holdfast down --workers"]

@@ -147,14 +147,14 @@ async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...],
       holdfast worker run codex "fix the failing test"
       holdfast worker run opencode --tmux --detach
     """
-    from holdfast.agents.sdk import passed
+    from holdfast.agents.sdk import select_variables
 
     key = os.environ.get(options["key_env"] or "")
     started = await workers.run(
         agent,
         cwd=options["cwd"],
         prompt=" ".join(words) or None,
-        env=passed(options["names"]),
+        env=select_variables(options["names"]),
         id=options["name"],
         model=options["model"],
         tty=options["tty"] or options["tmux"],

@@ -44,7 +44,7 @@ class _HasOptions(Protocol):
     def getsockopt(self, level: int, optname: int, buflen: int, /) -> bytes: ...
 
 
-def allowed(uid: int | None, *, own: int) -> bool:
+def is_allowed(uid: int | None, *, own: int) -> bool:
     """Ourselves and root, who could do anything to us anyway; not somebody we could not identify."""
     return uid is not None and uid in (own, 0)
 

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 from holdfast.errors import HoldfastError, MethodNotFound, OperationFailed, RemoteProtocolError, StartupError
 from holdfast.local import peers
 from holdfast.local.tasks import TaskSet
-from holdfast.unixrpc.calls import Notice, RpcMethod, decode_params, failure
+from holdfast.unixrpc.calls import Notice, RpcMethod, decode_params, encode_failure
 from holdfast.wire import rpc
 from holdfast.wire.lines import LineReader
 
@@ -115,14 +115,14 @@ class RpcServer:
         if task is None:
             raise AssertionError("a stream's callback runs in a task of its own")
         uid = peers.uid_of_unix_peer(writer.get_extra_info("socket"))
-        if len(self._clients) >= self._limits.clients or not peers.allowed(uid, own=os.getuid()):
+        if len(self._clients) >= self._limits.clients or not peers.is_allowed(uid, own=os.getuid()):
             writer.transport.abort()
             return
         peer = self._clients[task] = Peer(writer, self._limits.unsent)
         try:
             await self._read(reader, peer)
         except RemoteProtocolError as exc:  # a line without an end
-            peer.send(failure(rpc.UNATTRIBUTED, exc))
+            peer.send(encode_failure(rpc.UNATTRIBUTED, exc))
         except (OSError, TimeoutError) as exc:
             log.debug("a client is gone", extra={"reason": type(exc).__name__})
         finally:
@@ -166,10 +166,10 @@ class RpcServer:
             method, handle = self._methods[message.method]
             return rpc.response(id_, await handle(decode_params(line, method.params), peer))
         except HoldfastError as exc:
-            return failure(id_, exc)
+            return encode_failure(id_, exc)
         except Exception:
             log.exception("a call failed")
-            return failure(id_, OperationFailed("internal error; the log of who was asked says more"))
+            return encode_failure(id_, OperationFailed("internal error; the log of who was asked says more"))
 
 
 @contextlib.contextmanager

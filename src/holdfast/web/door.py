@@ -66,4 +66,4 @@ def _is_of_our_user(scope: Scope) -> bool:
     client, server = scope.get("client"), scope.get("server")
     if client is None or server is None:
         return False
-    return peers.allowed(peers.uid_of_peer(tuple(server[:2]), tuple(client[:2])), own=os.getuid())
+    return peers.is_allowed(peers.uid_of_peer(tuple(server[:2]), tuple(client[:2])), own=os.getuid())

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from holdfast.local.peers import allowed, find_uid, reported_uid
+from holdfast.local.peers import find_uid, is_allowed, reported_uid
 from tests.support.rows import every_row
 
 HEADING = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
@@ -114,4 +114,4 @@ def test_an_answer_about_something_else_is_not(wrong: bytes) -> None:
     ("uid", "own", "expected"), [(5, 5, True), (0, 5, True), (6, 5, False), (5, 0, False), (None, 0, False)]
 )
 def test_only_the_same_user_and_root_may(uid: int | None, own: int, expected: bool) -> None:
-    assert allowed(uid, own=own) is expected
+    assert is_allowed(uid, own=own) is expected

@@ -245,12 +245,12 @@ def _retrying(look: _Look) -> WorkerStatus | None:
         return None
     same = _attempts_like(look, claim)
     if claim.failure is None and claim.http is None:
-        claim = replace(claim, failure=_told(look))
+        claim = replace(claim, failure=_find_told_failure(look))
     about = _retry_words(claim, look.now)
     return WorkerStatus(WorkerState.RUNNING, RETRYING, about, claim.failure, since=same[-1].at, evidence=same)
 
 
-def _told(look: _Look) -> Failure | None:
+def _find_told_failure(look: _Look) -> Failure | None:
     """The trouble of which something was said since the last output: an attempt without a cause has that."""
     item = look.items[look.newest(Trouble)] if look.newest(Trouble) > look.output else None
     return item.claim.failure if item is not None and isinstance(item.claim, Trouble) else None
@@ -348,7 +348,7 @@ def _quiet(look: _Look) -> WorkerStatus | None:
     about = f"no sign of work for {look.now - look.progress_at:.0f} s"
     shown = holdups.shown(look) or tuple(look.items[-1:])
     since, work = look.progress_at + look.limits.quiet_s, look.last_work()
-    if _told(look) is Failure.NETWORK:
+    if _find_told_failure(look) is Failure.NETWORK:
         trouble = look.items[look.newest(Trouble)]
         about, work, shown = f"{about}; {trouble.seen}", Work.NETWORK, (trouble, *shown)
     return WorkerStatus(WorkerState.STALLED, work, about, since=since, evidence=shown)

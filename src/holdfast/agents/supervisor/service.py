@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import asdict
 
 from holdfast.agents.catalog.catalog import CATALOG
-from holdfast.agents.catalog.output import due
+from holdfast.agents.catalog.output import resolve_announcement
 from holdfast.agents.evidence.evidence import Denied, Evidence, Exited, Failure, Result, Trouble, Used
 from holdfast.agents.evidence.status import why
 from holdfast.agents.supervisor import background, daemons, messages, processes
@@ -34,7 +34,7 @@ IDLE_S: Final = 600.0  # without workers and callers; whoever comes next starts 
 _LOOK_S: Final = 1.0
 
 
-def report(worker: FollowedWorker) -> messages.WorkerReport:
+def build_report(worker: FollowedWorker) -> messages.WorkerReport:
     record, status, items = worker.record, worker.status, worker.evidence()
     at = now()
     return messages.WorkerReport(
@@ -58,7 +58,7 @@ def report(worker: FollowedWorker) -> messages.WorkerReport:
         environment=record.environment,
         tty=record.tty,
         acp=record.acp,
-        asks=_asked(worker),
+        asks=_read_question(worker),
         preflight=record.preflight,
         unwatched=record.unwatched,
         trace=record.trace,
@@ -74,7 +74,7 @@ def report(worker: FollowedWorker) -> messages.WorkerReport:
     )
 
 
-def _asked(worker: FollowedWorker) -> messages.Question | None:
+def _read_question(worker: FollowedWorker) -> messages.Question | None:
     for wants in worker.asked()[:1]:
         return messages.Question(request=wants.request, question=wants.question, options=list(wants.options))
     return None
@@ -110,7 +110,9 @@ def _limit_s(items: list[Evidence], at: float) -> float | None:
     for item in reversed(items):
         if isinstance(item.claim, Trouble | Result) and item.claim.announced:
             now_ = datetime.now(UTC)
-            end = due(item.claim.announced, said=now_ - timedelta(seconds=at - item.at), zones=_zone)
+            end = resolve_announcement(
+                item.claim.announced, said=now_ - timedelta(seconds=at - item.at), zones=_zone
+            )
             return None if end is None else round(max(0.0, (end - now_).total_seconds()), 1)
     return None
 
@@ -162,18 +164,18 @@ class SupervisorService:
         self.server.answer(messages.RESIZE, self._resize)
 
     async def _run(self, wish: WorkerSpec, _peer: Peer) -> messages.WorkerReport:
-        return report(await self._supervisor.run(wish))
+        return build_report(await self._supervisor.run(wish))
 
     async def _list(self, asked: messages.ListParams, _peer: Peer) -> list[messages.WorkerReport]:
         workers = [self._find(record.id) for record in self._supervisor.book]
-        return [report(worker) for worker in workers if asked.ended or not worker.done.is_set()]
+        return [build_report(worker) for worker in workers if asked.ended or not worker.done.is_set()]
 
     async def _status(self, asked: messages.WorkerParams, _peer: Peer) -> messages.WorkerReport:
-        return report(self._find(asked.worker))
+        return build_report(self._find(asked.worker))
 
     async def _why(self, asked: messages.WorkerParams, _peer: Peer) -> messages.ExplainedReport:
         worker = self._find(asked.worker)
-        return messages.ExplainedReport(**asdict(report(worker)), why=why(worker.status, now()))
+        return messages.ExplainedReport(**asdict(build_report(worker)), why=why(worker.status, now()))
 
     async def _equivalence(self, asked: messages.WorkerParams, _peer: Peer) -> EquivalenceReport:
         return await self._supervisor.surroundings.report(self._find(asked.worker).record)
@@ -187,19 +189,19 @@ class SupervisorService:
     ) -> messages.WorkerReport:
         worker = self._find(asked.worker)
         await worker.done.wait()
-        return report(worker)
+        return build_report(worker)
 
     async def _stop(self, asked: messages.StopParams, peer: Peer) -> messages.WorkerReport:
         grace_s = GRACE_S if asked.grace_s is None else asked.grace_s
         self._find(asked.worker).stop(Failure.KILLED, grace_s=grace_s)
         return await self._wait(asked, peer)
 
-    async def _changes(self, _asked: messages.ListParams, peer: Peer) -> list[messages.WorkerReport]:
+    async def _changes(self, _read_question: messages.ListParams, peer: Peer) -> list[messages.WorkerReport]:
         def changed(worker: FollowedWorker) -> None:
-            peer.notify(messages.CHANGE, report(worker))
+            peer.notify(messages.CHANGE, build_report(worker))
 
         peer.farewells.append(self._supervisor.hear(changed))
-        return [report(worker) for worker in self._supervisor.alive]
+        return [build_report(worker) for worker in self._supervisor.alive]
 
     async def _attach(self, asked: messages.WorkerParams, peer: Peer) -> messages.AttachedReport:
         worker = self._find(asked.worker)
@@ -209,12 +211,12 @@ class SupervisorService:
 
         def changed(other: FollowedWorker) -> None:
             if other is worker:
-                peer.notify(messages.CHANGE, report(worker))
+                peer.notify(messages.CHANGE, build_report(worker))
 
         shown = worker.channel.shown()
         worker.viewers.add(view)
         peer.farewells += [lambda: worker.viewers.discard(view), self._supervisor.hear(changed)]
-        return messages.AttachedReport(**asdict(report(worker)), shown=shown)
+        return messages.AttachedReport(**asdict(build_report(worker)), shown=shown)
 
     async def _input(self, asked: messages.InputParams, _peer: Peer) -> messages.Done:
         await self._find(asked.worker).type(asked.data)
@@ -224,7 +226,7 @@ class SupervisorService:
         worker = self._find(asked.worker)
         worker.record.pane = asked.pane
         self._supervisor.book.write(worker.record)
-        return report(worker)
+        return build_report(worker)
 
     async def _send(self, asked: messages.SendParams, _peer: Peer) -> messages.Sent:
         worker = self._find(asked.worker)
@@ -246,7 +248,7 @@ class SupervisorService:
 
 async def serve(home: Path, *, idle_s: float = IDLE_S) -> bool:
     """Supervise until nobody needs it any more; False when another process does already."""
-    lock = background.only_one(home)
+    lock = background.take_supervisor_lock(home)
     if lock is None:
         return False
     try:
@@ -285,13 +287,13 @@ async def _replace_exec_server(home: Path) -> None:
     """One that runs other code, and owns no worker, makes room for one that runs ours."""
     if any(record.phase != "ended" for record in WorkerRecords(home)):
         return
-    found = daemons.of_role(home, daemons.OWNER)
+    found = daemons.find_by_role(home, daemons.OWNER)
     if any(background.difference(one) is not None for one in found):
         _end_exec_server(home)
-        await processes.left([one.process for one in found], background.START_S)
+        await processes.wait_for_end([one.process for one in found], background.START_S)
 
 
 def _end_exec_server(home: Path) -> None:
     """Who it is, the kernel says."""
-    if (process := processes.listener(home / "exec.sock")) is not None:
+    if (process := processes.find_listener(home / "exec.sock")) is not None:
         processes.send(process, signal.SIGTERM)

@@ -145,7 +145,7 @@ class Supervisor:
         for path, text in ready.files.items():
             names = Path(path).relative_to(ready.state).parts
             write_below(ready.state, names, text.encode())
-        environment = await background.exec_server(self.book.home, Environment.open)
+        environment = await background.reach_exec_server(self.book.home, Environment.open)
         self._environments[record.id] = environment
         record.session_id = environment.session_id
         troubles = await preflight(
@@ -162,7 +162,7 @@ class Supervisor:
         for trouble in reversed(troubles):  # what matters most comes first there, and last among evidence
             if trouble.claim is not None:
                 worker.add(Evidence(Source.DENIAL, now(), trouble.claim, trouble.words()[:MAX_SEEN]))
-        explaining = _explaining(record, ready)
+        explaining = _prepare_tracing(record, ready)
         process = await environment.start(
             ready.argv if explaining is None else held(ready.argv, ready.environment),
             cwd=record.cwd,
@@ -202,7 +202,7 @@ class Supervisor:
             worker.not_started(_CUT_SHORT)
             return
         try:
-            environment = await self._resumed(record.session_id)
+            environment = await self._resume(record.session_id)
         except HoldfastError as exc:
             worker.vanished(f"{_GONE}: {exc}")
             return
@@ -218,11 +218,11 @@ class Supervisor:
             return
         record.phase = "started"
         if record.trace:
-            await _unexplained(record, process)
+            await _note_lost_trace(record, process)
             self.book.write(record)
         self._tasks.start(self._follow(worker, environment, process))
 
-    async def _resumed(self, session_id: str) -> Environment:
+    async def _resume(self, session_id: str) -> Environment:
         """The session again. One that is slow is not gone: only who does not listen any more is."""
         address = background.exec_address(self.book.home)
         deadline = now() + RESUME_S
@@ -230,7 +230,7 @@ class Supervisor:
             try:
                 return await Environment.open(address, resume=session_id)
             except (SessionAttached, Unreachable):
-                if now() > deadline or not background.listens(self.book.home):
+                if now() > deadline or not background.is_listening(self.book.home):
                     raise
                 await asyncio.sleep(0.02)
 
@@ -275,13 +275,13 @@ class Supervisor:
     def _give_up_orphans(self) -> None:
         """When nobody listens any more the exec server is dead, and all that it owned: no use to dial on."""
         lost = [id for id, one in self._environments.items() if one.state is LinkState.RECOVERING]
-        if lost and not background.listens(self.book.home):
+        if lost and not background.is_listening(self.book.home):
             for id in lost:
                 self.workers[id].vanished(_GONE)
                 self._tasks.start(self._environments[id].aclose())
 
 
-def _explaining(record: Record, ready: PreparedStart) -> Explaining | None:
+def _prepare_tracing(record: Record, ready: PreparedStart) -> Explaining | None:
     if not record.trace:
         return None
     made = Explaining(ready.policy, cwd=record.cwd, environment=ready.environment)
@@ -289,7 +289,7 @@ def _explaining(record: Record, ready: PreparedStart) -> Explaining | None:
     return made if made.off is None else None
 
 
-async def _unexplained(record: Record, process: Process) -> None:
+async def _note_lost_trace(record: Record, process: Process) -> None:
     """Its strace ended with our predecessor, which may have left it stopped."""
     record.untraced = record.untraced or "the supervisor was started anew, and strace ended with the old one"
     if record.pid is not None:

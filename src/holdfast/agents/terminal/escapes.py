@@ -396,12 +396,12 @@ def _program_status(data: bytes) -> TerminalReport | None:
         phase,
         kind=clean(fields.get(b"kind", b"")),
         task=clean(fields.get(b"id", b"")),
-        title=_decoded(fields.get(b"title", b"")),
-        message=_decoded(fields.get(b"msg", b"")),
+        title=_decode(fields.get(b"title", b"")),
+        message=_decode(fields.get(b"msg", b"")),
     )
 
 
-def _decoded(value: bytes) -> str:
+def _decode(value: bytes) -> str:
     try:
         return clean(binascii.a2b_base64(value))
     except binascii.Error:

@@ -73,7 +73,7 @@ def refuse_text(status: WorkerStatus, *, screen: Evidence | None, password: bool
         want = screen.claim.want if screen.claim.want not in _TEXT_FOR else want
     if want not in _TEXT_FOR or (screen is not None and isinstance(screen.claim, Working)):
         raise InvalidRequest(
-            f"the worker is {_in_words(status)} and does not take text", remedy=_REMEDIES.get(want, _WAIT)
+            f"the worker is {_describe(status)} and does not take text", remedy=_REMEDIES.get(want, _WAIT)
         )
     _refuse_unrecognised(status, screen)
 
@@ -94,7 +94,7 @@ def refuse_key(name: str, status: WorkerStatus, *, screen: Evidence | None, pass
         return
     _refuse_password(status, password=password)
     if status.state is not WorkerState.WAITING or status.detail not in _KEYS_FOR:
-        raise InvalidRequest(f"the worker is {_in_words(status)} and does not take keys", remedy=_WAIT)
+        raise InvalidRequest(f"the worker is {_describe(status)} and does not take keys", remedy=_WAIT)
     _refuse_unrecognised(status, screen)
 
 
@@ -112,7 +112,7 @@ _REMEDIES: Final[dict[str, str]] = {
 
 def _refuse_ended(status: WorkerStatus) -> None:
     if status.state.ended:
-        raise InvalidRequest(f"the worker is {_in_words(status)}", remedy="Start another one.")
+        raise InvalidRequest(f"the worker is {_describe(status)}", remedy="Start another one.")
 
 
 def _refuse_password(status: WorkerStatus, *, password: bool) -> None:
@@ -129,11 +129,11 @@ def _refuse_unrecognised(status: WorkerStatus, screen: Evidence | None) -> None:
         raise InvalidRequest("the worker waits, but nothing says for what", remedy=_ATTACH)
 
 
-def _in_words(status: WorkerStatus) -> str:
+def _describe(status: WorkerStatus) -> str:
     return f"{status.state} ({status.detail})" if status.detail else str(status.state)
 
 
-def pasted(text: str, *, bracketed: bool, canonical: bool) -> bytes:
+def encode_paste(text: str, *, bracketed: bool, canonical: bool) -> bytes:
     """The bytes that enter a text, without the Enter that submits it.
 
     Raises:

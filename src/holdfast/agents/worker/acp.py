@@ -197,17 +197,17 @@ class AcpEvents(JsonEvents):
                 found = ("rawOutput", "metadata", "exit"), ("rawOutput", "exitCode")
                 code = next(filter(None, (int_at(update, *place) for place in found)), None)
                 failed = [ToolFailed(self.say(what), code)] if code else []
-                return [*self._settled(update), Progress(Work.TOOL), *failed]
+                return [*self._settle(update), Progress(Work.TOOL), *failed]
             case "failed":
                 told = [text_at(part, "content", "text") for part in list_at(update, "content")]
                 said = self.say(": ".join(filter(None, [what, *told])))
-                return [*self._settled(update), ToolFailed(said)]
+                return [*self._settle(update), ToolFailed(said)]
             case "":
                 return []
             case status:
                 return self.drift(self.say(f"tool {status}"))
 
-    def _settled(self, update: object) -> list[Claim]:
+    def _settle(self, update: object) -> list[Claim]:
         """A tool that has ended was allowed or denied, whoever did that."""
         request = self._asked.pop(text_at(update, "toolCallId"), None)
         return [] if request is None else [Answered(request)]
@@ -223,15 +223,15 @@ class AcpEvents(JsonEvents):
             return [self._give_up(_words(error), http=_status(error), failure=_failure(error, step))]
         match step:
             case _Step.INITIALIZE:
-                return self._initialized(result)
+                return self._on_initialized(result)
             case _Step.SESSION:
                 return self._opened(result)
             case _Step.MODEL:
                 return self._prompt()
             case _Step.PROMPT:
-                return self._ended(result)
+                return self._on_prompt_ended(result)
 
-    def _initialized(self, result: object) -> Sequence[Claim]:
+    def _on_initialized(self, result: object) -> Sequence[Claim]:
         version = int_at(result, "protocolVersion")
         if version != VERSION:
             words = f"it speaks version {version} of the Agent Client Protocol, not {VERSION}"
@@ -259,7 +259,7 @@ class AcpEvents(JsonEvents):
         self._call(_Step.PROMPT, "session/prompt", {"sessionId": self._session, "prompt": [words]})
         return [Working(Work.THINKING)]
 
-    def _ended(self, result: object) -> Sequence[Claim]:
+    def _on_prompt_ended(self, result: object) -> Sequence[Claim]:
         self._last = True
         reason = text_at(result, "stopReason")
         if reason == "end_turn":

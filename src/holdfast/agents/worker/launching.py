@@ -342,7 +342,7 @@ async def preflight(
     if not kept and provider is None:
         return []
     bound = bind(policy.wish, Where(cwd, (cwd,), variables.get("TMPDIR")))
-    if (hidden := _hidden(bound)) is not None:
+    if (hidden := _find_hidden(bound)) is not None:
         return [hidden]
     asked = {"paths": [path for path, _ in kept], "provider": provider, "connect_s": _CONNECT_S}
     try:
@@ -370,7 +370,7 @@ async def preflight(
     return found
 
 
-def _hidden(bound: Bound) -> PreflightProblem | None:
+def _find_hidden(bound: Bound) -> PreflightProblem | None:
     """What of our own interpreter cannot be read there: it could not say so itself."""
     for path in map(os.path.realpath, prerequisites.of_ourselves()):
         decision = bound.explain(path, Access.READ)

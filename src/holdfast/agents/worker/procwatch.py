@@ -132,7 +132,7 @@ def look(leader: int) -> ProcessSnapshot:
     waiting, hidden = [], []
     for process in processes:
         background = process.terminal == device and process.group != process.foreground
-        for found in _awaited(process.pid):
+        for found in _list_awaited(process.pid):
             if found is None:
                 hidden.append(process)
                 break
@@ -220,7 +220,7 @@ def _main(processes: list[ObservedProcess]) -> ObservedProcess:
     return processes[0]
 
 
-def _awaited(pid: int) -> Iterator[os.stat_result | None]:
+def _list_awaited(pid: int) -> Iterator[os.stat_result | None]:
     """What the blocked threads of a process wait to read from; None: that does not show."""
     closed = False
     for task in _tasks(pid):

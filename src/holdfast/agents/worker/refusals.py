@@ -79,7 +79,7 @@ class Whose:
     relocated: bool
 
 
-def evidence_of(refusal: Refusal | Denied, whose: Whose, at: float) -> Evidence:
+def make_evidence(refusal: Refusal | Denied, whose: Whose, at: float) -> Evidence:
     """With the role of the path in the CLI's state, and the variable that would move it, if there is one."""
     agent, state = whose.agent, whose.state
     moved = launch(agent, state=state).environment if whose.relocated else {}
@@ -286,15 +286,15 @@ def _directory(place: Place, args: list[str]) -> str | None:
 
 def _folder(arg: str) -> str | None:
     found = _DIRECTORY.fullmatch(arg)
-    return None if found is None else _unescaped(found[1])
+    return None if found is None else _unescape(found[1])
 
 
 def _text(arg: str) -> str | None:
     found = _STRING.match(arg)
-    return None if found is None else _unescaped(found[1])
+    return None if found is None else _unescape(found[1])
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     """What strace escaped, byte by byte; bytes that are no text are shown as escapes again."""
 
     def one(found: "re.Match[str]") -> str:

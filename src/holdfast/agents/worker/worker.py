@@ -48,7 +48,7 @@ from holdfast.agents.worker.book import (
     WorkerRecords,
 )
 from holdfast.agents.worker.explaining import Explaining
-from holdfast.agents.worker.refusals import RefusalTally, Whose, evidence_of
+from holdfast.agents.worker.refusals import RefusalTally, Whose, make_evidence
 from holdfast.client.ordering import Exited as ProcessExited
 from holdfast.client.ordering import Output
 from holdfast.client.process import Process
@@ -206,7 +206,7 @@ class FollowedWorker:
                 if isinstance(event, Output):
                     await self._take(process, event)
                 elif isinstance(event, ProcessExited):
-                    self._exited(event)
+                    self._on_exit(event)
             await refused
             if self.explaining is not None:
                 await self.explaining.settled()
@@ -225,22 +225,22 @@ class FollowedWorker:
         async for refusal in process.denials:
             fresh = self._tally.fresh(refusal)
             if fresh and not (self.explaining is not None and self.explaining.sees(refusal)):
-                self._refused(msgspec.structs.replace(refusal, count=fresh))
+                self._add_refusal(msgspec.structs.replace(refusal, count=fresh))
                 self.judge()
 
     def _hear_trace(self) -> None:
         if self.explaining is None:
             return
         for denied in self.explaining.take():
-            self._refused(denied)
+            self._add_refusal(denied)
         if self.record.untraced != self.explaining.off:
             self.record.untraced = self.explaining.off
             self._book.write(self.record)
 
-    def _refused(self, refusal: Refusal | Denied) -> None:
+    def _add_refusal(self, refusal: Refusal | Denied) -> None:
         record, state = self.record, str(self._book.folder(self.record.id) / "state")
         whose = Whose(self._agent, record.home, record.cwd, state, record.relocated)
-        self.add(evidence_of(refusal, whose, now()))
+        self.add(make_evidence(refusal, whose, now()))
 
     async def _take(self, process: Process, event: Output) -> None:
         taken = self.channel.feed(event.stream, event.data, now())
@@ -265,7 +265,7 @@ class FollowedWorker:
             if last:
                 await process.close_stdin()
 
-    def _exited(self, event: ProcessExited) -> None:
+    def _on_exit(self, event: ProcessExited) -> None:
         number = event.code - 128
         killed = number if number in _SIGNALS else None
         cause = Failure(self.record.ended_by) if self.record.ended_by else None
@@ -363,11 +363,11 @@ class FollowedWorker:
         self.tick()
         keys.refuse_key(name, self.status, screen=seen.screen, password=seen.password)
         if self.status.state is WorkerState.WAITING:
-            await self._drawn()
+            await self._wait_until_drawn()
             keys.refuse_key(name, self.status, screen=self._terminal()[1].screen, password=seen.password)
         await process.write(keys.KEYS[name])
 
-    async def _drawn(self) -> None:
+    async def _wait_until_drawn(self) -> None:
         """A worker may say that it asks before it shows what: a key pressed until then is lost, or worse."""
         until, before = now() + DRAWN_WITHIN_S, b""
         while now() < until and before != (digest := self._terminal()[1].digest):
@@ -383,7 +383,7 @@ class FollowedWorker:
         process, seen = self._terminal()
         self.tick()
         keys.refuse_text(self.status, screen=seen.screen, password=seen.password)
-        delivery = keys.Delivery(keys.pasted(text, bracketed=seen.bracketed, canonical=seen.canonical))
+        delivery = keys.Delivery(keys.encode_paste(text, bracketed=seen.bracketed, canonical=seen.canonical))
         while True:
             match delivery.step(now(), self._terminal()[1].digest):
                 case keys.Write(data):
@@ -430,7 +430,9 @@ async def _by_option(
     asked = worker.asked()
     wants = next((one for one in asked if request in (None, one.request)), None)
     if wants is None or worker.process is None:
-        raise InvalidRequest(f"{worker.record.id} does not ask that" if asked else _nothing(worker))
+        raise InvalidRequest(
+            f"{worker.record.id} does not ask that" if asked else _describe_no_question(worker)
+        )
     chosen = acp.choose(wants, option, deny=deny)
     await worker.process.write(acp.answer(wants, chosen), write_id=f"answer-{wants.request}")
     if wants not in worker.asked():
@@ -455,7 +457,7 @@ async def _by_keys(worker: FollowedWorker, agent: Agent, *, deny: bool) -> dict[
     shown = worker.channel.shown().replace("\r\n", "\n")
     dialog = next((one for one in agent.dialogs if one.pattern.search(shown)), None)
     if status.state is not WorkerState.WAITING or (dialog is None and status.detail != Want.DECISION):
-        raise InvalidRequest(_nothing(worker))
+        raise InvalidRequest(_describe_no_question(worker))
     if dialog is None:
         raise InvalidRequest(f"nobody has described the keys of this dialog of {agent.name}", remedy=_ATTACH)
     keys = dialog.deny if deny else dialog.approve
@@ -464,6 +466,6 @@ async def _by_keys(worker: FollowedWorker, agent: Agent, *, deny: bool) -> dict[
     return {"question": status.about, "denied": deny, "keys": list(keys)}
 
 
-def _nothing(worker: FollowedWorker) -> str:
+def _describe_no_question(worker: FollowedWorker) -> str:
     status = worker.status
     return f"{worker.record.id} asks for no decision: it is {status.state} {status.detail}".rstrip()

@@ -163,7 +163,7 @@ def run(order: AssertOrder, environ: Mapping[str, str] = os.environ) -> Assertio
         skipped = [
             AssertionStep(route, "skipped", home.evidence) for route in (routes.COMMAND_EXEC, routes.EXEC)
         ]
-        causes = _explained(home.evidence)
+        causes = _explain(home.evidence)
         return AssertionReport(
             "codex", str(order.binary), _version(order.binary), tuple(skipped), (home,), causes
         )
@@ -175,7 +175,7 @@ def wait(
     """Assert until it passes or the time is over; what is tried last may end after that."""
     until = time.monotonic() + seconds
     found = run(order, environ)
-    for pause in claims.pauses(seconds):
+    for pause in claims.plan_pauses(seconds):
         left = until - time.monotonic()
         if found.verdict is ClaimVerdict.PASS or left <= 0:
             break
@@ -243,7 +243,7 @@ class _Inquiry:
         judged += (self._judge(claim, ran.route, answers.get(claim)) for claim in self.claimed)
         self.said += (one.evidence for one in judged[1:] if not one.holds and one.wanted is Word.YES)
         step = AssertionStep(
-            ran.route, status, _confined(ran), ran.seconds, ran.exit_code, facts, ran.enforcement
+            ran.route, status, _describe_enforcement(ran), ran.seconds, ran.exit_code, facts, ran.enforcement
         )
         return ran, step, tuple(judged)
 
@@ -257,19 +257,19 @@ class _Inquiry:
             for one in fingerprints.TABLE
             if one.id in self.known
         ]
-        return (*named, *_explained("\n".join(dict.fromkeys(self.said))))
+        return (*named, *_explain("\n".join(dict.fromkeys(self.said))))
 
     def _judge(self, claim: BootClaim, route: str, inside: ClaimAttempt | None) -> Judged:
         plain = self._plain[claim]
         return claims.judge(claim, route, inside, plain, remedy=_remedy(claim, plain, self.order))
 
 
-def _explained(text: str) -> tuple[Mapping[str, object], ...]:
+def _explain(text: str) -> tuple[Mapping[str, object], ...]:
     found = explanation.report(explanation.explain(text))["explanations"]
     return tuple(found) if isinstance(found, list) else ()
 
 
-def _confined(ran: RouteRun) -> str:
+def _describe_enforcement(ran: RouteRun) -> str:
     """By what, and why by nothing stronger."""
     if ran.enforcement is None:
         return ""
@@ -310,7 +310,7 @@ def _codex(inquiry: _Inquiry, binary: Path, home: Judged, place: Path) -> Assert
     judged: tuple[Judged, ...] = (home,)
     try:
         with routes.copied_home(order.home, place, inquiry.environ) as copy:
-            launch = routes.keeping_state(launch, copy)
+            launch = routes.move_state(launch, copy)
             first, step, more = inquiry.take(lambda questions: routes.command_exec(launch, copy, questions))
             inquiry.said += first.warnings
             steps = (step,)
@@ -411,7 +411,7 @@ def _trust(order: AssertOrder, effective: Mapping[Key, object]) -> Iterator[Judg
 def _remedy(claim: BootClaim, plain: ClaimAttempt, order: AssertOrder) -> str:
     reaches = claim.kind is ClaimKind.REACHES
     if not plain.ok and reaches:
-        return f"see why this machine itself does not reach {claims.shown_url(claim.subject)}"
+        return f"see why this machine itself does not reach {claims.hide_query(claim.subject)}"
     if not plain.ok:
         return f"name a path that you can write yourself; {claim.subject} is not one"
     if order.binary is None:

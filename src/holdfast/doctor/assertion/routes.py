@@ -237,7 +237,7 @@ def copied_home(home: Path, place: Path, environ: Mapping[str, str]) -> Iterator
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def keeping_state(launch: CodexLaunch, copy: Path) -> CodexLaunch:
+def move_state(launch: CodexLaunch, copy: Path) -> CodexLaunch:
     """The same with its state in the copy, also where the configuration has a place of its own for that."""
     text = ""
     with contextlib.suppress(OSError):

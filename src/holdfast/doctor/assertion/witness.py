@@ -152,9 +152,11 @@ class Questions:
         found = {}
         for claim in self._of(ClaimKind.WRITES):
             with self.cleared():
-                found[claim] = _tried(probe.write(claim.subject, self._name, self.nonce, dry=claim.dry))
+                found[claim] = _make_attempt(
+                    probe.write(claim.subject, self._name, self.nonce, dry=claim.dry)
+                )
         for claim in self._of(ClaimKind.REACHES):
-            found[claim] = self._heard(claim, _tried(probe.reach(claim.subject)))
+            found[claim] = self._heard(claim, _make_attempt(probe.reach(claim.subject)))
         return found
 
     @contextlib.contextmanager
@@ -164,7 +166,7 @@ class Questions:
             yield
         finally:
             for claim in self._of(ClaimKind.WRITES):
-                if self._lasting(claim):
+                if self._is_lasting(claim):
                     Path(self._target(claim)).unlink(missing_ok=True)
 
     def answers(self, output: str) -> tuple[dict[BootClaim, ClaimAttempt], Answers] | None:
@@ -174,7 +176,7 @@ class Questions:
         if told is None:
             return None
         found = {
-            claim: replace(tried, lasting=self._lasting(claim))
+            claim: replace(tried, lasting=self._is_lasting(claim))
             for claim, tried in zip(writes, told.writes, strict=True)
         }
         for claim, tried in zip(reaches, told.reaches, strict=True):
@@ -194,7 +196,7 @@ class Questions:
     def _target(self, claim: BootClaim) -> str:
         return os.path.join(claim.subject, self._name) if os.path.isdir(claim.subject) else claim.subject
 
-    def _lasting(self, claim: BootClaim) -> bool | None:
+    def _is_lasting(self, claim: BootClaim) -> bool | None:
         """Whether a file of ours is there; None where none is made, in a file that was there before."""
         if claim.dry:
             return None
@@ -206,6 +208,6 @@ class Questions:
         return True if found == self.nonce.encode() else None
 
 
-def _tried(told: probe.Tried) -> ClaimAttempt:
+def _make_attempt(told: probe.Tried) -> ClaimAttempt:
     ok, error, said = told
     return ClaimAttempt(ok, error, said)

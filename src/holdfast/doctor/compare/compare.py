@@ -206,7 +206,7 @@ def run(wish: Wish, argv: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> Com
     scene = scene_of(wish, os.environ)
     environ = dict(os.environ) if wish.cwd is None else {**os.environ, "PWD": scene.cwd}
     named = [absolute(path, os.getcwd()) for path in (*wish.allow_write, *wish.deny)]
-    return asyncio.run(_run(scene, environ, tuple(argv), places(scene.cwd, environ, named), timeout_s))
+    return asyncio.run(_run(scene, environ, tuple(argv), list_places(scene.cwd, environ, named), timeout_s))
 
 
 async def _run(
@@ -233,7 +233,7 @@ async def _run(
     return Compared(found, enforcement_report(sandbox.enforcement))
 
 
-def places(cwd: str, environ: Mapping[str, str], named: Iterable[str]) -> list[str]:
+def list_places(cwd: str, environ: Mapping[str, str], named: Iterable[str]) -> list[str]:
     """Where programs write, as far as it exists; and what the options name."""
     home = environ.get("HOME", "")
     places = [cwd, os.path.join(cwd, ".git"), home, *(os.path.join(home, name) for name in _STATE)]
@@ -248,7 +248,7 @@ def _secrets(environ: Mapping[str, str]) -> list[str]:
     return sorted(found, key=len, reverse=True)
 
 
-def _parsed(told: str) -> dict[str, dict[str, Value]] | None:
+def _parse(told: str) -> dict[str, dict[str, Value]] | None:
     """What a probe said, if it came to that."""
     _, mark, line = told.rpartition(circumstances.MARK)
     if not mark:
@@ -308,7 +308,7 @@ async def look(told: Told, question: str) -> Circumstances:
     seen: dict[str, dict[str, Value]] = {}
     program = f"{_SOURCE}\nmain({question!r})\n"
     for python in (sys.executable, *_PYTHONS):
-        found = _parsed(await told((python, "-I", "-S", "-B", "-c", program)))
+        found = _parse(await told((python, "-I", "-S", "-B", "-c", program)))
         if found is not None:
             seen = found
             break
@@ -336,7 +336,7 @@ class Side:
 
     async def look(self, question: str) -> Circumstances:
         """What surrounds a command here; less where the probe cannot run."""
-        return await look(self._told, question)
+        return await look(self._read_output, question)
 
     async def run(self, argv: tuple[str, ...], timeout_s: float) -> Ran:
         try:
@@ -350,7 +350,7 @@ class Side:
         note = signal.Signals(number).name if number in set(signal.Signals) else ""
         return Ran(done.end.code, done.stdout, done.stderr, note)
 
-    async def _told(self, argv: tuple[str, ...]) -> str:
+    async def _read_output(self, argv: tuple[str, ...]) -> str:
         try:
             done = await self._capture(argv, PROBE_S)
         except StartFailed:

@@ -90,15 +90,15 @@ class AttemptScene:
         os.mkfifo(self._fifo)
         self._fifo_fd = os.open(self._fifo, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         self._open.callback(os.close, self._fifo_fd)
-        self._tcp = self._listening(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0))
-        self._udp = self._listening(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0))
+        self._tcp = self._listen(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0))
+        self._udp = self._listen(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0))
         # The address of a unix socket is short, and the path of the folder may be long.
         short = os.open(outside, os.O_PATH | os.O_CLOEXEC)
         self._open.callback(os.close, short)
         near = f"/proc/self/fd/{short}"
-        self._stream = self._listening(socket.AF_UNIX, socket.SOCK_STREAM, f"{near}/stream")
-        self._datagram = self._listening(socket.AF_UNIX, socket.SOCK_DGRAM, f"{near}/datagram")
-        self._abstract = self._listening(socket.AF_UNIX, socket.SOCK_STREAM, f"\0{self._mark}")
+        self._stream = self._listen(socket.AF_UNIX, socket.SOCK_STREAM, f"{near}/stream")
+        self._datagram = self._listen(socket.AF_UNIX, socket.SOCK_DGRAM, f"{near}/datagram")
+        self._abstract = self._listen(socket.AF_UNIX, socket.SOCK_STREAM, f"\0{self._mark}")
         master, slave = os.openpty()
         self._open.callback(os.close, master)
         self._open.callback(os.close, slave)
@@ -116,7 +116,7 @@ class AttemptScene:
         )
         self._open.callback(self._end_victim)
 
-    def _listening(self, family: int, kind: int, address: str | tuple[str, int]) -> socket.socket:
+    def _listen(self, family: int, kind: int, address: str | tuple[str, int]) -> socket.socket:
         sock = self._open.enter_context(socket.socket(family, kind))
         sock.setblocking(False)
         sock.bind(address)
@@ -179,9 +179,9 @@ class AttemptScene:
         if self._secret in output:
             found.append("a secret was read")
         heard = {"tcp": self._tcp, "unix": self._stream, "unix (abstract)": self._abstract}
-        found += [f"a {name} connection arrived" for name, sock in heard.items() if _accepted(sock)]
+        found += [f"a {name} connection arrived" for name, sock in heard.items() if _accept(sock)]
         heard = {"udp": self._udp, "unix": self._datagram}
-        found += [f"a {name} datagram arrived" for name, sock in heard.items() if _received(sock)]
+        found += [f"a {name} datagram arrived" for name, sock in heard.items() if _receive(sock)]
         with contextlib.suppress(BlockingIOError):
             if os.read(self._fifo_fd, 1):
                 found.append("a named pipe was written to")
@@ -204,7 +204,7 @@ class AttemptScene:
         return state
 
 
-def _accepted(sock: socket.socket) -> bool:
+def _accept(sock: socket.socket) -> bool:
     try:
         sock.accept()[0].close()
     except BlockingIOError:
@@ -214,7 +214,7 @@ def _accepted(sock: socket.socket) -> bool:
     return True
 
 
-def _received(sock: socket.socket) -> bool:
+def _receive(sock: socket.socket) -> bool:
     try:
         return bool(sock.recv(1))
     except BlockingIOError:
@@ -272,7 +272,7 @@ class AttemptResult:
         return "; ".join((text, *filter(None, (self.detail.strip(), *self.disturbances))))
 
 
-def _unheard(_result: AttemptResult) -> None:
+def _ignore(_result: AttemptResult) -> None:
     """Nobody wants to know before the end."""
 
 
@@ -282,7 +282,7 @@ async def run(
     folder: Path,
     attempts: Sequence[Attempt] = ATTEMPTS,
     python: str = sys.executable,
-    on_result: Callable[[AttemptResult], None] = _unheard,
+    on_result: Callable[[AttemptResult], None] = _ignore,
 ) -> list[AttemptResult]:
     """Make every attempt, each in a workspace of its own below `folder`, of which nothing is left.
 
@@ -333,13 +333,13 @@ async def _try(
             outcome, detail = FAILED, str(exc)
             break
         printed += ended.output
-        outcome, detail = told(ended)
+        outcome, detail = parse_outcome(ended)
     return AttemptResult(
         attempt, outcome, detail, tuple(await asyncio.to_thread(scene.disturbances, printed))
     )
 
 
-def told(ended: AttemptOutcome) -> tuple[str, str]:
+def parse_outcome(ended: AttemptOutcome) -> tuple[str, str]:
     """The outcome that a command printed, or how it ended without a word; and a detail for people."""
     _, mark, rest = ended.output.rpartition(inside.MARK)
     if mark:

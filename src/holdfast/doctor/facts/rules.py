@@ -121,7 +121,7 @@ def _sandbox(facts: MachineFacts) -> Iterator[Finding]:
             "sandbox.none",
             FindingSeverity.BROKEN,
             "no sandbox works here: confined commands are refused",
-            facts.unlaunched or why(strongest),
+            facts.unlaunched or explain_trial(strongest),
             _remedy(_cause(strongest)),
             _id(_cause(strongest)),
         )
@@ -135,13 +135,13 @@ def _sandbox(facts: MachineFacts) -> Iterator[Finding]:
                 f"sandbox.{way.name.lower()}",
                 FindingSeverity.DEGRADED if weaker and way is Way.USER_NAMESPACE else FindingSeverity.NOTE,
                 f"{BACKENDS[way]} ({way}) does not work",
-                why(trial),
+                explain_trial(trial),
                 _remedy(known),
                 _id(known),
             )
 
 
-def why(trial: Trial) -> str:
+def explain_trial(trial: Trial) -> str:
     """Where a way to confine failed, with which errno, and the cause if it is known."""
     return _why(trial.stage, trial.errno, _cause(trial))
 
@@ -271,7 +271,7 @@ def _codex(facts: MachineFacts) -> Iterator[Finding]:
             "agent.codex.sandbox",
             FindingSeverity.DEGRADED,
             "Codex's own sandbox does not start here: its commands fail unless it runs without one",
-            why(bwrap),
+            explain_trial(bwrap),
             known.remedy,
             known.id,
         )

@@ -206,7 +206,7 @@ class Server:
         # Without a token the kernel's word on who is calling is the only proof there is.
         peer = transport.get_extra_info("peername")  # None if the connection was reset meanwhile
         uid = None if peer is None else peers.uid_of_peer(transport.get_extra_info("sockname"), peer)
-        if uid is None or not peers.allowed(uid, own=os.getuid()):
+        if uid is None or not peers.is_allowed(uid, own=os.getuid()):
             log.warning("connection refused: another user", extra={"reason": _ONLY_OWNER})
             raise PeerRefused(_ONLY_OWNER)
 
@@ -305,7 +305,7 @@ def _remove_stale(path: str) -> None:
 
 def _admit_unix_peer(transport: asyncio.BaseTransport) -> bool:
     uid = peers.uid_of_unix_peer(transport.get_extra_info("socket"))
-    admitted = peers.allowed(uid, own=os.getuid())
+    admitted = peers.is_allowed(uid, own=os.getuid())
     if not admitted:
         log.warning("connection refused: another user", extra={"reason": _ONLY_OWNER})
     return admitted

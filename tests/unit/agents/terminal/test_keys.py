@@ -25,7 +25,7 @@ from holdfast.agents.terminal.keys import (
     Outcome,
     WaitFor,
     Write,
-    pasted,
+    encode_paste,
     refuse_key,
     refuse_text,
 )
@@ -154,8 +154,11 @@ def test_a_key_has_a_name() -> None:
 
 
 def test_text_is_one_paste_where_the_program_knows_pastes() -> None:
-    assert pasted("do\nthis\té", bracketed=True, canonical=False) == b"\x1b[200~do\rthis\t\xc3\xa9\x1b[201~"
-    assert pasted("do this", bracketed=False, canonical=False) == b"do this"
+    assert (
+        encode_paste("do\nthis\té", bracketed=True, canonical=False)
+        == b"\x1b[200~do\rthis\t\xc3\xa9\x1b[201~"
+    )
+    assert encode_paste("do this", bracketed=False, canonical=False) == b"do this"
 
 
 @every_row(
@@ -163,21 +166,21 @@ def test_text_is_one_paste_where_the_program_knows_pastes() -> None:
 )
 def test_a_text_cannot_leave_its_paste_or_press_keys(text: str) -> None:
     with pytest.raises(UsageError):
-        pasted(text, bracketed=True, canonical=False)
+        encode_paste(text, bracketed=True, canonical=False)
 
 
 def test_lines_are_not_submitted_one_by_one() -> None:
     with pytest.raises(UsageError):
-        pasted("one\ntwo", bracketed=False, canonical=True)
+        encode_paste("one\ntwo", bracketed=False, canonical=True)
 
 
 def test_no_more_is_typed_than_arrives() -> None:
-    assert pasted("x" * MAX_LINE, bracketed=False, canonical=True) == b"x" * MAX_LINE
-    assert pasted("x" * (MAX_LINE + 1), bracketed=False, canonical=False)
+    assert encode_paste("x" * MAX_LINE, bracketed=False, canonical=True) == b"x" * MAX_LINE
+    assert encode_paste("x" * (MAX_LINE + 1), bracketed=False, canonical=False)
     with pytest.raises(UsageError):
-        pasted("x" * (MAX_LINE + 1), bracketed=False, canonical=True)
+        encode_paste("x" * (MAX_LINE + 1), bracketed=False, canonical=True)
     with pytest.raises(UsageError):
-        pasted("x" * (MAX_TEXT + 1), bracketed=True, canonical=False)
+        encode_paste("x" * (MAX_TEXT + 1), bracketed=True, canonical=False)
 
 
 # --- the delivery
