@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from holdfast.client.environment import Environment as Environment
     from holdfast.client.environment import connect as connect
     from holdfast.client.environments import Environments as Environments
-    from holdfast.client.ordering import Closed as Closed
-    from holdfast.client.ordering import Exited as Exited
-    from holdfast.client.ordering import Output as Output
+    from holdfast.client.events.ordering import Closed as Closed
+    from holdfast.client.events.ordering import Exited as Exited
+    from holdfast.client.events.ordering import Output as Output
+    from holdfast.client.events.result import Result as Result
     from holdfast.client.policy import Policy as Policy
     from holdfast.client.process import Process as Process
-    from holdfast.client.result import Result as Result
     from holdfast.errors import ConnectionLost as ConnectionLost
     from holdfast.errors import HoldfastError as HoldfastError
     from holdfast.errors import InvalidRequest as InvalidRequest
@@ -36,21 +36,21 @@ __version__ = "0.1.0"
 DISTRIBUTION = "holdfast-agents"  # on the package index; `holdfast` there is somebody else's
 
 _EXPORTS = {
-    "Closed": "client.ordering",
+    "Closed": "client.events.ordering",
     "ConnectionLost": "errors",
     "Environment": "client.environment",
     "Environments": "client.environments",
-    "Exited": "client.ordering",
+    "Exited": "client.events.ordering",
     "HoldfastError": "errors",
     "InvalidRequest": "errors",
     "NotFound": "errors",
     "OperationFailed": "errors",
-    "Output": "client.ordering",
+    "Output": "client.events.ordering",
     "OutputLost": "errors",
     "Policy": "client.policy",
     "Process": "client.process",
     "ProtocolMismatch": "errors",
-    "Result": "client.result",
+    "Result": "client.events.result",
     "SandboxUnavailable": "errors",
     "SessionLost": "errors",
     "TokenRefused": "errors",

@@ -5,27 +5,26 @@ from typing import Final
 import click
 
 from holdfast import __version__
-from holdfast.commands.deferred import Deferred
-from holdfast.commands.sections import SECTIONS
+from holdfast.commands.groups import SECTIONS, Deferred
 
 # Loaded when used: the start of one command does not pay for the others.
 _DEFERRED: Final = {
     "board": "commands.board",
     "config": "commands.config",
     "cp": "commands.cp",
-    "dispatch": "commands.dispatch",
+    "dispatch": "commands.daemons.dispatch",
     "doctor": "commands.doctor",
-    "down": "commands.down",
+    "down": "commands.daemons.down",
     "exec": "commands.exec",
     "handoff": "commands.handoff",
     "mcp": "commands.mcp",
-    "open": "commands.open",
-    "serve": "commands.serve",
-    "status": "commands.status",
-    "task": "commands.task",
-    "up": "commands.up",
-    "web": "commands.web",
-    "worker": "commands.worker",
+    "open": "commands.daemons.open",
+    "serve": "commands.daemons.serve",
+    "status": "commands.daemons.status",
+    "task": "commands.task.task",
+    "up": "commands.daemons.up",
+    "web": "commands.daemons.web",
+    "worker": "commands.worker.worker",
 }
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.client.environment import Environment
-from holdfast.client.environments import reached
-from holdfast.client.ordering import Event, Exited, Output
+from holdfast.client.environments import reach
+from holdfast.client.events.ordering import Event, Exited, Output
 from holdfast.client.policy import Policy
 from holdfast.client.process import Process
 from holdfast.client.recovery import LinkState
@@ -62,7 +62,7 @@ def execute(where: str, wish: Wish, argv: Sequence[str]) -> Ending:
 async def _execute(where: str, wish: Wish, argv: Sequence[str]) -> Ending:
     run = _Remote()
     try:
-        async with reached(where) as environment:
+        async with reach(where) as environment:
             cwd = _directory(environment, wish.cwd)
             if wish.cwd is not None and not await _is_directory(environment, cwd):
                 raise UsageError(f"{cwd} is not a directory over there")

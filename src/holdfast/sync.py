@@ -11,26 +11,129 @@ ends the process it was about, and raises `KeyboardInterrupt`.
 import asyncio
 import contextlib
 import functools
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
-from holdfast.client import environment, files, http, process, watch
+from holdfast.client import environment, files, http, process
 from holdfast.client.environment import CONNECT_S, INITIALIZE_S
-from holdfast.client.http import Head
-from holdfast.client.ordering import Event
+from holdfast.client.events.ordering import Event
+from holdfast.client.http import ResponseHead
 from holdfast.client.policy import Policy
-from holdfast.client.portal import Portal
 from holdfast.client.remotepath import RemotePath
+from holdfast.errors import SessionLost, UsageError
 from holdfast.wire.environment import EnvironmentInfo
 from holdfast.wire.processes import EnforcementReport
+
+INTERRUPT_S: Final = 5.0  # for what Ctrl-C cancelled to end in order; a second Ctrl-C does not wait
 
 A = TypeVar("A")
 B = TypeVar("B")
 F = TypeVar("F")
 T = TypeVar("T")
 P = ParamSpec("P")
+
+
+class Portal:
+    """A thread with an event loop that runs coroutines for other threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # what is begun is begun before the loop is told to stop
+        running: Future[asyncio.AbstractEventLoop] = Future()
+        # A daemon, so that a script can end that forgot to close its environment.
+        self._thread = threading.Thread(target=_run_loop, args=(running,), name="holdfast.sync", daemon=True)
+        self._thread.start()
+        self._loop: asyncio.AbstractEventLoop | None = running.result()
+
+    @property
+    def closed(self) -> bool:
+        return self._loop is None
+
+    def stop(self) -> None:
+        """Cancel what runs, and wait until it has ended."""
+        with self._lock:
+            loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.call_soon_threadsafe(loop.stop)
+        self._thread.join()
+
+    def call(
+        self, work: Coroutine[Any, Any, T], interrupted: Callable[[], Coroutine[Any, Any, None]] | None = None
+    ) -> T:
+        """What the coroutine returns or raises. After Ctrl-C, `interrupted` is run as well.
+
+        Raises:
+            UsageError: the environment is closed, or this is its own thread.
+        """
+        begun = _Begun(work)
+        try:
+            self._begin(begun)
+            return begun.outcome.result()
+        except KeyboardInterrupt:
+            self._cancel(begun)
+            if interrupted is not None:
+                self._clean_up(interrupted())
+            raise
+
+    def _begin(self, begun: "_Begun[T]") -> None:
+        with self._lock:
+            if self._loop is None or threading.current_thread() is self._thread:
+                begun.work.close()
+                raise UsageError(
+                    "nobody is there to wait for", remedy="connect again, or use `await` in asynchronous code"
+                )
+            self._loop.call_soon_threadsafe(begun.begin)
+
+    def _cancel(self, begun: "_Begun[T]") -> None:
+        with self._lock:
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(begun.cancel)
+        with contextlib.suppress(Exception):
+            begun.outcome.result(INTERRUPT_S)
+
+    def _clean_up(self, work: Coroutine[Any, Any, None]) -> None:
+        begun = _Begun(work)
+        with contextlib.suppress(Exception):  # the interrupt is what the caller is to see
+            self._begin(begun)
+            begun.outcome.result(INTERRUPT_S)
+
+
+class _Begun(Generic[T]):
+    """One coroutine on its way through the loop."""
+
+    def __init__(self, work: Coroutine[Any, Any, T]) -> None:
+        self.work = work
+        self.outcome: Future[T] = Future()
+        self._task: asyncio.Task[T] | None = None
+
+    def begin(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self.work)
+        self._task.add_done_callback(self._settle)
+
+    def cancel(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        else:
+            self.work.close()
+            self.outcome.cancel()
+
+    def _settle(self, task: "asyncio.Task[T]") -> None:
+        if task.cancelled():
+            self.outcome.set_exception(SessionLost("the environment was closed meanwhile"))
+        elif (error := task.exception()) is not None:
+            self.outcome.set_exception(error)
+        else:
+            self.outcome.set_result(task.result())
+
+
+def _run_loop(running: "Future[asyncio.AbstractEventLoop]") -> None:
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        loop.call_soon(running.set_result, loop)
+        loop.run_forever()
 
 
 class _Facade(Generic[A]):
@@ -45,7 +148,7 @@ class _Facade(Generic[A]):
 
     def _iterate(self, make: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
         """Made at once, in the loop. One that is dropped early is ended there by its own finalizer."""
-        source = self._call(_made(make))
+        source = self._call(_make(make))
 
         def items() -> Iterator[T]:
             while (item := self._call(_step(source))) is not None:
@@ -54,7 +157,7 @@ class _Facade(Generic[A]):
         return items()
 
 
-async def _made(make: Callable[[], T]) -> T:
+async def _make(make: Callable[[], T]) -> T:
     return make()
 
 
@@ -65,7 +168,7 @@ async def _step(source: AsyncIterator[T]) -> tuple[T] | None:
         return None
 
 
-def _blocking(
+def _wrap(
     method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[_Facade[A], P], T]:
     """The method of the same name, waited for."""
@@ -77,7 +180,7 @@ def _blocking(
     return call
 
 
-def _making(
+def _wrap_maker(
     method: Callable[Concatenate[A, P], Coroutine[Any, Any, B]], facade: Callable[[Portal, B], F]
 ) -> Callable[Concatenate[_Facade[A], P], F]:
     """The method of the same name, waited for, and what it makes made blocking too."""
@@ -114,15 +217,15 @@ class Process(_Facade[process.Process]):
     def stderr(self) -> Iterator[bytes]:
         return self._iterate(lambda: self._inner.stderr)
 
-    wait = _blocking(process.Process.wait)
-    write = _blocking(process.Process.write)
-    close_stdin = _blocking(process.Process.close_stdin)
-    signal = _blocking(process.Process.signal)
-    resize = _blocking(process.Process.resize)
-    terminate = _blocking(process.Process.terminate)
+    wait = _wrap(process.Process.wait)
+    write = _wrap(process.Process.write)
+    close_stdin = _wrap(process.Process.close_stdin)
+    signal = _wrap(process.Process.signal)
+    resize = _wrap(process.Process.resize)
+    terminate = _wrap(process.Process.terminate)
 
 
-class Watch(_Facade[watch.Watch]):
+class Watch(_Facade[files.Watch]):
     """A one-shot watch."""
 
     @property
@@ -145,18 +248,18 @@ class Watch(_Facade[watch.Watch]):
 class Files(_Facade[files.Files]):
     """The other machine's files."""
 
-    read = _blocking(files.Files.read)
-    read_text = _blocking(files.Files.read_text)
-    write = _blocking(files.Files.write)
-    stat = _blocking(files.Files.stat)
-    exists = _blocking(files.Files.exists)
-    list = _blocking(files.Files.list)
-    walk = _blocking(files.Files.walk)
-    canonical = _blocking(files.Files.canonical)
-    make_directory = _blocking(files.Files.make_directory)
-    copy = _blocking(files.Files.copy)
-    remove = _blocking(files.Files.remove)
-    watch = _making(files.Files.watch, Watch)
+    read = _wrap(files.Files.read)
+    read_text = _wrap(files.Files.read_text)
+    write = _wrap(files.Files.write)
+    stat = _wrap(files.Files.stat)
+    exists = _wrap(files.Files.exists)
+    list = _wrap(files.Files.list)
+    walk = _wrap(files.Files.walk)
+    canonical = _wrap(files.Files.canonical)
+    make_directory = _wrap(files.Files.make_directory)
+    copy = _wrap(files.Files.copy)
+    remove = _wrap(files.Files.remove)
+    watch = _wrap_maker(files.Files.watch, Watch)
 
     def open_blocks(self, path: RemotePath, *, policy: Policy | None = None) -> Iterator[bytes]:
         return self._iterate(lambda: self._inner.open_blocks(path, policy=policy))
@@ -165,17 +268,17 @@ class Files(_Facade[files.Files]):
         self, path: RemotePath, blocks: Iterable[bytes], *, policy: Policy | None = None
     ) -> None:
         """`blocks` is iterated over in another thread, and may use this environment itself."""
-        self._call(self._inner.write_blocks(path, _threaded(blocks), policy=policy))
+        self._call(self._inner.write_blocks(path, _iterate_in_thread(blocks), policy=policy))
 
 
-async def _threaded(blocks: Iterable[bytes]) -> AsyncIterator[bytes]:
+async def _iterate_in_thread(blocks: Iterable[bytes]) -> AsyncIterator[bytes]:
     source = iter(blocks)
     while (block := await asyncio.to_thread(next, source, None)) is not None:
         yield block
 
 
 @dataclass(frozen=True, slots=True)
-class StreamedResponse(Head):
+class StreamedResponse(ResponseHead):
     """A response whose body is still coming: iterate over it, once."""
 
     _pieces: Iterator[bytes] = field(repr=False)
@@ -184,35 +287,35 @@ class StreamedResponse(Head):
         return self._pieces
 
 
-def _streaming(
+def _wrap_stream(
     method: Callable[Concatenate[http.Http, P], AbstractAsyncContextManager[http.StreamedResponse]],
 ) -> Callable[Concatenate["Http", P], contextlib.AbstractContextManager[StreamedResponse]]:
     @functools.wraps(method)
     @contextlib.contextmanager
     def stream(self: "Http", /, *args: P.args, **kwargs: P.kwargs) -> Iterator[StreamedResponse]:
         block = method(self._inner, *args, **kwargs)
-        response = self._call(_entered(block))
+        response = self._call(_enter(block))
         try:
             yield StreamedResponse(response.status, response.headers, self._iterate(lambda: aiter(response)))
         finally:
-            self._call(_left(block))
+            self._call(_leave(block))
 
     return stream
 
 
-async def _entered(block: AbstractAsyncContextManager[T]) -> T:
+async def _enter(block: AbstractAsyncContextManager[T]) -> T:
     return await block.__aenter__()
 
 
-async def _left(block: AbstractAsyncContextManager[T]) -> None:
+async def _leave(block: AbstractAsyncContextManager[T]) -> None:
     await block.__aexit__(None, None, None)
 
 
 class Http(_Facade[http.Http]):
     """Requests made from the other machine."""
 
-    request = _blocking(http.Http.request)
-    stream = _streaming(http.Http.stream)
+    request = _wrap(http.Http.request)
+    stream = _wrap_stream(http.Http.stream)
 
 
 class Environment(_Facade[environment.Environment]):
@@ -239,15 +342,15 @@ class Environment(_Facade[environment.Environment]):
 
     @functools.cached_property
     def files(self) -> Files:
-        return Files(self._portal, self._call(_made(lambda: self._inner.files)))
+        return Files(self._portal, self._call(_make(lambda: self._inner.files)))
 
     @functools.cached_property
     def http(self) -> Http:
-        return Http(self._portal, self._call(_made(lambda: self._inner.http)))
+        return Http(self._portal, self._call(_make(lambda: self._inner.http)))
 
-    status = _blocking(environment.Environment.status)
-    run = _blocking(environment.Environment.run)
-    start = _making(environment.Environment.start, Process)
+    status = _wrap(environment.Environment.status)
+    run = _wrap(environment.Environment.run)
+    start = _wrap_maker(environment.Environment.start, Process)
 
 
 def connect(

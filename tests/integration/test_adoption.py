@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast.client.environment import Environment
-from holdfast.client.ordering import Closed, Exited, Output
+from holdfast.client.events.ordering import Closed, Exited, Output
 from holdfast.client.process import Process
 from holdfast.errors import HoldfastError, InvalidRequest, SessionAttached
 from tests.support.patience import patient

@@ -7,8 +7,8 @@ import pytest
 from holdfast.board.rules.retry import FailureKind
 from holdfast.board.rules.transitions import Actor, Move, Status, moves
 from holdfast.board.store import open_store
-from holdfast.commands.task_change import MOVES
-from holdfast.commands.task_look import STATUSES, STOPPED
+from holdfast.commands.task.change import MOVES
+from holdfast.commands.task.look import STATUSES, STOPPED
 from tests.support.board_command import Board
 from tests.support.boards import claimed
 

@@ -121,7 +121,6 @@ VERBS: dict[str, Callable[[Store], Callable[[], object]]] = {
     "use": lambda store: (lambda ref: lambda: store.use(ref, Used(5)))(claimed(store)[1].ref),
     "recent": lambda store: lambda: store.recent("b"),
     "attach": lambda store: (lambda name: lambda: store.attach(name, "a", b"1"))(made(store).id),
-    "room": lambda store: lambda: store.room("b", ["x", "y"], "h"),
     "occupy": occupy,
     "complete": complete,
     "first page": lambda store: lambda: store.page("b"),

@@ -15,8 +15,8 @@ from opentelemetry.sdk.trace import TracerProvider
 
 import holdfast
 from holdfast import Closed, Exited, Output
-from holdfast.client import ordering
-from holdfast.client.session import Session
+from holdfast.client.events import ordering
+from holdfast.client.session import ClientSession
 from holdfast.errors import (
     InvalidRequest,
     OperationFailed,
@@ -335,7 +335,7 @@ async def test_a_command_whose_output_nobody_reads_waits_and_loses_nothing(tmp_p
 
 async def test_a_command_whose_output_nobody_reads_can_be_ended(env: holdfast.Environment) -> None:
     process = await env.start(["/bin/cat", "/dev/zero"])
-    session: Session = env._session
+    session: ClientSession = env._session
     async with asyncio.timeout(WAIT_S):
         while not session.holding:
             await asyncio.sleep(0.01)

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client import blocks as blocks_module
-from holdfast.client.blocks import BLOCK_BYTES
+from holdfast.client import files as files_module
 from holdfast.client.environment import Environment, connect
-from holdfast.client.files import MAX_WHOLE_BYTES, Found
+from holdfast.client.files import BLOCK_BYTES, MAX_WHOLE_BYTES, Found
 from holdfast.client.policy import Policy
 from holdfast.errors import (
     ConnectionLost,
@@ -101,7 +100,7 @@ async def test_a_large_file_goes_there_and_back_in_blocks(env: Environment, tmp_
 async def test_streams_that_end_or_are_dropped_free_their_handles(
     env: Environment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks_module, "BLOCK_BYTES", 4)
+    monkeypatch.setattr(files_module, "BLOCK_BYTES", 4)
     (tmp_path / "file").write_bytes(b"12345")
     for _ in range(MAX_HANDLES + 2):
         assert [block async for block in env.files.open_blocks(tmp_path / "file")] == [b"1234", b"5"]

@@ -12,9 +12,11 @@ from websockets.asyncio.server import serve as serve_websocket
 
 import holdfast
 from holdfast import ConnectionLost, Exited, Output, OutputLost, SessionLost
-from holdfast.client import ordering, recovery, transport
 from holdfast.client import process as process_module
-from holdfast.client.pushed import Pushed
+from holdfast.client import recovery
+from holdfast.client.events import ordering
+from holdfast.client.events.pushed import Pushed
+from holdfast.client.links import transport
 from holdfast.client.recovery import LinkState
 from holdfast.server.connection import Connection
 from holdfast.server.executor import Clocks
@@ -311,10 +313,10 @@ async def test_a_process_is_read_only_when_nothing_came_since_the_last_look() ->
         process = await env.start(sh("read line; echo one; read line; exit 3"), stdin=True)
         await process.write(b"\n")
         assert await anext(aiter(process)) == Output(1, "stdout", b"one\n")
-        process._look_whether_quiet()
+        process._check_quiet()
         await env.status()  # answered after whatever was asked before
         assert proxy.sent("process/read") == []
-        process._look_whether_quiet()
+        process._check_quiet()
         await proxy.until(lambda: len(proxy.sent("process/read", by="server")) == 1)
         await process.write(b"\n")
         assert (await asyncio.wait_for(process.wait(), WAIT_S)).code == 3
@@ -338,8 +340,8 @@ async def test_a_lost_end_that_the_server_has_forgotten_fails_that_command() -> 
         process = await env.start(["/bin/true"])
         await asyncio.wait_for(closed.wait(), WAIT_S)
         assert isinstance(await anext(aiter(process)), Exited)
-        process._look_whether_quiet()
-        process._look_whether_quiet()
+        process._check_quiet()
+        process._check_quiet()
         with pytest.raises(OutputLost):
             await asyncio.wait_for(process.wait(), WAIT_S)
 

@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.client.copying import Progress, Summary
-from holdfast.client.download import download
-from holdfast.client.upload import upload
+from holdfast.client.copying.copying import Progress, Summary
+from holdfast.client.copying.transfers import download, upload
 from holdfast.errors import InvalidRequest, NotFound, OperationFailed, UsageError
 from tests.support import identity
 from tests.support.exec_command import Done, place

@@ -12,7 +12,7 @@ from holdfast.board.rules.rows import Task
 from holdfast.board.rules.transitions import Move, Status
 from holdfast.board.verbs.inbox import WAITING
 from holdfast.board.verbs.reviews import CHECKS, Remark, Review
-from holdfast.dispatch.run import checks
+from holdfast.dispatch.run import scripts
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.tiers import asyncio_first
 
@@ -98,7 +98,7 @@ async def test_a_check_is_ended_when_a_person_decides(yard: Yard) -> None:
 
 
 async def test_a_check_that_takes_too_long_has_failed(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "CHECK_S", 1.0)
+    monkeypatch.setattr(scripts, "CHECK_S", 1.0)
     task = yard.create("true", checks=("sleep 1000",), max_attempts=1)
     async with yard.dispatching(once=True) as serving:
         await yard.over(serving)

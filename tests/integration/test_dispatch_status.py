@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from holdfast.board.rules.transitions import Status
-from holdfast.dispatch import dispatcher, lock, statusfile
+from holdfast.dispatch import dispatcher, homefiles
 from holdfast.dispatch.installed import Installed
-from holdfast.dispatch.rules.dispatcherstatus import DispatcherStatus, Told
+from holdfast.dispatch.rules.dispatcherstatus import DispatcherReport, DispatcherStatus
 from holdfast.errors import Conflict, UsageError
 from tests.support.board_command import Board
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
@@ -23,38 +23,38 @@ __all__ = ["asyncio_first", "home_fixture", "yard_fixture"]
 pytestmark = pytest.mark.timeout(120)
 
 
-async def told(yard: Yard, met: str) -> Told:
+async def told(yard: Yard, met: str) -> DispatcherReport:
     """What the dispatcher says once a member is neither empty nor zero."""
-    found: Told | None = None
+    found: DispatcherReport | None = None
     async with asyncio.timeout(patient(40)):
         while found is None or not getattr(found, met):
             await asyncio.sleep(0.05)
-            _, found = statusfile.read(yard.home)
+            _, found = homefiles.read_status(yard.home)
     return found
 
 
 async def test_the_lock_says_whether_there_is_a_dispatcher_and_asking_does_not_keep_one_out(
     tmp_path: Path,
 ) -> None:
-    assert not lock.is_held(tmp_path)
-    async with lock.only_one(tmp_path):
-        assert lock.is_held(tmp_path)
+    assert not homefiles.is_held(tmp_path)
+    async with homefiles.only_one(tmp_path):
+        assert homefiles.is_held(tmp_path)
         with pytest.raises(Conflict):
-            async with lock.only_one(tmp_path):
+            async with homefiles.only_one(tmp_path):
                 pass
-    assert not lock.is_held(tmp_path)
+    assert not homefiles.is_held(tmp_path)
 
 
 def test_what_a_dead_dispatcher_said_does_not_make_it_alive(tmp_path: Path) -> None:
-    assert statusfile.read(tmp_path) == (False, None)
-    said = DispatcherStatus("h", os.getpid(), ["b"], 1.0).told(2.0, runs=[], profiles=[])
-    statusfile.write(tmp_path, said)
-    assert statusfile.read(tmp_path) == (False, said)
-    (tmp_path / statusfile.NAME).write_text("{")
-    assert statusfile.read(tmp_path) == (False, None)
-    statusfile.clear(tmp_path)
-    statusfile.clear(tmp_path)
-    assert statusfile.read(tmp_path) == (False, None)
+    assert homefiles.read_status(tmp_path) == (False, None)
+    said = DispatcherStatus("h", os.getpid(), ["b"], 1.0).report(2.0, runs=[], profiles=[])
+    homefiles.write_status(tmp_path, said)
+    assert homefiles.read_status(tmp_path) == (False, said)
+    (tmp_path / homefiles.STATUS).write_text("{")
+    assert homefiles.read_status(tmp_path) == (False, None)
+    homefiles.clear_status(tmp_path)
+    homefiles.clear_status(tmp_path)
+    assert homefiles.read_status(tmp_path) == (False, None)
 
 
 async def test_a_dispatcher_says_what_it_does(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,14 +63,14 @@ async def test_a_dispatcher_says_what_it_does(yard: Yard, monkeypatch: pytest.Mo
     async with yard.dispatching(lease_ms=2000):
         await yard.until(task, Status.RUNNING)
         found = await told(yard, "starts")
-        assert statusfile.read(yard.home)[0]
+        assert homefiles.read_status(yard.home)[0]
         [run] = yard.store.runs(task.id)
         assert (found.boards, found.runs, found.claims) == (["b"], [run.id], 1)
         assert "script" in found.profiles
         assert found.start_p95_s is not None
         assert found.round_at is not None
         assert (await told(yard, "leases_renewed")).error_at is None
-    alive, found_later = statusfile.read(yard.home)
+    alive, found_later = homefiles.read_status(yard.home)
     assert not alive
     assert found_later is not None
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.board.rules.transitions import Move, Status
-from holdfast.dispatch.run import copies
+from holdfast.dispatch.run import workspace
 from holdfast.errors import OperationFailed
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.tiers import asyncio_first
@@ -29,8 +29,8 @@ def laid_out(root: Path, files: dict[str, str]) -> Path:
 
 
 def copied(repository: Path, worktree: Path, *patterns: str) -> list[str]:
-    names = copies.missing(repository, worktree, patterns)
-    copies.copy(repository, worktree, names)
+    names = workspace.missing_copies(repository, worktree, patterns)
+    workspace.copy_files(repository, worktree, names)
     return names
 
 
@@ -69,7 +69,7 @@ def test_what_is_copied_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     target = laid_out(tmp_path / "t", {"x": ""})
     for bound, value in {"MAX_COPIED": 3, "MAX_LISTED": 3, "MAX_BYTES": 19}.items():
         with monkeypatch.context() as patch:
-            patch.setattr(copies, bound, value)
+            patch.setattr(workspace, bound, value)
             with pytest.raises(OperationFailed):
                 copied(source, target, "*.env")
     assert not (target / "3.env").exists()

@@ -11,7 +11,7 @@ import pytest
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.board.rules.transitions import Move, Status
 from holdfast.dispatch import supervisorclient
-from holdfast.dispatch.run.transcript import MAX_ENTRIES, MAX_TAIL, tokens
+from holdfast.dispatch.run.budgetmeter import MAX_ENTRIES, MAX_TAIL, count_tokens
 from tests.support.dispatch import Yard, home_fixture, yard_fixture
 from tests.support.tiers import asyncio_first
 
@@ -129,18 +129,18 @@ def counted(amount: int) -> str:
 
 def test_the_last_count_of_a_transcript_is_what_was_used(tmp_path: Path) -> None:
     codex, folder = CATALOG["codex"], tmp_path / "sessions" / "2026" / "11" / "16"
-    assert tokens(tmp_path, codex, "s-1") == 0
+    assert count_tokens(tmp_path, codex, "s-1") == 0
     folder.mkdir(parents=True)
     place = folder / "rollout-2026-s-1.jsonl"
     place.write_text(
         counted(10) + counted(20) + '{"said":"\\"total_token_usage\\":{\\"input_tokens\\":9"}\n', "utf-8"
     )
     (folder / "rollout-2026-s-2.jsonl").write_text(counted(99), "utf-8")
-    assert tokens(tmp_path, codex, "s-1") == 21
-    assert (tokens(tmp_path, codex, "*"), tokens(tmp_path, codex, "")) == (0, 100)
-    assert tokens(tmp_path, CATALOG["claude"], "s-1") == 0
+    assert count_tokens(tmp_path, codex, "s-1") == 21
+    assert (count_tokens(tmp_path, codex, "*"), count_tokens(tmp_path, codex, "")) == (0, 100)
+    assert count_tokens(tmp_path, CATALOG["claude"], "s-1") == 0
     place.write_text(counted(10) + "x" * MAX_TAIL, "utf-8")
-    assert tokens(tmp_path, codex, "s-1") == 0, "only its end is read"
+    assert count_tokens(tmp_path, codex, "s-1") == 0, "only its end is read"
 
 
 def test_nothing_that_a_worker_put_there_is_followed_or_waited_for(tmp_path: Path) -> None:
@@ -152,9 +152,9 @@ def test_nothing_that_a_worker_put_there_is_followed_or_waited_for(tmp_path: Pat
     os.mkfifo(folder / "rollout-2-s-1.jsonl")
     (folder / "rollout-3-s-1.jsonl").mkdir()
     (folder.parent / "17").symlink_to(folder)
-    assert tokens(tmp_path / "state", codex, "s-1") == 0
+    assert count_tokens(tmp_path / "state", codex, "s-1") == 0
     (folder / "rollout-4-s-1.jsonl").write_text(counted(10), "utf-8")
-    assert tokens(tmp_path / "state", codex, "s-1") == 11
+    assert count_tokens(tmp_path / "state", codex, "s-1") == 11
     for number in range(MAX_ENTRIES):
         (folder.parent / f"x{number}").touch()
-    assert tokens(tmp_path / "state", codex, "s-2") == 0
+    assert count_tokens(tmp_path / "state", codex, "s-2") == 0

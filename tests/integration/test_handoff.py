@@ -17,12 +17,11 @@ from holdfast.board.rules.rows import JsonObject
 from holdfast.board.rules.transitions import Status
 from holdfast.board.store import Store, open_store
 from holdfast.errors import HoldfastError, NotFound, OperationFailed, StartupError, Unreachable, UsageError
-from holdfast.handoff import envelope, key, outbox, service
-from holdfast.handoff.broker import MAX_SHOWN, Broker
-from holdfast.handoff.envelope import MAX_ENVELOPE, MAX_LINE, Envelope, Grant, HandoffAnswer
+from holdfast.handoff import broker as broker_module
+from holdfast.handoff import envelope, key, outbox
+from holdfast.handoff.broker import MAX_SHOWN, Broker, listen
+from holdfast.handoff.envelope import MAX_ENVELOPE, MAX_LINE, VERBS, Envelope, Grant, HandoffAnswer
 from holdfast.handoff.sender import Sender
-from holdfast.handoff.service import Service
-from holdfast.handoff.verbs import VERBS
 from holdfast.local import peers
 from holdfast.wire import rpc
 from tests.support.boards import SettableClock, claimed, made
@@ -365,7 +364,7 @@ async def test_the_socket_answers_what_is_no_envelope_and_goes_on(
 async def test_clients_are_counted_and_one_too_many_has_the_outbox(
     store: Store, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "MAX_CLIENTS", 2)
+    monkeypatch.setattr(broker_module, "MAX_CLIENTS", 2)
     sock = tmp_path / "s"
     _, grant = started(store, tmp_path / "ws", sock)
     async with asyncio.timeout(WAIT_S), serving(address, sock):
@@ -402,7 +401,7 @@ async def test_a_service_takes_the_place_of_one_that_was_killed_and_names_a_plac
         assert (await asked(lambda: Sender(grant).send("show", {}, channel="socket"))).error is None
     for place in (tmp_path / "none" / "s", tmp_path / ("x" * 200)):
         with pytest.raises(StartupError):
-            async with AsyncStore.open(address) as board, Service(board, KEY).listening(place):
+            async with AsyncStore.open(address) as board, listen(board, KEY, place):
                 pass
 
 

@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from holdfast import sync
-from holdfast.client.ordering import Closed, Exited, Output
+from holdfast.client.events.ordering import Closed, Exited, Output
 from holdfast.client.policy import Policy
 from holdfast.errors import HoldfastError, NotFound, OperationFailed, SessionLost, Unreachable, UsageError
 from tests.support.httpd import httpd, reply

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.board.store import Store
 from holdfast.local import peers
-from holdfast.web import door, passes, server
+from holdfast.web import cookies, server
 from holdfast.web.entrance import PORT
 from tests.support.patience import patient
 from tests.support.web import Dashboard, board, dashboard, path
@@ -66,7 +66,7 @@ async def test_a_link_works_once_and_leaves_a_cookie_that_lets_the_page_in(
         cookie = entered.headers["set-cookie"]
         assert "HttpOnly" in cookie
         assert "SameSite=Strict" in cookie
-        assert cookie.startswith(passes.cookie_name(str(home)))
+        assert cookie.startswith(cookies.cookie_name(str(home)))
         assert await boards(client, **PAGE) == 200
         assert await boards(client) == 401, "not without what only our page sends"
         assert await boards(client, **PAGE, origin="http://127.0.0.1:1") == 403
@@ -74,7 +74,7 @@ async def test_a_link_works_once_and_leaves_a_cookie_that_lets_the_page_in(
         assert (again.status_code, "set-cookie" in again.headers) == (401, False)
         assert "holdfast open" in again.text
         assert await boards(late, **PAGE) == 401
-        key = (home / door.KEY).stat()
+        key = (home / cookies.KEY).stat()
         assert (key.st_mode & 0o777, key.st_uid) == (0o600, os.getuid())
 
 
@@ -92,9 +92,9 @@ async def test_the_cookie_is_good_after_a_restart_and_not_for_another_home(
     other = tmp_path / "other"
     async with dashboard(path, other) as here, browser(here, cookie=f"{name}={value}") as client:
         assert await boards(client, **PAGE) == 401
-        renamed = f"{passes.cookie_name(str(other))}={value}"
+        renamed = f"{cookies.cookie_name(str(other))}={value}"
         assert await boards(client, **PAGE, cookie=renamed) == 401
-    (home / door.KEY).unlink()
+    (home / cookies.KEY).unlink()
     async with dashboard(path, home) as here, browser(here, cookie=f"{name}={value}") as client:
         assert await boards(client, **PAGE) == 401
 

@@ -16,7 +16,7 @@ from holdfast.board.rules.budget import Used
 from holdfast.board.rules.rows import NewTask
 from holdfast.board.rules.transitions import Move
 from holdfast.board.store import Store, open_store
-from holdfast.web import door
+from holdfast.web import cookies
 from tests.support.board_command import Board
 from tests.support.boards import claimed, made
 from tests.support.patience import patient
@@ -348,7 +348,7 @@ def test_a_browser_that_was_let_in_once_needs_no_token_and_helps_no_other_page(
         page = context.new_page()
         page.goto(f"{here.base}/")
         expect(page.locator(".locked")).to_contain_text("holdfast open")
-        page.goto(door.link(sqlite_board.home, f"{here.base}/"))
+        page.goto(cookies.link(sqlite_board.home, f"{here.base}/"))
         expect(page.locator(".card")).to_contain_text("kept")
         assert page.url == f"{here.base}/"
         assert page.evaluate("document.cookie") == ""

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from holdfast.client.environment import Environment
+from holdfast.client.events.ordering import Closed, Exited, Output
 from holdfast.client.files import Found
-from holdfast.client.ordering import Closed, Exited, Output
 from holdfast.client.policy import Policy
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError
 from tests.support.httpd import httpd, reply

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client.blocks import BLOCK_BYTES
 from holdfast.client.environment import Environment, connect
-from holdfast.client.files import MAX_WHOLE_BYTES, Found
+from holdfast.client.files import BLOCK_BYTES, MAX_WHOLE_BYTES, Found
 from holdfast.client.policy import Policy
 from holdfast.errors import HoldfastError, InvalidRequest, NotFound, OperationFailed, UsageError
 from tests.support.codex import requires_codex

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.board.hermes import hermes
-from holdfast.board.hermes.hermesrow import COUNTED, Row, Source
+from holdfast.board.hermes.hermes import COUNTED, Row, Source
 from holdfast.board.hermes.intake import bring_in
 from holdfast.board.store import open_store
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from holdfast.client.ordering import Closed, Event, Exited, Lost, Ordering, Output, ReadPage
+from holdfast.client.events.ordering import Closed, Event, Exited, Lost, Ordering, Output, ReadPage
 from holdfast.server.processes.eventlog import EventLog
 
 KEPT_BYTES, KEPT_CHUNKS = 16, 4  # by the server, for those who come back

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.board.asyncstore import AsyncStore
-from holdfast.board.store import Store
 from holdfast.dispatch.dispatcher import DispatchOptions
 from holdfast.dispatch.startup import serve
 from holdfast.dispatch.supervisorclient import SupervisorClient
@@ -34,7 +33,7 @@ def _dying(
     asked: Callable[..., Awaitable[Any]], counts: Callable[..., bool]
 ) -> Callable[..., Awaitable[Any]]:
     async def ask(self: object, *args: Any, **more: Any) -> Any:
-        counted = counts(*args)
+        counted = counts(sys._getframe(1).f_code.co_qualname, *args)
         if counted:
             _step()
         answer = await asked(self, *args, **more)
@@ -45,16 +44,16 @@ def _dying(
     return ask
 
 
-def _of_a_run(question: Callable[[Store], object]) -> bool:
-    name = question.__qualname__
-    return name.startswith(("RunDriver._", "RunDriver.drive", "Dispatcher._claim"))
+def _of_a_run(caller: str, question: Callable[..., object], *_: object) -> bool:
+    of_a_run = caller.startswith(("RunDriver._", "RunDriver.drive", "Dispatcher._claim"))
+    return of_a_run and question.__qualname__ != "RunDriver.ingest"
 
 
 def main() -> None:
     global _left
     _left = int(sys.argv[1])
     AsyncStore.ask = _dying(AsyncStore.ask, _of_a_run)  # type: ignore[assignment, method-assign]
-    SupervisorClient._call = _dying(SupervisorClient._call, lambda method, *_: method != "status")  # type: ignore[assignment, method-assign]
+    SupervisorClient._call = _dying(SupervisorClient._call, lambda _, method, *__: method != "status")  # type: ignore[assignment, method-assign]
     asyncio.run(serve(Path(sys.argv[2]), sys.argv[3], DispatchOptions(("b",), once=True)))
     sys.exit(ALL_DONE)
 

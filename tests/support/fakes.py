@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from holdfast.agents.evidence.evidence import WorkerState
 from holdfast.agents.supervisor.messages import WorkerReport
@@ -16,6 +16,7 @@ from holdfast.dispatch.dispatcher import Dispatcher, DispatchOptions
 from holdfast.dispatch.installed import Installed
 from holdfast.dispatch.rules.dispatcherstatus import DispatcherStatus
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 HOST: Final = "here"
@@ -30,11 +31,11 @@ class FakeAsyncStore:
         self.news = asyncio.Event()
         self.fail: list[Exception] = []
 
-    async def ask(self, question: Callable[[Store], T]) -> T:
+    async def ask(self, question: Callable[Concatenate[Store, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         await asyncio.sleep(0)
         if self.fail:
             raise self.fail.pop(0)
-        return question(self.store)
+        return question(self.store, *args, **kwargs)
 
 
 @dataclass

@@ -12,9 +12,8 @@ from holdfast.board.asyncstore import AsyncStore
 from holdfast.board.rules.rows import Run, Task
 from holdfast.board.store import Store, open_store
 from holdfast.handoff import envelope, outbox
-from holdfast.handoff.broker import Broker
+from holdfast.handoff.broker import Broker, listen
 from holdfast.handoff.envelope import Grant
-from holdfast.handoff.service import Service
 from tests.support.boards import claimed, made
 from tests.support.patience import patient
 
@@ -70,7 +69,7 @@ async def serving(
     address: str, socket: Path, workspaces: Sequence[Path] = (), *, key: bytes = KEY
 ) -> AsyncIterator[None]:
     """All channels inside the block."""
-    async with AsyncStore.open(address) as store, Service(store, key).listening(socket):
+    async with AsyncStore.open(address) as store, listen(store, key, socket):
         with ingesting(address, workspaces, key=key):
             yield
 

@@ -16,7 +16,7 @@ from holdfast.errors import HoldfastError, Unreachable
 from holdfast.handoff.envelope import Grant, HandoffAnswer, refusal
 from holdfast.handoff.sender import ACCEPTED, Channel, Sender
 from holdfast.mcp import reports
-from holdfast.mcp.reporting import Reporting
+from holdfast.mcp.reports import Reporting
 from tests.support.patience import patient
 
 PATIENCE_S = patient(60.0)  # for a service that is killed again and again to answer one envelope

@@ -66,7 +66,6 @@ LAYERS = [  # lower may not import higher; names on one line may not import each
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 MAX_LINES = 600
 MAX_MODULES = 20  # in a folder
-FLAT = {Path("commands"), Path("client")}  # one command, one face each
 INNER = {m.parent for m in MODULES if m.name == "__init__.py" and len(m.parts) > 2}
 # Those with a docstring that says what they import and what they open to others.
 ROOMS = sorted(".".join(folder.parts) for folder in INNER | {Path("confine"), Path("local")})
@@ -192,7 +191,7 @@ def test_the_parts_of_a_room_import_each_other_in_one_direction(room: str) -> No
     assert not uses, f"these import each other in a circle: {sorted(uses)}"
 
 
-@every_row("folder", sorted({m.parent for m in MODULES} - FLAT), ids=str)
+@every_row("folder", sorted({m.parent for m in MODULES}), ids=str)
 def test_a_folder_can_be_taken_in_at_a_glance(folder: Path) -> None:
     assert len([module for module in MODULES if module.parent == folder]) <= MAX_MODULES
 

@@ -8,9 +8,10 @@ import re
 import click
 
 from holdfast.board.rules.verbs import Caller, Verb, form, verbs_of
-from holdfast.commands import handoff, task_change
+from holdfast.commands import handoff
+from holdfast.commands.task import change
 from holdfast.mcp import parameters, reports, toolbox
-from holdfast.mcp.boardtools import BOARD_TOOLS
+from holdfast.mcp.supervising import BOARD_TOOLS
 from holdfast.web.app import STATIC
 from tests.support.rows import every_row
 
@@ -37,7 +38,7 @@ def options(command: click.Command) -> set[str]:
     return set().union(*(OPTIONS.get(name, {name}) for name in names))
 
 
-TASK = {command.name: command for command in task_change.COMMANDS}
+TASK = {command.name: command for command in change.COMMANDS}
 
 
 @every_row("name", sorted(PERSON.keys() & TASK.keys()))

@@ -5,11 +5,12 @@ import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, TypeVar
+from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from holdfast.board.store import Store, open_store
 from holdfast.errors import HoldfastError
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 HINT_S: Final = 0.5  # how long the listener waits in one go; closing takes as long
@@ -37,7 +38,7 @@ class AsyncStore:
         store = cls(address)
         loop = asyncio.get_running_loop()
         try:
-            await store.ask(lambda store: store.boards())
+            await store.ask(Store.boards)
             store._hearer = threading.Thread(target=store._hear, args=[loop], name="board-news")
             store._hearer.start()
             yield store
@@ -52,9 +53,11 @@ class AsyncStore:
         await asyncio.wrap_future(self._thread.submit(self._close))
         self._thread.shutdown()
 
-    async def ask(self, question: Callable[[Store], T]) -> T:
-        """What it says of the store; one question at a time."""
-        return await asyncio.wrap_future(self._thread.submit(lambda: question(self._opened())))
+    async def ask(self, question: Callable[Concatenate[Store, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What it says of the store, a method of it or a function; one question at a time."""
+        return await asyncio.wrap_future(
+            self._thread.submit(lambda: question(self._opened(), *args, **kwargs))
+        )
 
     def _opened(self) -> Store:
         if self._store is None:

@@ -14,7 +14,7 @@ from holdfast.wire.rpc import JsonValue
 T = TypeVar("T")
 
 
-def typed(value: JsonValue, kind: type[T]) -> T:
+def convert(value: JsonValue, kind: type[T]) -> T:
     """The value as `kind`.
 
     Raises:

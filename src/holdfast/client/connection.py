@@ -1,4 +1,4 @@
-"""Calls on one link: numbers, answers, and the end of everything that waits for one.
+"""Calls on one link: the first words, numbers, answers, and the end of everything that waits for one.
 
 A connection has one life. When its link ends, every call under way fails with `ConnectionLost`,
 whose text says that the call may or may not have happened; whether the session goes on elsewhere is
@@ -6,15 +6,31 @@ the session's business.
 """
 
 import asyncio
+from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
+import msgspec
+
 from holdfast import tracing
-from holdfast.client.link import Link
-from holdfast.client.pushed import Pushed, convert_pushed, decode_pushed
-from holdfast.errors import ConnectionLost, HoldfastError, RemoteProtocolError, UsageError, from_rpc_error
+from holdfast.client.events.pushed import Pushed, convert_pushed, decode_pushed
+from holdfast.client.links.target import Target
+from holdfast.client.links.transport import ServerLink, dial
+from holdfast.errors import (
+    ConnectionLost,
+    HoldfastError,
+    MethodNotFound,
+    ProtocolMismatch,
+    RemoteProtocolError,
+    Unreachable,
+    UsageError,
+    from_rpc_error,
+)
 from holdfast.wire import rpc
+from holdfast.wire.environment import EnvironmentInfo, InitializeParams
 from holdfast.wire.rpc import JsonValue
 
+CLIENT_NAME: Final = "holdfast"
+INFO_S: Final = 30.0  # environment/info looks for a shell; the reference allows as much
 MAX_CALLS: Final = 1024  # under way at once; further ones wait, except those that clean up
 
 _DENIED: Final = {"decision": {"type": "deny", "reason": "not_allowed"}}
@@ -24,14 +40,14 @@ class NotSent(ConnectionLost):
     """The link ended before the call was sent: it has not happened, and may be made on the next one."""
 
 
-class Owner(Protocol):
+class ConnectionOwner(Protocol):
     """Whom a connection belongs to."""
 
     def take(self, pushed: Pushed) -> None: ...
 
     def note(self, method: str, params: JsonValue) -> None: ...
 
-    def connection_lost(self, connection: "Connection", error: HoldfastError) -> None: ...
+    def connection_lost(self, connection: "ClientConnection", error: HoldfastError) -> None: ...
 
 
 class _Call(NamedTuple):
@@ -39,13 +55,13 @@ class _Call(NamedTuple):
     answer: "asyncio.Future[JsonValue]"
 
 
-class Connection:
+class ClientConnection:
     """The receiver of one link. `generation` tells it from those before and after."""
 
-    def __init__(self, owner: Owner, generation: int) -> None:
+    def __init__(self, owner: ConnectionOwner, generation: int) -> None:
         self.generation = generation
         self.lost: HoldfastError | None = None
-        self.link: Link | None = None
+        self.link: ServerLink | None = None
         self._owner = owner
         self._calls: dict[int, _Call] = {}
         self._last = 0
@@ -56,13 +72,13 @@ class Connection:
 
     # --- the link's side
 
-    def opened(self, link: Link) -> None:
+    def on_open(self, link: ServerLink) -> None:
         self.link = link
 
-    def writable(self, now: bool) -> None:
+    def on_writable(self, now: bool) -> None:
         (self._writable.set if now else self._writable.clear)()
 
-    def received(self, message: bytes | memoryview) -> None:
+    def on_message(self, message: bytes | memoryview) -> None:
         pushed = decode_pushed(message)
         if pushed is not None:
             self._owner.take(pushed)
@@ -81,7 +97,7 @@ class Connection:
             case rpc.Request(id_, method):
                 self._refuse(id_, method)
 
-    def ended(self, error: HoldfastError) -> None:
+    def on_end(self, error: HoldfastError) -> None:
         self.lost = error
         calls, self._calls = self._calls, {}
         for method, answer in calls.values():
@@ -175,3 +191,69 @@ class Connection:
         """End the link, so that the session recovers on another."""
         if self.link is not None and self.lost is None:
             self.link.abort(ConnectionLost(reason))
+
+
+class Hello(msgspec.Struct, rename="camel"):
+    """What a server answers; old ones leave the second member out."""
+
+    session_id: str
+    environment_info: EnvironmentInfo | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Dialer:
+    """Whom to dial, and how long to wait."""
+
+    target: Target
+    connect_timeout_s: float
+    initialize_timeout_s: float
+
+    async def enter(
+        self, connection: ClientConnection, resume: str | None, *, introduce: bool = False
+    ) -> Hello:
+        """A link on which every method may be used; to `introduce` is to say who is there.
+
+        Raises:
+            Unreachable: nobody answers in time, or hangs up.
+            TokenRefused: the token is not accepted.
+            ProtocolMismatch: whoever answers is no exec server.
+            HoldfastError: the server's own refusal, such as an unknown session.
+        """
+        await dial(self.target, connection, timeout_s=self.connect_timeout_s)
+        try:
+            return await self._shake_hands(connection, resume, introduce=introduce)
+        except BaseException as exc:
+            connection.drop("the handshake failed")
+            if connection.link is not None:
+                await connection.link.aclose()
+            if isinstance(exc, ConnectionLost | RemoteProtocolError | MethodNotFound):
+                raise self._verdict(connection, exc) from None
+            raise
+
+    async def _shake_hands(
+        self, connection: ClientConnection, resume: str | None, *, introduce: bool
+    ) -> Hello:
+        params = InitializeParams(CLIENT_NAME, resume, holdfast=True)
+        try:
+            answer = await connection.call("initialize", params, timeout_s=self.initialize_timeout_s)
+            hello = msgspec.convert(answer, Hello)
+            if resume not in (None, hello.session_id):
+                raise ProtocolMismatch("the server resumed another session than asked for")
+            connection.notify("initialized", {})
+            if hello.environment_info is None and introduce:
+                answer = await connection.call("environment/info", None, timeout_s=INFO_S)
+                hello.environment_info = msgspec.convert(answer, EnvironmentInfo)
+        except TimeoutError:
+            raise Unreachable(f"{self.target} accepts connections and does not answer") from None
+        except msgspec.ValidationError as exc:
+            raise ProtocolMismatch(str(exc)) from None
+        return hello
+
+    def _verdict(self, connection: ClientConnection, error: HoldfastError) -> HoldfastError:
+        """A link that ends in the middle of the handshake, in terms of who may be at the other end."""
+        cause = connection.lost if isinstance(connection.lost, RemoteProtocolError) else error
+        if isinstance(cause, Unreachable):
+            return cause
+        if isinstance(cause, ConnectionLost):
+            return Unreachable(f"{self.target} hung up: {cause}", remedy="what does its log say?")
+        return ProtocolMismatch(f"{self.target} is no exec server: {cause}", remedy="is this its address?")

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from holdfast.client.answer import typed
-from holdfast.client.handshake import Doorway
+from holdfast.client.answer import convert
+from holdfast.client.connection import Dialer
+from holdfast.client.events.pushed import decode_page
+from holdfast.client.events.result import MAX_OUTPUT_BYTES, Result
+from holdfast.client.links.target import parse_target
 from holdfast.client.process import Process
-from holdfast.client.pushed import decode_page
 from holdfast.client.recovery import LinkState
 from holdfast.client.remotepath import RemotePath, to_native, to_uri
-from holdfast.client.result import MAX_OUTPUT_BYTES, Result
-from holdfast.client.session import Session
-from holdfast.client.target import parse_target
+from holdfast.client.session import ClientSession
 from holdfast.errors import ConnectionLost, HoldfastError, InvalidRequest, RemoteProtocolError, UsageError
 from holdfast.wire.environment import EnvironmentInfo
 from holdfast.wire.paths import PathUri
@@ -43,7 +43,7 @@ class _Status(msgspec.Struct):
 class Environment:
     """A session with a server. Made by `connect`, or by `open` and ended by `aclose`."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: ClientSession) -> None:
         self._session = session
 
     @classmethod
@@ -62,7 +62,7 @@ class Environment:
             InvalidRequest: that session does not exist, or not any more.
             SessionAttached: somebody holds it; try again shortly.
         """
-        session = Session(Doorway(parse_target(address, token), connect_timeout_s, initialize_timeout_s))
+        session = ClientSession(Dialer(parse_target(address, token), connect_timeout_s, initialize_timeout_s))
         await session.open(resume)
         return cls(session)
 
@@ -103,7 +103,7 @@ class Environment:
             ConnectionLost: no link is up right now; this does not wait for one.
         """
         answer = await self._session.call_now("environment/status", None, timeout_s=STATUS_S)
-        return typed(answer, _Status).status
+        return convert(answer, _Status).status
 
     @functools.cached_property
     def files(self) -> "Files":

@@ -73,7 +73,7 @@ class EnvironmentEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class EnvironmentList:
     """Every environment there is besides `local`, in order, and the one that is meant by default."""
 
     entries: tuple[EnvironmentEntry, ...] = ()
@@ -81,7 +81,7 @@ class Listed:
     default: str | None = LOCAL
 
 
-def from_toml(text: str, *, source: str, folder: str) -> Listed:
+def from_toml(text: str, *, source: str, folder: str) -> EnvironmentList:
     """What the file says. `source` is its name, for messages; relative directories count from `folder`.
 
     Raises:
@@ -89,21 +89,21 @@ def from_toml(text: str, *, source: str, folder: str) -> Listed:
     """
     try:
         tree = tomllib.loads(text)
-        return _listed(tree, folder)
+        return _parse_file(tree, folder)
     except tomllib.TOMLDecodeError as exc:
         raise UsageError(f"{source}: not a TOML file: {exc}") from None
     except UsageError as exc:
         raise UsageError(f"{source}: {exc}", remedy=exc.remedy) from None
 
 
-def from_variable(value: str | None) -> Listed:
+def from_variable(value: str | None) -> EnvironmentList:
     """What CODEX_EXEC_SERVER_URL says: nothing, `none`, or the address of the only environment."""
     url = (value or "").strip()
     if not url:
-        return Listed()
+        return EnvironmentList()
     if url.lower() == "none":
-        return Listed((), False, None)
-    return Listed((EnvironmentEntry(REMOTE, url),), False, REMOTE)
+        return EnvironmentList((), False, None)
+    return EnvironmentList((EnvironmentEntry(REMOTE, url),), False, REMOTE)
 
 
 def refuse_noise(environ: Mapping[str, str]) -> None:
@@ -137,8 +137,8 @@ def _is_loopback(url: str) -> bool:
 # --- the tree
 
 
-def _listed(tree: Mapping[str, object], folder: str) -> Listed:
-    _known(tree, _TOP, "the file")
+def _parse_file(tree: Mapping[str, object], folder: str) -> EnvironmentList:
+    _check_keys(tree, _TOP, "the file")
     default = _text(tree, "default", "the file")
     include_local = _value(tree, "include_local", bool, "true or false", "the file")
     tables = tree.get("environments", [])
@@ -151,7 +151,7 @@ def _listed(tree: Mapping[str, object], folder: str) -> Listed:
             raise UsageError(f"environment {id_}: there are several of this id")
     if include_local is not False:
         ids.append(LOCAL)
-    return Listed(entries, include_local is not False, _default(default, ids))
+    return EnvironmentList(entries, include_local is not False, _default(default, ids))
 
 
 def _default(default: str | None, ids: list[str]) -> str | None:
@@ -170,7 +170,7 @@ def _default(default: str | None, ids: list[str]) -> str | None:
 def _entry(table: Mapping[str, object], folder: str) -> EnvironmentEntry:
     id_ = _id(_text(table, "id", "an environment"))
     where = f"environment {id_}"
-    _known(table, _ENTRY, where)
+    _check_keys(table, _ENTRY, where)
     _check_skills(table, where)
     url, program = _text(table, "url", where), _text(table, "program", where)
     if (url is None) == (program is None):
@@ -238,7 +238,7 @@ def _environ(table: Mapping[str, object], where: str) -> tuple[tuple[str, str], 
 def _check_skills(table: Mapping[str, object], where: str) -> None:
     """The reference's own; read so that a file that has them is not refused, and not used."""
     skills = _value(table, "skills", dict, "a table", where) or {}
-    _known(skills, ("required",), f"{where}: skills")
+    _check_keys(skills, ("required",), f"{where}: skills")
     _texts(skills, "required", f"{where}: skills")
 
 
@@ -248,7 +248,7 @@ def _refuse(table: Mapping[str, object], keys: tuple[str, ...], needed: str, whe
             raise UsageError(f"{where}: {key}: only with {needed}")
 
 
-def _known(table: Mapping[str, object], keys: tuple[str, ...], where: str) -> None:
+def _check_keys(table: Mapping[str, object], keys: tuple[str, ...], where: str) -> None:
     for key in table:
         if key not in keys:
             raise UsageError(f"{where}: unknown key {key[:MAX_ID]!r}; there are {', '.join(keys)}")

@@ -17,21 +17,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from holdfast.client.connection import Dialer
 from holdfast.client.environment import Environment, connect
 from holdfast.client.environmentfile import (
     LOCAL,
     TIMEOUT_S,
     EnvironmentEntry,
-    Listed,
+    EnvironmentList,
     check_token,
     from_toml,
     from_variable,
     refuse_noise,
 )
-from holdfast.client.handshake import Doorway
+from holdfast.client.links.target import CommandTarget, Target, parse_target
 from holdfast.client.recovery import LinkState, worth_retrying
-from holdfast.client.session import Session
-from holdfast.client.target import CommandTarget, Target, parse_target
+from holdfast.client.session import ClientSession
 from holdfast.errors import ConnectionLost, HoldfastError, SessionLost, UsageError
 
 FILE: Final = "environments.toml"
@@ -59,7 +59,7 @@ class Readiness:
 class Environments:
     """Made by `load`. As a context manager it closes at the end what it opened."""
 
-    def __init__(self, listed: Listed) -> None:
+    def __init__(self, listed: EnvironmentList) -> None:
         entries = [EnvironmentEntry(LOCAL, argv=_HERE)] if listed.include_local else []
         self._named = {entry.id: _Named(entry) for entry in (*entries, *listed.entries)}
         self._default = listed.default
@@ -187,7 +187,7 @@ class Environments:
 
 
 @asynccontextmanager
-async def reached(where: str) -> AsyncIterator[Environment]:
+async def reach(where: str) -> AsyncIterator[Environment]:
     """The environment of that name or at that address, for as long as the block lasts."""
     if "://" in where:
         async with connect(where) as environment:
@@ -229,8 +229,8 @@ class _Named:
     def start(self) -> "asyncio.Future[Environment]":
         """The attempt under way, or a new one; what is there already is the result of an attempt too."""
         if self._attempt is None:
-            self._attempt = asyncio.get_running_loop().create_task(self._connected())
-            self._attempt.add_done_callback(self._attempted)
+            self._attempt = asyncio.get_running_loop().create_task(self._connect())
+            self._attempt.add_done_callback(self._end_attempt)
         return self._attempt
 
     def readiness(self) -> Readiness:
@@ -258,7 +258,7 @@ class _Named:
         ours = self._environment
         return None if ours is None or ours.state is LinkState.FAILED else ours
 
-    async def _connected(self) -> Environment:
+    async def _connect(self) -> Environment:
         live, old = self._live(), self._environment
         if live is not None:
             return live
@@ -267,7 +267,9 @@ class _Named:
         target: Target | None = None
         try:
             target = _target(self.entry)
-            session = Session(Doorway(target, self.entry.connect_timeout_s, self.entry.initialize_timeout_s))
+            session = ClientSession(
+                Dialer(target, self.entry.connect_timeout_s, self.entry.initialize_timeout_s)
+            )
             await session.open()
         except HoldfastError as exc:
             self._error = exc
@@ -277,7 +279,7 @@ class _Named:
         self._environment, self._error = Environment(session), None
         return self._environment
 
-    def _attempted(self, attempt: "asyncio.Task[Environment]") -> None:
+    def _end_attempt(self, attempt: "asyncio.Task[Environment]") -> None:
         self._attempt = None
         if not attempt.cancelled():
             attempt.exception()  # seen, even if everybody has stopped waiting
@@ -289,7 +291,7 @@ def _target(entry: EnvironmentEntry) -> Target:
     return parse_target(entry.url, entry.token)
 
 
-def _read(file: Path) -> Listed:
+def _read(file: Path) -> EnvironmentList:
     try:
         text = file.read_text("utf-8")
     except OSError as exc:

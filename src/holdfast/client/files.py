@@ -3,43 +3,76 @@
 Paths are absolute and native there, as text or as a `PurePath`. With a policy a call is confined as a
 command would be. A call that was under way when the link died raises `ConnectionLost`; it is not repeated,
 and a write may or may not have happened.
+
+An open file lives as long as its connection. A stream of blocks that meets a new connection fails and says
+so; it is never taken up again, because the file may be another one by now.
 """
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+import asyncio
+import itertools
+import uuid
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Sequence,
+)
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Generic, Literal, TypeAlias, TypeVar
 
 import pybase64
 
-from holdfast.client.answer import typed
-from holdfast.client.blocks import Blocks, OpenFiles, each
+from holdfast.client.answer import convert
 from holdfast.client.policy import Policy
 from holdfast.client.remotepath import RemotePath, to_native, to_uri
-from holdfast.client.session import Caller
-from holdfast.client.shared import Shared
-from holdfast.client.watch import Watch, Watches
-from holdfast.errors import InvalidRequest, NotFound, UsageError
+from holdfast.client.session import SessionCaller
+from holdfast.errors import (
+    ConnectionLost,
+    HoldfastError,
+    InvalidRequest,
+    NotFound,
+    RemoteProtocolError,
+    UsageError,
+)
+from holdfast.local.tasks import TaskSet
 from holdfast.wire.environment import EnvironmentInfo
 from holdfast.wire.files import (
+    Block,
     CanonicalPath,
     CopyParams,
     CreateDirectoryParams,
     DirectoryEntry,
     DirectoryListing,
     FileContents,
+    HandleParams,
     LinkAwareParams,
     Metadata,
+    MissingChanged,
+    OpenParams,
     PathParams,
+    ReadBlockParams,
     RemoveParams,
     WalkOptions,
     WalkParams,
     WalkResult,
+    WatchMissingParams,
+    WatchResult,
+    WriteBlockParams,
     WriteFileParams,
 )
+from holdfast.wire.paths import PathUri
 from holdfast.wire.permissions import SandboxContext
+from holdfast.wire.rpc import JsonValue
+
+T = TypeVar("T")
+Blocks: TypeAlias = AsyncIterable[bytes] | Iterable[bytes]
 
 MAX_WHOLE_BYTES: Final = 11 * 1024 * 1024  # as base64 it still fits the 16 MiB frame the reference takes
+BLOCK_BYTES: Final = 1024 * 1024  # the most a block may have
 MAX_READ_BYTES: Final = 512 * 1024 * 1024  # what a server reads at once at most; more belongs in blocks
 MAX_DEPTH: Final = 64  # of a walk; this and the next two are the protocol's own bounds
 MAX_DIRECTORIES: Final = 10_000
@@ -72,16 +105,37 @@ class Walk:
     truncated: bool
 
 
+class Watch:
+    """Fires once. Armed when you get it.
+
+    The protocol has one watch per connection and lets it fire for no reason, so it means only: forget what
+    you remember about these paths. What ends one early, a newer watch or a lost link, fires it as well.
+    """
+
+    def __init__(self, watch_id: int) -> None:
+        self._id = watch_id
+        self._fired = asyncio.Event()
+
+    @property
+    def fired(self) -> bool:
+        """Whether something has, or may have, changed."""
+        return self._fired.is_set()
+
+    async def changed(self) -> None:
+        """Wait until it has fired."""
+        await self._fired.wait()
+
+
 class Files:
     """The files that one server sees."""
 
-    def __init__(self, caller: Caller, *, info: EnvironmentInfo | None = None) -> None:
+    def __init__(self, caller: SessionCaller, *, info: EnvironmentInfo | None = None) -> None:
         """`info` is what the handshake said; without it the server is asked when it matters."""
         self._caller = caller
         self._info = info
-        self._stats: Shared[Metadata] = Shared()
-        self._watches = Watches(caller)
-        self._open = OpenFiles(caller)
+        self._stats: _Shared[Metadata] = _Shared()
+        self._watches = _Watches(caller)
+        self._open = _OpenFiles(caller)
 
     async def read(self, path: RemotePath, *, policy: Policy | None = None) -> bytes:
         """All bytes of a regular file.
@@ -92,7 +146,7 @@ class Files:
         size = (await self.stat(path, policy=policy)).size
         if size <= MAX_WHOLE_BYTES:
             params = LinkAwareParams(to_uri(path), sandbox=await self._sandbox(policy))
-            return typed(await self._caller.call("fs/readFile", params), FileContents).data_base64
+            return convert(await self._caller.call("fs/readFile", params), FileContents).data_base64
         if size > MAX_READ_BYTES:
             raise UsageError(f"the file has {size} bytes", remedy="read it with open_blocks")
         return b"".join([block async for block in self.open_blocks(path, policy=policy)])
@@ -145,7 +199,7 @@ class Files:
         """
         uri = to_uri(path)
         if not (await self._server()).capabilities.file_write_streaming:
-            await self.write(path, await _joined(blocks), policy=policy)
+            await self.write(path, await _join(blocks), policy=policy)
             return
         try:
             await self._open.write(uri, await self._streaming_sandbox(policy), blocks)
@@ -177,7 +231,7 @@ class Files:
     async def list(self, path: RemotePath, *, policy: Policy | None = None) -> tuple[DirectoryEntry, ...]:
         """What is in a directory, by name. A link counts as what it leads to, if there is anything."""
         params = PathParams(to_uri(path), await self._sandbox(policy))
-        listing = typed(await self._caller.call("fs/readDirectory", params), DirectoryListing)
+        listing = convert(await self._caller.call("fs/readDirectory", params), DirectoryListing)
         return tuple(sorted(listing.entries, key=lambda entry: entry.file_name))
 
     async def walk(
@@ -195,7 +249,7 @@ class Files:
             max_depth, MAX_DIRECTORIES, max_entries, follow_directory_symlinks, prune_hidden_directories
         )
         params = WalkParams(to_uri(path), options, await self._sandbox(policy))
-        found = typed(await self._caller.call("fs/walk", params), WalkResult)
+        found = convert(await self._caller.call("fs/walk", params), WalkResult)
         return Walk(
             tuple(Found(to_native(entry.path), entry.kind == "directory") for entry in found.entries),
             tuple(Unreadable(to_native(error.path), error.message) for error in found.errors),
@@ -205,7 +259,7 @@ class Files:
     async def canonical(self, path: RemotePath, *, policy: Policy | None = None) -> str:
         """The path with all links resolved; it must exist."""
         params = PathParams(to_uri(path), await self._sandbox(policy))
-        return to_native(typed(await self._caller.call("fs/canonicalize", params), CanonicalPath).path)
+        return to_native(convert(await self._caller.call("fs/canonicalize", params), CanonicalPath).path)
 
     async def make_directory(
         self, path: RemotePath, *, parents: bool = True, policy: Policy | None = None
@@ -255,7 +309,7 @@ class Files:
         return await self._watches.arm(uris, shown)
 
     async def _stat(self, params: LinkAwareParams) -> Metadata:
-        return typed(await self._caller.call("fs/getMetadata", params), Metadata)
+        return convert(await self._caller.call("fs/getMetadata", params), Metadata)
 
     async def _change(self, method: str, params: object) -> None:
         try:
@@ -266,7 +320,7 @@ class Files:
     async def _server(self) -> EnvironmentInfo:
         if self._info is None:
             answer = await self._caller.call("environment/info", None, timeout_s=INFO_TIMEOUT_S)
-            self._info = typed(answer, EnvironmentInfo)
+            self._info = convert(answer, EnvironmentInfo)
         return self._info
 
     async def _sandbox(self, policy: Policy | None) -> SandboxContext | None:
@@ -287,9 +341,9 @@ class Files:
         return sandbox
 
 
-async def _joined(blocks: Blocks) -> bytes:
+async def _join(blocks: Blocks) -> bytes:
     whole = bytearray()
-    async for block in each(blocks):
+    async for block in _each(blocks):
         whole += block
         if len(whole) > MAX_WHOLE_BYTES:
             raise UsageError(
@@ -297,3 +351,155 @@ async def _joined(blocks: Blocks) -> bytes:
                 remedy="send the rest to a command's standard input, such as `tee`",
             )
     return bytes(whole)
+
+
+class _Watches:
+    """The watch of one session."""
+
+    def __init__(self, caller: SessionCaller) -> None:
+        self._caller = caller
+        self._numbers = itertools.count(1)
+        self._current: Watch | None = None
+        caller.on("fs/missingChanged", self._on_changed)
+        caller.on_lost(self._on_lost)
+
+    async def arm(self, missing: Sequence[PathUri], present: PathUri | None) -> Watch:
+        """Raises InvalidRequest if the server will not watch these paths."""
+        self._fire()
+        watch = self._current = Watch(next(self._numbers))
+        params = WatchMissingParams(watch._id, list(missing), present)
+        answer = convert(await self._caller.call("fs/watchMissing", params), WatchResult)
+        if not answer.watching:
+            raise InvalidRequest(
+                "the server does not watch these paths",
+                remedy="missing paths must not exist, the present one must, and none leads through a link",
+            )
+        return watch
+
+    def _on_changed(self, params: JsonValue) -> None:
+        if self._current is not None and convert(params, MissingChanged).watch_id == self._current._id:
+            self._fire()
+
+    def _on_lost(self, _: HoldfastError) -> None:
+        self._fire()
+
+    def _fire(self) -> None:
+        watch, self._current = self._current, None
+        if watch is not None:
+            watch._fired.set()
+
+
+class _Shared(Generic[T]):
+    """One question, asked by several at the same time, travels once.
+
+    Answers and errors are shared while the question is under way, and never kept.
+    """
+
+    def __init__(self) -> None:
+        self._asked: dict[str, asyncio.Task[T]] = {}
+
+    async def ask(self, key: str, question: Callable[[], Coroutine[None, None, T]]) -> T:
+        """The answer to the question with this key. Who stops waiting does not take it from the others."""
+        task = self._asked.get(key)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(question())
+            self._asked[key] = task
+            task.add_done_callback(lambda done: self._answered(key, done))
+        return await asyncio.shield(task)
+
+    def renew(self) -> None:
+        """The world has changed: from now on nobody joins a question asked before."""
+        self._asked.clear()
+
+    def _answered(self, key: str, task: asyncio.Task[T]) -> None:
+        if self._asked.get(key) is task:
+            del self._asked[key]
+        if not task.cancelled():
+            task.exception()  # seen, even if everybody has stopped waiting
+
+
+class _OpenFiles:
+    """The handles of one session."""
+
+    def __init__(self, caller: SessionCaller) -> None:
+        self._caller = caller
+        self._closing = TaskSet()
+
+    async def read(self, path: PathUri, sandbox: SandboxContext | None) -> AsyncGenerator[bytes, None]:
+        """The bytes of a file; one that is dropped early is closed in the background."""
+        async with self._open(path, "read", sandbox) as handle:
+            offset, at_end = 0, False
+            while not at_end:
+                answer = await self._call("fs/readBlock", ReadBlockParams(handle, offset, BLOCK_BYTES))
+                block = convert(answer, Block)
+                if len(block.chunk) > BLOCK_BYTES or not (block.chunk or block.eof):
+                    raise RemoteProtocolError("the server's block is not what was asked for")
+                offset, at_end = offset + len(block.chunk), block.eof
+                if block.chunk:
+                    yield block.chunk
+
+    async def write(self, path: PathUri, sandbox: SandboxContext | None, blocks: Blocks) -> None:
+        """Make what `blocks` yields the contents."""
+        async with self._open(path, "replace", sandbox) as handle:
+            offset = 0
+            async for block in _regroup(blocks):
+                await self._call("fs/writeBlock", WriteBlockParams(handle, offset, block))
+                offset += len(block)
+
+    @asynccontextmanager
+    async def _open(
+        self, path: PathUri, mode: Literal["read", "replace"], sandbox: SandboxContext | None
+    ) -> AsyncIterator[str]:
+        """An open file, closed at the end; whoever leaves early does not wait for that."""
+        handle = uuid.uuid4().hex
+        try:
+            await self._caller.call("fs/open", OpenParams(handle, path, sandbox, mode))
+        except asyncio.CancelledError:
+            self._close_later(handle)
+            raise
+        try:
+            yield handle
+        except BaseException:
+            self._close_later(handle)
+            raise
+        await self._close(handle)
+
+    async def _call(self, method: str, params: object) -> JsonValue:
+        try:
+            return await self._caller.call(method, params)
+        except NotFound:
+            raise ConnectionLost(
+                "the file was open on a connection that is gone", remedy="open it again from the beginning"
+            ) from None
+
+    def _close_later(self, handle: str) -> None:
+        self._closing.start(self._close(handle))
+
+    async def _close(self, handle: str) -> None:
+        with suppress(HoldfastError):  # what could not be closed was closed by the end of its connection
+            await self._caller.call("fs/close", HandleParams(handle), cleanup=True)
+
+
+async def _each(blocks: Blocks) -> AsyncIterator[bytes]:
+    """Whatever yields, asynchronously."""
+    if isinstance(blocks, AsyncIterable):
+        async for block in blocks:
+            yield block
+    else:
+        for block in blocks:
+            yield block
+
+
+async def _regroup(blocks: Blocks) -> AsyncIterator[bytes]:
+    """The same bytes in blocks as large as they may be: every one costs a round trip."""
+    kept = bytearray()
+    async for block in _each(blocks):
+        rest = memoryview(block)
+        while len(kept) + len(rest) >= BLOCK_BYTES:
+            room = BLOCK_BYTES - len(kept)
+            yield bytes(kept) + rest[:room]
+            kept.clear()
+            rest = rest[room:]
+        kept += rest
+    if kept:
+        yield bytes(kept)

@@ -14,8 +14,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from holdfast.client.answer import typed
-from holdfast.client.session import Caller
+from holdfast.client.answer import convert
+from holdfast.client.session import SessionCaller
 from holdfast.errors import HoldfastError, OperationFailed, RemoteProtocolError, UsageError
 from holdfast.wire.http import BodyDelta, HttpHeader, HttpRequestParams, HttpResponse
 from holdfast.wire.rpc import JsonValue
@@ -29,7 +29,7 @@ Headers: TypeAlias = Mapping[str, str] | Iterable[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class ResponseHead:
     """Status and headers; names in lower case, repeated ones kept in order."""
 
     status: int
@@ -41,14 +41,14 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Response(Head):
+class Response(ResponseHead):
     """A whole response. The body is as it was received: not decompressed."""
 
     body: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
-class StreamedResponse(Head):
+class StreamedResponse(ResponseHead):
     """A response whose body is still coming: iterate over it, once."""
 
     _body: "_Body" = field(repr=False)
@@ -60,7 +60,7 @@ class StreamedResponse(Head):
 class Http:
     """The network as one server sees it."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: SessionCaller) -> None:
         self._caller = caller
         self._numbers = itertools.count(1)
         self._bodies: dict[str, _Body] = {}
@@ -85,7 +85,7 @@ class Http:
             OperationFailed: no connection, too slow, too large.
         """
         params = self._params(method, url, headers, content, timeout_s, follow_redirects, stream=False)
-        answer = typed(await self._caller.call("http/request", params), HttpResponse)
+        answer = convert(await self._caller.call("http/request", params), HttpResponse)
         return Response(answer.status, _pairs(answer), answer.body_base64)
 
     @asynccontextmanager
@@ -108,7 +108,7 @@ class Http:
         params = self._params(method, url, headers, content, timeout_s, follow_redirects, stream=True)
         body = self._bodies[params.request_id] = _Body(self._waiting)
         try:
-            answer = typed(await self._caller.call("http/request", params), HttpResponse)
+            answer = convert(await self._caller.call("http/request", params), HttpResponse)
             yield StreamedResponse(answer.status, _pairs(answer), body)
         finally:
             self._bodies.pop(params.request_id, None)
@@ -143,7 +143,7 @@ class Http:
         """Raises RemoteProtocolError for what is no delta; the link is not to be trusted then."""
         if isinstance(params, dict) and len(str(params.get("deltaBase64", ""))) > _MAX_ENCODED:
             raise RemoteProtocolError("the server sent a piece of an HTTP body above 1 MiB")
-        delta = typed(params, BodyDelta)
+        delta = convert(params, BodyDelta)
         body = self._bodies.get(delta.request_id)
         if body is not None and not body.take(delta):
             del self._bodies[delta.request_id]

@@ -39,18 +39,24 @@ from holdfast.wire.permissions import (
 )
 
 
-class TextFile(Protocol):
+class ReadableText(Protocol):
     """What `pathlib.Path` offers."""
 
     def read_text(self, encoding: str) -> str: ...
 
 
-TomlSource: TypeAlias = str | TextFile
+TomlSource: TypeAlias = str | ReadableText
 
 _ACCESS: Final[dict[Access, Literal["read", "write", "deny"]]] = {
     Access.READ: "read",
     Access.WRITE: "write",
     Access.DENY: "deny",
+}
+_PLAIN_PLACES: Final[dict[Place, type[RootPath | MinimalPath | TmpDir | SlashTmp]]] = {
+    Place.ROOT: RootPath,
+    Place.MINIMAL: MinimalPath,
+    Place.TMPDIR: TmpDir,
+    Place.SLASH_TMP: SlashTmp,
 }
 _PLACE_KEYS: Final = {place: key for key, place in profile.PLACES.items()}
 
@@ -123,7 +129,7 @@ class Policy:
         Raises:
             UsageError: it is not an absolute path.
         """
-        return self._becoming(self.wish.allow_read(_tidy(path)))
+        return self._replace_wish(self.wish.allow_read(_tidy(path)))
 
     def allow_write(self, path: RemotePath) -> "Policy":
         """Also write this path and all below it.
@@ -131,7 +137,7 @@ class Policy:
         Raises:
             UsageError: it is not an absolute path.
         """
-        return self._becoming(self.wish.allow_write(_tidy(path)))
+        return self._replace_wish(self.wish.allow_write(_tidy(path)))
 
     def deny(self, path: RemotePath) -> "Policy":
         """Neither read nor write this path, or whatever matches if it has `*`, `?`, `[` or `{` in it.
@@ -143,9 +149,9 @@ class Policy:
         """
         text = path if isinstance(path, str) else path.__fspath__()
         if not profile.is_pattern(text):
-            return self._becoming(self.wish.deny(_tidy(text)))
+            return self._replace_wish(self.wish.deny(_tidy(text)))
         bind_pattern(text, "/", ())  # refuses what is no pattern here and not only on the other machine
-        return self._becoming(self.wish.deny_glob(text))
+        return self._replace_wish(self.wish.deny_glob(text))
 
     def with_network(self, on: bool) -> "Policy":
         """The same with the network on or off; off needs a sandbox, so full access gets one."""
@@ -180,13 +186,11 @@ class Policy:
         if self.wish.rules is None:
             files = "no sandbox" if self.wish.kind is PolicyKind.DISABLED else "files unrestricted"
         else:
-            files = ", ".join(
-                f"{rule.access.name.lower()} {_spelled(rule.target)}" for rule in self.wish.rules
-            )
+            files = ", ".join(f"{rule.access.name.lower()} {_spell(rule.target)}" for rule in self.wish.rules)
         root = "" if self.root is None else f"; workspace {self.root}"
         return f"<Policy {files}; network {network}{root}>"
 
-    def _becoming(self, wish: Wish) -> "Policy":
+    def _replace_wish(self, wish: Wish) -> "Policy":
         repeated = wish.rules is not None and wish.rules[-1] in wish.rules[:-1]
         return self if repeated else replace(self, wish=wish)
 
@@ -209,7 +213,7 @@ def _below_home(tree: dict[str, object]) -> str | None:
     return next((key for key in keys if key == "~" or key.startswith("~/")), None)
 
 
-def _spelled(target: Target) -> str:
+def _spell(target: Target) -> str:
     match target:
         case At(path=path):
             return path
@@ -253,17 +257,9 @@ def _entry(rule: Rule) -> Entry:
 
 def _special(place: Place, subpath: str | None) -> SpecialValue:
     match place:
-        case Place.ROOT:
-            return RootPath()
-        case Place.MINIMAL:
-            return MinimalPath()
         case Place.PROJECT_ROOTS:
             return ProjectRoots(subpath)
-        case Place.TMPDIR:
-            return TmpDir()
-        case Place.SLASH_TMP:
-            return SlashTmp()
         case Place.UNKNOWN:
             return UnknownPath("", subpath)
         case _:
-            assert_never(place)
+            return _PLAIN_PLACES[place]()

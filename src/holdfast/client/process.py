@@ -17,10 +17,9 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
 from typing import Final
 
-from holdfast.client.answer import typed
-from holdfast.client.backlog import Backlog, Reader
-from holdfast.client.denials import Denials
-from holdfast.client.ordering import (
+from holdfast.client.answer import convert
+from holdfast.client.events.backlog import Backlog, Reader
+from holdfast.client.events.ordering import (
     Closed,
     Event,
     Exited,
@@ -31,9 +30,9 @@ from holdfast.client.ordering import (
     last_before,
     next_look_s,
 )
-from holdfast.client.pushed import Pushed, Started, check_written, decode_page
-from holdfast.client.result import MAX_OUTPUT_BYTES, Collector, Result
-from holdfast.client.session import Session
+from holdfast.client.events.pushed import Pushed, StartAnswer, check_written, decode_page
+from holdfast.client.events.result import MAX_OUTPUT_BYTES, Collector, Result
+from holdfast.client.session import ClientSession
 from holdfast.errors import (
     ConnectionLost,
     HoldfastError,
@@ -42,6 +41,9 @@ from holdfast.errors import (
     UsageError,
 )
 from holdfast.wire.processes import (
+    DenialsParams,
+    DenialsResult,
+    Denied,
     EnforcementReport,
     ProcessParams,
     ReadParams,
@@ -62,7 +64,7 @@ _INTERRUPT: Final = "interrupt"
 class Process:
     """Made by `Environment.start`. Iterate over it for events, over `stdout` and `stderr` for bytes."""
 
-    def __init__(self, session: Session, process_id: str, *, tty: bool, watch: bool = False) -> None:
+    def __init__(self, session: ClientSession, process_id: str, *, tty: bool, watch: bool = False) -> None:
         self.process_id = process_id
         self.watch: WatchReport | None = WatchReport(False, "this server cannot watch") if watch else None
         self.denials: Denials | None = Denials(session, process_id) if watch else None
@@ -119,7 +121,7 @@ class Process:
         self._collectors.append(collector)
         try:
             while not self._closed:
-                await self._news()
+                await self._wait_for_news()
         finally:
             self._collectors.remove(collector)
         return collector.result(self.enforcement)
@@ -130,7 +132,7 @@ class Process:
             if event is None:
                 if self._closed:
                     return
-                await self._news()
+                await self._wait_for_news()
                 continue
             if self._full:
                 self._relieve()
@@ -146,7 +148,7 @@ class Process:
 
         return chunks()
 
-    async def _news(self) -> None:
+    async def _wait_for_news(self) -> None:
         """Wait until something was published. Raises what ended the stream."""
         if self._failure is not None:
             raise copy.copy(self._failure)
@@ -229,12 +231,12 @@ class Process:
 
     def started(self, answer: JsonValue) -> None:
         """The answer to its start."""
-        start = typed(answer, Started)
+        start = convert(answer, StartAnswer)
         self.sandbox_type, self.enforcement, self.pid = start.sandbox_type, start.enforcement, start.pid
         self.watch = start.watch or self.watch
         self.recoverable = not self._closed
-        self._see_to_gap()
-        self._look_later(next_look_s())
+        self._fill_gap()
+        self._schedule_look(next_look_s())
 
     def adopted(self, page: ReadPage) -> None:
         """The first page of a process that somebody else started; older events may be gone."""
@@ -249,8 +251,8 @@ class Process:
         self.recoverable = True
         if ready:
             self._publish(ready)
-        self._see_to_gap()
-        self._look_later(next_look_s())
+        self._fill_gap()
+        self._schedule_look(next_look_s())
 
     def take(self, pushed: Pushed) -> None:
         try:
@@ -261,7 +263,7 @@ class Process:
             return
         if ready:
             self._publish(ready)
-        self._see_to_gap()
+        self._fill_gap()
 
     def catch_up(self, page: ReadPage) -> None:
         try:
@@ -273,12 +275,12 @@ class Process:
         if ready:
             self._publish(ready)
 
-    def _see_to_gap(self) -> None:
+    def _fill_gap(self) -> None:
         if self._ordering.missing is not None and self.recoverable and not self._filling:
             self._filling = True
-            self._session.spawn(self._reading(self._fill))
+            self._session.spawn(self._run_read(self._fill))
 
-    async def _reading(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
+    async def _run_read(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
         try:
             await work()
         except ConnectionLost:
@@ -290,14 +292,14 @@ class Process:
         finally:
             self._filling = False
         if self._failure is None:
-            self._see_to_gap()  # one that showed meanwhile
+            self._fill_gap()  # one that showed meanwhile
 
     async def _fill(self) -> None:
         """Read what did not come although its successors did: once for each event that stays missing."""
         while (missing := self._ordering.missing) is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(OVERTAKING_S):
-                    await self._news()
+                    await self._wait_for_news()
             if self._failure is not None:
                 return
             if self._ordering.missing != missing:
@@ -307,19 +309,19 @@ class Process:
             if self._ordering.missing == missing:
                 raise OutputLost(f"the server sent what follows event {missing} and does not have that")
 
-    def _look_later(self, after_s: float) -> None:
+    def _schedule_look(self, after_s: float) -> None:
         self._stop_looking()
         if self.recoverable and self._failure is None:
             self._look_s, self._seen_at_look = after_s, self.last_published
-            self._look = asyncio.get_running_loop().call_later(after_s, self._look_whether_quiet)
+            self._look = asyncio.get_running_loop().call_later(after_s, self._check_quiet)
 
-    def _look_whether_quiet(self) -> None:
+    def _check_quiet(self) -> None:
         """Nothing follows the last event, so no gap shows that it was lost. A look costs events nothing."""
         quiet = self.last_published == self._seen_at_look
         if quiet and not self._filling and not self._session.holding:
             self._filling = True
-            self._session.spawn(self._reading(self._read_if_quiet))
-        self._look_later(next_look_s(self._look_s if quiet else None))
+            self._session.spawn(self._run_read(self._read_if_quiet))
+        self._schedule_look(next_look_s(self._look_s if quiet else None))
 
     async def _read_if_quiet(self) -> None:
         params = ReadParams(self.process_id, self.last_published, None, 0)
@@ -327,7 +329,7 @@ class Process:
         with contextlib.suppress(TimeoutError):  # an event says more than the page: let it come first
             async with asyncio.timeout(OVERTAKING_S):
                 while self.last_published < page.next_seq - 1:
-                    await self._news()
+                    await self._wait_for_news()
         if self.last_published < page.next_seq - 1:
             self.catch_up(page)
 
@@ -355,7 +357,7 @@ class Process:
             self._show(event)
         if self._backlog.full and not self._full and not self._closed:
             self._full = True
-            self._session.full(self.process_id)
+            self._session.mark_full(self.process_id)
         self._wake()
 
     def _show(self, event: Event) -> None:
@@ -393,3 +395,84 @@ class Process:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+
+class Denials:
+    """What the sandbox refused to a watched process, as its watcher saw it.
+
+    Iterate over it for what is seen from now on, `known` included, until the process has ended. What is
+    alike comes again with a larger count. A lost link loses nothing: what was missed is asked for by number
+    on the next one.
+    """
+
+    def __init__(self, session: ClientSession, process_id: str) -> None:
+        self._session = session
+        self._process_id = process_id
+        self._entries: dict[tuple[str, str, str, str], Denied] = {}
+        self._last = 0
+        self._asking = 0
+        self._closed = False
+        self._changed = asyncio.Event()
+        self._forget = session.on("process/denied", self._on_denied)
+
+    @property
+    def known(self) -> list[Denied]:
+        """Each kind once, the one that was seen last at the end."""
+        return list(self._entries.values())
+
+    async def __aiter__(self) -> AsyncIterator[Denied]:
+        last = 0
+        while True:
+            news = [entry for entry in self._entries.values() if entry.number > last]
+            for entry in news:
+                last = max(last, entry.number)
+                yield entry
+            if news:
+                continue
+            if self._closed and not self._asking:
+                return
+            await self._changed.wait()
+
+    # --- the process's side
+
+    def catch_up(self) -> None:
+        """The link was lost: ask for what was missed."""
+        self._asking += 1
+        self._session.spawn(self._ask())
+
+    def close(self) -> None:
+        """Nothing follows, but what was asked for."""
+        if not self._closed:
+            self._closed = True
+            self._forget()
+            self._wake()
+
+    async def _ask(self) -> None:
+        try:
+            params = DenialsParams(self._process_id, self._last)
+            answer = await self._session.call_again("process/denials", params)
+            for entry in convert(answer, DenialsResult).denials:
+                self._take(entry)
+        except HoldfastError:
+            return  # the process is forgotten there, or the session is over
+        finally:
+            self._asking -= 1
+            self._wake()
+
+    def _on_denied(self, params: JsonValue) -> None:
+        entry = convert(params, Denied)
+        if entry.process_id == self._process_id:
+            self._take(entry)
+            self._wake()
+
+    def _take(self, entry: Denied) -> None:
+        key = (entry.syscall, entry.access, entry.errno, entry.path)
+        if key in self._entries and self._entries[key].number >= entry.number:
+            return
+        self._entries.pop(key, None)
+        self._entries[key] = entry
+        self._last = max(self._last, entry.number)
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()

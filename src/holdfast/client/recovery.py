@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from holdfast.errors import ConnectionLost, HoldfastError, SessionAttached
+from holdfast.errors import ConnectionLost, SessionAttached
 
 WINDOW_S: Final = 25.0  # inside the server's 30 s: the two clocks start independently
 FIRST_DELAY_S: Final = 0.1  # a server that restarts its network is back about then
@@ -150,10 +150,3 @@ class Recovery:
     def _expect_attempt(self) -> None:
         if not self._dialling:
             raise AssertionError("an attempt ends once, and only after it was asked for")
-
-
-def why(error: Exception) -> str:
-    """An attempt's failure in words."""
-    if isinstance(error, HoldfastError):
-        return str(error)
-    return "it took too long"

@@ -17,11 +17,10 @@ import secrets
 from collections.abc import Callable, Coroutine
 from typing import Final, Protocol
 
-from holdfast.client.connection import Connection, NotSent
-from holdfast.client.handshake import Doorway
-from holdfast.client.ordering import ReadPage
-from holdfast.client.pushed import Pushed, decode_page
-from holdfast.client.recovery import Action, Dial, GiveUp, LinkState, Recovery, WakeAt, why, worth_retrying
+from holdfast.client.connection import ClientConnection, Dialer, NotSent
+from holdfast.client.events.ordering import ReadPage
+from holdfast.client.events.pushed import Pushed, decode_page
+from holdfast.client.recovery import Action, Dial, GiveUp, LinkState, Recovery, WakeAt, worth_retrying
 from holdfast.errors import (
     ConnectionLost,
     HoldfastError,
@@ -43,7 +42,7 @@ CATCH_UP_AT_ONCE: Final = 16  # reads under way after a resume: a slow link, hun
 _RESTART: Final = "connect again; what ran in the old session has been ended"
 
 
-class Caller(Protocol):
+class SessionCaller(Protocol):
     """What the facets of an environment see of its session."""
 
     async def call(
@@ -84,15 +83,15 @@ class Route(Protocol):
         """Nothing more will come."""
 
 
-class Session:
+class ClientSession:
     """Made by `open`; `info` is what the server says about itself."""
 
-    def __init__(self, doorway: Doorway) -> None:
-        self._doorway = doorway
+    def __init__(self, dialer: Dialer) -> None:
+        self._dialer = dialer
         self.session_id: str | None = None
         self.info: EnvironmentInfo
-        self._recovery = Recovery(resumable=doorway.target.resumable, now=self._now(), random=random.random)
-        self._connection = Connection(self, self._recovery.generation)
+        self._recovery = Recovery(resumable=dialer.target.resumable, now=self._now(), random=random.random)
+        self._connection = ClientConnection(self, self._recovery.generation)
         self._failure: SessionLost | None = None
         self._changed = asyncio.Event()
         self._routes: dict[str, Route] = {}
@@ -118,7 +117,7 @@ class Session:
             InvalidRequest: the one to resume does not exist, or not any more.
             SessionAttached: somebody holds it; try again shortly.
         """
-        hello = await self._doorway.enter(self._connection, resume, introduce=True)
+        hello = await self._dialer.enter(self._connection, resume, introduce=True)
         if resume is not None:
             self._prefix = f"p{secrets.token_hex(4)}-"
         if hello.environment_info is None:
@@ -301,7 +300,7 @@ class Session:
 
     # --- flow
 
-    def full(self, process_id: str) -> None:
+    def mark_full(self, process_id: str) -> None:
         """This process has more than its share unread: read no more."""
         self._full.add(process_id)
         self._throttle()
@@ -321,7 +320,7 @@ class Session:
 
     # --- recovery
 
-    def connection_lost(self, connection: Connection, error: HoldfastError) -> None:
+    def connection_lost(self, connection: ClientConnection, error: HoldfastError) -> None:
         if connection is not self._connection or self.session_id is None:
             return  # not ours any more, or not yet: whoever dials is told by an exception
         action = self._recovery.link_lost(connection.generation, self._now(), str(error))
@@ -359,24 +358,25 @@ class Session:
             self.spawn(self._terminate(process_id))
 
     async def _attempt(self, generation: int, until: float) -> Action | None:
-        connection = Connection(self, generation)
+        connection = ClientConnection(self, generation)
         try:
             async with asyncio.timeout_at(until):
                 self._connection = connection
-                await self._doorway.enter(connection, self.session_id)
+                await self._dialer.enter(connection, self.session_id)
                 await self._catch_up(connection)
         except (HoldfastError, TimeoutError) as exc:
             connection.drop("the attempt failed")
-            return self._recovery.dial_failed(self._now(), retry=worth_retrying(exc), reason=why(exc))
+            reason = str(exc) or "it took too long"
+            return self._recovery.dial_failed(self._now(), retry=worth_retrying(exc), reason=reason)
         return self._recovery.resumed(self._now())
 
-    async def _catch_up(self, connection: Connection) -> None:
+    async def _catch_up(self, connection: ClientConnection) -> None:
         """Read what every process said meanwhile."""
         routes = [route for route in self._routes.values() if route.recoverable]
         for batch in (routes[at : at + CATCH_UP_AT_ONCE] for at in range(0, len(routes), CATCH_UP_AT_ONCE)):
             await asyncio.gather(*(self._read_missed(connection, route) for route in batch))
 
-    async def _read_missed(self, connection: Connection, route: Route) -> None:
+    async def _read_missed(self, connection: ClientConnection, route: Route) -> None:
         """One process; if it cannot be continued, it fails alone."""
         try:
             params = ReadParams(route.process_id, route.last_published, None, 0)

@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.commands.board_import import import_hermes
-from holdfast.commands.board_metrics import metrics, used
-from holdfast.commands.boarding import Verb, json_option, me, refuse, say, store_option, with_store
-from holdfast.commands.sections import SECTIONS, SectionedGroup
-from holdfast.errors import HoldfastError
+from holdfast.commands.groups import SECTIONS, SectionedGroup
+from holdfast.commands.output import Answer, AnswerCommand, json_option
+from holdfast.commands.store import store_option, switch_board, user_name, with_store
+from holdfast.errors import NotFound, UsageError
 
 if TYPE_CHECKING:
+    from holdfast.board.hermes.intake import ImportReport
+    from holdfast.board.rules.metrics import Recent
     from holdfast.board.rules.rows import Board
     from holdfast.board.store import Store
 
@@ -29,18 +30,14 @@ def board() -> None:
     """
 
 
-board.add_command(import_hermes)
-board.add_command(metrics)
-
-
-@board.command(cls=Verb)
+@board.command(cls=AnswerCommand)
 @click.argument("name")
 @click.option("--title", default="", help="A title for people.")
 @click.option(
     "--max-running", type=click.IntRange(min=0), metavar="N", help="Limit how many runs happen at once."
 )
 @with_store(create=True)
-def create(store: "Store", name: str, title: str, max_running: int | None) -> dict[str, object]:
+def create(store: "Store", name: str, title: str, max_running: int | None) -> Answer:
     """Create a board, and the store if there is none.
 
     \b
@@ -53,10 +50,10 @@ def create(store: "Store", name: str, title: str, max_running: int | None) -> di
     return {"board": made, "text": [f"created board {made.slug} in {store.database.address}"]}
 
 
-@board.command("list", cls=Verb)
+@board.command("list", cls=AnswerCommand)
 @click.option("--all", "archived", is_flag=True, help="Include archived boards.")
 @with_store()
-def list_(store: "Store", archived: bool) -> dict[str, object]:
+def list_(store: "Store", archived: bool) -> Answer:
     """List the boards of a store.
 
     \b
@@ -67,18 +64,18 @@ def list_(store: "Store", archived: bool) -> dict[str, object]:
     boards = [each for each in store.boards() if archived or not each.archived]
     return {
         "boards": boards,
-        "text": [f"{each.slug:<20} {each.title}{_standing(each, '  ({})')}".rstrip() for each in boards],
+        "text": [f"{each.slug:<20} {each.title}{_describe(each, '  ({})')}".rstrip() for each in boards],
         "table": (
             ("board", "state", "title"),
-            [(each.slug, _standing(each), each.title) for each in boards],
+            [(each.slug, _describe(each), each.title) for each in boards],
         ),
     }
 
 
-@board.command(cls=Verb)
+@board.command(cls=AnswerCommand)
 @click.argument("name")
 @with_store()
-def show(store: "Store", name: str) -> dict[str, object]:
+def show(store: "Store", name: str) -> Answer:
     """Show a board: limits, runs, number of tasks by status.
 
     \b
@@ -89,7 +86,7 @@ def show(store: "Store", name: str) -> dict[str, object]:
 
     stats = store.stats(name)
     capacity, busy = store.capacity(name)
-    text = [f"{stats.board.slug} {stats.board.title}{_standing(stats.board, '  ({})')}".rstrip()]
+    text = [f"{stats.board.slug} {stats.board.title}{_describe(stats.board, '  ({})')}".rstrip()]
     text += [f"  {status:<16} {count}" for status, count in stats.tasks.items() if count]
     text.append(f"  running {busy.board} of {'any number' if capacity.board is None else capacity.board}")
     text += [
@@ -110,10 +107,10 @@ def show(store: "Store", name: str) -> dict[str, object]:
     }
 
 
-@board.command(cls=Verb)
+@board.command(cls=AnswerCommand)
 @click.argument("name")
 @with_store()
-def stats(store: "Store", name: str) -> dict[str, object]:
+def stats(store: "Store", name: str) -> Answer:
     """Show statistics of a board.
 
     The number of tasks by status, how long the oldest has been ready, and what recent runs used.
@@ -123,17 +120,42 @@ def stats(store: "Store", name: str) -> dict[str, object]:
       holdfast board stats crew
     """
     found = store.stats(name)
-    by_profile, lines = used(store.recent(name))
+    by_profile, lines = _sum_usage(store.recent(name))
     text = [f"{status:<16} {count}" for status, count in found.tasks.items()]
     if found.oldest_ready_ms is not None:
         text.append(f"oldest ready     {found.oldest_ready_ms / 1000:.1f} s")
     return {"stats": found, "used": by_profile, "text": text + lines}
 
 
-@board.command(cls=Verb)
+@board.command(cls=AnswerCommand)
 @click.argument("name")
 @with_store()
-def pause(store: "Store", name: str) -> dict[str, object]:
+def metrics(store: "Store", name: str) -> Answer:
+    """Print metrics of a board for Prometheus.
+
+    Tasks are counted as they are. What is called recent (outcomes, usage, how long tasks waited) is read
+    off the newest 10,000 events.
+
+    \b
+    Example:
+      holdfast board metrics crew
+    """
+    from holdfast.board.rules.metrics import exposition, profiles
+
+    found, recent = store.stats(name), store.recent(name)
+    return {
+        "tasks": found.tasks,
+        "oldestReadyMs": found.oldest_ready_ms,
+        "recent": recent,
+        "profiles": profiles(recent),
+        "text": exposition(name, found.tasks, found.oldest_ready_ms, recent),
+    }
+
+
+@board.command(cls=AnswerCommand)
+@click.argument("name")
+@with_store()
+def pause(store: "Store", name: str) -> Answer:
     """Pause a board: start no new runs.
 
     Runs that have started go on.
@@ -142,27 +164,27 @@ def pause(store: "Store", name: str) -> dict[str, object]:
     Example:
       holdfast board pause crew
     """
-    return _changed(store.pause(name, True, who=me()))
+    return _report_board(store.pause(name, True, who=user_name()))
 
 
-@board.command(cls=Verb)
+@board.command(cls=AnswerCommand)
 @click.argument("name")
 @with_store()
-def resume(store: "Store", name: str) -> dict[str, object]:
+def resume(store: "Store", name: str) -> Answer:
     """Resume a paused board.
 
     \b
     Example:
       holdfast board resume crew
     """
-    return _changed(store.pause(name, False, who=me()))
+    return _report_board(store.pause(name, False, who=user_name()))
 
 
-@board.command(cls=Verb)
+@board.command(cls=AnswerCommand)
 @click.argument("name")
 @click.option("--undo", is_flag=True, help="Bring an archived board back.")
 @with_store()
-def archive(store: "Store", name: str, undo: bool) -> dict[str, object]:
+def archive(store: "Store", name: str, undo: bool) -> Answer:
     """Archive a board on which nothing runs.
 
     Its tasks are kept; none can be created or claimed there any more.
@@ -171,10 +193,10 @@ def archive(store: "Store", name: str, undo: bool) -> dict[str, object]:
     Example:
       holdfast board archive crew
     """
-    return _changed(store.archive_board(name, not undo, who=me()))
+    return _report_board(store.archive_board(name, not undo, who=user_name()))
 
 
-@board.command(cls=Verb)
+@board.command(cls=AnswerCommand)
 @click.argument("name")
 @click.argument("most", type=click.IntRange(min=0))
 @click.option("--profile", metavar="NAME", help="Limit only runs of this profile.")
@@ -183,7 +205,7 @@ def archive(store: "Store", name: str, undo: bool) -> dict[str, object]:
 @with_store()
 def cap(
     store: "Store", name: str, most: int, profile: str | None, host: str | None, pool: str | None
-) -> dict[str, object]:
+) -> Answer:
     """Limit how many runs of a board happen at once.
 
     \b
@@ -193,14 +215,12 @@ def cap(
     """
     from dataclasses import asdict
 
-    from holdfast.errors import UsageError
-
     given = {"profile": profile, "host": host, "pool": pool}
     named = [(scope, value) for scope, value in given.items() if value]
     if len(named) > 1:
         raise UsageError("choose one of --profile, --host and --pool")
     [(scope, whose)] = named or [("board", "")]
-    store.set_cap(name, scope, whose, most, who=me())
+    store.set_cap(name, scope, whose, most, who=user_name())
     capacity, _ = store.capacity(name)
     return {
         "capacity": asdict(capacity),
@@ -208,10 +228,10 @@ def cap(
     }
 
 
-@board.command(cls=Verb)
+@board.command(cls=AnswerCommand)
 @click.argument("name")
 @with_store()
-def switch(store: "Store", name: str) -> dict[str, object]:
+def switch(store: "Store", name: str) -> Answer:
     """Set the default board.
 
     For people: programs name their board, by --board, $HOLDFAST_BOARD or the project's .holdfast.toml,
@@ -221,18 +241,17 @@ def switch(store: "Store", name: str) -> dict[str, object]:
     Example:
       holdfast board switch crew
     """
-    from holdfast.commands.boardname import switch as mean
     from holdfast.home import default_home
 
     found = store.stats(name).board
-    mean(default_home(), found.slug)
+    switch_board(default_home(), found.slug)
     return {"board": found, "text": [f"the default board is now {found.slug}"]}
 
 
-@board.command(cls=Verb)
+@board.command(cls=AnswerCommand)
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 @with_store()
-def backup(store: "Store", file: Path) -> dict[str, object]:
+def backup(store: "Store", file: Path) -> Answer:
     """Copy the whole store to FILE and check the copy.
 
     Others can use the store meanwhile.
@@ -250,14 +269,14 @@ def backup(store: "Store", file: Path) -> dict[str, object]:
     return {"file": str(file), "text": [f"wrote {file}"]}
 
 
-@board.command(cls=Verb)
+@board.command(cls=AnswerCommand)
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
     "--replace", is_flag=True, help="Replace existing boards; a copy of them is kept beside the store."
 )
 @json_option
 @store_option
-def restore(file: Path, replace: bool, address: str, as_json: bool) -> None:
+def restore(file: Path, replace: bool, address: str) -> Answer:
     """Replace the store with a backup.
 
     FILE is checked first. Stop everything that uses the store before.
@@ -268,18 +287,79 @@ def restore(file: Path, replace: bool, address: str, as_json: bool) -> None:
     """
     from holdfast.board.backup import restore as bring_back
 
-    try:
-        aside = bring_back(file, address, replace=replace)
-    except HoldfastError as exc:
-        refuse(exc, as_json=as_json)
+    aside = bring_back(file, address, replace=replace)
     text = [f"restored from {file}"] + ([f"what was there is now {aside}"] if aside else [])
-    say({"file": str(file), "aside": aside, "text": text}, as_json=as_json)
+    return {"file": str(file), "aside": aside, "text": text}
 
 
-def _changed(board: "Board") -> dict[str, object]:
-    return {"board": board, "text": [f"{board.slug}{_standing(board, ' is {}') or ' is active'}"]}
+@board.command("import-hermes", cls=AnswerCommand)
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--board", metavar="NAME", help="The board to import into [default: its name in Hermes].")
+@click.option("--dry-run", is_flag=True, help="Show what would be imported; change nothing.")
+@json_option
+@store_option
+def import_hermes(path: Path, board: str | None, dry_run: bool, address: str) -> Answer:
+    """Import a board of Hermes Agent.
+
+    Tasks, links, comments, runs and events are imported.
+
+    PATH is its kanban.db or the folder that holds it; it is only read. Ids stay the same. Tasks that are
+    here already stay as they are, so a second import brings only what is new.
+
+    \b
+    Example:
+      holdfast board import-hermes ~/.hermes/kanban.db --board crew
+    """
+    from holdfast.board.hermes import hermesfile
+    from holdfast.board.hermes.intake import bring_in
+    from holdfast.board.store import open_store
+
+    file = hermesfile.located(path)
+    source = hermesfile.read(file)
+    try:
+        store = open_store(address, create=not dry_run)
+    except NotFound:
+        store = open_store(":memory:")  # a rehearsal makes no store either
+    with store:
+        report = bring_in(
+            *(store, source, lambda row: hermesfile.attachment(file, row)),
+            board=board or hermesfile.board_name(file),
+            who=user_name(),
+            dry_run=dry_run,
+        )
+    return {"import": report, "text": _import_lines(report)}
 
 
-def _standing(board: "Board", words: str = "{}") -> str:
+def _report_board(board: "Board") -> Answer:
+    return {"board": board, "text": [f"{board.slug}{_describe(board, ' is {}') or ' is active'}"]}
+
+
+def _describe(board: "Board", words: str = "{}") -> str:
     standing = "archived" if board.archived else "paused" if board.paused else ""
     return words.format(standing) if standing else ""
+
+
+def _sum_usage(recent: "Recent") -> tuple[dict[str, object], list[str]]:
+    """What recent runs used by profile, for programs and for people."""
+    from holdfast.board.rules.budget import known, words
+    from holdfast.board.rules.metrics import profiles, used
+
+    found = profiles(recent)
+    members: dict[str, object] = {
+        name: {**known(used(one)), "runs": one.runs, "told": one.told} for name, one in found.items()
+    }
+    lines = [
+        f"used by {name:<16} {words(used(one))} (known of {one.told} of {one.runs} recent runs)"
+        for name, one in found.items()
+    ]
+    return members, lines
+
+
+def _import_lines(report: "ImportReport") -> list[str]:
+    state = "made" if report.new_board else "added to"
+    lines = [f"would have {state} {report.board}" if report.dry_run else f"{state} {report.board}"]
+    for table, counts in report.counts.items():
+        lines.append(f"{table} {sum(counts.values())}")
+        lines += [f"  {count:>7}  {how}" for how, count in counts.items()]
+    lines += report.notes
+    return lines + ([f"and {report.more_notes} more notes"] if report.more_notes else [])

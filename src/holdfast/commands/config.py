@@ -1,13 +1,30 @@
-"""`holdfast config`: parse, call, print."""
+"""`holdfast config`: parse, call, print. Every agent has the same commands."""
 
+import functools
+import json
+import os
 import sys
-from typing import Any
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
-from holdfast.commands import config_wish
-from holdfast.commands.config_clients import claude, opencode
-from holdfast.errors import HoldfastError
+from holdfast.commands.output import pasteable
+from holdfast.errors import HoldfastError, UsageError, face
+
+if TYPE_CHECKING:
+    from holdfast.agentconfig.decision import AgentName
+    from holdfast.agentconfig.order import EditPlan, Order
+
+_DIRECTORY: Final = click.Path(path_type=Path, file_okay=False)
+_REFUSED: Final = 125
+_CLIENT_EXITS: Final = """
+Exit codes of all of these: 0 done; 1 what is in force differs (check), the file holds what is not
+ours, or the agent refuses it; 2 the arguments make no sense; 3 something named is not there; 71 it could not
+be written, or the agent does not answer; 125 no safe decision is possible here, or the agent does not
+start without its sandbox.
+"""
 
 
 @click.group()
@@ -36,93 +53,253 @@ def codex() -> None:
     """
 
 
-config.add_command(claude)
-config.add_command(opencode)
+def _wish_options(command: Callable[..., None]) -> Callable[..., None]:
+    """What was wished for, the same for all."""
+    for option in reversed(
+        (
+            click.option(
+                "--home", type=_DIRECTORY, help="Your own configuration directory.  [default: the agent's]"
+            ),
+            click.option("--task-home", type=_DIRECTORY, help="A home for one task; no link is followed."),
+            click.option("--cwd", type=_DIRECTORY, help="Where the agent works.  [default: here]"),
+            click.option(
+                "--network",
+                metavar="none|full|HOST",
+                multiple=True,
+                help="What commands may reach; repeat for more hosts.  [default: none]",
+            ),
+            click.option(
+                "--writes",
+                type=click.Choice(["nothing", "workspace", "git", "everything"]),
+                default="workspace",
+                show_default=True,
+                help="What commands may change; git means the workspace and its commits.",
+            ),
+            click.option(
+                "--writable",
+                metavar="PATH",
+                type=_DIRECTORY,
+                multiple=True,
+                help="Also let commands write PATH. Can be repeated.",
+            ),
+            click.option(
+                "--board", metavar="DIR", type=_DIRECTORY, help="Also let a worker write its board's files."
+            ),
+            click.option(
+                "--boundary",
+                type=click.Choice(["none", "user", "container", "vm"]),
+                default="none",
+                show_default=True,
+                help="What you know to be around the agent; it is never guessed.",
+            ),
+            click.option(
+                "--trusted",
+                metavar="REPO",
+                type=_DIRECTORY,
+                multiple=True,
+                help="Trust a repository whose files you have read. Can be repeated.",
+            ),
+            click.option(
+                "--json", "as_json", is_flag=True, help="Print one JSON object with a stable schema."
+            ),
+        )
+    ):
+        command = option(command)
+    return command
 
 
-@codex.command()
-@config_wish.options
-def plan(as_json: bool, **wished: Any) -> None:
-    """Print the decision, its reason and the change; write nothing.
+def _order(
+    agent: "AgentName",
+    *,
+    home: Path | None,
+    task_home: Path | None,
+    cwd: Path | None,
+    writes: str,
+    boundary: str,
+    **wished: Any,
+) -> "Order":
+    from holdfast.agentconfig.decision import Boundary, Writes
+    from holdfast.agentconfig.order import Order
+    from holdfast.agentconfig.ownfile import own_home
 
-    \b
-    Example:
-      holdfast config codex plan --network none
-    """
-    from holdfast.agentconfig import order
-    from holdfast.agentconfig.decision import AgentName, Severity
-
-    try:
-        planned = order.plan(config_wish.order(AgentName.CODEX, **wished))
-    except HoldfastError as exc:
-        config_wish.fail(exc)
-    config_wish.show(planned, as_json=as_json, done="would change")
-    sys.exit(125 if planned.decision.severity is Severity.REFUSED else 0)
+    if home is not None and task_home is not None:
+        raise UsageError("--home and --task-home cannot be used together", remedy="leave one of them out")
+    return Order(
+        home=Path(os.path.abspath(task_home or home or own_home(agent))),
+        task=task_home is not None,
+        cwd=Path(os.path.abspath(cwd or Path.cwd())),
+        writes=Writes(writes),
+        boundary=Boundary(boundary),
+        **wished,
+    )
 
 
-@codex.command()
-@config_wish.options
-def apply(as_json: bool, **wished: Any) -> None:
-    """Write the configuration into config.toml.
+# --- what each command does, for any agent
 
-    A copy of what was there is kept beside it.
 
-    \b
-    Example:
-      holdfast config codex apply --network none
-    """
-    from holdfast.agentconfig import order
+def _plan(agent: str, *, as_json: bool, **wished: Any) -> None:
+    from holdfast.agentconfig.decision import Severity
+
+    planned = _edit("plan", agent, wished)
+    _show(planned, as_json=as_json, done="would change")
+    sys.exit(_REFUSED if planned.decision.severity is Severity.REFUSED else 0)
+
+
+def _apply(agent: str, *, as_json: bool, **wished: Any) -> None:
+    _show(_edit("apply", agent, wished), as_json=as_json, done="changed")
+
+
+def _check(agent: str, *, as_json: bool, **wished: Any) -> NoReturn:
+    """Say what differs and what could not be told; 1 if anything does."""
+    from holdfast.agentconfig import order, ownfile
     from holdfast.agentconfig.decision import AgentName
 
-    try:
-        applied = order.apply(config_wish.order(AgentName.CODEX, **wished))
-    except HoldfastError as exc:
-        config_wish.fail(exc)
-    config_wish.show(applied, as_json=as_json, done="changed")
+    own = [wished.pop(name) for name in ("overrides", "sandbox") if name in wished]
+    planned, found = _edit("check", agent, wished, *own)
+    unseen = order.UNSEEN if agent == "codex" else ownfile.CLIENTS[AgentName(agent)].unseen
+    if as_json:
+        tree = {
+            "schemaVersion": 1,
+            "decision": planned.decision.report(),
+            "differences": [each.report() for each in found],
+            "notVerified": list(unseen),
+        }
+        click.echo(json.dumps(tree))
+        sys.exit(1 if found else 0)
+    for difference in found:
+        click.echo(f"differs: {difference}")
+    click.echo(
+        f"{len(found)} values are not in force; try: holdfast config {agent} apply, with the same options"
+        if found
+        else f"{planned.decision.mode}: all values are in force"
+    )
+    for each in unseen:
+        click.echo(f"  not verified: {each}")
+    if planned.launch:
+        click.echo(f"  only in a launch such as: {planned.launch}")
+    sys.exit(1 if found else 0)
 
 
-@codex.command()
-@config_wish.options
-@click.option(
-    "-c", "overrides", metavar="KEY=VALUE", multiple=True, help="A setting that codex will be started with."
-)
-@click.option(
-    "-s",
-    "sandbox",
-    type=click.Choice(["read-only", "workspace-write", "danger-full-access"]),
-    help="The sandbox mode for codex; overrides every file and every -c.",
-)
-def check(as_json: bool, overrides: tuple[str, ...], sandbox: str | None, **wished: Any) -> None:
-    """Ask the real Codex which values are in force, and compare.
+def _remove(agent: str, *, as_json: bool, **wished: Any) -> None:
+    edited = _edit("remove", agent, wished)
+    if as_json:
+        click.echo(json.dumps({"schemaVersion": 1, "file": str(edited.path), "changed": edited.changed}))
+    else:
+        click.echo(f"{edited.path}: {'removed' if edited.changed else 'nothing of ours is in it'}")
 
-    \b
-    Example:
-      holdfast config codex check
-    """
-    from holdfast.agentconfig import order
+
+def _edit(verb: str, agent: str, wished: Mapping[str, Any], *own: object) -> Any:
+    """What the module of this agent makes of an order; `own` are options of this agent alone."""
+    from holdfast.agentconfig import order, ownfile
     from holdfast.agentconfig.decision import AgentName
 
+    name = AgentName(agent)
     try:
-        planned, found = order.check(config_wish.order(AgentName.CODEX, **wished), overrides, sandbox)
+        asked = _order(name, **wished)
+        if name is AgentName.CODEX:
+            return getattr(order, verb)(asked, *own)
+        return getattr(ownfile, verb)(ownfile.CLIENTS[name], asked)
     except HoldfastError as exc:
-        config_wish.fail(exc)
-    config_wish.compared(planned, found, order.UNSEEN, agent=AgentName.CODEX, as_json=as_json)
+        _fail(exc)
 
 
-@codex.command()
-@config_wish.options
-def remove(as_json: bool, **wished: Any) -> None:
-    """Remove what apply wrote, and restore what it replaced.
+def _show(planned: "EditPlan", *, as_json: bool, done: str) -> None:
+    if as_json:
+        click.echo(json.dumps(planned.report()))
+        return
+    decision = planned.decision
+    click.echo(f"{decision.severity}: {decision.mode} ({decision.row})")
+    click.echo(f"  because: {decision.reason}")
+    for note in decision.notes:
+        click.echo(f"  mind: {note}")
+    for remedy in decision.remedies:
+        click.echo(f"  try: {pasteable(remedy)}")
+    for layer in planned.layers:
+        click.echo(f"  the repository brings {layer}")
+    for conflict in planned.conflicts:
+        click.echo(f"  line {conflict.line}: {conflict.kind}: {conflict.detail}")
+    if planned.launch:
+        click.echo(f"  launch: {planned.launch}")
+    lines = planned.diff()
+    click.echo(f"{planned.path}: {done if lines else 'nothing changes'}")
+    for line in lines:
+        click.echo(line)
 
-    \b
-    Example:
-      holdfast config codex remove
-    """
-    from holdfast.agentconfig import order
-    from holdfast.agentconfig.decision import AgentName
 
-    try:
-        edited = order.remove(config_wish.order(AgentName.CODEX, **wished))
-    except HoldfastError as exc:
-        config_wish.fail(exc)
-    config_wish.removed(edited, as_json=as_json)
+def _fail(exc: HoldfastError) -> NoReturn:
+    click.echo(f"holdfast: {exc}", err=True)
+    if exc.remedy:
+        click.echo(f"  try: {pasteable(exc.remedy)}", err=True)
+    sys.exit(face(exc).exit)
+
+
+# --- the commands of each agent
+
+
+def _example(*words: str) -> str:
+    return f"\b\nExample:\n  holdfast config {' '.join(words)}"
+
+
+def _add(group: click.Group, run: Callable[..., None], text: str, epilog: str | None = None) -> None:
+    """A command of this agent, named after what runs it."""
+    name = run.__name__.removeprefix("_")
+    command: Callable[..., None] = functools.partial(run, group.name)
+    if group is codex and run is _check:
+        command = _codex_options(command)
+    group.command(name, help=text, epilog=epilog)(_wish_options(command))
+
+
+def _codex_options(command: Callable[..., None]) -> Callable[..., None]:
+    """What codex alone can be asked to compare with."""
+    overrides = click.option(
+        "-c",
+        "overrides",
+        metavar="KEY=VALUE",
+        multiple=True,
+        help="A setting that codex will be started with.",
+    )
+    sandbox = click.option(
+        "-s",
+        "sandbox",
+        type=click.Choice(["read-only", "workspace-write", "danger-full-access"]),
+        help="The sandbox mode for codex; overrides every file and every -c.",
+    )
+    return overrides(sandbox(command))
+
+
+_CODEX: Final = {
+    _plan: ("Print the decision, its reason and the change; write nothing.", "plan --network none"),
+    _apply: (
+        "Write the configuration into config.toml.\n\nA copy of what was there is kept beside it.",
+        "apply --network none",
+    ),
+    _check: ("Ask the real Codex which values are in force, and compare.", "check"),
+    _remove: ("Remove what apply wrote, and restore what it replaced.", "remove"),
+}
+_CLIENT: Final = {
+    _plan: "Print the decision, its reason and the change; write nothing.",
+    _apply: "Write the configuration into a file of its own.",
+    _check: "Ask the real agent which values are in force, and compare.",
+    _remove: "Delete the file that apply wrote.",
+}
+_CLIENTS: Final = {
+    "claude": """Configure the sandbox of Claude Code.
+
+The settings are in a file of their own, in force in a launch with --settings.
+
+It confines commands in its own sandbox, and its file tools by rules.
+""",
+    "opencode": """Configure the rules of OpenCode.
+
+They are in a file of their own, in force in a launch with OPENCODE_CONFIG_CONTENT.
+
+It has no sandbox: a command that the rules allow does all that you can do. Run it under holdfast exec.
+""",
+}
+for _run, (_text, _words) in _CODEX.items():
+    _add(codex, _run, f"{_text}\n\n{_example('codex', _words)}")
+for _name, _text in _CLIENTS.items():
+    _group = click.Group(_name, help=_text + _CLIENT_EXITS, epilog=_example(_name, "plan"))
+    config.add_command(_group)
+    for _run, _does in _CLIENT.items():
+        _add(_group, _run, _does, _example(_name, _run.__name__.removeprefix("_")))

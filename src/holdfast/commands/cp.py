@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from holdfast.commands.meter import Meter, amount
-from holdfast.commands.oneline import OneLine, fail, printable
+from holdfast.commands.output import OneLine, fail, printable
 from holdfast.errors import HoldfastError, face
 
 if TYPE_CHECKING:
-    from holdfast.client.copying import CopyJob, Progress, Summary
+    from holdfast.client.copying.copying import CopyJob, Progress, Summary
 
 SCHEMA_VERSION: Final = 1
+REDRAW_S: Final = 0.1  # faster than anybody reads
 _CLEAR: Final = "\r\x1b[K"
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 @click.command("cp", cls=OneLine)
@@ -42,10 +43,10 @@ def cp(recursive: bool, where: str | None, as_json: bool, source: str, destinati
       holdfast cp -r dist buildbox:/srv/app
       holdfast cp buildbox:/var/log/build.log .
     """
-    from holdfast.client.copying import job
+    from holdfast.client.copying.copying import parse_job
 
     try:
-        summary = _copy(job(source, destination, where), recursive=recursive)
+        summary = _copy(parse_job(source, destination, where), recursive=recursive)
     except HoldfastError as exc:
         if not as_json:
             fail(exc)
@@ -55,7 +56,7 @@ def cp(recursive: bool, where: str | None, as_json: bool, source: str, destinati
     if as_json:
         click.echo(json.dumps(_report(summary, code)))
     else:
-        _tell(summary)
+        _print_summary(summary)
     sys.exit(code)
 
 
@@ -71,16 +72,54 @@ def _copy(job: "CopyJob", *, recursive: bool) -> "Summary":
 
 
 async def _run(job: "CopyJob", *, recursive: bool, progress: "Progress | None") -> "Summary":
-    from holdfast.client.download import download
-    from holdfast.client.environments import reached
-    from holdfast.client.upload import upload
+    from holdfast.client.copying.transfers import download, upload
+    from holdfast.client.environments import reach
 
     task = asyncio.current_task()
     if task is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     copy = upload if job.upload else download
-    async with reached(job.where) as environment:
+    async with reach(job.where) as environment:
         return await copy(environment, job.source, job.destination, recursive=recursive, progress=progress)
+
+
+class Meter:
+    """Feed it what is done and what time it is; it says what to show, and when nothing new is due."""
+
+    def __init__(self, now: float) -> None:
+        self._began = now
+        self._shown: float | None = None
+
+    def line(self, done: int, total: int, now: float, *, width: int) -> str | None:
+        """Less than `width` columns; None if the last one is still good."""
+        if self._shown is not None and now - self._shown < REDRAW_S:
+            return None
+        self._shown = now
+        share = done / total if total else 0.0
+        seconds = now - self._began
+        rate = done / seconds if seconds > 0 else 0.0
+        left = _clock((total - done) / rate) if rate else "-:--"
+        text = f"{share:4.0%}  {amount(done)} of {amount(total)}  {amount(rate)}/s  {left} left"
+        room = width - len(text) - 5
+        if room >= 10:
+            filled = int(share * room)
+            text = f"[{'#' * filled}{'-' * (room - filled)}]  {text}"
+        return text[: max(0, width - 1)]
+
+
+def amount(size: float) -> str:
+    """Bytes for people."""
+    for unit in _UNITS[:-1]:
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} {_UNITS[-1]}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(min(seconds, 359_999)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 class _Bar:
@@ -97,7 +136,7 @@ class _Bar:
         click.echo(_CLEAR, nl=False, err=True)
 
 
-def _tell(summary: "Summary") -> None:
+def _print_summary(summary: "Summary") -> None:
     for warning in summary.warnings:
         click.echo(f"holdfast: {printable(warning)}", err=True)
     for note in summary.skipped:

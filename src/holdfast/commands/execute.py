@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from holdfast.errors import HoldfastError
 
 if TYPE_CHECKING:
-    from holdfast.commands.options import Limits
+    from holdfast.commands.options import ExecLimits
     from holdfast.outcome import Ending, Explained, Planned
 
 
 def execute(
-    limits: "Limits",
+    limits: "ExecLimits",
     command: Sequence[str],
     where: str | None = None,
     explain: Sequence[str] = (),
@@ -45,7 +45,7 @@ def execute(
 
 
 def _here(
-    limits: "Limits", command: Sequence[str], explain: Sequence[str], *, watch: bool, print_plan: bool
+    limits: "ExecLimits", command: Sequence[str], explain: Sequence[str], *, watch: bool, print_plan: bool
 ) -> "Ending | Planned | Explained":
     from holdfast import run
 

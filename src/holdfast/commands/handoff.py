@@ -7,8 +7,8 @@ from typing import Final, Literal, ParamSpec
 
 import click
 
-from holdfast.commands.boarding import Verb, json_option, refuse, say
-from holdfast.errors import HoldfastError, Unreachable, UsageError
+from holdfast.commands.output import Answer, AnswerCommand, is_json, json_option, refuse, say
+from holdfast.errors import Unreachable, UsageError
 
 P = ParamSpec("P")
 
@@ -34,10 +34,10 @@ def handoff() -> None:
 
 def _verb(
     verb: str, *, needs_answer: bool = False
-) -> Callable[[Callable[P, dict[str, object]]], Callable[..., None]]:
+) -> Callable[[Callable[P, dict[str, object]]], Callable[..., Answer]]:
     """A command whose answer are the arguments of this verb."""
 
-    def decorated(arguments: Callable[P, dict[str, object]]) -> Callable[..., None]:
+    def decorate(arguments: Callable[P, dict[str, object]]) -> Callable[..., Answer]:
         @click.option(
             "--channel",
             type=click.Choice(CHANNELS),
@@ -48,41 +48,36 @@ def _verb(
         @click.option("--id", "id", metavar="ID", help="An id for retries: the same id is carried out once.")
         @json_option
         @functools.wraps(arguments)
-        def called(
+        def send(
             channel: Literal["auto", "socket", "outbox"],
             id: str | None,
-            as_json: bool,
             *args: P.args,
             **kwargs: P.kwargs,
-        ) -> None:
+        ) -> Answer:
             from holdfast.handoff.envelope import error_of
             from holdfast.handoff.sender import ACCEPTED, Sender
 
-            try:
-                answer = Sender.find().send(verb, arguments(*args, **kwargs), id=id, channel=channel)
-                result = answer.result or {}
-                if needs_answer and ACCEPTED in result:
-                    raise Unreachable("nobody has answered yet", remedy="try again")
-            except HoldfastError as exc:
-                refuse(exc, as_json=as_json)
+            answer = Sender.find().send(verb, arguments(*args, **kwargs), id=id, channel=channel)
+            result = answer.result or {}
+            if needs_answer and ACCEPTED in result:
+                raise Unreachable("nobody has answered yet", remedy="try again")
             heard = [f"message from {each.author}: {each.body}" for each in answer.messages]
             if answer.error is not None:
-                if not as_json:
-                    say({"text": heard}, as_json=False)
-                refuse(error_of(answer.error), as_json=as_json, messages=answer.messages)
+                if not is_json():
+                    say({"text": heard})
+                refuse(error_of(answer.error), messages=answer.messages)
             more = {"messages": answer.messages} if heard else {}
-            said = {"id": answer.id, **result, **more}
-            say({**said, "text": _text(verb, result), "after": heard}, as_json=as_json)
+            return {"id": answer.id, **result, **more, "text": _describe(verb, result), "after": heard}
 
-        return called
+        return send
 
-    return decorated
+    return decorate
 
 
 metadata_option = click.option("--metadata", metavar="JSON", help="A JSON object to keep with the result.")
 
 
-@handoff.command(cls=Verb)
+@handoff.command(cls=AnswerCommand)
 @click.argument("summary")
 @metadata_option
 @_verb("complete")
@@ -93,10 +88,10 @@ def complete(summary: str, metadata: str | None) -> dict[str, object]:
     Example:
       holdfast handoff complete "fixed the parser"
     """
-    return {"summary": summary, "metadata": _object(metadata)}
+    return {"summary": summary, "metadata": _parse_object(metadata)}
 
 
-@handoff.command(cls=Verb)
+@handoff.command(cls=AnswerCommand)
 @click.argument("summary")
 @metadata_option
 @_verb("request_review")
@@ -107,10 +102,10 @@ def review(summary: str, metadata: str | None) -> dict[str, object]:
     Example:
       holdfast handoff review "the parser is rewritten"
     """
-    return {"summary": summary, "metadata": _object(metadata)}
+    return {"summary": summary, "metadata": _parse_object(metadata)}
 
 
-@handoff.command(cls=Verb)
+@handoff.command(cls=AnswerCommand)
 @click.argument("question")
 @click.option(
     "--option", "options", multiple=True, metavar="TEXT", help="A possible answer. Can be repeated."
@@ -127,7 +122,7 @@ def block(question: str, options: tuple[str, ...], waiting_for: str) -> dict[str
     return {"question": question, "options": list(options), "waiting_for": waiting_for}
 
 
-@handoff.command(cls=Verb)
+@handoff.command(cls=AnswerCommand)
 @click.argument("text")
 @_verb("comment")
 def comment(text: str) -> dict[str, object]:
@@ -140,7 +135,7 @@ def comment(text: str) -> dict[str, object]:
     return {"body": text}
 
 
-@handoff.command(cls=Verb)
+@handoff.command(cls=AnswerCommand)
 @click.option("--note", default="", help="What the worker is doing.")
 @_verb("heartbeat")
 def heartbeat(note: str) -> dict[str, object]:
@@ -153,7 +148,7 @@ def heartbeat(note: str) -> dict[str, object]:
     return {"note": note}
 
 
-@handoff.command(cls=Verb)
+@handoff.command(cls=AnswerCommand)
 @click.argument("title")
 @click.option("--body", default="", help="What to do.")
 @click.option("--assignee", default="", metavar="PROFILE", help="The profile whose workers run it.")
@@ -172,7 +167,7 @@ def create(**wishes: object) -> dict[str, object]:
     return wishes
 
 
-@handoff.command(cls=Verb)
+@handoff.command(cls=AnswerCommand)
 @click.argument("parent")
 @click.argument("child")
 @_verb("link")
@@ -186,7 +181,7 @@ def link(parent: str, child: str) -> dict[str, object]:
     return {"parent": parent, "child": child}
 
 
-@handoff.command(cls=Verb)
+@handoff.command(cls=AnswerCommand)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False))
 @click.option("--name", help="Use another name than the file's.")
 @_verb("attach")
@@ -207,7 +202,7 @@ def attach(file: str, name: str | None) -> dict[str, object]:
     return {"name": name or os.path.basename(file), "data": data}
 
 
-@handoff.command(cls=Verb)
+@handoff.command(cls=AnswerCommand)
 @click.argument("task", required=False)
 @_verb("show", needs_answer=True)
 def show(task: str | None) -> dict[str, object]:
@@ -222,7 +217,7 @@ def show(task: str | None) -> dict[str, object]:
     return {"task": task}
 
 
-def _object(text: str | None) -> dict[str, object]:
+def _parse_object(text: str | None) -> dict[str, object]:
     import msgspec
 
     try:
@@ -231,7 +226,7 @@ def _object(text: str | None) -> dict[str, object]:
         raise UsageError("--metadata is not a JSON object", remedy="--metadata '{\"files\": 3}'") from None
 
 
-def _text(verb: str, result: dict[str, object]) -> list[str]:
+def _describe(verb: str, result: dict[str, object]) -> list[str]:
     """For people; a line per thing, from an answer that is a table of tables."""
     if "accepted" in result:
         return ["accepted: it is in the outbox and will be read"]

@@ -1,16 +1,17 @@
 """`holdfast mcp`: parse and serve."""
 
 import asyncio
+import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.commands.boarding import me, store_option
-from holdfast.commands.homeoption import home_option
-from holdfast.commands.oneline import OneLine, fail
-from holdfast.errors import HoldfastError, NotFound, StartupError, UsageError
+from holdfast.commands.clickoptions import home_option
+from holdfast.commands.output import OneLine
+from holdfast.commands.store import store_option, user_name
+from holdfast.errors import NotFound, StartupError, UsageError
 
 if TYPE_CHECKING:
     from holdfast.handoff.sender import Sender
@@ -44,8 +45,6 @@ def mcp(run_file: Path | None, board: str | None, home: Path, address: str) -> N
             raise UsageError("a worker reports on its own task: --run and --board cannot be used together")
         sender = None if board is not None else _sender(run_file)
         asyncio.run(_serve(sender, address, board or "", home))
-    except HoldfastError as exc:
-        fail(exc)
     except KeyboardInterrupt:
         pass
 
@@ -60,14 +59,14 @@ async def _serve(sender: "Sender | None", address: str, board: str, home: Path) 
             "the MCP SDK is not installed", remedy="pip install 'holdfast-agents[mcp]'"
         ) from None
     if sender is not None:
-        from holdfast.mcp.reporting import Reporting
+        from holdfast.mcp.reports import Reporting
 
         await serve(Reporting(sender))
         return
-    from holdfast.mcp.supervising import supervising
+    from holdfast.mcp.supervising import Supervising
 
-    async with supervising(address, board=board, who=me(), home=home) as store:
-        await serve(store)
+    async with contextlib.aclosing(Supervising(address, board=board, who=user_name(), home=home)) as tools:
+        await serve(tools)
 
 
 def _sender(run_file: Path | None) -> "Sender | None":

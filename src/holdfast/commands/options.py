@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MAX_PORT: Final = 65535
 
 
-class Option(NamedTuple):
+class ExecOption(NamedTuple):
     """One option. `many` may be repeated; `port` is a number; with `choices` nothing else is taken."""
 
     name: str
@@ -37,59 +37,59 @@ class Option(NamedTuple):
         return {"flag": False, "one": self.default, "many": (), "port": ()}[self.kind]
 
 
-BACKEND: Final = Option(
+BACKEND: Final = ExecOption(
     "--backend",
     "Which sandbox to use; auto takes the strongest that works here.",
     choices=("auto", "namespaces", "bwrap", "landlock"),
     default="auto",
 )
-DEGRADED: Final = Option(
+DEGRADED: Final = ExecOption(
     "--degraded", "Run also if only a part can be enforced; what is missing is said.", "flag"
 )
 LIMITS: Final = (
-    Option("--read-only", "Let it read everything and write nothing.", "flag"),
-    Option(
+    ExecOption("--read-only", "Let it read everything and write nothing.", "flag"),
+    ExecOption(
         "--workspace-write",
         "The directory it runs in, /tmp and $TMPDIR are writable too.  [default]",
         "flag",
     ),
-    Option("--full-access", "Set no limits but those of the other options.", "flag"),
-    Option("--profile", "Take the limits from a TOML file.", metavar="FILE"),
-    Option("--allow-write", "Let it write PATH too. Can be repeated.", "many", "PATH"),
-    Option("--allow-read", "Let it read PATH too. Can be repeated.", "many", "PATH"),
-    Option("--deny", "Let it neither read nor write PATH. Can be repeated.", "many", "PATH|GLOB"),
-    Option("--network", "[default: off, with --full-access on]", choices=("on", "off")),
-    Option(
+    ExecOption("--full-access", "Set no limits but those of the other options.", "flag"),
+    ExecOption("--profile", "Take the limits from a TOML file.", metavar="FILE"),
+    ExecOption("--allow-write", "Let it write PATH too. Can be repeated.", "many", "PATH"),
+    ExecOption("--allow-read", "Let it read PATH too. Can be repeated.", "many", "PATH"),
+    ExecOption("--deny", "Let it neither read nor write PATH. Can be repeated.", "many", "PATH|GLOB"),
+    ExecOption("--network", "[default: off, with --full-access on]", choices=("on", "off")),
+    ExecOption(
         "--loopback-port",
         "Network off but for this TCP port of the machine's own loopback. Can be repeated.",
         "port",
         "PORT",
     ),
-    Option("--cwd", "Run in this directory, which becomes the workspace.", metavar="DIR"),
+    ExecOption("--cwd", "Run in this directory, which becomes the workspace.", metavar="DIR"),
     BACKEND,
     DEGRADED,
 )
 EXEC: Final = (
-    Option(
+    ExecOption(
         "--env",
         "Run on another machine: an environment of environments.toml, or the address of a server. "
         "Directories and paths are those of that machine.",
         metavar="NAME|URL",
         field="where",
     ),
-    Option(
+    ExecOption(
         "--watch",
         "Watch its calls: a denial is then named exactly, and --json has all of them.",
         "flag",
     ),
-    Option("--print-plan", "Print what would be done and by whom; run nothing.", "flag"),
-    Option(
+    ExecOption("--print-plan", "Print what would be done and by whom; run nothing.", "flag"),
+    ExecOption(
         "--explain",
         "Print which rule decides about this path; run nothing. Can be repeated.",
         "many",
         "PATH",
     ),
-    Option(
+    ExecOption(
         "--json",
         "Print how it ended as one JSON object, last on standard error; plans and explanations on "
         "standard output.",
@@ -100,7 +100,7 @@ EXEC: Final = (
 
 
 @value
-class Limits:
+class ExecLimits:
     """The options as they were given."""
 
     read_only: bool
@@ -159,12 +159,14 @@ def choice_of(backend: str, *, degraded: bool) -> "Choice":
     return Choice(None if backend == "auto" else Backend(backend), degraded)
 
 
-def gather(given: dict[str, object]) -> Limits:
+def gather(given: dict[str, object]) -> ExecLimits:
     """Those of the options that are limits, taken out of all."""
-    return Limits(**{option.target: given.pop(option.target) for option in LIMITS})  # type: ignore[arg-type]
+    return ExecLimits(**{option.target: given.pop(option.target) for option in LIMITS})  # type: ignore[arg-type]
 
 
-def parse(options: Iterable[Option], args: Sequence[str]) -> tuple[dict[str, object], tuple[str, ...]] | None:
+def parse(
+    options: Iterable[ExecOption], args: Sequence[str]
+) -> tuple[dict[str, object], tuple[str, ...]] | None:
     """The values of these options by their fields, and the words after them; None: let click say it."""
     known = {option.name: option for option in options}
     given: dict[str, object] = {option.target: option.absent for option in known.values()}
@@ -187,7 +189,7 @@ def parse(options: Iterable[Option], args: Sequence[str]) -> tuple[dict[str, obj
     return given, ()
 
 
-def _take(option: Option, content: str, given: dict[str, object]) -> bool:
+def _take(option: ExecOption, content: str, given: dict[str, object]) -> bool:
     """Keep the value; False if it makes no sense."""
     if option.choices and content not in option.choices:
         return False

@@ -67,7 +67,7 @@ async def outcome(address: str, ids: Sequence[str]) -> list[str]:
     async with AsyncStore.open(address) as store:
         while True:
             store.news.clear()
-            found = [await store.ask(lambda store, id=id: store.task(id)) for id in ids]  # type: ignore[misc]
+            found = [await store.ask(Store.task, id) for id in ids]
             if all(task.status in SETTLED for task in found):
                 break
             try:

@@ -6,25 +6,24 @@ this host holds and nobody attends to are attended to, whether their workers wer
 
 import asyncio
 import contextlib
-import functools
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 from weakref import WeakValueDictionary
 
+from holdfast.agents.supervisor.messages import WorkerReport
 from holdfast.board.rules.rows import Run, RunRef, Task
-from holdfast.board.store import LEASE_MS, Store
-from holdfast.dispatch import statusfile
-from holdfast.dispatch.cleanup import SWEEP_S, sweep
-from holdfast.dispatch.context import DispatchContext
-from holdfast.dispatch.notify import Notifier, command
-from holdfast.dispatch.rules.liveness import LivenessLimits
+from holdfast.board.store import Store
+from holdfast.board.verbs.claims import LEASE_MS
+from holdfast.dispatch import homefiles
+from holdfast.dispatch.context import DispatchContext, worker_of
+from holdfast.dispatch.notify import LOOK_S, Notifier, command
+from holdfast.dispatch.rules.liveness import Calls, LivenessLimits, LivenessSample, LivenessWatch
 from holdfast.dispatch.rules.pressure import MAX_HERE
 from holdfast.dispatch.rules.rounds import TICK_S, Rounds, Starts, hold_up
-from holdfast.dispatch.run import workspace
+from holdfast.dispatch.run import changes, workspace
 from holdfast.dispatch.run.run import RunDriver, marks
-from holdfast.dispatch.watching import watch
 from holdfast.errors import HoldfastError, NotFound, StaleRun, StartupError, UsageError
 
 log = logging.getLogger(__name__)
@@ -80,6 +79,7 @@ class Dispatcher:
         self._rounds = Rounds(lease_s=plan.lease_ms / 1000, claiming=not plan.drain, once=plan.once)
         self._starts = Starts()
         self._held: str | None = None
+        self._watches: dict[str, LivenessWatch] = {}
         program = command(context.home, plan.notify)
         self._notifier = Notifier(context.home, context.store, plan.boards, program, context.environ)
 
@@ -87,15 +87,15 @@ class Dispatcher:
         """Until there is nothing to do any more, or for ever; cancelled, it leaves the workers alone."""
         async with asyncio.TaskGroup() as group:
             aside = [
-                group.create_task(_persistently(work))
-                for work in (
-                    self._carry_post,
-                    self._sweep,
-                    self._reread,
-                    self._heed_leaving,
-                    self._write_status,
-                    self._notifier.serve,
-                    functools.partial(watch, self._context, self._plan.liveness, self._drivers),
+                group.create_task(_repeat(*chore))
+                for chore in (
+                    (self._carry_post, POST_S, "outboxes are read later"),
+                    (self._sweep, workspace.SWEEP_S, "workspaces are removed later"),
+                    (self._reread, 0.0, "profiles are read later"),
+                    (self._heed_leaving, AGAIN_S, "it leaves later"),
+                    (self._write_status, TELL_S, "how it stands cannot be written"),
+                    (self._notifier.look, LOOK_S, "reminders are given later"),
+                    (self._watch, self._plan.liveness.look_s, "runs are looked at later"),
                 )
             ]
             for run in await self._owed():
@@ -104,10 +104,12 @@ class Dispatcher:
                 self._context.store.news.clear()
                 try:
                     await self._round(group)
-                    self._context.status.rounded(self._context.wall_clock())
+                    self._context.status.so_far.round_at = self._context.wall_clock()
                     self._plan.began.set()
                 except HoldfastError as exc:  # workers go on, and so do we when it is back
-                    self._context.status.erred(f"{type(exc).__name__}: {exc}", self._context.wall_clock())
+                    self._context.status.note_error(
+                        f"{type(exc).__name__}: {exc}", self._context.wall_clock()
+                    )
                     log.warning("the board does not answer", extra={"missing": type(exc).__name__})
                 if self._rounds.is_over(self._drivers):
                     break
@@ -118,26 +120,26 @@ class Dispatcher:
                 task.cancel()
         with contextlib.suppress(HoldfastError, OSError):
             await self._notifier.look()  # of what happened last
-        await self._tell()
+        await self._write_status()
 
     async def _round(self, group: asyncio.TaskGroup) -> None:
         ask, plan, now = self._context.store.ask, self._plan, self._context.clock()
         if plan.leaving.is_set():
             self._rounds.leave()
-        held = await ask(lambda store: store.held(self._context.host))
+        held = await ask(Store.held, self._context.host)
         todo = self._rounds.plan(held, self._drivers, now)
         for run in todo.give_back:
-            await ask(lambda store, run=run: _give_back(store, run))  # type: ignore[misc]
+            await ask(_give_back, run)
         for run in todo.drive:
             self._attend(group, run)
         for id in todo.over:
             self._drivers[id].over.set()
         for run in todo.renew:
-            if await ask(lambda store, run=run: _beat(store, run, plan.lease_ms)):  # type: ignore[misc]
-                self._context.status.renewed()
+            if await ask(_beat, run, plan.lease_ms):
+                self._context.status.so_far.leases_renewed += 1
         for board in plan.boards:
             if todo.expire:
-                await ask(lambda store, board=board: store.expire(board))  # type: ignore[misc]
+                await ask(Store.expire, board)
             if todo.claim:
                 await self._claim(group, board)
         self._rounds.finish(todo, now)
@@ -161,9 +163,9 @@ class Dispatcher:
             if won is None:
                 return
             self._starts.add(context.clock())
-            context.status.claimed()
+            context.status.so_far.claims += 1
             self._attend(group, won[1])
-        await context.store.ask(lambda store: store.offer(board, context.host, profiles, held=reason))
+        await context.store.ask(Store.offer, board, context.host, profiles, held=reason)
 
     def _holdup(self) -> str | None:
         """Why this host starts nothing now. It is said aloud when it begins and when it is over."""
@@ -189,7 +191,7 @@ class Dispatcher:
         for before in list(self._drivers.values()):  # two workers are never in one workspace
             if before.run.task_id == run.task_id and before.run.generation < run.generation:
                 await before.done.wait()
-        task = await self._insisted(run, lambda: store.ask(lambda store: store.task(run.task_id)))
+        task = await self._insisted(run, lambda: store.ask(Store.task, run.task_id))
         place = str(workspace.known(self._context.home, task).path)
         async with self._places.setdefault(place, asyncio.Lock()):  # which several tasks may have
             await self._insisted(run, driver.drive)
@@ -205,7 +207,7 @@ class Dispatcher:
                 return await work()
             except (HoldfastError, TimeoutError) as exc:
                 log.warning("a run is attended to again", extra={"run_id": run.id, "missing": str(exc)[:200]})
-                self._context.status.erred(f"{run.id}: {exc}", self._context.wall_clock())
+                self._context.status.note_error(f"{run.id}: {exc}", self._context.wall_clock())
             except Exception:
                 log.exception("a run could not be attended to", extra={"run_id": run.id})
             await asyncio.sleep(AGAIN_S)
@@ -217,71 +219,72 @@ class Dispatcher:
         found = []
         for name in names:
             try:
-                found.append(await self._context.store.ask(lambda store, name=name: store.run(name)))  # type: ignore[misc]
+                found.append(await self._context.store.ask(Store.run, name))
             except NotFound:
                 log.warning("a run is not on the board any more", extra={"run_id": name})
         return found
 
     async def _sweep(self) -> None:
-        while True:
-            try:
-                await sweep(self._context)
-            except HoldfastError as exc:
-                log.warning("workspaces are removed later", extra={"missing": str(exc)[:200]})
-            await asyncio.sleep(SWEEP_S)
+        await workspace.sweep(self._context)
 
     async def _reread(self) -> None:
         """Take another worker-profiles.toml; one that is wrong changes nothing but what we say of it."""
-        profiles, status = self._context.profiles, self._context.status
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(TICK_S):
-                    await self._again.wait()
-            anyway = self._again.is_set()
-            self._again.clear()
-            try:
-                if await asyncio.to_thread(profiles.look, anyway=anyway):
-                    status.reloaded()
-                    self._context.store.news.set()
-            except (UsageError, StartupError) as exc:
-                log.warning("the profiles stay as they were", extra={"missing": str(exc)[:200]})
-                status.kept_old(str(exc))
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TICK_S):
+                await self._again.wait()
+        anyway = self._again.is_set()
+        self._again.clear()
+        try:
+            if await asyncio.to_thread(self._context.profiles.look, anyway=anyway):
+                self._context.status.note_reload()
+                self._context.store.news.set()
+        except (UsageError, StartupError) as exc:
+            log.warning("the profiles stay as they were", extra={"missing": str(exc)[:200]})
+            self._context.status.note_reload(str(exc))
 
     async def _write_status(self) -> None:
-        while True:
-            await self._tell()
-            await asyncio.sleep(TELL_S)
-
-    async def _tell(self) -> None:
-        told = self._context.status.told(
+        report = self._context.status.report(
             self._context.wall_clock(), runs=self._drivers, profiles=self._context.profiles
         )
-        try:
-            await asyncio.to_thread(statusfile.write, self._context.home, told)
-        except OSError as exc:
-            log.warning("how it stands cannot be written", extra={"missing": str(exc)[:200]})
+        await asyncio.to_thread(homefiles.write_status, self._context.home, report)
 
     async def _carry_post(self) -> None:
         """Answer what workers put into their outboxes."""
-        while True:
-            await asyncio.sleep(POST_S)
-            for driver in list(self._drivers.values()):
-                try:
-                    await self._context.store.ask(driver.ingest)
-                except HoldfastError:
-                    pass  # the store does not answer; what is in the outbox stays there
-                except Exception:
-                    log.exception("an outbox could not be read", extra={"run_id": driver.run.id})
+        for driver in list(self._drivers.values()):
+            try:
+                await self._context.store.ask(driver.ingest)
+            except HoldfastError:
+                pass  # the store does not answer; what is in the outbox stays there
+            except Exception:
+                log.exception("an outbox could not be read", extra={"run_id": driver.run.id})
+
+    async def _watch(self) -> None:
+        """Look at the runs of this host, and tell the board which of them look stuck."""
+        context, limits, before = self._context, self._plan.liveness, self._watches
+        held = await context.store.ask(Store.held, context.host)
+        self._watches = {run.id: before.get(run.id) or LivenessWatch(limits, stuck=run.stuck) for run in held}
+        for run in held:
+            driver = self._drivers.get(run.id)
+            report = None if driver is None else await context.supervisor.find(worker_of(run.id))
+            if driver is None or report is None or driver.place is None:  # it has not begun
+                continue
+            files = await asyncio.to_thread(changes.glance, driver.place)
+            reason = self._watches[run.id].look(_sample(report, files, run.note, context.clock()))
+            if reason != run.stuck:
+                with contextlib.suppress(StaleRun):
+                    await context.store.ask(Store.set_stuck, run.ref, reason)
 
 
-async def _persistently(work: Callable[[], Awaitable[None]]) -> None:
+async def _repeat(work: Callable[[], Awaitable[None]], every_s: float, later: str) -> None:
     """What goes on beside the runs; whatever goes wrong there, they are attended to."""
     while True:
         try:
             await work()
+        except (HoldfastError, TimeoutError, OSError) as exc:
+            log.warning(later, extra={"missing": f"{type(exc).__name__}: {exc}"[:200]})
         except Exception:
             log.exception("something beside the runs failed")
-        await asyncio.sleep(AGAIN_S)
+        await asyncio.sleep(every_s)
 
 
 def _give_back(store: Store, run: Run) -> None:
@@ -294,3 +297,19 @@ def _beat(store: Store, run: Run, lease_ms: int) -> bool:
         store.heartbeat(RunRef(run.id, run.generation), lease_ms=lease_ms, note=run.note)
         return True
     return False
+
+
+def _sample(report: WorkerReport, files: tuple[int, ...] | None, note: str, now: float) -> LivenessSample:
+    told = report.calls
+    calls = None
+    if told is not None:
+        calls = Calls(told.fresh, told.in_a_row, told.last, told.recent, told.different)
+    return LivenessSample(
+        at=now,
+        state=report.state,
+        state_s=report.for_seconds,
+        about=report.about,
+        calls=calls,
+        files=files,
+        note=note,
+    )

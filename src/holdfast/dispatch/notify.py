@@ -23,7 +23,7 @@ from holdfast.board.verbs import inbox
 from holdfast.board.verbs.inbox import Waiting
 from holdfast.dispatch.rules import reminders
 from holdfast.dispatch.rules.reminders import Book
-from holdfast.errors import HoldfastError, NotFound
+from holdfast.errors import NotFound
 from holdfast.local.atomicfile import replace_file
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ def command(home: Path, given: Sequence[str]) -> tuple[str, ...]:
 
 
 class Notifier:
-    """For some boards of one home, which has one dispatcher."""
+    """For some boards of one home, which has one dispatcher; what is owed when it ends is the next one's."""
 
     def __init__(
         self,
@@ -60,17 +60,6 @@ class Notifier:
         self._environ = dict(environ)
         self._book = _read(self._place)
 
-    async def serve(self) -> None:
-        """For ever; cancelled, it leaves what is owed to the next."""
-        while True:
-            try:
-                await self.look()
-            except HoldfastError as exc:
-                log.warning("reminders are given later", extra={"missing": str(exc)[:200]})
-            except OSError as exc:
-                log.warning("reminders cannot be kept", extra={"missing": type(exc).__name__})
-            await asyncio.sleep(LOOK_S)
-
     async def look(self) -> None:
         """Read what happened, and give the reminders that are due.
 
@@ -83,9 +72,9 @@ class Notifier:
         for board in self._boards:
             while reminders.has_room(self._book) and await self._heard(board):
                 pass
-        now_ms = await self._store.ask(lambda store: store.now_ms())
+        now_ms = await self._store.ask(Store.now_ms)
         for task in reminders.due(self._book, now_ms):
-            found = await self._store.ask(lambda store, task=task: _waiting(store, task))  # type: ignore[misc]
+            found = await self._store.ask(_waiting, task)
             if found is None or not reminders.still(self._book.owed[task], found):
                 self._write(reminders.forgotten(self._book, task))
                 continue
@@ -99,7 +88,7 @@ class Notifier:
             self._write(reminders.noted(self._book, board, last, {}))
             return False
         after = self._book.read[board]
-        seq, waiting = await self._store.ask(lambda store: _since(store, board, after))
+        seq, waiting = await self._store.ask(_since, board, after)
         if seq > after:
             self._write(reminders.noted(self._book, board, seq, waiting))
         return seq > after

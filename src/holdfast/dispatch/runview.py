@@ -5,8 +5,8 @@ from typing import TypeVar
 
 from holdfast.agents.supervisor import background, messages
 from holdfast.agents.supervisor.messages import LogsParams, WorkerParams, WorkerReport
-from holdfast.board.reading import BoardReader
 from holdfast.board.rules.rows import Run
+from holdfast.board.store import Store
 from holdfast.dispatch.context import worker_of
 from holdfast.errors import NotFound, Unreachable
 from holdfast.unixrpc.calls import RpcMethod
@@ -15,7 +15,7 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 
-def chosen(store: BoardReader, id: str, run: str | None) -> Run:
+def chosen(store: Store, id: str, run: str | None) -> Run:
     """A run of the task, the newest unless it is named. Raises NotFound."""
     if run is not None:
         found = store.run(run)
@@ -28,7 +28,7 @@ def chosen(store: BoardReader, id: str, run: str | None) -> Run:
     return runs[-1]
 
 
-def kept(store: BoardReader, run: Run, name: str) -> bytes | None:
+def kept(store: Store, run: Run, name: str) -> bytes | None:
     """A file of a run, if it is kept."""
     if all(file.name != name for file in store.kept(run.id)):
         return None

@@ -18,15 +18,15 @@ from holdfast.board.rules.rows import Run
 from holdfast.board.rules.transitions import Status
 from holdfast.board.store import Store
 from holdfast.board.verbs.lists import MAX_PAGE
-from holdfast.dispatch import statusfile
+from holdfast.dispatch import homefiles
 from holdfast.dispatch.context import SOCKET, DispatchContext
 from holdfast.dispatch.dispatcher import Dispatcher, DispatchOptions
+from holdfast.dispatch.homefiles import only_one
 from holdfast.dispatch.installed import Installed, notice
-from holdfast.dispatch.lock import only_one
 from holdfast.dispatch.rules.dispatcherstatus import DispatcherStatus
 from holdfast.dispatch.supervisorclient import SupervisorClient
 from holdfast.handoff import key
-from holdfast.handoff.service import Service
+from holdfast.handoff.broker import listen
 from holdfast.sandbox.plan import prerequisites
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ async def serve(
     """
     WorkerRecords(home).prepare()
     async with only_one(home):
-        statusfile.clear(home)
+        homefiles.clear_status(home)
         found = Installed(home, environ)
         if (said := notice(home)) is not None:
             log.warning(said)
@@ -66,8 +66,8 @@ async def serve(
         async with contextlib.AsyncExitStack() as opened:
             store = await opened.enter_async_context(AsyncStore.open(address))
             for board in plan.boards:
-                await store.ask(lambda store, board=board: store.stats(board))  # type: ignore[misc]  # is it there?
-            await opened.enter_async_context(Service(store, secret).listening(home / SOCKET))
+                await store.ask(Store.stats, board)  # is it there?
+            await opened.enter_async_context(listen(store, secret, home / SOCKET))
             supervisor = await opened.enter_async_context(SupervisorClient.open(home))
             name = host or host_name(home)
             status = DispatcherStatus(name, os.getpid(), plan.boards, time.time())

@@ -4,11 +4,15 @@ The token is minted anew from the run's own row, so a run can only speak for its
 the store's decision, in the same transaction as what it asks for.
 """
 
+import contextlib
 import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Final, TypeVar
 
 import msgspec
 
+from holdfast.board.asyncstore import AsyncStore
 from holdfast.board.rules.rows import Detail, Message, RunRef
 from holdfast.board.store import Store
 from holdfast.errors import (
@@ -19,15 +23,18 @@ from holdfast.errors import (
     TokenRefused,
     Unreachable,
 )
-from holdfast.handoff import envelope, verbs
-from holdfast.handoff.envelope import Envelope, HandoffAnswer
-from holdfast.handoff.verbs import VERBS
+from holdfast.handoff import envelope
+from holdfast.handoff.envelope import HAND_IN, MAX_LINE, VERBS, Envelope, HandoffAnswer
+from holdfast.unixrpc.server import Peer, RpcLimits, RpcServer
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 MAX_SHOWN: Final = 4 * 1024 * 1024  # bytes of a task with its comments and runs; the oldest are left out
+MAX_CLIENTS: Final = 64  # at once, of all workers of a home; one more is sent away, and has its outbox
+MAX_UNSENT: Final = 1024 * 1024  # bytes that a client may leave unread and still be answered
+IDLE_S: Final = 60.0  # a client that says nothing for that long makes room for others
 _NO_ANSWER: Final = (Unreachable, StoreDamaged, OperationFailed)  # the store does not say whether it happened
 
 
@@ -51,7 +58,7 @@ class Broker:
             # Before the verb, so that nothing is promised that is not written down; an envelope that gets no
             # answer comes again, and then gets the same messages.
             told = self._messages(letter)
-            return HandoffAnswer(id=letter.id, result=self._asked(letter), messages=told)
+            return HandoffAnswer(id=letter.id, result=self._carry_out(letter), messages=told)
         except _NO_ANSWER:
             raise
         except HoldfastError as exc:
@@ -77,8 +84,8 @@ class Broker:
         ends = verb is not None and verb.terminal
         return self._store.hand_out(RunRef(letter.run, letter.generation), letter.id, ends=ends)
 
-    def _asked(self, letter: Envelope) -> dict[str, object]:
-        args = verbs.decode(letter.verb, letter.args)
+    def _carry_out(self, letter: Envelope) -> dict[str, object]:
+        args = envelope.read_args(letter.verb, letter.args)
         row, ref = VERBS[letter.verb], RunRef(letter.run, letter.generation)
         who = (ref,) if row.anew else (ref, letter.id)
         found = getattr(self._store, row.method)(*who, **row.words(args))
@@ -99,3 +106,28 @@ def shown(detail: Detail) -> Detail:
 
 def _newer_half(rows: list[T]) -> list[T]:
     return rows[(len(rows) + 1) // 2 :]
+
+
+@contextlib.asynccontextmanager
+async def listen(store: AsyncStore, key: bytes, path: Path) -> AsyncIterator[None]:
+    """Answer envelopes of any run of one home on a socket, in place of whoever listened there before.
+
+    A call carries an envelope, its result is the answer. An envelope that the store could neither carry out
+    nor refuse gets an error, which is no answer: the sender has the outbox.
+
+    Raises:
+        StartupError: it cannot listen there.
+    """
+
+    async def answer(letter: Envelope, _peer: Peer) -> HandoffAnswer:
+        envelope.check_shape(letter)
+        try:
+            return await store.ask(lambda store: Broker(store, key).carry_out(letter))
+        except HoldfastError as exc:
+            log.warning("the store does not answer", extra={"reason": type(exc).__name__})
+            raise
+
+    server = RpcServer(RpcLimits(MAX_LINE, MAX_UNSENT, MAX_CLIENTS, calls=1, idle_s=IDLE_S))
+    server.answer(HAND_IN, answer)
+    async with server.listening(path):
+        yield

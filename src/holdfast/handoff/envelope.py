@@ -8,11 +8,13 @@ arguments are signed as the bytes they are: there is no second way to write them
 import hashlib
 import hmac
 import re
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
+from holdfast.board.rules import verbs
 from holdfast.board.rules.rows import JsonObject, Message
+from holdfast.board.rules.verbs import Caller
 from holdfast.errors import HoldfastError, RemoteProtocolError, UsageError, face, from_kind, kind
 from holdfast.unixrpc.calls import RpcMethod
 
@@ -73,6 +75,18 @@ class HandoffAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 HAND_IN: Final = RpcMethod("handIn", Envelope, HandoffAnswer)
+VERBS: Final = verbs.verbs_of(Caller.WORKER)  # what a worker may say about its run, and nothing else
+
+
+def read_args(verb: str, args: bytes | msgspec.Raw | JsonObject) -> Any:
+    """Arguments as the verb's own struct: held to their bounds before they are sent, and before carried out.
+
+    Raises:
+        MethodNotFound: there is no such verb.
+        UsageError: they are not its arguments.
+    """
+    row = verbs.named(verb, Caller.WORKER)
+    return verbs.settle(row, verbs.parse(row, args), 0)
 
 
 def mint(key: bytes, board: str, task: str, run: str, generation: int) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.errors import StartupError
+from holdfast.local.atomicfile import write_new
 
 NAME: Final = "handoff.key"
 SIZE: Final = 32  # bytes, as the hash it is used with
@@ -31,19 +32,14 @@ def load(home: Path, name: str = NAME) -> bytes:
 
 def _make(home: Path, name: str) -> None:
     """Whole or not at all: whoever is killed half way leaves no key, and of two makers one wins."""
-    hidden = home / f".{name}.{secrets.token_hex(4)}"
-    fd = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    try:
-        with open(fd, "wb") as file:
-            file.write(secrets.token_bytes(SIZE))
-            file.flush()
-            os.fsync(fd)
-        with contextlib.suppress(FileExistsError):
-            os.link(hidden, home / name)
-    finally:
-        hidden.unlink()
     folder = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
     try:
+        hidden = home / write_new(folder, secrets.token_bytes(SIZE))
+        try:
+            with contextlib.suppress(FileExistsError):
+                os.link(hidden, home / name)
+        finally:
+            hidden.unlink()
         os.fsync(folder)
     finally:
         os.close(folder)

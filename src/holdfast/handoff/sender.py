@@ -18,8 +18,9 @@ import msgspec
 
 from holdfast.board.rules.rows import JsonObject
 from holdfast.errors import NotFound, OperationFailed, RemoteProtocolError, Unreachable, UsageError
-from holdfast.handoff import envelope, verbs
+from holdfast.handoff import envelope
 from holdfast.handoff.envelope import HAND_IN, MAX_GRANT, SCHEMA, Envelope, Grant, HandoffAnswer
+from holdfast.local.atomicfile import replace_file
 from holdfast.unixrpc.calls import decode_result
 from holdfast.wire import rpc
 from holdfast.wire.lines import LineReader
@@ -79,7 +80,7 @@ class Sender:
             MethodNotFound, UsageError: there is no such verb, or these are not its arguments.
             Unreachable: no channel took it, or with `channel="socket"` nobody answered.
         """
-        verbs.convert(verb, args)
+        envelope.read_args(verb, args)
         letter = envelope.seal(self.grant, verb, args, id=id or _fresh_id())
         data = envelope.encode(letter)
         if channel != "outbox":
@@ -119,29 +120,13 @@ class Sender:
 
     def _into_outbox(self, letter: Envelope, data: bytes) -> None:
         """When this returns the envelope is on disk under its name, whole."""
-        name = f"{letter.id}.json"
-        hidden = f".{letter.id}.{secrets.token_hex(4)}"
         try:
-            folder = os.open(self.grant.outbox, os.O_RDONLY | os.O_DIRECTORY)
+            replace_file(os.path.join(self.grant.outbox, f"{letter.id}.json"), data)
         except OSError as exc:
-            raise _no_way_out(exc) from None
-        try:
-            fd = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
-            try:
-                with open(fd, "wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(fd)
-                os.rename(hidden, name, src_dir_fd=folder, dst_dir_fd=folder)
-            except OSError:
-                with contextlib.suppress(OSError):
-                    os.unlink(hidden, dir_fd=folder)
-                raise
-            os.fsync(folder)
-        except OSError as exc:
-            raise _no_way_out(exc) from None
-        finally:
-            os.close(folder)
+            raise Unreachable(
+                f"the outbox does not take it: {exc.strerror}",
+                remedy="let the worker write to its workspace, or allow it the socket",
+            ) from None
 
     def _from_answers(self, letter: Envelope, wait_s: float, *, keep: bool) -> HandoffAnswer:
         """An answer to an id that nobody else knows is removed once it was read."""
@@ -188,10 +173,3 @@ def _read_answer(place: Path) -> HandoffAnswer | None:
             return msgspec.json.decode(file.read(MAX_ANSWER + 1), type=HandoffAnswer)
     except (OSError, msgspec.MsgspecError, UnicodeError, RecursionError):
         return None
-
-
-def _no_way_out(exc: OSError) -> Unreachable:
-    return Unreachable(
-        f"the outbox does not take it: {exc.strerror}",
-        remedy="let the worker write to its workspace, or allow it the socket",
-    )

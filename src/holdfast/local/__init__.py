@@ -1,5 +1,5 @@
 """Things of this machine that several rooms need: who is at the other end of a socket, a file replaced
-whole, a lock, tasks with an owner.
+whole.
 
 Imports: nothing of ours.
 Open to other rooms: atomicfile, credentials, lock, peers, tasks.

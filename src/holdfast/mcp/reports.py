@@ -1,22 +1,25 @@
-"""A worker's tools: each is one verb of the handoff. Pure module.
+"""A worker's tools: each is one verb of the handoff, sent in an envelope.
 
 What a worker repeats word for word, because the first answer was lost, is the same envelope, and so gets the
 first answer. Only what may be meant twice (a heartbeat, a comment, a task without a key) is new each time.
 """
 
+import asyncio
+import concurrent.futures
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
-from holdfast.board.rules.rows import JsonObject, Message
+from holdfast.board.rules.rows import JsonObject
 from holdfast.board.rules.verbs import Verb
 from holdfast.errors import ConnectionLost, UsageError
-from holdfast.handoff.envelope import Grant
-from holdfast.handoff.verbs import VERBS
-from holdfast.mcp import parameters
+from holdfast.handoff import envelope
+from holdfast.handoff.envelope import VERBS, Grant
+from holdfast.handoff.sender import Sender
+from holdfast.mcp import parameters, toolbox
 from holdfast.mcp.toolbox import Parameters, Tool, read
 
 INSTRUCTIONS: Final = (
@@ -120,11 +123,6 @@ def told(name: str, result: Mapping[str, Any], grant: Grant) -> JsonObject:
     return about | {"accepted": result["accepted"]}
 
 
-def heard(messages: Sequence[Message]) -> list[str]:
-    """What people say to the worker, as its tools tell it."""
-    return [f"{message.author}: {message.body}" for message in messages]
-
-
 def _own(asked: Parameters, grant: Grant) -> None:
     for what, given, mine in (
         ("task", getattr(asked, "task_id", ""), grant.task),
@@ -140,3 +138,33 @@ def _own(asked: Parameters, grant: Grant) -> None:
 def _id(name: str, same: object) -> str:
     parts = msgspec.json.encode([name, same], order="sorted")
     return f"mcp-{hashlib.sha256(parts).hexdigest()[:40]}"
+
+
+MAX_AT_ONCE: Final = 4  # reports on their way at once: a model that calls in parallel, not one in a loop
+
+
+class Reporting:
+    """The tools of a worker."""
+
+    tools = tuple(report.tool for report in REPORTS)
+
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
+        grant = sender.grant
+        self.instructions = INSTRUCTIONS.format(task=grant.task, board=grant.board)
+        self._threads = concurrent.futures.ThreadPoolExecutor(MAX_AT_ONCE, thread_name_prefix="report")
+
+    async def call(self, name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Say it for the run, and answer what the board says."""
+        sent = letter(name, given, self._sender.grant)
+        said = await asyncio.get_running_loop().run_in_executor(
+            self._threads, lambda: self._sender.send(sent.verb, sent.args, id=sent.id)
+        )
+        messages = [f"{message.author}: {message.body}" for message in said.messages]
+        if said.error is not None:
+            exc = envelope.error_of(said.error)
+            for message in messages:
+                exc.add_note(message)
+            raise exc
+        result = told(name, said.result or {}, self._sender.grant)
+        return toolbox.answer(result | ({"messages": messages} if messages else {}), sent.ignored)

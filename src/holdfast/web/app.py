@@ -20,8 +20,8 @@ from holdfast.board.rules.rows import JsonObject
 from holdfast.board.rules.verbs import Caller, Verb
 from holdfast.board.store import Store
 from holdfast.errors import MethodNotFound, NotFound, UsageError, face
-from holdfast.web import cards, entrance, evidence, queries, replies
-from holdfast.web.door import Door
+from holdfast.web import cards, entrance, queries, replies
+from holdfast.web.cookies import Door
 from holdfast.web.feed import Feed, Stream
 
 log = logging.getLogger(__name__)
@@ -62,13 +62,13 @@ class Dashboard:
     async def task(self, request: Request) -> str:
         """Likewise for a task."""
         id = str(request.path_params["id"])
-        if self.only and (await self.store.ask(lambda store: store.task(id))).board not in self.only:
+        if self.only and (await self.store.ask(Store.task, id)).board not in self.only:
             raise NotFound(f"there is no task {id[:80]} here", remedy="holdfast task list")
         return id
 
     async def carry_out(self, verb: Verb, on: str, request: Request, status: int = 200) -> Response:
         """Raises UsageError when the request's body is not the verb's form."""
-        given = verbs.decode(verb, await _body(request) or b"{}")
+        given = verbs.parse(verb, await _body(request) or b"{}")
         return await self.answer(
             lambda store: {verb.answers: store.carry_out(verb, on, given, who=self.who)}, status
         )
@@ -107,7 +107,7 @@ async def _events(here: Dashboard, request: Request) -> ASGIApp:
     name, text = here.board(request), request.query_params.get("after", "")
     if text and not (text.isascii() and text.isdecimal() and len(text) < 19):
         raise UsageError("`after` is the number of an event")
-    last = (await here.store.ask(lambda store: queries.board(store, name))).last_seq
+    last = (await here.store.ask(queries.board, name)).last_seq
     return Stream(here.feed, name, int(text) if text else None, last, here.cut)
 
 
@@ -122,21 +122,21 @@ async def _detail(here: Dashboard, request: Request) -> ASGIApp:
 
 async def _output(here: Dashboard, request: Request) -> ASGIApp:
     query = request.query_params
-    said = await evidence.output(
+    said = await queries.run_output(
         here.store, here.home, await here.task(request), query.get("run"), query.get("mark", "")
     )
     return _json(replies.body(**said))
 
 
 async def _diff(here: Dashboard, request: Request) -> ASGIApp:
-    found = await evidence.diff(here.store, await here.task(request), request.query_params.get("run"))
+    found = await queries.run_diff(here.store, await here.task(request), request.query_params.get("run"))
     return _json(replies.body(**found))
 
 
 async def _file(here: Dashboard, request: Request) -> ASGIApp:
     id, query = await here.task(request), request.query_params
     name, run = query.get("name", ""), query.get("run")
-    data = await here.store.ask(lambda store: store.file(id, run, name))
+    data = await here.store.ask(Store.file, id, run, name)
     headers = {"content-disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}"}
     return Response(data, media_type="application/octet-stream", headers=headers)
 

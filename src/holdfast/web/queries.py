@@ -1,16 +1,24 @@
 """What the dashboard asks of a store, each in one go. Nothing here changes anything."""
 
+import hashlib
 from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
 
 import msgspec
 
+from holdfast.board.asyncstore import AsyncStore
 from holdfast.board.rules import transitions
-from holdfast.board.rules.rows import Board, JsonObject, Task
+from holdfast.board.rules.rows import Board, JsonObject, Run, Task
 from holdfast.board.rules.transitions import Actor
 from holdfast.board.store import Store
+from holdfast.dispatch import runview
 from holdfast.errors import NotFound
 from holdfast.web import cards
 from holdfast.web.cards import Card, Wanted
+
+MAX_SHOWN: Final = 256 * 1024  # bytes of an output or a diff on the page; the rest can be saved as a file
+MAX_LIVE: Final = 64 * 1024  # bytes of what a live worker said, the end of it: it is asked for every second
 
 
 def board(store: Store, name: str) -> Board:
@@ -73,3 +81,35 @@ def _cards(store: Store, board: str, found: list[Task]) -> list[Card]:
     reasons = store.reasons(board, found) if found else {}
     runs = {task.id: store.run(task.run_id) for task in found if task.run_id is not None}
     return [cards.card(task, reasons.get(task.id, ""), runs.get(task.id)) for task in found]
+
+
+async def run_output(store: AsyncStore, home: Path, id: str, run: str | None, mark: str) -> JsonObject:
+    """The end of what a run said; nothing again of what the page has, by its mark.
+
+    Raises:
+        NotFound: there is nothing, here.
+    """
+    found, data = await store.ask(_kept, id, run, "output")
+    live = data is None
+    if data is None:
+        data = await runview.live_output(home, found, MAX_LIVE)
+    if data is None:
+        raise NotFound(f"no output of {found.id} is kept, and none of a worker is here")
+    now = hashlib.sha256(data).hexdigest()[:16]
+    answer: JsonObject = {"run": found.id, "live": live, "mark": now, "size": len(data)}
+    if now == mark:
+        return answer
+    return answer | {"content": data[-MAX_SHOWN:].decode("utf-8", "replace")}
+
+
+async def run_diff(store: AsyncStore, id: str, run: str | None) -> JsonObject:
+    """The beginning of what a run changed. Raises NotFound."""
+    found, data = await store.ask(_kept, id, run, "diff.patch")
+    if data is None:
+        raise NotFound(f"no diff is kept of {found.id}")
+    return {"run": found.id, "size": len(data), "content": data[:MAX_SHOWN].decode("utf-8", "replace")}
+
+
+def _kept(store: Store, id: str, run: str | None, name: str) -> tuple[Run, bytes | None]:
+    found = runview.chosen(store, id, run)
+    return found, runview.kept(store, found, name)

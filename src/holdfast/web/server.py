@@ -18,7 +18,7 @@ from holdfast.board.asyncstore import AsyncStore
 from holdfast.errors import StartupError
 from holdfast.web import entrance, queries
 from holdfast.web.app import Dashboard, application, pages
-from holdfast.web.door import Door
+from holdfast.web.cookies import Door
 from holdfast.web.feed import SLOW_S, Feed
 
 MAX_CONNECTIONS: Final = 200  # at once: a page has one stream and a few requests
@@ -54,7 +54,7 @@ async def serve(
     with _listening(options, note) as listener:
         async with AsyncStore.open(options.address) as store:
             for board in options.boards:
-                await store.ask(lambda store, board=board: queries.board(store, board))  # type: ignore[misc]  # is it there?
+                await store.ask(queries.board, board)  # is it there?
 
             async def answering(scope: Scope, receive: Receive, send: Send) -> None:
                 await app(scope, receive, send)

@@ -2,17 +2,17 @@
 
 import pytest
 
-from holdfast.client.answer import typed
+from holdfast.client.answer import convert
 from holdfast.errors import RemoteProtocolError
 from holdfast.wire.files import Block
 from tests.support.rows import every_row
 
 
 def test_unknown_members_are_ignored_and_base64_becomes_bytes() -> None:
-    assert typed({"chunk": "aGk=", "eof": True, "later": 1}, Block) == Block(b"hi", True)
+    assert convert({"chunk": "aGk=", "eof": True, "later": 1}, Block) == Block(b"hi", True)
 
 
 @every_row("answer", [None, {}, {"chunk": 1, "eof": True}, {"chunk": "!", "eof": True}, []])
 def test_another_shape_is_the_fault_of_the_peer(answer: object) -> None:
     with pytest.raises(RemoteProtocolError):
-        typed(answer, Block)
+        convert(answer, Block)

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from holdfast.client import connection as module
-from holdfast.client.connection import Connection
-from holdfast.client.ordering import Closed
-from holdfast.client.pushed import Pushed
+from holdfast.client.connection import ClientConnection
+from holdfast.client.events.ordering import Closed
+from holdfast.client.events.pushed import Pushed
 from holdfast.errors import (
     ConnectionLost,
     HoldfastError,
@@ -42,7 +42,7 @@ class FakeOwner:
     def __init__(self) -> None:
         self.taken: list[Pushed] = []
         self.notes: list[tuple[str, object]] = []
-        self.lost: list[tuple[Connection, HoldfastError]] = []
+        self.lost: list[tuple[ClientConnection, HoldfastError]] = []
 
     def take(self, pushed: Pushed) -> None:
         self.taken.append(pushed)
@@ -50,7 +50,7 @@ class FakeOwner:
     def note(self, method: str, params: object) -> None:
         self.notes.append((method, params))
 
-    def connection_lost(self, connection: Connection, error: HoldfastError) -> None:
+    def connection_lost(self, connection: ClientConnection, error: HoldfastError) -> None:
         self.lost.append((connection, error))
 
 
@@ -58,8 +58,8 @@ class Stage:
     def __init__(self) -> None:
         self.owner = FakeOwner()
         self.link = FakeLink()
-        self.connection = Connection(self.owner, 1)
-        self.connection.opened(self.link)
+        self.connection = ClientConnection(self.owner, 1)
+        self.connection.on_open(self.link)
 
     async def call(self, method: str, params: object = None, **more: Any) -> "asyncio.Task[Any]":
         """A call that has had its chance to be sent."""
@@ -72,7 +72,7 @@ class Stage:
             await asyncio.sleep(0)
 
     def receive(self, message: object) -> None:
-        self.connection.received(json.dumps(message).encode())
+        self.connection.on_message(json.dumps(message).encode())
 
 
 async def test_answers_find_their_calls_in_any_order() -> None:
@@ -121,10 +121,10 @@ async def test_calls_beyond_the_bound_wait_and_those_that_clean_up_do_not(
 
 async def test_a_call_waits_until_the_link_takes_more() -> None:
     stage = Stage()
-    stage.connection.writable(False)
+    stage.connection.on_writable(False)
     waiting = await stage.call("fs/writeFile")
     assert stage.link.sent == []
-    stage.connection.writable(True)
+    stage.connection.on_writable(True)
     await stage.settle()
     assert len(stage.link.sent) == 1
     stage.receive({"id": 1, "result": None})
@@ -134,7 +134,7 @@ async def test_a_call_waits_until_the_link_takes_more() -> None:
 async def test_a_lost_link_fails_what_was_under_way_and_says_that_it_may_have_happened() -> None:
     stage = Stage()
     calls = [await stage.call("fs/remove"), await stage.call("process/start")]
-    stage.connection.ended(ConnectionLost("reset"))
+    stage.connection.on_end(ConnectionLost("reset"))
     for call in calls:
         with pytest.raises(ConnectionLost, match="may or may not have happened"):
             await call
@@ -147,14 +147,14 @@ async def test_an_answer_before_the_end_wins() -> None:
     stage = Stage()
     call = await stage.call("fs/remove")
     stage.receive({"id": 1, "result": "done"})
-    stage.connection.ended(ConnectionLost("reset"))
+    stage.connection.on_end(ConnectionLost("reset"))
     assert await call == "done"
 
 
 async def test_events_and_notes_go_to_the_owner() -> None:
     stage = Stage()
     stage.receive({"method": "process/closed", "params": {"processId": "p1", "seq": 3}})
-    stage.connection.received(b'{"method":"process/closed","params":{"processId":"p1","seq":4}}')
+    stage.connection.on_message(b'{"method":"process/closed","params":{"processId":"p1","seq":4}}')
     stage.receive({"method": "fs/missingChanged", "params": {"watchId": "w"}})
     assert stage.owner.taken == [Pushed("p1", Closed(3)), Pushed("p1", Closed(4))]
     assert stage.owner.notes == [("fs/missingChanged", {"watchId": "w"})]

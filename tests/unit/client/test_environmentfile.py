@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.client.environmentfile import (
     EnvironmentEntry,
-    Listed,
+    EnvironmentList,
     check_token,
     from_toml,
     from_variable,
@@ -15,7 +15,7 @@ from tests.support.environment_files import ADDRESS, REFUSED, TAKEN, TOKEN, at, 
 from tests.support.rows import every_row
 
 
-def read(text: str) -> Listed:
+def read(text: str) -> EnvironmentList:
     return from_toml(text, source="environments.toml", folder="/home/me/.codex")
 
 
@@ -34,7 +34,7 @@ def test_what_the_reference_refuses_is_refused_with_the_name_of_the_file_and_wit
 
 
 def test_an_empty_file_means_this_machine() -> None:
-    assert read("") == Listed((), True, "local")
+    assert read("") == EnvironmentList((), True, "local")
 
 
 def test_entries_keep_their_order() -> None:
@@ -92,13 +92,15 @@ def test_what_may_be_secret_is_not_shown() -> None:
 @pytest.mark.parametrize(
     ("value", "listed"),
     [
-        (None, Listed()),
-        ("  ", Listed()),
-        (" None ", Listed((), False, None)),
-        (f" {ADDRESS} ", Listed((EnvironmentEntry("remote", ADDRESS),), False, "remote")),
+        (None, EnvironmentList()),
+        ("  ", EnvironmentList()),
+        (" None ", EnvironmentList((), False, None)),
+        (f" {ADDRESS} ", EnvironmentList((EnvironmentEntry("remote", ADDRESS),), False, "remote")),
     ],
 )
-def test_the_variable_means_this_machine_none_or_one_other(value: str | None, listed: Listed) -> None:
+def test_the_variable_means_this_machine_none_or_one_other(
+    value: str | None, listed: EnvironmentList
+) -> None:
     assert from_variable(value) == listed
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.client.blocks import BLOCK_BYTES
-from holdfast.client.files import MAX_READ_BYTES, MAX_WHOLE_BYTES, Files, Found, Unreadable, Walk
+from holdfast.client.files import BLOCK_BYTES, MAX_READ_BYTES, MAX_WHOLE_BYTES, Files, Found, Unreadable, Walk
 from holdfast.client.policy import Policy
 from holdfast.errors import (
     ConnectionLost,

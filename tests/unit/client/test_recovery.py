@@ -13,7 +13,6 @@ from holdfast.client.recovery import (
     Recovery,
     WakeAt,
     delays,
-    why,
     worth_retrying,
 )
 from holdfast.errors import (
@@ -189,8 +188,3 @@ def test_chance_shortens_a_delay_by_up_to_half() -> None:
 )
 def test_only_what_may_pass_by_itself_is_retried(error: Exception, retry: bool) -> None:
     assert worth_retrying(error) is retry
-
-
-def test_a_failure_is_told_in_its_own_words() -> None:
-    assert why(Unreachable("nobody listens")) == "nobody listens"
-    assert why(TimeoutError()) != ""

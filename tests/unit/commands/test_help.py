@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from holdfast.cli import cli
-from holdfast.commands.sections import SECTIONS, SectionedGroup
+from holdfast.commands.groups import SECTIONS, SectionedGroup
 from tests.support.rows import every_row
 from tools.reference import commands
 

@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from holdfast.commands import tables
+from holdfast.commands import output
 
 COLUMNS = ("task", "status", "prio", "profile", "title", "why")
 WHY = (
@@ -25,7 +25,7 @@ ROWS = [
 
 def shown(width: int) -> list[str]:
     out = io.StringIO()
-    tables.show(COLUMNS, ROWS, Console(file=out, width=width, color_system=None))
+    output.show_table(COLUMNS, ROWS, Console(file=out, width=width, color_system=None))
     return out.getvalue().splitlines()
 
 
@@ -47,5 +47,5 @@ def test_a_wide_terminal_has_everything_side_by_side() -> None:
 
 def test_a_title_does_not_command_the_terminal() -> None:
     out = io.StringIO()
-    tables.show(COLUMNS, [("t_1", "ready", "0", "", "a\x1b[2Jb", "")], Console(file=out, width=80))
+    output.show_table(COLUMNS, [("t_1", "ready", "0", "", "a\x1b[2Jb", "")], Console(file=out, width=80))
     assert "\x1b[2J" not in out.getvalue()

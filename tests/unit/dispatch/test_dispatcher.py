@@ -89,7 +89,7 @@ async def test_a_store_that_does_not_answer_for_a_while_ends_nothing(scene: Scen
         scene.async_store.fail = [Unreachable("the store is gone") for _ in range(50)]
         await scene.until(lambda: scene.task(task).status is Status.DONE)
     assert len(scene.supervisor.started) == 1
-    told = scene.context.status.told(scene.loop.time(), runs=(), profiles=())
+    told = scene.context.status.report(scene.loop.time(), runs=(), profiles=())
     assert "the store is gone" in told.error
 
 

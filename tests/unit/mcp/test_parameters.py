@@ -37,7 +37,7 @@ def test_an_agent_asks_for_everything_that_a_task_can_have() -> None:
         max_cost=6,
         idempotency_key="k",
     )
-    given = verbs.convert(CREATE, words)
+    given = verbs.parse(CREATE, words)
     assert getattr(given, "key", None) == "k"
     assert verbs.settle(CREATE, given, 1000) == NewTask(
         title="t",
@@ -57,7 +57,7 @@ def test_an_agent_asks_for_everything_that_a_task_can_have() -> None:
 
 def test_what_is_left_out_or_zero_is_not_bounded() -> None:
     for zero in ({}, {"max_runtime_seconds": 0, "max_tokens": 0, "start_in_seconds": 0, "max_cost": 0}):
-        given = verbs.convert(CREATE, said(CREATE, title="t", assignee="a", **zero))
+        given = verbs.parse(CREATE, said(CREATE, title="t", assignee="a", **zero))
         assert verbs.settle(CREATE, given, 1000) == NewTask(title="t", assignee="a")
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import ConnectionLost, UsageError
-from holdfast.handoff import verbs
+from holdfast.handoff import envelope
 from holdfast.handoff.envelope import ID, Grant
 from holdfast.mcp.reports import REPORTS, letter, told
 from tests.support.rows import every_row
@@ -29,7 +29,7 @@ def test_the_tools_of_a_worker_are_those_that_prompts_know() -> None:
 @every_row("name", CALLS)
 def test_a_call_is_arguments_that_the_verb_takes(name: str) -> None:
     sent = letter(name, CALLS[name], GRANT)
-    verbs.convert(sent.verb, sent.args)
+    envelope.read_args(sent.verb, sent.args)
     assert sent.ignored == []
 
 

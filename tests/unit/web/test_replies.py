@@ -2,7 +2,7 @@
 
 import msgspec
 
-from holdfast.commands import boarding
+from holdfast.commands import output
 from holdfast.errors import (
     Conflict,
     HoldfastError,
@@ -17,7 +17,7 @@ from tests.support.rows import every_row
 
 
 def test_the_schema_is_the_one_of_the_commands() -> None:
-    assert replies.SCHEMA == boarding.SCHEMA
+    assert replies.SCHEMA == output.SCHEMA
     assert msgspec.json.decode(replies.body(a=1)) == {"schemaVersion": replies.SCHEMA, "a": 1}
 
 

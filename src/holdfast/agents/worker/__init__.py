@@ -1,7 +1,7 @@
 """One worker: from what is asked for (a WorkerSpec) to a confined process, how its output is understood,
 what the kernel says of it, and what is kept of it on disk.
 
-Imports: agents.catalog, agents.evidence, agents.terminal, client, confine, doctor.compare,
+Imports: agents.catalog, agents.evidence, agents.terminal, client, client.events, confine, doctor.compare,
 doctor.explain, errors, local, sandbox.plan, sandbox.policy, sandbox.watcher, wire.
 Open to other rooms: book, channels, equivalence, explaining, launching, surroundings, worker.
 """

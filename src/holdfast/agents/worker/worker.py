@@ -49,8 +49,8 @@ from holdfast.agents.worker.book import (
 )
 from holdfast.agents.worker.explaining import Explaining
 from holdfast.agents.worker.refusals import RefusalTally, Whose, make_evidence
-from holdfast.client.ordering import Exited as ProcessExited
-from holdfast.client.ordering import Output
+from holdfast.client.events.ordering import Exited as ProcessExited
+from holdfast.client.events.ordering import Output
 from holdfast.client.process import Process
 from holdfast.errors import HoldfastError, InvalidRequest, UsageError
 from holdfast.wire.processes import Denied as Refusal

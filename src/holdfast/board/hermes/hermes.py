@@ -9,28 +9,182 @@ task that is parked (Hermes has no clock for it), and one that is running, whose
 """
 
 import hashlib
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from holdfast.board.hermes import hermeshistory, hermesrow
-from holdfast.board.hermes.hermesrow import (
-    ImportPlan,
-    Known,
-    Row,
-    Source,
-    absent,
-    epoch_ms,
-    integer,
-    json_object,
-    text,
-)
 from holdfast.board.rules.retry import DEFAULT_MAX_ATTEMPTS, MOST_ATTEMPTS
-from holdfast.board.rules.rows import MAX_PRIORITY, MAX_RUNTIME_S, WorkspaceKind
+from holdfast.board.rules.rows import (
+    MAX_METADATA,
+    MAX_PATH,
+    MAX_PRIORITY,
+    MAX_RUNTIME_S,
+    MAX_TEXT,
+    MAX_TITLE,
+    JsonObject,
+    WorkspaceKind,
+)
 from holdfast.board.rules.transitions import ENDS, Status, settled
 from holdfast.errors import InvalidRequest
+
+Row: TypeAlias = Mapping[str, object]
+Value: TypeAlias = str | int | None
+
+COUNTED: Final = (
+    *("tasks", "links", "runs", "comments", "events", "attachments", "subscriptions"),
+    "idempotency keys",
+)
+MAX_NAME: Final = 200  # of a profile, an author, a worker
+ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")  # becomes the name of a folder here
+MAX_REST: Final = 4096  # characters of a column that has no place here
+_LAST_MS: Final = 253_402_300_800_000  # the year 10000; what is later was never a time
+
+
+class Source(NamedTuple):
+    """A board of Hermes, table by table."""
+
+    title: str
+    directory: str  # where its tasks are worked on unless they say otherwise
+    tasks: list[Row]
+    links: list[Row]
+    comments: list[Row]
+    runs: list[Row]
+    events: list[Row]
+    attachments: list[Row]
+    subscriptions: list[Row]
+
+
+class Known(NamedTuple):
+    """A task of the source that is here already."""
+
+    board: str
+    status: Status
+    parents: frozenset[str]
+    digest: str | None  # of the source it came from; None if it did not come from Hermes
+
+
+@dataclass(slots=True)
+class ImportPlan:
+    """The rows to write, and what became of every row of the source."""
+
+    tasks: list[dict[str, Value]] = field(default_factory=list)
+    links: list[dict[str, Value]] = field(default_factory=list)
+    runs: list[dict[str, Value]] = field(default_factory=list)
+    comments: list[dict[str, Value]] = field(default_factory=list)
+    events: list[dict[str, Value]] = field(default_factory=list)
+    attachments: list[Row] = field(default_factory=list)  # of new tasks; the edge looks for their files
+    imported: dict[str, JsonObject] = field(default_factory=dict)  # the event of each task
+    digests: dict[str, str] = field(default_factory=dict)
+    keys: dict[str, str] = field(default_factory=dict)  # idempotency key → task
+    counts: dict[str, Counter[str]] = field(default_factory=lambda: {table: Counter() for table in COUNTED})
+    notes: list[str] = field(default_factory=list)
+
+
+class Fitted(NamedTuple):
+    text: str
+    cut: bool
+
+
+def text(row: Row, column: str) -> str:
+    """Empty when there is none."""
+    value = row.get(column)
+    return "" if value is None else str(value).replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def integer(row: Row, column: str) -> int:
+    """Zero when there is none."""
+    value = row.get(column)
+    if isinstance(value, int | float) and abs(value) < 1 << 62:
+        return int(value)
+    return 0
+
+
+def epoch_ms(value: object) -> int | None:
+    """Seconds, or a date as older versions wrote it, as milliseconds."""
+    found: float | None = None
+    if isinstance(value, int | float):
+        found = float(value)
+    elif isinstance(value, str):
+        try:
+            found = float(value)
+        except ValueError:
+            found = _date(value)
+    if found is None or not 0 < found * 1000 < _LAST_MS:
+        return None
+    return round(found * 1000)
+
+
+def _date(written: str) -> float | None:
+    try:
+        when = datetime.fromisoformat(written)
+    except ValueError:
+        return None
+    return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+
+
+def json_object(row: Row, column: str) -> JsonObject:
+    """What the column holds as JSON; anything but an object is put into one."""
+    written = text(row, column)
+    if not written:
+        return {}
+    try:
+        value = msgspec.json.decode(written)
+    except (msgspec.DecodeError, RecursionError):
+        value = written
+    return value if isinstance(value, dict) else {"value": value}
+
+
+def encode_metadata(value: JsonObject) -> str:
+    """As it is stored. What is too large is cut to its beginning, as text, and says so."""
+    encoded = msgspec.json.encode(value).decode()
+    if len(encoded.encode()) <= MAX_METADATA:
+        return encoded
+    beginning = encoded.encode()[: MAX_METADATA // 8].decode("utf-8", "ignore")  # escaped it may grow
+    return msgspec.json.encode({"cut": beginning}).decode()
+
+
+def bounded(written: str) -> Fitted:
+    return Fitted(written[:MAX_TEXT], len(written) > MAX_TEXT)
+
+
+def split_title(title: str, body: str) -> tuple[str, Fitted]:
+    """A title of one line, and the body, which begins with the whole title if that was no such line."""
+    line = " ".join(title.split())
+    if len(line) <= MAX_TITLE and line == title.strip():
+        return line or "(untitled)", bounded(body)
+    return line[:MAX_TITLE] or "(untitled)", bounded(f"{title}\n\n{body}" if line else body)
+
+
+def leftover(row: Row, placed: Collection[str]) -> JsonObject:
+    """What else the row says, without what it leaves empty."""
+    return {
+        name: value[:MAX_REST] if isinstance(value, str) else value
+        for name, value in row.items()
+        if name not in placed and value not in (None, "", 0) and isinstance(value, str | int | float)
+    }
+
+
+def workspace_of(row: Row, directory: str) -> tuple[WorkspaceKind, str] | None:
+    """Where the task is worked on; None if it says so and does not say where.
+
+    Hermes names a worktree by its own path once it is made; here it is the repository.
+    """
+    kind, path = text(row, "workspace_kind"), text(row, "workspace_path")
+    if kind not in (WorkspaceKind.DIR, WorkspaceKind.WORKTREE):
+        return WorkspaceKind.SCRATCH, ""
+    if kind == WorkspaceKind.WORKTREE:
+        path = path.partition("/.worktrees/")[0] or directory
+    return (WorkspaceKind(kind), path) if 0 < len(path) <= MAX_PATH else None
+
+
+def absence(task: str, known: Mapping[str, Known]) -> str:
+    return "here before" if task in known else "left out: its task is gone"
+
 
 STATUSES: Final = {
     "triage": Status.TRIAGE,
@@ -103,9 +257,9 @@ def plan(source: Source, board: str, known: Mapping[str, Known], *, now_ms: int)
             source.directory,
             now_ms,
         )
-    names = hermeshistory.runs(made, source.runs, new, known, board, events, now_ms)
-    hermeshistory.comments(made, source.comments, new, known, now_ms)
-    hermeshistory.events(made, source.events, new, known, board, names, now_ms)
+    names = add_runs(made, source.runs, new, known, board, events, now_ms)
+    add_comments(made, source.comments, new, known, now_ms)
+    add_events(made, source.events, new, known, board, names, now_ms)
     _others(made, source, new, known)
     return made
 
@@ -158,11 +312,11 @@ def _task(
     status = settled(status, open_parents)
     created = epoch_ms(row.get("created_at")) or now_ms
     since = max([created, *(epoch_ms(event.get("created_at")) or 0 for event in events)])
-    title, body = hermesrow.headed(text(row, "title"), text(row, "body"))
+    title, body = split_title(text(row, "title"), text(row, "body"))
     result = text(row, "result") or next(
         (text(run, "summary") for run in reversed(runs) if text(run, "summary")), ""
     )
-    kind, place = hermesrow.workspace(row, directory) or (WorkspaceKind.SCRATCH, "")
+    kind, place = workspace_of(row, directory) or (WorkspaceKind.SCRATCH, "")
     if kind == WorkspaceKind.SCRATCH and text(row, "workspace_kind") not in ("", "scratch"):
         made.notes.append(f"{task}: it does not say where its {text(row, 'workspace_kind')} is")
     if body.cut:
@@ -174,10 +328,10 @@ def _task(
             "board": board,
             "title": title,
             "body": body.text,
-            "assignee": text(row, "assignee")[: hermesrow.MAX_NAME],
+            "assignee": text(row, "assignee")[:MAX_NAME],
             "status": status,
             "priority": max(-MAX_PRIORITY, min(integer(row, "priority"), MAX_PRIORITY)),
-            "created_by": text(row, "created_by")[: hermesrow.MAX_NAME] or "hermes",
+            "created_by": text(row, "created_by")[:MAX_NAME] or "hermes",
             "created_by_run": None,
             "created_ms": created,
             "status_ms": since,
@@ -191,15 +345,15 @@ def _task(
             "question": _question(name, row, events) if status is Status.WAITING_HUMAN else None,
             "options": "[]",
             "waiting_for": "",
-            "reason": hermesrow.bounded(text(row, "last_failure_error")).text,
-            "result": hermesrow.bounded(result).text or None,
+            "reason": bounded(text(row, "last_failure_error")).text,
+            "result": bounded(result).text or None,
             "version": 1,
             "workspace_kind": kind,
             "workspace": place,
             "max_runtime_s": max(0, min(integer(row, "max_runtime_seconds"), MAX_RUNTIME_S)) or None,
         }
     )
-    made.imported[task] = hermesrow.rest(row, _PLACED)
+    made.imported[task] = leftover(row, _PLACED)
     key = text(row, "idempotency_key")
     if not key:
         return
@@ -220,7 +374,7 @@ def _question(name: str, row: Row, events: list[Row]) -> str:
         "",
     )
     if name == "blocked" and (said or text(row, "last_failure_error")):
-        return hermesrow.bounded(said or text(row, "last_failure_error")).text
+        return bounded(said or text(row, "last_failure_error")).text
     return _QUESTIONS.get(name, f"It was {name!r} in Hermes, which is not known here. What now?")
 
 
@@ -230,7 +384,7 @@ def _others(made: ImportPlan, source: Source, new: Mapping[str, Row], known: Map
         if task in new:
             made.attachments.append(row)
         else:
-            made.counts["attachments"][absent(task, known)] += 1
+            made.counts["attachments"][absence(task, known)] += 1
     for _ in source.subscriptions:
         made.counts["subscriptions"]["left out: nobody is told by chat here"] += 1
 
@@ -239,7 +393,7 @@ def _by_id(rows: Iterable[Row]) -> dict[str, Row]:
     found = {}
     for row in rows:
         task = text(row, "id")
-        if not hermesrow.ID.fullmatch(task):
+        if not ID.fullmatch(task):
             raise InvalidRequest(f"{task[:80]!r} is no id of a task")
         found[task] = row
     return found
@@ -254,3 +408,157 @@ def _grouped(rows: Iterable[Row]) -> defaultdict[str, list[Row]]:
 
 def _json(row: Row) -> bytes:
     return msgspec.json.encode(row, order="deterministic")
+
+
+# Its outcome → ours, with the class of the failure.
+OUTCOMES: Final[dict[str, tuple[str, str | None]]] = {
+    "completed": ("completed", None),
+    "blocked": ("blocked", None),
+    "scheduled": ("superseded", None),
+    "crashed": ("failed", "infra"),
+    "timed_out": ("failed", "task"),
+    "stale": ("lost", "infra"),
+    "reclaimed": ("lost", "infra"),
+    "rate_limited": ("failed", "quota"),
+    "spawn_failed": ("failed", "infra"),
+    "gave_up": ("failed", "task"),
+}
+_BY_STATUS: Final = {"done": "completed", "released": "reclaimed", "failed": "crashed"}  # of older versions
+
+EVENTS: Final = {
+    "created": "created",
+    "promoted": "promote",
+    "promoted_manual": "promote",
+    "claimed": "claim",
+    "completed": "complete",
+    "blocked": "block",
+    "dependency_wait": "hold",
+    "unblocked": "unblock",
+    "specified": "specify",
+    "assigned": "assigned",
+    "linked": "linked",
+    "unlinked": "unlinked",
+    "commented": "commented",
+    "archived": "archive",
+}
+# Written again and again while nothing happens; a run's row keeps the last of them.
+FOLDED: Final = frozenset({"heartbeat", "claim_extended", "respawn_guarded"})
+
+
+def add_runs(
+    made: ImportPlan,
+    rows: list[Row],
+    new: Mapping[str, Row],
+    known: Mapping[str, Known],
+    board: str,
+    events: Mapping[str, list[Row]],
+    now_ms: int,
+) -> dict[int, str]:
+    """What each run of the source is called here."""
+    names: dict[int, str] = {}
+    generations: Counter[str] = Counter()
+    for row in sorted(rows, key=lambda run: (epoch_ms(run.get("started_at")) or 0, integer(run, "id"))):
+        task, number = text(row, "task_id"), integer(row, "id")
+        if task not in new:
+            made.counts["runs"][absence(task, known)] += 1
+            continue
+        generations[task] += 1
+        names[number] = f"r_{task.removeprefix('t_')}_{number}"
+        metadata = json_object(row, "metadata")
+        theirs, outcome, failure = _outcome(row, metadata)
+        made.counts["runs"][f"{theirs} → {outcome}" + (f" ({failure})" if failure else "")] += 1
+        started = epoch_ms(row.get("started_at")) or now_ms
+        ended = epoch_ms(row.get("ended_at")) or now_ms
+        notes = [
+            str(json_object(event, "payload").get("note", ""))
+            for event in events[task]
+            if text(event, "kind") == "heartbeat" and event.get("run_id") == row.get("id")
+        ]
+        made.runs.append(
+            {
+                "id": names[number],
+                "task_id": task,
+                "board": board,
+                "generation": generations[task],
+                "worker": text(row, "claim_lock")[:MAX_NAME] or "hermes",
+                "host": "",
+                "profile": text(row, "profile")[:MAX_NAME],
+                "lease_until_ms": epoch_ms(row.get("claim_expires")) or ended,
+                "heartbeat_ms": epoch_ms(row.get("last_heartbeat_at")) or started,
+                "note": bounded(next((note for note in reversed(notes) if note), "")).text,
+                "started_ms": started,
+                "ended_ms": ended,
+                "outcome": outcome,
+                "failure": failure,
+                "summary": bounded(text(row, "summary")).text or None,
+                "metadata": encode_metadata(
+                    metadata | {"hermes": {"run": number, "outcome": theirs, "pid": row.get("worker_pid")}}
+                ),
+                "error": bounded(text(row, "error")).text or None,
+            }
+        )
+    return names
+
+
+def _outcome(row: Row, metadata: Mapping[str, object]) -> tuple[str, str, str | None]:
+    """Its outcome, ours, and the class of the failure."""
+    theirs = text(row, "outcome") or _BY_STATUS.get(text(row, "status"), text(row, "status"))
+    if theirs == "crashed" and metadata.get("protocol_violation"):
+        return "crashed (no report)", "handoff_failed", "handoff"
+    return theirs, *OUTCOMES.get(theirs, ("superseded", None))
+
+
+def add_comments(
+    made: ImportPlan, rows: list[Row], new: Mapping[str, Row], known: Mapping[str, Known], now_ms: int
+) -> None:
+    numbers: Counter[str] = Counter()
+    for row in rows:
+        task = text(row, "task_id")
+        if task not in new:
+            made.counts["comments"][absence(task, known)] += 1
+            continue
+        numbers[task] += 1
+        body = bounded(text(row, "body"))
+        made.counts["comments"]["cut: too long" if body.cut else "kept"] += 1
+        made.comments.append(
+            {
+                "task_id": task,
+                "number": numbers[task],
+                "author": text(row, "author")[:MAX_NAME],
+                "body": body.text,
+                "at_ms": epoch_ms(row.get("created_at")) or now_ms,
+                "run_id": None,
+            }
+        )
+
+
+def add_events(
+    made: ImportPlan,
+    rows: list[Row],
+    new: Mapping[str, Row],
+    known: Mapping[str, Known],
+    board: str,
+    names: Mapping[int, str],
+    now_ms: int,
+) -> None:
+    for row in rows:
+        task, theirs = text(row, "task_id"), text(row, "kind")
+        if task not in new or theirs in FOLDED:
+            made.counts["events"][
+                f"{theirs}: only the run's last is kept" if task in new else absence(task, known)
+            ] += 1
+            continue
+        kind = EVENTS.get(theirs) or f"hermes_{theirs[:MAX_NAME]}"
+        made.counts["events"][f"{theirs} → {kind}"] += 1
+        payload = json_object(row, "payload") | {"hermes_event": integer(row, "id")}
+        made.events.append(
+            {
+                "board": board,
+                "task_id": task,
+                "run_id": names.get(integer(row, "run_id")),
+                "kind": kind,
+                "actor": "hermes",
+                "at_ms": epoch_ms(row.get("created_at")) or now_ms,
+                "payload": encode_metadata(payload),
+            }
+        )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from holdfast.board.hermes.hermesrow import ID, Row, Source, text
+from holdfast.board.hermes.hermes import ID, Row, Source, text
 from holdfast.board.rules.rows import MAX_FILE
 from holdfast.errors import InvalidRequest, NotFound
 

@@ -7,7 +7,7 @@ import msgspec
 
 from holdfast.board.database.database import Transaction, row_of
 from holdfast.board.hermes import hermes
-from holdfast.board.hermes.hermesrow import MAX_NAME, ImportPlan, Known, Row, Source, Value, text
+from holdfast.board.hermes.hermes import MAX_NAME, ImportPlan, Known, Row, Source, Value, text
 from holdfast.board.rules.rows import MAX_PARENTS, MAX_TEXT, NewTask, Task
 from holdfast.board.store import Store
 from holdfast.board.verbs import boards, files, ledger
@@ -15,6 +15,10 @@ from holdfast.errors import HoldfastError, NotFound
 
 Contents: TypeAlias = Callable[[Row], bytes | None]  # of an attachment; None if it cannot be had
 
+_ASKED: Final = (  # of what can be asked for when a task is made, what Hermes has too
+    *("title", "body", "assignee", "priority", "max_attempts", "workspace_kind", "workspace"),
+    "max_runtime_s",
+)
 MAX_NOTES: Final = 100  # of what is told beside the counts
 
 
@@ -120,17 +124,10 @@ def _write(tx: Transaction, plan: ImportPlan, board: str, who: str) -> None:
 
 def _answer_creation(tx: Transaction, board: str, key: str, task: str) -> None:
     """Whoever made the task under this key and asks again gets it; another question is refused."""
-    made = row_of(Task, tx.row("task_get", id=task))
+    made = ledger.task(tx, task)
     asked = NewTask(
-        title=made.title,
-        body=made.body,
-        assignee=made.assignee,
-        priority=made.priority,
-        max_attempts=made.max_attempts,
         parents=tuple(str(row["parent"]) for row in tx.all("links_above", task=task, most=MAX_PARENTS)),
-        workspace_kind=made.workspace_kind,
-        workspace=made.workspace,
-        max_runtime_s=made.max_runtime_s,
+        **{name: getattr(made, name) for name in _ASKED},
     )
     question = ledger.fingerprint("create", *asked.asked())
     if tx.one("answer_reserve", scope=f"board:{board}", name=key, question=question, now=tx.now_ms):
@@ -144,7 +141,7 @@ def _attach(tx: Transaction, plan: ImportPlan, contents: Contents) -> None:
         try:
             if data is not None:
                 who = text(row, "uploaded_by")[:MAX_NAME] or "hermes"
-                files.attach(tx, ledger.locked(tx, task), name, data, who=who)
+                files.attach(tx, task, name, data, who=who)
         except HoldfastError as exc:
             data = None
             plan.notes.append(f"{task}: {name!r} is not attached: {exc}")

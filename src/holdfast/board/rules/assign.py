@@ -1,5 +1,6 @@
 """Ready tasks and free capacity to claims, and a reason for every task that waits. Pure module."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -114,7 +115,9 @@ def caps_reached(assignee: str, *, capacity: Capacity, busy: Busy, host: str, po
 def pools_reached(*, capacity: Capacity, busy: Busy) -> dict[str, str]:
     """The pools that leave no room now, and in words why not."""
     left = _Left(capacity, busy)
-    return {name: reason for name in sorted(capacity.pools) if (reason := left.drained(name)) is not None}
+    return {
+        name: reason for name in sorted(capacity.pools) if (reason := left.reached("pool", name)) is not None
+    }
 
 
 def stopped(board: Board) -> str | None:
@@ -141,40 +144,38 @@ class _Left:
     """What is left of a capacity while claims are made."""
 
     def __init__(self, capacity: Capacity, busy: Busy) -> None:
-        self._capacity = capacity
-        self._board = busy.board
-        self._profiles = dict(busy.profiles)
-        self._hosts = dict(busy.hosts)
-        self._pools = dict(busy.pools)
+        board = {} if capacity.board is None else {"": capacity.board}
+        self._most = {
+            "board": board,
+            "profile": capacity.profiles,
+            "pool": {name: most for name, most in capacity.pools.items() if name},
+            "host": capacity.hosts,
+        }
+        self._used = {
+            "board": Counter({"": busy.board}),
+            "profile": Counter(busy.profiles),
+            "pool": Counter(busy.pools),
+            "host": Counter(busy.hosts),
+        }
 
-    def capped(self, assignee: str) -> str | None:
-        most = self._capacity.board
-        if most is not None and self._board >= most:
-            return f"cap of the board: {most}"
-        most = self._capacity.profiles.get(assignee)
-        if most is not None and self._profiles.get(assignee, 0) >= most:
-            return f"cap of profile {assignee}: {most}"
-        return None
-
-    def drained(self, pool: str) -> str | None:
-        most = self._capacity.pools.get(pool) if pool else None
-        if most is not None and self._pools.get(pool, 0) >= most:
-            return f"cap of pool {pool}: {most}"
-        return None
+    def reached(self, scope: str, name: str) -> str | None:
+        """The bound that leaves no room there, in words."""
+        most = self._most[scope].get(name)
+        if most is None or self._used[scope][name] < most:
+            return None
+        return f"cap of {f'{scope} {name}' if name else 'the board'}: {most}"
 
     def full(self, assignee: str, pool: str, hosts: Sequence[str]) -> str | None:
-        if reason := self.capped(assignee) or self.drained(pool):
-            return reason
+        for scope, name in (("board", ""), ("profile", assignee), ("pool", pool)):
+            if reason := self.reached(scope, name):
+                return reason
         return None if any(map(self._free, hosts)) else f"cap of host {', '.join(hosts)}"
 
     def take(self, assignee: str, pool: str, hosts: Sequence[str]) -> str:
-        host = min(filter(self._free, hosts), key=lambda host: (self._hosts.get(host, 0), host))
-        self._board += 1
-        self._profiles[assignee] = self._profiles.get(assignee, 0) + 1
-        self._hosts[host] = self._hosts.get(host, 0) + 1
-        self._pools[pool] = self._pools.get(pool, 0) + 1
+        host = min(filter(self._free, hosts), key=lambda host: (self._used["host"][host], host))
+        for scope, name in (("board", ""), ("profile", assignee), ("pool", pool), ("host", host)):
+            self._used[scope][name] += 1
         return host
 
     def _free(self, host: str) -> bool:
-        most = self._capacity.hosts.get(host)
-        return most is None or self._hosts.get(host, 0) < most
+        return self.reached("host", host) is None

@@ -75,56 +75,42 @@ RELEASED: Final = frozenset({Status.READY, Status.TODO})  # free to run as soon 
 TIMED: Final = frozenset({Status.SCHEDULED, Status.WAITING_SYSTEM})  # left when the clock says so
 
 _S = Status
-_FROM: Final[dict[Move, tuple[frozenset[Status], Status]]] = {
-    Move.SPECIFY: (frozenset({_S.TRIAGE}), _S.READY),
-    Move.RETHINK: (frozenset({_S.TODO, _S.READY, _S.SCHEDULED, _S.WAITING_HUMAN}), _S.TRIAGE),
-    Move.PROMOTE: (frozenset({_S.TODO}), _S.READY),
-    Move.HOLD: (frozenset({_S.READY}), _S.TODO),
-    Move.SCHEDULE: (frozenset({_S.TODO, _S.READY, _S.WAITING_HUMAN, _S.WAITING_SYSTEM}), _S.SCHEDULED),
-    Move.WAKE: (TIMED, _S.READY),
-    Move.CLAIM: (frozenset({_S.READY}), _S.RUNNING),
+_P, _W, _Y = Actor.PERSON, Actor.WORKER, Actor.SYSTEM
+# Of each move: from which statuses, to which, and by whom.
+_MOVES: Final[dict[Move, tuple[frozenset[Status], Status, frozenset[Actor]]]] = {
+    Move.SPECIFY: (frozenset({_S.TRIAGE}), _S.READY, frozenset({_P})),
+    Move.RETHINK: (
+        frozenset({_S.TODO, _S.READY, _S.SCHEDULED, _S.WAITING_HUMAN}),
+        *(_S.TRIAGE, frozenset({_P})),
+    ),
+    Move.PROMOTE: (frozenset({_S.TODO}), _S.READY, frozenset({_Y})),
+    Move.HOLD: (frozenset({_S.READY}), _S.TODO, frozenset({_Y})),
+    Move.SCHEDULE: (
+        frozenset({_S.TODO, _S.READY, _S.WAITING_HUMAN, _S.WAITING_SYSTEM}),
+        *(_S.SCHEDULED, frozenset({_P})),
+    ),
+    Move.WAKE: (TIMED, _S.READY, frozenset({_Y})),
+    Move.CLAIM: (frozenset({_S.READY}), _S.RUNNING, frozenset({_Y})),
     Move.BLOCK: (
         frozenset({_S.TODO, _S.READY, _S.SCHEDULED, _S.RUNNING, _S.WAITING_SYSTEM, _S.REVIEW}),
-        _S.WAITING_HUMAN,
+        *(_S.WAITING_HUMAN, frozenset({_P, _W, _Y})),
     ),
-    Move.UNBLOCK: (TIMED | {_S.WAITING_HUMAN}, _S.READY),
-    Move.WAIT: (frozenset({_S.RUNNING}), _S.WAITING_SYSTEM),
-    Move.REQUEST_REVIEW: (frozenset({_S.RUNNING}), _S.REVIEW),
-    Move.REQUEST_CHANGES: (frozenset({_S.REVIEW}), _S.READY),
-    Move.CONFIRM: (frozenset({_S.REVIEW}), _S.DONE),
-    Move.MISS_HANDOFF: (frozenset({_S.RUNNING}), _S.HANDOFF_FAILED),
-    Move.COMPLETE: (OPEN | {_S.FAILED}, _S.DONE),
-    Move.FAIL: (frozenset({_S.RUNNING}), _S.FAILED),
-    Move.RETRY: (frozenset({_S.FAILED, _S.HANDOFF_FAILED}), _S.READY),
-    Move.CANCEL: (OPEN, _S.CANCELLED),
-    Move.ARCHIVE: (ENDS - {_S.ARCHIVED}, _S.ARCHIVED),
+    Move.UNBLOCK: (TIMED | {_S.WAITING_HUMAN}, _S.READY, frozenset({_P})),
+    Move.WAIT: (frozenset({_S.RUNNING}), _S.WAITING_SYSTEM, frozenset({_W, _Y})),
+    Move.REQUEST_REVIEW: (frozenset({_S.RUNNING}), _S.REVIEW, frozenset({_W})),
+    Move.REQUEST_CHANGES: (frozenset({_S.REVIEW}), _S.READY, frozenset({_P, _Y})),
+    Move.CONFIRM: (frozenset({_S.REVIEW}), _S.DONE, frozenset({_Y})),
+    Move.MISS_HANDOFF: (frozenset({_S.RUNNING}), _S.HANDOFF_FAILED, frozenset({_Y})),
+    Move.COMPLETE: (OPEN | {_S.FAILED}, _S.DONE, frozenset({_P, _W})),
+    Move.FAIL: (frozenset({_S.RUNNING}), _S.FAILED, frozenset({_Y})),
+    Move.RETRY: (frozenset({_S.FAILED, _S.HANDOFF_FAILED}), _S.READY, frozenset({_P})),
+    Move.CANCEL: (OPEN, _S.CANCELLED, frozenset({_P})),
+    Move.ARCHIVE: (ENDS - {_S.ARCHIVED}, _S.ARCHIVED, frozenset({_P})),
 }
 TABLE: Final[dict[tuple[Status, Move], Status]] = {
-    (before, move): after for move, (sources, after) in _FROM.items() for before in sorted(sources)
+    (before, move): after for move, (sources, after, _) in _MOVES.items() for before in sorted(sources)
 }
-
-_P, _W, _Y = Actor.PERSON, Actor.WORKER, Actor.SYSTEM
-WHO: Final[dict[Move, frozenset[Actor]]] = {
-    Move.SPECIFY: frozenset({_P}),
-    Move.RETHINK: frozenset({_P}),
-    Move.PROMOTE: frozenset({_Y}),
-    Move.HOLD: frozenset({_Y}),
-    Move.SCHEDULE: frozenset({_P}),
-    Move.WAKE: frozenset({_Y}),
-    Move.CLAIM: frozenset({_Y}),
-    Move.BLOCK: frozenset({_P, _W, _Y}),
-    Move.UNBLOCK: frozenset({_P}),
-    Move.WAIT: frozenset({_W, _Y}),
-    Move.REQUEST_REVIEW: frozenset({_W}),
-    Move.REQUEST_CHANGES: frozenset({_P, _Y}),
-    Move.CONFIRM: frozenset({_Y}),
-    Move.MISS_HANDOFF: frozenset({_Y}),
-    Move.COMPLETE: frozenset({_P, _W}),
-    Move.FAIL: frozenset({_Y}),
-    Move.RETRY: frozenset({_P}),
-    Move.CANCEL: frozenset({_P}),
-    Move.ARCHIVE: frozenset({_P}),
-}
+WHO: Final[dict[Move, frozenset[Actor]]] = {move: actors for move, (_, _, actors) in _MOVES.items()}
 
 
 def apply(status: Status, move: Move, by: Actor) -> Status:

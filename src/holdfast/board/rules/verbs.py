@@ -271,20 +271,15 @@ def form(verb: Verb) -> type[msgspec.Struct]:
     )
 
 
-def decode(verb: Verb, data: bytes | msgspec.Raw) -> msgspec.Struct:
-    """The verb's form, from JSON. Raises UsageError when it is none."""
+def parse(verb: Verb, given: bytes | msgspec.Raw | JsonObject) -> msgspec.Struct:
+    """The verb's form, from JSON or from values. Raises UsageError when it is none."""
     try:
-        return msgspec.json.decode(data, type=form(verb))
+        if isinstance(given, dict):
+            return msgspec.convert(given, form(verb))
+        return msgspec.json.decode(given, type=form(verb))
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
-        raise _not_arguments(verb, exc) from None
-
-
-def convert(verb: Verb, given: JsonObject) -> msgspec.Struct:
-    """The same from values."""
-    try:
-        return msgspec.convert(given, form(verb))
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as exc:
-        raise _not_arguments(verb, exc) from None
+        detail = str(exc) if isinstance(exc, msgspec.ValidationError) else "they are not JSON"
+        raise UsageError(f"these are no arguments of {verb.name}: {detail}") from None
 
 
 def settle(verb: Verb, given: msgspec.Struct, now_ms: int) -> Any:
@@ -301,8 +296,3 @@ def settle(verb: Verb, given: msgspec.Struct, now_ms: int) -> Any:
     if isinstance(place, str) and place and not place.startswith("/"):
         raise UsageError("a workspace is an absolute path")
     return verb.args(**values)
-
-
-def _not_arguments(verb: Verb, exc: Exception) -> UsageError:
-    detail = str(exc) if isinstance(exc, msgspec.ValidationError) else "they are not JSON"
-    return UsageError(f"these are no arguments of {verb.name}: {detail}")

@@ -2,6 +2,6 @@
 of its own; nobody else calls them.
 
 Imports: board.database, board.rules, errors.
-Open to other rooms: boards, claims, files, inbox, ledger, lists, liveness, messages, places, reviews,
-runs, tasks, transfer, unverified, usage.
+Open to other rooms: boards, claims, files, inbox, ledger, lists, messages, reviews, runs, tasks,
+transfer.
 """

@@ -12,7 +12,7 @@ from holdfast.errors import Conflict, InvalidRequest, NotFound, UsageError
 SLUG: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
-def create(tx: Transaction, slug: str, title: str) -> Board:
+def create(tx: Transaction, slug: str, title: str = "") -> Board:
     """Raises UsageError for a bad name, Conflict when there is one of this name."""
     if not SLUG.fullmatch(slug):
         raise UsageError(
@@ -49,12 +49,12 @@ def in_use(tx: Transaction, slug: str) -> Board:
     return found
 
 
-def pause(tx: Transaction, slug: str, *, on: bool, who: str) -> Board:
+def pause(tx: Transaction, slug: str, on: bool, *, who: str = "person") -> Board:
     """From here on nothing is claimed, or everything may be again. Runs that there are go on."""
     return _stand(tx, msgspec.structs.replace(get(tx, slug, lock=True), paused=on), who=who)
 
 
-def archive(tx: Transaction, slug: str, *, on: bool, who: str) -> Board:
+def archive(tx: Transaction, slug: str, on: bool = True, *, who: str = "person") -> Board:
     """Put away: nothing is claimed or made any more. Nothing is lost either.
 
     Raises:
@@ -68,8 +68,12 @@ def archive(tx: Transaction, slug: str, *, on: bool, who: str) -> Board:
     return _stand(tx, msgspec.structs.replace(found, archived=on), who=who)
 
 
-def set_cap(tx: Transaction, slug: str, scope: str, name: str, most: int, *, who: str) -> None:
-    """Raises UsageError for a cap of nothing."""
+def set_cap(tx: Transaction, slug: str, scope: str, name: str, most: int, *, who: str = "person") -> None:
+    """At most so many runs of this board at once: in all (no name), of a profile, host or pool.
+
+    Raises:
+        UsageError: it is a cap of nothing.
+    """
     if scope not in ("board", "profile", "host", "pool") or most < 0 or (scope == "board") == bool(name):
         raise UsageError("a cap is of the board, of a profile, of a host or of a pool, and not negative")
     get(tx, slug, lock=True)

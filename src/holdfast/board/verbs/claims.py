@@ -1,6 +1,6 @@
 """Who gets which task. A claim has its board for itself, so that caps and pauses hold among many."""
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -13,6 +13,7 @@ from holdfast.board.verbs import boards, ledger, lists, messages, tasks
 from holdfast.board.verbs.lists import Offer
 from holdfast.errors import UsageError
 
+LEASE_MS: Final = 60_000  # unless the claim says otherwise; heartbeats come several times in that time
 MAX_LEASE_MS: Final = 24 * 3_600_000  # a worker that is silent for longer is gone
 MAX_PROFILES: Final = 200  # that one claim looks at, one after the other
 MAX_POOLS: Final = 200  # likewise, of each of them
@@ -23,16 +24,19 @@ def claim(
     slug: str,
     *,
     worker: str,
-    host: str,
-    lease_ms: int,
-    task: str | None,
-    assignees: Sequence[str] | None,
+    host: str = "",
+    lease_ms: int = LEASE_MS,
+    task: str | None = None,
+    assignees: Sequence[str] | None = None,
 ) -> tuple[Task, Run] | None:
-    """The best ready task that there is room for, or this one, for one caller only; None without any."""
+    """The best ready task (of these profiles, or this one) for this caller alone; None without any.
+
+    Pauses and caps hold whoever else is claiming. That this host offers to work is remembered for `why`.
+    """
     board = boards.get(tx, slug, lock=True)
     tasks.wake(tx, slug)
     if host:
-        offer(tx, slug, host, assignees)
+        _note_offer(tx, slug, host, assignees)
     if assign.stopped(board) is not None:
         return None
     run = ledger.new_id("r")
@@ -63,23 +67,19 @@ def claim(
     return claimed, row_of(Run, made)
 
 
-def room(tx: Transaction, slug: str, assignees: Iterable[str], host: str, pool: str = "") -> dict[str, str]:
-    """The profiles for which this host could not claim now, whatever is ready in this pool, and why not."""
-    board = boards.get(tx, slug)
-    capacity, busy = lists.capacity(tx, slug), lists.busy(tx, slug)
-    reasons = {
-        name: assign.stopped(board)
-        or assign.caps_reached(name, capacity=capacity, busy=busy, host=host, pool=pool)
-        for name in assignees
-    }
-    return {name: reason for name, reason in reasons.items() if reason is not None}
+def offer(tx: Transaction, slug: str, host: str, assignees: Sequence[str], *, held: str = "") -> None:
+    """This host starts workers for these profiles, or says why not now: `held`.
 
-
-def offer(tx: Transaction, slug: str, host: str, assignees: Sequence[str] | None, *, held: str = "") -> None:
-    """Remember that somebody starts workers for these profiles, or for all, or why not now.
-
-    Said often, written seldom.
+    To be said again before `lists.OFFER_MS` is over.
     """
+    boards.get(tx, slug)
+    _note_offer(tx, slug, host, assignees, held)
+
+
+def _note_offer(
+    tx: Transaction, slug: str, host: str, assignees: Sequence[str] | None, held: str = ""
+) -> None:
+    """Said often, written seldom. Without profiles it starts workers for all."""
     said = Offer(None if assignees is None else tuple(sorted(set(assignees))), held)
     profiles = None if said == Offer() else msgspec.json.encode(said).decode()
     row = tx.one("offer_get", board=slug, host=host)

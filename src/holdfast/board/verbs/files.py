@@ -6,7 +6,12 @@ from holdfast.board.verbs import ledger
 from holdfast.errors import Conflict, InvalidRequest, NotFound, StoreDamaged, UsageError
 
 
-def attach(tx: Transaction, task: Task, name: str, data: bytes, *, who: str, run: str | None = None) -> File:
+def attach(tx: Transaction, task_id: str, name: str, data: bytes, *, who: str = "person") -> File:
+    """As `add` does."""
+    return add(tx, ledger.locked(tx, task_id), name, data, who=who)
+
+
+def add(tx: Transaction, task: Task, name: str, data: bytes, *, who: str, run: str | None = None) -> File:
     """A file for whoever works on the task, which is locked. The same file again changes nothing.
 
     Raises:
@@ -27,10 +32,7 @@ def attach(tx: Transaction, task: Task, name: str, data: bytes, *, who: str, run
 
 def keep(tx: Transaction, run_id: str, name: str, data: bytes) -> File:
     """Something of a run, also after its end; the same name again replaces it, as a repeated step does."""
-    row = tx.one("run_get", id=run_id)
-    if row is None:
-        raise NotFound(f"there is no run {run_id}")
-    task = ledger.locked(tx, str(row["task_id"]))
+    task = ledger.locked(tx, ledger.run(tx, run_id).task_id)
     sha256 = ledger.digest(_bounded(data))
     there = {file.name: file for file in listed(tx, task.id, run_id)}
     if name in there and there[name].sha256 == sha256:

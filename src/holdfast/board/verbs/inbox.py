@@ -94,7 +94,7 @@ def may_begin(event: TaskEvent) -> bool:
     return event.payload.get("to", event.payload.get("status")) in WAITING
 
 
-def acknowledge(tx: Transaction, task_id: str, *, who: str) -> Task:
+def acknowledge(tx: Transaction, task_id: str, *, who: str = "person") -> Task:
     """Somebody knows that it waits for them; said again it changes nothing, and any move takes it back.
 
     Raises:

@@ -8,9 +8,9 @@ import msgspec
 
 from holdfast.board.database.database import Transaction, row_of
 from holdfast.board.rules import transitions
-from holdfast.board.rules.rows import Run, RunRef, Task
+from holdfast.board.rules.rows import Comment, JsonObject, Run, RunRef, Task, bounded, metadata_text
 from holdfast.board.rules.transitions import Actor, Move, Status
-from holdfast.errors import Conflict, NotFound, StaleRun
+from holdfast.errors import Conflict, NotFound, StaleRun, UsageError
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -27,16 +27,25 @@ def new_id(kind: str) -> str:
     return f"{kind}_{os.urandom(6).hex()}"
 
 
-def locked(tx: Transaction, task_id: str) -> Task:
-    """The task, and nobody else changes it until this change is over.
-
-    Raises:
-        NotFound: there is none.
-    """
-    row = tx.one("task_lock", id=task_id)
+def task(tx: Transaction, task_id: str, query: str = "task_get") -> Task:
+    """Raises NotFound."""
+    row = tx.one(query, id=task_id)
     if row is None:
         raise NotFound(f"there is no task {task_id}", remedy="holdfast task list")
     return row_of(Task, row)
+
+
+def locked(tx: Transaction, task_id: str) -> Task:
+    """The task, and nobody else changes it until this change is over. Raises NotFound."""
+    return task(tx, task_id, "task_lock")
+
+
+def run(tx: Transaction, run_id: str) -> Run:
+    """Raises NotFound."""
+    row = tx.one("run_get", id=run_id)
+    if row is None:
+        raise NotFound(f"there is no run {run_id}", remedy="holdfast task runs ID")
+    return row_of(Run, row)
 
 
 def referred(tx: Transaction, ref: RunRef) -> Run:
@@ -46,13 +55,16 @@ def referred(tx: Transaction, ref: RunRef) -> Run:
         NotFound: there is none.
         StaleRun: it is not of this generation.
     """
-    row = tx.one("run_get", id=ref.run)
-    if row is None:
-        raise NotFound(f"there is no run {ref.run}")
-    run = row_of(Run, row)
-    if run.generation != ref.generation:
+    found = run(tx, ref.run)
+    if found.generation != ref.generation:
         raise StaleRun(f"{ref.run} is not generation {ref.generation}")
-    return run
+    return found
+
+
+def locked_run(tx: Transaction, ref: RunRef) -> tuple[Task, Run]:
+    """Its task, locked, and the run as it is from then on. Raises as `referred` does."""
+    found = locked(tx, referred(tx, ref).task_id)
+    return found, referred(tx, ref)
 
 
 def moved(tx: Transaction, task: Task, move: Move, by: Actor, **changes: object) -> Task:
@@ -116,6 +128,58 @@ def release_children(tx: Transaction, parent: Task) -> None:
         if row["status"] == Status.READY:
             tx.log(parent.board, Move.PROMOTE, "board", task=str(row["id"]), after=parent.id)
     tx.all("links_satisfy", parent=parent.id)
+
+
+def add_comment(
+    tx: Transaction,
+    task: Task,
+    body: str,
+    *,
+    who: str,
+    run: str | None = None,
+    path: str = "",
+    line: int | None = None,
+) -> Comment:
+    """The task is locked, so that comments are numbered without gaps."""
+    if not body.strip():
+        raise UsageError("a comment says something")
+    row = tx.row(
+        "comment_add",
+        task=task.id,
+        author=who,
+        body=bounded("comment", body),
+        now=tx.now_ms,
+        run=run,
+        path=path,
+        line=line,
+    )
+    made = row_of(Comment, row)
+    tx.log(task.board, "commented", who, task=task.id, run=run, number=made.number)
+    return made
+
+
+def end_run(
+    tx: Transaction,
+    run: str,
+    outcome: str,
+    *,
+    failure: str | None = None,
+    summary: str | None = None,
+    metadata: JsonObject | None = None,
+    error: str | None = None,
+) -> None:
+    """What was kept of its metadata before stays, unless there is something newer of the same name."""
+    before = row_of(Run, tx.row("run_get", id=run)).metadata
+    tx.row(
+        "run_end",
+        id=run,
+        now=tx.now_ms,
+        outcome=outcome,
+        failure=failure,
+        summary=summary,
+        metadata=metadata_text(before | (metadata or {})),
+        error=error,
+    )
 
 
 def fingerprint(*parts: object) -> str:

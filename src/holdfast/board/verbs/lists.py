@@ -9,11 +9,13 @@ import msgspec
 from holdfast.board.database.database import Transaction, Value, row_of
 from holdfast.board.rules import assign, budget, metrics
 from holdfast.board.rules.assign import Busy, Capacity
+from holdfast.board.rules.budget import Budget, Used
 from holdfast.board.rules.metrics import Recent, Runs
 from holdfast.board.rules.rows import (
     Board,
     Comment,
     Detail,
+    File,
     Message,
     ParentResult,
     Run,
@@ -22,7 +24,7 @@ from holdfast.board.rules.rows import (
     TaskLink,
 )
 from holdfast.board.rules.transitions import Status
-from holdfast.board.verbs import boards, files, usage
+from holdfast.board.verbs import boards, files, ledger
 from holdfast.errors import NotFound, UsageError
 
 T = TypeVar("T")
@@ -86,7 +88,12 @@ def page(
     limit: int = 50,
     cursor: str | None = None,
 ) -> TaskPage:
-    """Raises UsageError for a limit or a cursor that makes no sense, NotFound for an unknown board."""
+    """Tasks, the newest first. `cursor` is that of the page before.
+
+    Raises:
+        UsageError: a limit or a cursor makes no sense.
+        NotFound: there is no such board.
+    """
     if not 0 < limit <= MAX_PAGE:
         raise UsageError(f"a page has 1 to {MAX_PAGE} tasks")
     boards.get(tx, slug)
@@ -108,7 +115,7 @@ def page(
 def detail(tx: Transaction, task_id: str) -> Detail:
     """Raises NotFound."""
     return Detail(
-        task=task(tx, task_id),
+        task=ledger.task(tx, task_id),
         parents=[row_of(TaskLink, row) for row in tx.all("links_above", task=task_id, most=SHOWN)],
         children=[row_of(TaskLink, row) for row in tx.all("links_below", task=task_id, most=SHOWN)],
         comments=_newest(tx, "comments_of_task", task_id, Comment),
@@ -120,11 +127,12 @@ def detail(tx: Transaction, task_id: str) -> Detail:
     )
 
 
-def task(tx: Transaction, task_id: str) -> Task:
-    row = tx.one("task_get", id=task_id)
-    if row is None:
-        raise NotFound(f"there is no task {task_id}", remedy="holdfast task list")
-    return row_of(Task, row)
+def attachments(tx: Transaction, task_id: str) -> list[File]:
+    return files.listed(tx, ledger.task(tx, task_id).id, None)
+
+
+def kept(tx: Transaction, run_id: str) -> list[File]:
+    return files.listed(tx, ledger.run(tx, run_id).task_id, run_id)
 
 
 def task_id(tx: Transaction, text: str) -> str:
@@ -151,15 +159,8 @@ def task_id(tx: Transaction, text: str) -> str:
 
 def runs(tx: Transaction, task_id: str) -> list[Run]:
     """The newest runs of a task, the oldest of them first."""
-    task(tx, task_id)
+    ledger.task(tx, task_id)
     return _newest(tx, "runs_of_task", task_id, Run)
-
-
-def run(tx: Transaction, run_id: str) -> Run:
-    row = tx.one("run_get", id=run_id)
-    if row is None:
-        raise NotFound(f"there is no run {run_id}", remedy="holdfast task runs ID")
-    return row_of(Run, row)
 
 
 def held(tx: Transaction, host: str) -> list[Run]:
@@ -167,7 +168,7 @@ def held(tx: Transaction, host: str) -> list[Run]:
     return [row_of(Run, row) for row in tx.all("runs_held", host=host)]
 
 
-def events(tx: Transaction, slug: str, *, after: int, limit: int) -> list[TaskEvent]:
+def events(tx: Transaction, slug: str, *, after: int = 0, limit: int = 100) -> list[TaskEvent]:
     """What happened after an event that the reader has seen."""
     if not 0 < limit <= MAX_PAGE:
         raise UsageError(f"a page has 1 to {MAX_PAGE} events")
@@ -176,7 +177,7 @@ def events(tx: Transaction, slug: str, *, after: int, limit: int) -> list[TaskEv
 
 
 def counts(tx: Transaction, slug: str) -> dict[str, int]:
-    """How many tasks there are in each status."""
+    """How many tasks there are in each status; cheaper than `stats`."""
     found = {str(row["status"]): int(str(row["count"])) for row in tx.all("board_counts", board=slug)}
     return {status: found.get(status, 0) for status in Status}
 
@@ -209,12 +210,12 @@ def recent(tx: Transaction, slug: str) -> Recent:
 
 def why(tx: Transaction, task_id: str) -> Reason:
     """Why a task waits, or that it does not; and how its last run failed, if that is the cause."""
-    found = task(tx, task_id)
+    found = ledger.task(tx, task_id)
     reason = reasons(tx, found.board, [found])[found.id]
     last = runs(tx, task_id)[-1:] if found.status in _AFTER_A_RUN else []
     if last and last[0].error:
         reason = f"{reason}; its last run: {last[0].error}"
-    if found.run_id is not None and (stuck := run(tx, found.run_id).stuck):
+    if found.run_id is not None and (stuck := ledger.run(tx, found.run_id).stuck):
         reason = f"{reason}, but looks stuck: {stuck}"
     return Reason(found.id, found.status, reason)
 
@@ -225,7 +226,7 @@ def reasons(tx: Transaction, slug: str, found: Iterable[Task]) -> dict[str, str]
     held = {host: offer.held for host, offer in offers.items() if offer.held}
     still = assign.stopped(boards.get(tx, slug))
     listed = list(found)
-    spent = usage.spent(tx, (each for each in listed if each.status is Status.READY))
+    over = spent(tx, (each for each in listed if each.status is Status.READY))
     said = {}
     for each in listed:
         accepting = {
@@ -242,10 +243,28 @@ def reasons(tx: Transaction, slug: str, found: Iterable[Task]) -> dict[str, str]
             held=held,
         ).waiting
         reason = waiting.get(each.id, "waits to be claimed")
-        if each.id in spent:
-            reason = budget.question(spent[each.id])
+        if each.id in over:
+            reason = budget.question(over[each.id])
         said[each.id] = still or reason if each.status is Status.READY else reason
     return said
+
+
+def spent(tx: Transaction, found: Iterable[Task]) -> dict[str, str]:
+    """Of these tasks those that have spent their budgets, and which; the others may be claimed."""
+    said = {}
+    for task in found:
+        bound = budget.of_task(task)
+        if bound != Budget():
+            row = tx.row("task_used", task=task.id)
+            used = Used(int(str(row["tokens"])), int(str(row["cost"])))
+            if (words := budget.spent(used, bound)) is not None:
+                said[task.id] = words
+    return said
+
+
+def stuck(tx: Transaction, slug: str) -> dict[str, str]:
+    """The tasks of a board whose runs look stuck now, and why."""
+    return {str(row["task_id"]): str(row["stuck"]) for row in tx.all("runs_stuck", board=slug)}
 
 
 def _waits_for(tx: Transaction, found: Task) -> list[str]:
@@ -281,6 +300,10 @@ def capacity(tx: Transaction, slug: str) -> Capacity:
         hosts={name: most for scope, name, most in rows if scope == "host"},
         pools={name: most for scope, name, most in rows if scope == "pool"},
     )
+
+
+def capacity_and_use(tx: Transaction, slug: str) -> tuple[Capacity, Busy]:
+    return capacity(tx, slug), busy(tx, slug)
 
 
 def busy(tx: Transaction, slug: str) -> Busy:

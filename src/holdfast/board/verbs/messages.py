@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.board.database.database import Transaction, row_of
 from holdfast.board.rules.rows import Detail, JsonObject, Message, RunRef, Task
-from holdfast.board.verbs import ledger, lists
+from holdfast.board.verbs import ledger
 from holdfast.errors import InvalidRequest, UsageError
 
 MAX_MESSAGE: Final = 2_000  # characters: many of them fit into one answer, and into a prompt
@@ -26,7 +26,7 @@ class Handed(msgspec.Struct, frozen=True):
     last: int = 0
 
 
-def tell(tx: Transaction, task_id: str, body: str, *, who: str) -> Message:
+def tell(tx: Transaction, task_id: str, body: str, *, who: str = "person") -> Message:
     """A message to the worker that has the task now.
 
     Raises:
@@ -111,7 +111,7 @@ def shown(detail: Detail) -> JsonObject:
 
 def _held(tx: Transaction, ref: RunRef) -> Task | None:
     """The task, locked, if the run has it now."""
-    task = ledger.locked(tx, lists.run(tx, ref.run).task_id)
+    task = ledger.locked(tx, ledger.run(tx, ref.run).task_id)
     return task if (task.run_id, task.generation) == (ref.run, ref.generation) else None
 
 

@@ -13,7 +13,7 @@ from holdfast.board.database.database import Transaction, row_of
 from holdfast.board.rules import transitions
 from holdfast.board.rules.rows import MAX_PATH, Comment, JsonObject, Run, RunRef, Task, TaskEvent, bounded
 from holdfast.board.rules.transitions import Actor, Move, Status
-from holdfast.board.verbs import ledger, tasks
+from holdfast.board.verbs import ledger
 from holdfast.errors import IllegalTransition, InvalidRequest, UsageError
 
 CHECKS: Final = "checks"  # what a task in review waits for before a person is asked; and who then speaks
@@ -76,12 +76,12 @@ class Requested(msgspec.Struct, frozen=True, kw_only=True):
     comments: list[Comment]
 
 
-def review(tx: Transaction, task_id: str, given: Review, *, who: str) -> Task:
-    """A person's verdict about a task that is in review.
+def review(tx: Transaction, task_id: str, given: Review, *, who: str = "person") -> Task:
+    """Approve what is in review, or ask for changes, which the next run is told.
 
     Raises:
         IllegalTransition: it is not.
-        InvalidRequest: somebody else is asked, or its checks have not been run.
+        InvalidRequest: somebody else is asked, or its checks have not been run; `anyway` overrules both.
         UsageError: nothing is said, or it both approves and asks for changes.
     """
     task = ledger.locked(tx, task_id)
@@ -97,9 +97,9 @@ def review(tx: Transaction, task_id: str, given: Review, *, who: str) -> Task:
             raise InvalidRequest(f"{task.reviewer} is asked to review {task.id}", remedy="--anyway")
         if given.approve and task.waiting_for == CHECKS:
             raise InvalidRequest(f"the checks of {task.id} have not been run", remedy="wait, or --anyway")
-    said = [tasks.comment(tx, task, given.changes, who=who)] if given.changes.strip() else []
+    said = [ledger.add_comment(tx, task, given.changes, who=who)] if given.changes.strip() else []
     said += [
-        tasks.comment(tx, task, one.body, who=who, path=one.path, line=one.line) for one in given.remarks
+        ledger.add_comment(tx, task, one.body, who=who, path=one.path, line=one.line) for one in given.remarks
     ]
     _reviewed(tx, task, said, who=who, anyway=given.anyway)
     if given.approve:
@@ -118,7 +118,7 @@ def gated(task: Task, move: Move, changes: JsonObject) -> tuple[Move, JsonObject
 def due(tx: Transaction, ref: RunRef) -> list[str] | None:
     """The commands that decide about what this run left; None when there is nothing to decide."""
     run = ledger.referred(tx, ref)
-    task = row_of(Task, tx.row("task_get", id=run.task_id))
+    task = ledger.task(tx, run.task_id)
     return list(task.checks) if _is_due(task, run) else None
 
 
@@ -128,8 +128,7 @@ def checked(tx: Transaction, ref: RunRef, results: Sequence[Check]) -> Task:
     Completed work whose checks all pass is done. Where one fails, changes are asked for, unless all attempts
     are spent: then a person decides, as they do about work that a worker wanted to be looked at.
     """
-    run = ledger.referred(tx, ref)
-    task = ledger.locked(tx, run.task_id)
+    task, run = ledger.locked_run(tx, ref)
     if not _is_due(task, run) or [one.command for one in results] != task.checks:
         return task
     failed = [one for one in results if not one.passed]
@@ -159,7 +158,7 @@ def requested(tx: Transaction, task_id: str) -> Requested | None:
 
 
 def _failed(tx: Transaction, task: Task, failed: Sequence[Check]) -> Task:
-    said = [tasks.comment(tx, task, _words(one), who=CHECKS) for one in failed]
+    said = [ledger.add_comment(tx, task, _words(one), who=CHECKS) for one in failed]
     reason = f"{len(failed)} of {len(task.checks)} checks failed: {failed[0].command[:MAX_SHOWN]}"
     _reviewed(tx, task, said, who=CHECKS, anyway=False)
     if task.attempts >= task.max_attempts:

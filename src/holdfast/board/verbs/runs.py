@@ -4,14 +4,16 @@ Everything a worker says carries its run and generation, and is refused unless t
 Safety never depends on a clock: a run whose lease is over is only stale once somebody has ended it.
 """
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 
 from holdfast.board.database.database import Transaction, row_of
-from holdfast.board.rules import retry
+from holdfast.board.rules import budget, retry
+from holdfast.board.rules.budget import Used
 from holdfast.board.rules.retry import FailureKind
 from holdfast.board.rules.rows import (
     Comment,
@@ -22,17 +24,23 @@ from holdfast.board.rules.rows import (
     Run,
     RunRef,
     Task,
+    TaskEvent,
     bounded,
     metadata_text,
 )
 from holdfast.board.rules.transitions import Actor, Move
 from holdfast.board.verbs import claims, files, ledger, lists, reviews, tasks
-from holdfast.errors import Conflict, InvalidRequest, StaleRun, UsageError
+from holdfast.errors import Conflict, InvalidRequest, NotFound, StaleRun, UsageError
 
 S = TypeVar("S", bound=msgspec.Struct)
 
 MAX_ANSWERS: Final = 1000  # envelopes of one run: a worker in a loop does not fill the board
 LOST_AT_ONCE: Final = 100  # leases ended in one change, so that others get their turn
+CARDS: Final = "created_cards"  # in a run's metadata, as the tools of workers call them
+FILES: Final = "artifacts"
+MAX_NAMED: Final = 100  # of each that are looked at
+MAX_WORD: Final = 300  # characters of each that are written down
+UNVERIFIED: Final = "claims_unverified"
 
 _OUTCOMES: Final = {
     FailureKind.HANDOFF: "handoff_failed",
@@ -60,10 +68,17 @@ class RunReport:
     changes: JsonObject
 
 
+class Unverified(msgspec.Struct, frozen=True, kw_only=True):
+    """Tasks that the run did not make, files that are not in its workspace."""
+
+    cards: list[str]
+    files: list[str]
+
+
 Answered: TypeAlias = Task | Refusal
 
 
-def heartbeat(tx: Transaction, ref: RunRef, *, lease_ms: int, note: str) -> Run:
+def heartbeat(tx: Transaction, ref: RunRef, *, lease_ms: int = claims.LEASE_MS, note: str = "") -> Run:
     """Still there; the lease begins anew. No event: the run's own row says it."""
     _, run = _holding(tx, ref)
     row = tx.row(
@@ -80,7 +95,7 @@ def comment(tx: Transaction, ref: RunRef, envelope: str, body: str) -> Comment:
     question = ledger.fingerprint("comment", body)
     return _said(
         *(tx, ref, envelope, question, Comment),
-        lambda task, run: tasks.comment(tx, task, body, who=run.worker, run=run.id),
+        lambda task, run: ledger.add_comment(tx, task, body, who=run.worker, run=run.id),
     )
 
 
@@ -102,7 +117,7 @@ def link(tx: Transaction, ref: RunRef, envelope: str, parent: str, child: str) -
     """
 
     def connect(_: Task, run: Run) -> Task:
-        if lists.task(tx, child).created_by_run != run.id:
+        if ledger.task(tx, child).created_by_run != run.id:
             raise InvalidRequest(f"{run.id} did not make {child}", remedy="link what this run has created")
         return tasks.link(tx, parent, child, who=run.worker)
 
@@ -114,11 +129,11 @@ def attach(tx: Transaction, ref: RunRef, envelope: str, name: str, data: bytes) 
     question = ledger.fingerprint("attach", name, ledger.digest(data))
     return _said(
         *(tx, ref, envelope, question, File),
-        lambda task, run: files.attach(tx, task, name, data, who=run.worker, run=run.id),
+        lambda task, run: files.add(tx, task, name, data, who=run.worker, run=run.id),
     )
 
 
-def show(tx: Transaction, ref: RunRef, task_id: str | None) -> Detail:
+def show(tx: Transaction, ref: RunRef, task: str | None = None) -> Detail:
     """The worker's own task, one that it waited for, or one that this run made.
 
     Raises:
@@ -126,23 +141,27 @@ def show(tx: Transaction, ref: RunRef, task_id: str | None) -> Detail:
         InvalidRequest: the task is none of these.
     """
     run = ledger.referred(tx, ref)
-    mine = lists.task(tx, run.task_id)
+    mine = ledger.task(tx, run.task_id)
     if not _holds(mine, run, ref):
         raise _stale(run)
-    if task_id is not None and task_id != mine.id:
-        shown = lists.task(tx, task_id)
+    if task is not None and task != mine.id:
+        shown = ledger.task(tx, task)
         above = tx.one("link_get", parent=shown.id, child=mine.id) is not None
         if not above and shown.created_by_run != run.id:
-            raise InvalidRequest(f"{task_id} is no business of {run.id}")
-    return lists.detail(tx, task_id or mine.id)
+            raise InvalidRequest(f"{task} is no business of {run.id}")
+    return lists.detail(tx, task or mine.id)
 
 
 def set_run(
-    tx: Transaction, ref: RunRef, *, workspace: str | None, session: str | None, metadata: JsonObject | None
+    tx: Transaction,
+    ref: RunRef,
+    *,
+    workspace: str | None = None,
+    session: str | None = None,
+    metadata: JsonObject | None = None,
 ) -> Run:
-    """What the dispatcher finds out about a run, also after its end: usage comes late."""
-    ledger.locked(tx, ledger.referred(tx, ref).task_id)
-    run = ledger.referred(tx, ref)
+    """What is found out about a run, also after its end. Metadata is added to what is there."""
+    _, run = ledger.locked_run(tx, ref)
     row = tx.row(
         "run_set",
         id=run.id,
@@ -158,14 +177,119 @@ def set_run(
     return after
 
 
-def answer(tx: Transaction, ref: RunRef, envelope: str, report: RunReport) -> Answered:
+def occupy(tx: Transaction, ref: RunRef, path: str) -> Run:
+    """As `set_run` with a directory that several hosts may name: one run at a time is in it.
+
+    Raises:
+        Conflict: a run of another host is in it; to be asked again. One host sees to its own.
+    """
+    tx.all("links_alone", board=f"directory {path}")  # no board has such a name
+    run = set_run(tx, ref, workspace=path)
+    other = tx.one("place_taken", workspace=path, host=run.host)
+    if other is not None:
+        raise Conflict(f"{other['id']} of {other['host']} works in {path}")
+    return run
+
+
+def use(tx: Transaction, ref: RunRef, used: Used) -> Run:
+    """Keep what a run has used so far, also after its end. What is known never becomes less.
+
+    Raises:
+        StaleRun: it is not of this generation.
+    """
+    _, run = ledger.locked_run(tx, ref)
+    after = budget.of_run(run).at_least(used)
+    if after == budget.of_run(run):
+        return run
+    tx.log(run.board, "used", "board", task=run.task_id, run=run.id, **after._asdict())
+    return row_of(Run, tx.row("run_use", id=run.id, **after._asdict()))
+
+
+def set_stuck(tx: Transaction, ref: RunRef, why: str) -> Run:
+    """Say that a run looks stuck, for this reason; without one it moves again. Nothing is ended for it.
+
+    Raises:
+        StaleRun: the run does not hold its task any more.
+    """
+    task, run = _holding(tx, ref)
+    if run.stuck == why:
+        return run
+    if why:
+        tx.log(task.board, "looks_stuck", "board", task=task.id, run=run.id, why=why)
+    else:
+        tx.log(task.board, "moves_again", "board", task=task.id, run=run.id)
+    return row_of(Run, tx.row("run_stuck", id=run.id, stuck=bounded("reason", why)))
+
+
+def names_in(run: Run, what: str) -> list[str]:
+    """What a run says that it made; anything but names is no claim."""
+    found = run.metadata.get(what)
+    return [one for one in found if isinstance(one, str)][:MAX_NAMED] if isinstance(found, list) else []
+
+
+def verify(tx: Transaction, ref: RunRef, missing: Sequence[str]) -> Unverified:
+    """Write down, once, what a run said at its end that is not so; `missing` are the files among that.
+
+    Its answer stands; whoever reads the result is told.
+    """
+    run = ledger.referred(tx, ref)
+    found = Unverified(
+        cards=[card[:MAX_WORD] for card in names_in(run, CARDS) if not _made(tx, run, card)],
+        files=[name[:MAX_WORD] for name in missing[:MAX_NAMED]],
+    )
+    told = msgspec.to_builtins(found)
+    said = [event for event in lists.detail(tx, run.task_id).events if event.kind == UNVERIFIED]
+    if (found.cards or found.files) and not any(_same(event, run, told) for event in said):
+        tx.log(run.board, UNVERIFIED, "board", task=run.task_id, run=run.id, **told)
+    return found
+
+
+def complete(
+    tx: Transaction, ref: RunRef, envelope: str, summary: str, *, metadata: JsonObject | None = None
+) -> Answered:
+    """The work is done. The same envelope again gets the same answer."""
+    report = RunReport(Move.COMPLETE, "completed", summary, metadata or {}, {"result": summary})
+    return _answer(tx, ref, envelope, report)
+
+
+def block(
+    tx: Transaction,
+    ref: RunRef,
+    envelope: str,
+    question: str,
+    *,
+    options: tuple[str, ...] = (),
+    waiting_for: str = "",
+    until_ms: int | None = None,
+) -> Answered:
+    """A person must act, or with `until_ms` the clock must pass."""
+    if until_ms is not None:
+        changes: JsonObject = {"reason": question, "wake_ms": until_ms}
+        return _answer(tx, ref, envelope, RunReport(Move.WAIT, "waiting", question, {}, changes))
+    asked: JsonObject = {
+        "question": question or "what now?",
+        "options": list(options),
+        "waiting_for": waiting_for,
+    }
+    return _answer(tx, ref, envelope, RunReport(Move.BLOCK, "blocked", question, {}, asked))
+
+
+def request_review(
+    tx: Transaction, ref: RunRef, envelope: str, summary: str, *, metadata: JsonObject | None = None
+) -> Answered:
+    """The work is there for a person to look at."""
+    changes: JsonObject = {"result": summary}
+    report = RunReport(Move.REQUEST_REVIEW, "review_requested", summary, metadata or {}, changes)
+    return _answer(tx, ref, envelope, report)
+
+
+def _answer(tx: Transaction, ref: RunRef, envelope: str, report: RunReport) -> Answered:
     """A terminal answer: state, run, result, children and event at once, and exactly once.
 
     The same envelope again gets the first answer. Any other after it is refused, and that is written down.
     """
     question = ledger.fingerprint(report.move, report.summary, report.metadata, report.changes)
-    task = ledger.locked(tx, ledger.referred(tx, ref).task_id)
-    run = ledger.referred(tx, ref)
+    task, run = ledger.locked_run(tx, ref)
     if _answered(tx, run, envelope):
         return _first(tx, run, envelope, question)
     if not _holds(task, run, ref):
@@ -181,7 +305,7 @@ def answer(tx: Transaction, ref: RunRef, envelope: str, report: RunReport) -> An
         if move is Move.WAIT and task.attempts >= task.max_attempts:  # there is no run left to wait for
             move, changes = Move.BLOCK, {"question": f"all attempts are spent; it waits: {summary}"}
         move, changes = reviews.gated(task, move, changes)
-        tasks.end_run(tx, run.id, report.outcome, summary=summary, metadata=report.metadata)
+        ledger.end_run(tx, run.id, report.outcome, summary=summary, metadata=report.metadata)
         return ledger.moved_and_told(tx, task, move, Actor.WORKER, who=run.worker, run=run.id, **changes)
 
     return ledger.once(tx, _scope(run), _room(tx, run, envelope), question, Task, carry_out)
@@ -192,13 +316,15 @@ def fail(
     ref: RunRef,
     failure: FailureKind,
     *,
-    error: str,
-    jitter: float,
+    error: str = "",
+    jitter: float | None = None,
     resets_ms: int | None = None,
     metadata: JsonObject | None = None,
     outcome: str | None = None,
 ) -> Task:
     """What the supervisor says when a run ended without an answer; the one retry policy decides what follows.
+
+    `jitter` is a random number from 0 to 1, to spread retries.
 
     Raises:
         StaleRun: the run does not hold its task any more.
@@ -209,11 +335,11 @@ def fail(
         attempts=task.attempts,
         max_attempts=task.max_attempts,
         now_ms=tx.now_ms,
-        jitter=jitter,
+        jitter=_random() if jitter is None else jitter,
         resets_ms=resets_ms,
     )
     ended = outcome or _OUTCOMES[failure]
-    tasks.end_run(tx, run.id, ended, failure=failure, error=bounded("error", error), metadata=metadata)
+    ledger.end_run(tx, run.id, ended, failure=failure, error=bounded("error", error), metadata=metadata)
     changes: dict[str, object] = {"reason": verdict.reason, "attempts": task.attempts - 1 + verdict.spent}
     if verdict.move is Move.WAIT:
         changes["wake_ms"] = verdict.wake_ms
@@ -229,18 +355,17 @@ def give_back(tx: Transaction, ref: RunRef, *, reason: str) -> Task:
         StaleRun: the run does not hold its task any more.
     """
     task, run = _holding(tx, ref)
-    tasks.end_run(tx, run.id, "lost", failure=FailureKind.INFRA, error=bounded("error", reason))
+    ledger.end_run(tx, run.id, "lost", failure=FailureKind.INFRA, error=bounded("error", reason))
     changes: dict[str, object] = {"reason": reason, "attempts": task.attempts - 1, "wake_ms": tx.now_ms}
     return ledger.moved_and_told(tx, task, Move.WAIT, Actor.SYSTEM, who="board", run=run.id, **changes)
 
 
-def expire(tx: Transaction, slug: str, *, jitter: float) -> list[Task]:
-    """End the runs whose lease is over by the store's clock."""
+def expire(tx: Transaction, slug: str, *, jitter: float | None = None) -> list[Task]:
+    """End the runs whose lease is over by the store's clock; answers their tasks."""
     ended = []
     for row in tx.all("runs_expired", board=slug, now=tx.now_ms, most=LOST_AT_ONCE):
         ref = RunRef(str(row["id"]), int(str(row["generation"])))
-        task = ledger.locked(tx, str(row["task_id"]))
-        run = ledger.referred(tx, ref)
+        task, run = ledger.locked_run(tx, ref)
         if _holds(task, run, ref) and run.lease_until_ms <= tx.now_ms:
             ended.append(
                 fail(tx, ref, FailureKind.INFRA, error="its lease ran out", jitter=jitter, outcome="lost")
@@ -248,10 +373,34 @@ def expire(tx: Transaction, slug: str, *, jitter: float) -> list[Task]:
     return ended
 
 
+def stop_spent(tx: Transaction, ref: RunRef, words: str, *, error: str = "") -> Task:
+    """End a run that has spent a budget, which `words` says: its task is not tried again by itself.
+
+    Raises:
+        StaleRun: the run does not hold its task any more.
+    """
+    task, run = _holding(tx, ref)
+    reason = f"budget spent: {words}"
+    said = bounded("error", f"{reason}; {error}" if error else reason)
+    ledger.end_run(tx, run.id, "failed", failure=FailureKind.QUOTA, error=said)
+    asked = {"question": budget.question(words), "options": [*budget.OPTIONS], "reason": reason}
+    return ledger.moved_and_told(tx, task, Move.BLOCK, Actor.SYSTEM, who="board", run=run.id, **asked)
+
+
+def _made(tx: Transaction, run: Run, card: str) -> bool:
+    try:
+        return ledger.task(tx, card).created_by_run == run.id
+    except NotFound:
+        return False
+
+
+def _same(event: TaskEvent, run: Run, told: object) -> bool:
+    return event.run_id == run.id and event.payload == told
+
+
 def _holding(tx: Transaction, ref: RunRef) -> tuple[Task, Run]:
     """The run and the task it holds, locked."""
-    task = ledger.locked(tx, ledger.referred(tx, ref).task_id)
-    run = ledger.referred(tx, ref)
+    task, run = ledger.locked_run(tx, ref)
     if not _holds(task, run, ref):
         raise _stale(run)
     return task, run
@@ -271,6 +420,10 @@ def _said(
         return ledger.given(tx, _scope(run), envelope, question, kind)
     task, run = _holding(tx, ref)
     return ledger.once(tx, _scope(run), _room(tx, run, envelope), question, kind, lambda: act(task, run))
+
+
+def _random() -> float:
+    return int.from_bytes(os.urandom(2), "big") / 65535
 
 
 def _stale(run: Run) -> StaleRun:

@@ -6,28 +6,24 @@ import msgspec
 
 from holdfast.board.database.database import Transaction, row_of
 from holdfast.board.rules import transitions
-from holdfast.board.rules.rows import (
-    MAX_PARENTS,
-    Comment,
-    Edit,
-    JsonObject,
-    NewTask,
-    Run,
-    Task,
-    bounded,
-    metadata_text,
-)
+from holdfast.board.rules.rows import MAX_PARENTS, Comment, Edit, NewTask, Task, bounded
 from holdfast.board.rules.transitions import Actor, Move, Status
-from holdfast.board.verbs import boards, ledger
+from holdfast.board.verbs import boards, ledger, reviews
+from holdfast.board.verbs.reviews import Review
 from holdfast.errors import IllegalTransition, InvalidRequest, NotFound, UsageError
 
+_AS_WISHED: Final = tuple({*NewTask.__struct_fields__} - {"parents", "triage", "checks"})
 _ENDED_RUN: Final = {
     Move.CANCEL: "cancelled"
 }  # of a run whose task a person takes away; otherwise "superseded"
 
 
-def create(tx: Transaction, slug: str, new: NewTask, *, who: str, key: str | None) -> Task:
-    """A new task; with a key it is made once, however often and by however many this is asked."""
+def create(tx: Transaction, slug: str, new: NewTask, *, who: str = "person", key: str | None = None) -> Task:
+    """A new task. With an idempotency key, unique on its board, it is made once and the answer repeated.
+
+    Raises:
+        Conflict: the key was used for something else.
+    """
     if key is None:
         return add(tx, slug, new, who=who)
     if not 0 < len(key) <= 200:
@@ -50,25 +46,13 @@ def add(tx: Transaction, slug: str, new: NewTask, *, who: str, run: str | None =
         "task_add",
         id=ledger.new_id("t"),
         board=slug,
-        title=new.title,
-        body=new.body,
-        assignee=new.assignee,
         status=status,
-        priority=new.priority,
         created_by=who,
         created_by_run=run,
         open_parents=waits,
-        max_attempts=new.max_attempts,
-        wake_ms=new.wake_ms,
-        workspace_kind=new.workspace_kind,
-        workspace=new.workspace,
-        max_runtime_s=new.max_runtime_s,
-        reviewer=new.reviewer,
         checks=msgspec.json.encode(new.checks).decode(),
-        pool=new.pool,
-        max_tokens=new.max_tokens,
-        max_cost=new.max_cost,
         now=tx.now_ms,
+        **{name: getattr(new, name) for name in _AS_WISHED},
     )
     task = row_of(Task, row)
     for parent in parents:
@@ -79,67 +63,43 @@ def add(tx: Transaction, slug: str, new: NewTask, *, who: str, run: str | None =
     return task
 
 
-def link(tx: Transaction, parent_id: str, child_id: str, *, who: str) -> Task:
+def link(tx: Transaction, parent: str, child: str, *, who: str = "person") -> Task:
     """The child waits for the parent. Answers the child; a link that exists stays as it is.
 
     Raises:
         InvalidRequest: it would wait for itself, the two are on different boards, or one of them has ended.
     """
-    if parent_id == child_id:
+    if parent == child:
         raise InvalidRequest("a task cannot wait for itself")
-    slug = _found(tx, child_id).board
+    slug = ledger.task(tx, child).board
     tx.all("links_alone", board=slug)
-    ordered = {task: ledger.locked(tx, task) for task in sorted((parent_id, child_id))}
-    parent, child = _parent(tx, parent_id, slug), ordered[child_id]
-    if child.status in transitions.ENDS - {Status.FAILED}:
-        raise InvalidRequest(f"{child.id} is {child.status}: it waits for nothing any more")
-    if tx.one("link_cycle", parent=parent.id, child=child.id) is not None:
-        raise InvalidRequest(f"{parent.id} waits for {child.id} already: nothing would ever be done")
-    if len(tx.all("links_above", task=child.id, most=MAX_PARENTS)) >= MAX_PARENTS:
+    ordered = {task: ledger.locked(tx, task) for task in sorted((parent, child))}
+    above, below = _parent(tx, parent, slug), ordered[child]
+    if below.status in transitions.ENDS - {Status.FAILED}:
+        raise InvalidRequest(f"{child} is {below.status}: it waits for nothing any more")
+    if tx.one("link_cycle", parent=parent, child=child) is not None:
+        raise InvalidRequest(f"{parent} waits for {child} already: nothing would ever be done")
+    if len(tx.all("links_above", task=child, most=MAX_PARENTS)) >= MAX_PARENTS:
         raise InvalidRequest(f"a task has at most {MAX_PARENTS} parents")
-    waits = parent.status is not Status.DONE
-    if tx.one("link_add", parent=parent.id, child=child.id, open=int(waits)) is None:
-        return child
-    tx.log(slug, "linked", who, task=child.id, parent=parent.id)
-    return _recounted(tx, child, child.open_parents + int(waits)) if waits else child
+    waits = above.status is not Status.DONE
+    if tx.one("link_add", parent=parent, child=child, open=int(waits)) is None:
+        return below
+    tx.log(slug, "linked", who, task=child, parent=parent)
+    return _recounted(tx, below, below.open_parents + 1) if waits else below
 
 
-def unlink(tx: Transaction, parent_id: str, child_id: str, *, who: str) -> Task:
+def unlink(tx: Transaction, parent: str, child: str, *, who: str = "person") -> Task:
     """Raises NotFound when there is no such link."""
-    child = ledger.locked(tx, child_id)
-    row = tx.one("link_remove", parent=parent_id, child=child_id)
+    below = ledger.locked(tx, child)
+    row = tx.one("link_remove", parent=parent, child=child)
     if row is None:
-        raise NotFound(f"{child_id} does not wait for {parent_id}")
-    tx.log(child.board, "unlinked", who, task=child.id, parent=parent_id)
-    return _recounted(tx, child, child.open_parents - 1) if row["open"] else child
+        raise NotFound(f"{child} does not wait for {parent}")
+    tx.log(below.board, "unlinked", who, task=child, parent=parent)
+    return _recounted(tx, below, below.open_parents - 1) if row["open"] else below
 
 
-def comment(
-    tx: Transaction,
-    task: Task,
-    body: str,
-    *,
-    who: str,
-    run: str | None = None,
-    path: str = "",
-    line: int | None = None,
-) -> Comment:
-    """The task is locked, so that comments are numbered without gaps."""
-    if not body.strip():
-        raise UsageError("a comment says something")
-    row = tx.row(
-        "comment_add",
-        task=task.id,
-        author=who,
-        body=bounded("comment", body),
-        now=tx.now_ms,
-        run=run,
-        path=path,
-        line=line,
-    )
-    made = row_of(Comment, row)
-    tx.log(task.board, "commented", who, task=task.id, run=run, number=made.number)
-    return made
+def comment(tx: Transaction, task_id: str, body: str, *, who: str = "person") -> Comment:
+    return ledger.add_comment(tx, ledger.locked(tx, task_id), body, who=who)
 
 
 def move(
@@ -147,7 +107,7 @@ def move(
     task_id: str,
     move: Move,
     *,
-    who: str,
+    who: str = "person",
     reason: str = "",
     question: str = "",
     options: tuple[str, ...] = (),
@@ -156,7 +116,15 @@ def move(
     result: str | None = None,
     report_only: bool = False,
 ) -> Task:
-    """A person's move. A run that held the task ends with it, and nothing it says later counts."""
+    """A person's move. A run that held the task ends with it, and nothing it says later counts.
+
+    `report_only` goes with RETRY of work whose report is missing: the next run only asks for that.
+
+    Raises:
+        IllegalTransition: it does not go that way from where it is.
+    """
+    if move is Move.REQUEST_CHANGES:  # there is one way, and on it something is said
+        return reviews.review(tx, task_id, Review(changes=reason), who=who)
     task = ledger.locked(tx, task_id)
     transitions.apply(task.status, move, Actor.PERSON)
     if report_only and (task.status, move) != (Status.HANDOFF_FAILED, Move.RETRY):
@@ -179,35 +147,11 @@ def move(
         changes["result"] = bounded("result", result)
     if task.run_id is not None:
         outcome = _ENDED_RUN.get(move, "superseded")
-        end_run(tx, task.run_id, outcome, error=f"{move} by {who}")
+        ledger.end_run(tx, task.run_id, outcome, error=f"{move} by {who}")
     return ledger.moved_and_told(tx, task, move, Actor.PERSON, who=who, run=task.run_id, **changes)
 
 
-def end_run(
-    tx: Transaction,
-    run: str,
-    outcome: str,
-    *,
-    failure: str | None = None,
-    summary: str | None = None,
-    metadata: JsonObject | None = None,
-    error: str | None = None,
-) -> None:
-    """What was kept of its metadata before stays, unless there is something newer of the same name."""
-    before = row_of(Run, tx.row("run_get", id=run)).metadata
-    tx.row(
-        "run_end",
-        id=run,
-        now=tx.now_ms,
-        outcome=outcome,
-        failure=failure,
-        summary=summary,
-        metadata=metadata_text(before | (metadata or {})),
-        error=error,
-    )
-
-
-def edit(tx: Transaction, task_id: str, change: Edit, *, who: str) -> Task:
+def edit(tx: Transaction, task_id: str, change: Edit, *, who: str = "person") -> Task:
     """Another wish for a task that has not ended; where it stands stays.
 
     Raises:
@@ -228,7 +172,7 @@ def edit(tx: Transaction, task_id: str, change: Edit, *, who: str) -> Task:
     return ledger.save(tx, wanted)
 
 
-def assign(tx: Transaction, task_id: str, assignee: str, *, who: str) -> Task:
+def assign(tx: Transaction, task_id: str, assignee: str, *, who: str = "person") -> Task:
     """Raises InvalidRequest while it runs: whose run would it be?"""
     task = ledger.locked(tx, task_id)
     if task.status is Status.RUNNING:
@@ -243,13 +187,6 @@ def wake(tx: Transaction, slug: str, *, most: int = 100) -> int:
     for task in due:
         ledger.moved_and_told(tx, task, Move.WAKE, Actor.SYSTEM, who="board")
     return len(due)
-
-
-def _found(tx: Transaction, task_id: str) -> Task:
-    row = tx.one("task_get", id=task_id)
-    if row is None:
-        raise NotFound(f"there is no task {task_id}", remedy="holdfast task list")
-    return row_of(Task, row)
 
 
 def _parent(tx: Transaction, task_id: str, slug: str) -> Task:

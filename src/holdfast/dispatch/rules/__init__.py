@@ -3,5 +3,5 @@ outcomes, liveness, load.
 
 Imports: agents.catalog, agents.evidence, board.rules, errors.
 Open to other rooms: dispatcherstatus, liveness, manifest, outcome, pressure, profiles, prompts,
-reminders, requested, rounds, runsteps, sessions.
+reminders, rounds, runsteps.
 """

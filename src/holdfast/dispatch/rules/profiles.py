@@ -14,14 +14,15 @@ HOME/worker-profiles.toml:
 import re
 import shlex
 import tomllib
-from collections.abc import Iterable, Mapping
-from typing import Final, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.board.rules import budget
 from holdfast.board.rules.budget import Budget
+from holdfast.board.rules.rows import Run
 from holdfast.errors import UsageError
 
 DEFAULT_RUNTIME_S: Final = 4 * 3600.0  # a worker that needs longer is told so by its task or its profile
@@ -214,38 +215,14 @@ def known(text: str | None, *, source: str = "worker-profiles.toml") -> dict[str
 
 # Where people and their tools keep what lets them in. Below the home; a worker reads none of it.
 CREDENTIALS: Final = (
-    *(
-        ".ssh",
-        ".gnupg",
-        ".aws",
-        ".azure",
-        ".kube",
-        ".docker",
-        ".password-store",
-        ".netrc",
-        ".npmrc",
-        ".pypirc",
-    ),
-    *(".git-credentials", ".pgpass", ".my.cnf", ".vault-token", ".terraform.d", ".boto", ".s3cfg", ".oci"),
-    *(
-        ".config/gcloud",
-        ".config/gh",
-        ".config/hub",
-        ".config/git/credentials",
-        ".config/op",
-        ".config/rclone",
-    ),
-    *(
-        ".config/doctl",
-        ".config/sops",
-        ".config/google-chrome",
-        ".config/chromium",
-        ".mozilla",
-        ".thunderbird",
-    ),
-    *(".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials", ".m2/settings.xml", ".gradle"),
-    *(".codex/auth.json", ".claude/.credentials.json", ".claude.json", ".gemini/oauth_creds.json", ".qwen"),
-    *(".local/share/opencode/auth.json", ".local/share/keyrings", ".hermes", ".bash_history", ".zsh_history"),
+    *(".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".password-store", ".netrc", ".npmrc"),
+    *(".pypirc", ".git-credentials", ".pgpass", ".my.cnf", ".vault-token", ".terraform.d", ".boto", ".s3cfg"),
+    *(".oci", ".config/gcloud", ".config/gh", ".config/hub", ".config/git/credentials", ".config/op"),
+    *(".config/rclone", ".config/doctl", ".config/sops", ".config/google-chrome", ".config/chromium"),
+    *(".mozilla", ".thunderbird", ".cargo/credentials", ".cargo/credentials.toml", ".gem/credentials"),
+    *(".m2/settings.xml", ".gradle", ".codex/auth.json", ".claude/.credentials.json", ".claude.json"),
+    *(".gemini/oauth_creds.json", ".qwen", ".local/share/opencode/auth.json", ".local/share/keyrings"),
+    *(".hermes", ".bash_history", ".zsh_history"),
 )
 
 
@@ -254,3 +231,34 @@ def credentials(home: str, *, granted: Iterable[str]) -> list[str]:
     places = [place.rstrip("/") for place in granted]
     found = [f"{home.rstrip('/')}/{name}" for name in CREDENTIALS]
     return [path for path in found if not any(f"{path}/".startswith(f"{place}/") for place in places)]
+
+
+RESUMES: Final = "resumes"  # in a run's metadata: the run in whose state its CLI went on
+
+
+class AgentSession(NamedTuple):
+    name: str
+    owner: str  # the run whose worker's state holds it
+
+
+def session_before(runs: Sequence[Run], run: Run) -> AgentSession | None:
+    """Of the runs of a task, the oldest first, what this one can go on with.
+
+    A later run (after a review, an answer, a failure) goes on where the one before it was, if its profile
+    and host are the same: the CLI's state is there. A session that did not even name itself when it was gone
+    on with is given up, and the next run begins a fresh one.
+    """
+    own = [
+        one
+        for one in runs
+        if (one.profile, one.host) == (run.profile, run.host) and one.generation < run.generation
+    ]
+    for earlier in reversed(own):
+        named = earlier.metadata.get(RESUMES)
+        # A worker can write there too: it is believed about runs of its own task only.
+        owner = next((one.id for one in own if one.id == named), None)
+        if earlier.session:
+            return AgentSession(earlier.session, owner or earlier.id)
+        if owner is not None:
+            return None
+    return None

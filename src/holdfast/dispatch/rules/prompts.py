@@ -5,11 +5,12 @@ What others wrote (results of other tasks, comments) is marked as such: it is in
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.board.rules.rows import Detail
+from holdfast.board.rules.rows import Comment, Detail
+from holdfast.board.rules.transitions import Move
 
 MAX_BODY: Final = 48_000  # characters; with all the rest it fits into one argument of a command line
 MAX_RESULT: Final = 4_000  # of one task that this one waited for
@@ -21,6 +22,15 @@ MAX_ERROR: Final = 1_000
 MAX_PROMPT: Final = 96_000  # bytes: below what an argument may have
 FILE: Final = ".holdfast/task.md"  # where the whole body is, in the workspace
 ATTACHED: Final = ".holdfast/files"  # likewise, what is attached to the task
+MAX_REVIEW: Final = 16_000  # characters of all of it; with a task's body it still fits into a prompt
+MAX_REMARK: Final = 6_000  # of one comment: the end of a check's output is there
+MAX_SHOWN_LINE: Final = 300  # of a line of the diff
+REVIEWED: Final = ".holdfast/reviewed.patch"  # in the workspace: what was reviewed
+_ELSEWHERE: Final = (
+    f"The work was done on another machine and is not here; its diff is in {REVIEWED}: apply it first."
+)
+_SENT_BACK: Final = frozenset({Move.UNBLOCK, Move.RETRY})
+_HUNK: Final = re.compile(r"@@ -\d+(?:,\d+)? \+(\d+)(?:,\d+)? @@")
 _WORD: Final = re.compile(r"\{(brief|body)\}")
 
 
@@ -107,6 +117,60 @@ def report_only(detail: Detail, channel: ReportChannel) -> str:
 def fits(text: str) -> bool:
     """Whether it can be given as an argument of a command."""
     return len(text.encode()) <= MAX_PROMPT
+
+
+def describe_changes(who: str, comments: Sequence[Comment], diff: str, *, here: bool) -> str:
+    """The describe_changes that a review asked for, each with the line of the reviewed diff that it is about.
+
+    `here`: the work that was reviewed is in the workspace; otherwise it was done on another host.
+    """
+    where = "Make them in this workspace, where the work still is." if here else _ELSEWHERE
+    parts = [
+        f"# Changes that {who} asked for\n{where}",
+        *(_remark(comment, diff) for comment in comments),
+    ]
+    return _cut("\n\n".join(parts), MAX_REVIEW)
+
+
+def describe_answer(detail: Detail) -> str:
+    """What a person said who sent the task back to work, with the question of a worker that it answers."""
+    newest = next((event for event in reversed(detail.events) if event.kind in _SENT_BACK), None)
+    said = None if newest is None else newest.payload.get("reason")
+    if newest is None or not isinstance(said, str):
+        return ""
+    asked = [run.summary for run in detail.runs if run.outcome == "blocked"][-1:]
+    question = asked[0] if asked and newest.kind == Move.UNBLOCK else None
+    head = f"# What {newest.actor} {'answered' if question else 'said when sending it back to work'}"
+    quoted = [_quoted(question, MAX_REMARK)] if question else []
+    return "\n\n".join([head, *quoted, _cut(said, MAX_REMARK)])
+
+
+def diff_line(diff: str, path: str, line: int) -> str | None:
+    """The line of a file after the change, with its sign, if the diff shows it."""
+    return next((text for name, number, text in _diff_lines(diff) if (name, number) == (path, line)), None)
+
+
+def _diff_lines(diff: str) -> Iterator[tuple[str, int, str]]:
+    """Every line that a diff shows of files as they are after it."""
+    path, number, inside = "", 0, False
+    for text in diff.splitlines():
+        if text.startswith("diff --git "):
+            inside = False
+        elif not inside and text.startswith("+++ "):
+            path = text[4:].removeprefix("b/").rstrip("\t")
+        elif match := _HUNK.match(text):
+            number, inside = int(match[1]), True
+        elif inside and text[:1] in ("+", " ", ""):
+            yield path, number, text
+            number += 1
+
+
+def _remark(comment: Comment, diff: str) -> str:
+    if not comment.path or comment.line is None:
+        return _quoted(comment.body, MAX_REMARK)
+    about = diff_line(diff, comment.path, comment.line)
+    shown = "" if about is None else f"\n    {about[:MAX_SHOWN_LINE]}"
+    return f"## {comment.path}:{comment.line}{shown}\n{_quoted(comment.body, MAX_REMARK)}"
 
 
 def _cut(text: str, most: int, note: str = "cut") -> str:

@@ -1,7 +1,13 @@
 """What one run uses: kept on the board while it lives, and held against what it may use."""
 
 import asyncio
-from collections.abc import Callable
+import fnmatch
+import glob
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -13,7 +19,9 @@ from holdfast.board.rules.budget import Budget, Used
 from holdfast.board.rules.rows import Run
 from holdfast.board.store import Store
 from holdfast.dispatch.context import DispatchContext
-from holdfast.dispatch.run import transcript
+
+MAX_ENTRIES: Final = 2_000  # looked at to find the file; a worker can make any number of them
+MAX_TAIL: Final = 256 * 1024  # bytes from the end: some of the largest lines
 
 
 class BudgetMeter:
@@ -42,7 +50,7 @@ class BudgetMeter:
         by_session = self._agent is not None and self._agent.transcript is not None
         if used == self._used and not by_session:
             return
-        if await self._context.store.ask(lambda store: self._taken(store, used)) is not None:
+        if await self._context.store.ask(self._take, used) is not None:
             self.empty.set()
         self._used = used
 
@@ -50,7 +58,7 @@ class BudgetMeter:
         """Of what nothing is left, in words, whoever attended to the run when it was used."""
         return await self._context.store.ask(self._spent)
 
-    def _taken(self, store: Store, used: Used) -> str | None:
+    def _take(self, store: Store, used: Used) -> str | None:
         if self._agent is not None and self._agent.transcript is not None:
             used = self._of_session(store, used, self._agent)
         if used != Used():
@@ -66,7 +74,7 @@ class BudgetMeter:
             if session and one.session == session and one.generation < self._run.generation
         ]
         places = [self._context.state(one.id) for one in (self._run, *earlier)]
-        written = max(transcript.tokens(place, agent, session) for place in places)
+        written = max(count_tokens(place, agent, session) for place in places)
         before = sum(one.tokens for one in earlier)
         return used._replace(tokens=max(0, max(used.tokens, written) - before))
 
@@ -74,3 +82,53 @@ class BudgetMeter:
         task, run = store.task(self._run.task_id), store.run(self._run.id)
         own = budget.spent(budget.of_run(run), self._budget)
         return store.spent([task]).get(task.id) or (f"{own} of one run" if own else None)
+
+
+def count_tokens(state: Path, agent: Agent, session: str) -> int:
+    """What a CLI writes down while it goes on: of this session, or without a name of the largest there is.
+
+    0 when that is not known: no such file, or nothing about it in its end. The file is in a directory that
+    the worker writes: nothing there is followed, waited for or read whole.
+    """
+    if agent.transcript is None:
+        return 0
+    name = glob.escape(session) or "*"
+    parts = [part.replace("{session}", name) for part in agent.transcript.place.split("/")]
+    ends = (
+        agent.transcript.tokens.findall(_read_tail(path))
+        for path in _find_transcripts(str(state), parts, [MAX_ENTRIES])
+    )
+    return max((sum(map(int, counts[-1])) for counts in ends if counts), default=0)
+
+
+def _find_transcripts(folder: str, parts: list[str], left: list[int]) -> Iterator[str]:
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                left[0] -= 1
+                if left[0] < 0:
+                    return
+                if not fnmatch.fnmatchcase(entry.name, parts[0]):
+                    continue
+                if len(parts) == 1:
+                    yield entry.path
+                elif entry.is_dir(follow_symlinks=False):
+                    yield from _find_transcripts(entry.path, parts[1:], left)
+    except OSError:
+        return
+
+
+def _read_tail(path: str) -> bytes:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        about = os.fstat(fd)
+        if not stat.S_ISREG(about.st_mode):
+            return b""
+        return os.pread(fd, MAX_TAIL, max(0, about.st_size - MAX_TAIL))
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)

@@ -17,21 +17,21 @@ from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.board.rules.retry import FailureKind
 from holdfast.board.rules.rows import MAX_FILE, Detail, JsonObject, Message, Run, WorkspaceKind
 from holdfast.board.store import Store
+from holdfast.board.verbs import runs
 from holdfast.board.verbs.reviews import Requested
 from holdfast.dispatch.context import DispatchContext, worker_of
-from holdfast.dispatch.rules import manifest, outcome, prompts, requested, runsteps, sessions
+from holdfast.dispatch.rules import manifest, outcome, profiles, prompts, runsteps
 from holdfast.dispatch.rules.manifest import Changes, Manifest
 from holdfast.dispatch.rules.outcome import Complete, End, Fail, Outcome, Stop, WorkFound
 from holdfast.dispatch.rules.profiles import BRIEF, WorkerProfile
 from holdfast.dispatch.rules.runsteps import RunEvent, RunStep
-from holdfast.dispatch.run import changes, checks, places, scripts, workspace
+from holdfast.dispatch.run import changes, scripts, workspace
 from holdfast.dispatch.run.budgetmeter import BudgetMeter
 from holdfast.dispatch.run.workspace import Workspace
-from holdfast.errors import NotFound, OperationFailed, StaleRun, UsageError
+from holdfast.errors import Conflict, NotFound, OperationFailed, StaleRun, UsageError
 from holdfast.handoff import outbox
 from holdfast.handoff.broker import Broker
-from holdfast.handoff.envelope import Envelope, HandoffAnswer
-from holdfast.handoff.verbs import VERBS
+from holdfast.handoff.envelope import VERBS, Envelope, HandoffAnswer
 from holdfast.local.atomicfile import replace_file
 
 log = logging.getLogger(__name__)
@@ -40,6 +40,7 @@ GRACE_S: Final = 2.0  # between asking it to end and ending it
 MAX_OUTPUT: Final = 1 << 20  # bytes of what it said that are kept; the end of it
 MAX_SUMMARY: Final = 2_000  # bytes of it that stand for a summary
 MAX_HEAD: Final = 64 * 1024  # bytes of its beginning
+PLACE_S: Final = 1.0  # between looks whether a directory is free
 LAST_LOOKS: Final = 20  # at an outbox that is full: 256 envelopes each
 BY_EXIT: Final = "board:exit"  # of an answer by exit code: a name that no worker can use
 
@@ -78,7 +79,7 @@ class RunDriver:
             HoldfastError: store or supervisor do not answer; to be done again from the top.
         """
         context = self.context
-        detail = await context.store.ask(lambda store: store.show(self.run.task_id))
+        detail = await context.store.ask(Store.show, self.run.task_id)
         profile = context.profiles.get(self.run.profile)
         place = self.place = workspace.known(context.home, detail.task).path
         step = RunStep.FIND
@@ -106,7 +107,7 @@ class RunDriver:
         return RunEvent.OVER if self.over.is_set() else RunEvent.MISSING
 
     async def _check(self, detail: Detail, place: Path) -> RunEvent:
-        await checks.run_due(self.context, self.run, detail.task, place)
+        await scripts.run_checks(self.context, self.run, detail.task, place)
         return RunEvent.DONE
 
     async def _tear_down(self, detail: Detail, profile: WorkerProfile | None, place: Path) -> RunEvent:
@@ -151,24 +152,24 @@ class RunDriver:
         except (UsageError, NotFound) as exc:  # nothing was started; after any other error that is not known
             await self._tell(Fail(FailureKind.TASK, f"it could not be started: {exc}"))
             return RunEvent.REFUSED
-        self.context.status.started(self.context.clock() - self._claimed_at)
+        self.context.status.count_start(self.context.clock() - self._claimed_at)
         return RunEvent.STARTED
 
     async def _prepared(self, detail: Detail, profile: WorkerProfile) -> WorkerSpec:
         task, run, context = detail.task, self.run, self.context
-        review = await context.store.ask(lambda store: store.requested(task.id))
+        review = await context.store.ask(Store.requested, task.id)
         diff = await self._reviewed(review)
         told = await self._addressed(detail, profile)
         prompt = self._prompted(told, profile, review, diff.decode("utf-8", "replace"))
         space = await asyncio.to_thread(workspace.prepare, context.home, task, profile.copy)
-        await places.enter(context, run, space, self.over)
+        await _enter(context, run, space, self.over)
         await asyncio.to_thread(self._mark, space)
         await asyncio.to_thread(outbox.lay_out, space.path, context.grant(run, profile, space.path))
         await asyncio.to_thread(workspace.put, space.path, task.body.encode(), Path(prompts.FILE).name)
         if diff:
-            await asyncio.to_thread(workspace.put, space.path, diff, Path(requested.FILE).name)
+            await asyncio.to_thread(workspace.put, space.path, diff, Path(prompts.REVIEWED).name)
         for name in [file.name for file in detail.files]:
-            data = await context.store.ask(lambda store, name=name: store.file(task.id, None, name))  # type: ignore[misc]
+            data = await context.store.ask(Store.file, task.id, None, name)
             await asyncio.to_thread(workspace.put, space.path, data, Path(prompts.ATTACHED).name, name)
         if profile.setup and not task.report_only:
             await scripts.run_script(context, run, task, profile, space.path, "setup", self.over)
@@ -182,17 +183,17 @@ class RunDriver:
         told: list[Message] = []
         waiting = any(message.run_id == self.run.id for message in detail.messages)
         if waiting and BRIEF in profile.prompt and not detail.task.report_only:
-            told = await self.context.store.ask(lambda store: store.brief(self.run.ref))
+            told = await self.context.store.ask(Store.brief, self.run.ref)
         return msgspec.structs.replace(detail, messages=told)
 
     async def _going_on(self, wish: WorkerSpec, detail: Detail, profile: WorkerProfile) -> WorkerSpec:
         """In the session of the run before, where the CLI can do that and its state is still there."""
-        before = sessions.before(detail.runs, self.run)
+        before = profiles.session_before(detail.runs, self.run)
         arguments = None if before is None else profile.resumed(before.name)
         if before is None or arguments is None or not self.context.state(before.owner).is_dir():
             return wish
-        told: JsonObject = {sessions.RESUMES: before.owner}
-        await self.context.store.ask(lambda store: store.set_run(self.run.ref, metadata=told))
+        told: JsonObject = {profiles.RESUMES: before.owner}
+        await self.context.store.ask(Store.set_run, self.run.ref, metadata=told)
         return msgspec.structs.replace(wish, arguments=arguments, state=str(self.context.state(before.owner)))
 
     async def _reviewed(self, review: Requested | None) -> bytes:
@@ -201,17 +202,17 @@ class RunDriver:
         if run is None:
             return b""
         try:
-            return await self.context.store.ask(lambda store: store.file(self.run.task_id, run, "diff.patch"))
+            return await self.context.store.ask(Store.file, self.run.task_id, run, "diff.patch")
         except NotFound:
             return b""
 
     def _prompted(self, detail: Detail, profile: WorkerProfile, review: Requested | None, diff: str) -> str:
         """Its prompt, with what was said about the work of an earlier run."""
-        more = [requested.answer(detail)]
+        more = [prompts.describe_answer(detail)]
         if review is not None:
             before = {run.id for run in detail.runs if run.host == self.run.host}
             here = review.run in before or detail.task.workspace_kind is WorkspaceKind.DIR
-            more.append(requested.changes(review.who, review.comments, diff, here=here))
+            more.append(prompts.describe_changes(review.who, review.comments, diff, here=here))
             others = [comment for comment in detail.comments if comment not in review.comments]
             detail = msgspec.structs.replace(detail, comments=others)
         return self._prompt(detail, profile, more)
@@ -253,7 +254,7 @@ class RunDriver:
         try:
             await asyncio.wait([ended, over, spent], return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
-                run = await self.context.store.ask(lambda store: store.run(self.run.id))
+                run = await self.context.store.ask(Store.run, self.run.id)
                 await asyncio.wait([ended], timeout=runsteps.farewell_s(run.outcome))
             if not ended.done():
                 await self.context.supervisor.stop(self._worker, grace_s=GRACE_S)
@@ -271,9 +272,9 @@ class RunDriver:
         for _ in range(LAST_LOOKS):
             if not await context.store.ask(self.ingest):
                 break
-        run = await context.store.ask(lambda store: store.run(self.run.id))
+        run = await context.store.ask(Store.run, self.run.id)
         changed = await self._changes(space)
-        await places.verify(context, run, space)
+        await _verify(context, run, space)
         said = await context.supervisor.output(self._worker, MAX_OUTPUT)
         await self._meter.take(report)
         end = _end(report)
@@ -290,10 +291,10 @@ class RunDriver:
             "output": said,
         }
         for name, data in kept.items():
-            await context.store.ask(lambda store, name=name, data=data: store.keep(run.id, name, data))  # type: ignore[misc]
+            await context.store.ask(Store.keep, run.id, name, data)
         session = await asyncio.to_thread(self._session)
         usage = {} if report.usage is None else {"usage": msgspec.to_builtins(report.usage)}
-        await context.store.ask(lambda store: store.set_run(run.ref, session=session or None, metadata=usage))
+        await context.store.ask(Store.set_run, run.ref, session=session or None, metadata=usage)
         if judged is not None:
             await self._tell(judged)
         return RunEvent.DONE
@@ -387,3 +388,38 @@ def _words(judged: Outcome) -> dict[str, str]:
             return {"failure": failure, "reason": reason}
         case Stop(spent, reason):
             return {"spent": spent, "reason": reason}
+
+
+async def _enter(context: DispatchContext, run: Run, space: Workspace, over: asyncio.Event) -> None:
+    """Say where a run works; a directory that a run of another host is in is waited for.
+
+    Raises:
+        OperationFailed: the run was over before that.
+        HoldfastError: the store does not answer.
+    """
+    ask, path = context.store.ask, str(space.path)
+    if space.kind is not WorkspaceKind.DIR:
+        await ask(Store.set_run, run.ref, workspace=path)
+        return
+    waited = False
+    while True:
+        try:
+            await ask(Store.occupy, run.ref, path)
+            break
+        except Conflict as exc:
+            note, waited = f"waits: {exc}", True
+            await ask(Store.heartbeat, run.ref, note=note)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PLACE_S):
+                await over.wait()
+            raise OperationFailed("it was over before its directory was free")
+    if waited:
+        await ask(Store.heartbeat, run.ref)
+
+
+async def _verify(context: DispatchContext, run: Run, space: Workspace) -> None:
+    """Look for what a run says that it made, and write down what is not there. Its answer stands."""
+    if runs.CARDS in run.metadata or runs.FILES in run.metadata:
+        files = runs.names_in(run, runs.FILES)
+        missing = await asyncio.to_thread(workspace.absent, space.path, files)
+        await context.store.ask(Store.verify, run.ref, missing)

@@ -1,25 +1,37 @@
-"""The scripts of a profile around a run: before its worker starts and after it ended, confined as that is.
+"""What is run around a worker in its workspace, confined as that is: the scripts of its profile before it
+starts and after it ended, and the checks of its task once it has reported.
 
 Each is a worker of the supervisor under a name of its own, so whoever comes after a crash finds what was
-started before, and none runs twice for one run.
+started before, and none runs twice at once.
 """
 
 import asyncio
+import hashlib
 import logging
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
+import msgspec
+
+from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.board.rules.rows import Run, Task
+from holdfast.board.store import Store
+from holdfast.board.verbs.reviews import Check
 from holdfast.dispatch.context import DispatchContext
-from holdfast.dispatch.rules.profiles import WorkerProfile
+from holdfast.dispatch.rules.profiles import BUILTIN, WorkerProfile
 from holdfast.errors import NotFound, OperationFailed, UsageError
 
 log = logging.getLogger(__name__)
 
-SCRIPT_S: Final = 900.0  # for one of them: dependencies are fetched and built
+SCRIPT_S: Final = 900.0  # for a script: dependencies are fetched and built
+CHECK_S: Final = 1800.0  # for one check; a suite that takes longer is no check before every review
+LOOK_S: Final = 1.0  # between looks whether somebody decided before the checks
 GRACE_S: Final = 2.0  # between asking one to end and ending it
+TRIES: Final = 3  # of a check whose end nobody saw: its exec server died, or the machine
 MAX_OUTPUT: Final = 1 << 20  # bytes of what it said that are kept; the end of it
 MAX_SAID: Final = 500  # bytes of that in an error
+MAX_CHECK_SAID: Final = 4_000  # bytes of what a check said, for whoever is to mend it
 
 ScriptKind = Literal["setup", "teardown"]
 
@@ -43,15 +55,13 @@ async def run_script(
     wish = context.script_spec(run, task, profile, place, kind, script, SCRIPT_S)
     name = wish.id or ""
     report = await context.supervisor.find(name) or await context.supervisor.start(wish)
-    ended = report.state.ended or await _ended(context, name, over)
+    ended = report.state.ended or await _ends_before(context, name, over.wait())
     report = await context.supervisor.stop(name, grace_s=0.0 if ended else GRACE_S)
-    said = await context.supervisor.output(name, MAX_OUTPUT)
-    await context.store.ask(lambda store: store.keep(run.id, kind, said))
+    said = await _keep_output(context, run, name, kind)
     code: int | None = report.exit_code
     if ended and code != 0:
         how = report.about or report.state if code is None else f"exit code {code}"
-        last = said[-MAX_SAID:].decode("utf-8", "replace").replace("\0", "\N{REPLACEMENT CHARACTER}").strip()
-        raise OperationFailed(f"{kind}: {how}: {last}")
+        raise OperationFailed(f"{kind}: {how}: {_decode(said[-MAX_SAID:]).strip()}")
 
 
 async def tear_down(
@@ -66,17 +76,78 @@ async def tear_down(
         log.warning("a teardown failed", extra={"run_id": run.id, "missing": str(exc)[:200]})
 
 
-async def _ended(context: DispatchContext, name: str, over: asyncio.Event) -> bool:
-    """Whether it has ended by itself, before the run was over."""
+async def run_checks(context: DispatchContext, run: Run, task: Task, place: Path) -> None:
+    """Run the checks that are due for this run, if any are, and tell the board.
+
+    Raises:
+        HoldfastError: store or supervisor do not answer; to be done again from the top.
+    """
+    profile = context.profiles.get(run.profile, BUILTIN["script"])
+    while (commands := await context.store.ask(Store.checks_due, run.ref)) is not None:
+        results = []
+        for number, command in enumerate(commands, 1):
+            digest = hashlib.sha256(command.encode()).hexdigest()[:6]
+            name = f"check-{number}-{digest}"
+            wish = context.script_spec(run, task, profile, place, name, command, CHECK_S)
+            result = await _run_check(context, run, wish, command, number)
+            if result is None:
+                break
+            results.append(result)
+        else:
+            await context.store.ask(Store.checked, run.ref, results)
+
+
+async def _run_check(
+    context: DispatchContext, run: Run, wish: WorkerSpec, command: str, number: int
+) -> Check | None:
+    """How it ended; None when somebody decided meanwhile."""
+    for again in range(TRIES):
+        named = msgspec.structs.replace(wish, id=f"{wish.id}-{again}")
+        name = named.id or ""
+        try:
+            report = await context.supervisor.find(name) or await context.supervisor.start(named)
+        except (UsageError, NotFound) as exc:
+            return Check(command=command, exit_code=None, said=f"it could not be started: {exc}")
+        if not report.state.ended and not await _ends_before(context, name, _wait_decided(context, run)):
+            await context.supervisor.stop(name, grace_s=GRACE_S)
+            return None
+        report = await context.supervisor.stop(name, grace_s=0.0)
+        if report.state != "lost":
+            said = _decode((await _keep_output(context, run, name, f"check-{number}"))[-MAX_CHECK_SAID:])
+            code: int | None = report.exit_code
+            words = said if code is not None else f"{report.about}\n\n{said}"
+            return Check(command=command, exit_code=code, said=words)
+    raise OperationFailed(f"nobody saw the end of a check of {run.id}, {TRIES} times")
+
+
+async def _wait_decided(context: DispatchContext, run: Run) -> None:
+    """Until somebody has decided about the work, so that no check is due."""
+    while True:
+        if await context.store.ask(Store.checks_due, run.ref) is None:
+            return
+        await asyncio.sleep(LOOK_S)
+
+
+async def _ends_before(context: DispatchContext, name: str, other: Coroutine[Any, Any, object]) -> bool:
+    """Whether a worker has ended by itself before the other thing happened."""
     loop = asyncio.get_running_loop()
-    waits = [loop.create_task(context.supervisor.ended(name)), loop.create_task(over.wait())]
+    ended, happened = loop.create_task(context.supervisor.ended(name)), loop.create_task(other)
     try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        if not waits[0].done():
-            return False
-        await waits[0]
-        return True
+        await asyncio.wait([ended, happened], return_when=asyncio.FIRST_COMPLETED)
+        await (ended if ended.done() else happened)
+        return ended.done()
     finally:
-        for wait in waits:
-            wait.cancel()
-        await asyncio.gather(*waits, return_exceptions=True)
+        ended.cancel()
+        happened.cancel()
+        await asyncio.gather(ended, happened, return_exceptions=True)
+
+
+async def _keep_output(context: DispatchContext, run: Run, name: str, kind: str) -> bytes:
+    said = await context.supervisor.output(name, MAX_OUTPUT)
+    await context.store.ask(Store.keep, run.id, kind, said)
+    return said
+
+
+def _decode(said: bytes) -> str:
+    """Without what no store keeps."""
+    return said.decode("utf-8", "replace").replace("\0", "\N{REPLACEMENT CHARACTER}")

@@ -35,7 +35,7 @@ def test_every_move_of_a_person_can_be_made() -> None:
 
 @every_row("verb", ROWS, ids=lambda verb: f"{verb.name}-{verb.method}")
 def test_the_store_takes_every_word(verb: Verb) -> None:
-    given = verbs.convert(verb, example(verb))
+    given = verbs.parse(verb, example(verb))
     words = verb.words(verbs.settle(verb, given, 0))
     method = inspect.signature(getattr(Store, verb.method))
     if Caller.WORKER in verb.callers:
@@ -65,7 +65,7 @@ def test_an_edit_changes_what_can_be_asked_for() -> None:
 
 
 def test_a_new_task_has_everything_that_was_asked_for() -> None:
-    given = verbs.decode(
+    given = verbs.parse(
         CREATE,
         b'{"title": "t", "body": "b", "assignee": "a", "priority": 2, "parents": ["p"], "key": "k",'
         b' "workspace_kind": "dir", "workspace": "/srv/x", "max_attempts": 1, "max_runtime_s": 9,'
@@ -98,13 +98,13 @@ def test_a_worker_does_not_say_where_a_task_is_worked_on_or_what_it_may_use() ->
 
 def test_a_time_is_on_the_clock_of_the_store() -> None:
     verb = named("schedule", Caller.PERSON)
-    assert verbs.settle(verb, verbs.convert(verb, {"in_s": 5}), 1000) == verbs.Schedule(wake_ms=6000)
+    assert verbs.settle(verb, verbs.parse(verb, {"in_s": 5}), 1000) == verbs.Schedule(wake_ms=6000)
     with pytest.raises(UsageError):
-        verbs.convert(verb, {"in_s": 0})
+        verbs.parse(verb, {"in_s": 0})
 
 
 def test_a_workspace_does_not_depend_on_where_the_server_was_started() -> None:
-    given = verbs.convert(CREATE, {"title": "t", "workspace_kind": "dir", "workspace": "x"})
+    given = verbs.parse(CREATE, {"title": "t", "workspace_kind": "dir", "workspace": "x"})
     with pytest.raises(UsageError):
         verbs.settle(CREATE, given, 0)
 
@@ -112,7 +112,7 @@ def test_a_workspace_does_not_depend_on_where_the_server_was_started() -> None:
 @every_row("data", [b"{", b"[]", b'{"reason": 1}', b'{"other": "x"}', b"\xff", b"[" * 100_000])
 def test_what_is_no_form_is_refused(data: bytes) -> None:
     with pytest.raises(UsageError):
-        verbs.decode(named("cancel", Caller.PERSON), data)
+        verbs.parse(named("cancel", Caller.PERSON), data)
 
 
 @every_row(

@@ -20,7 +20,7 @@ def test_a_quantile_is_one_of_the_values(values: list[float], share: float, foun
 
 
 def test_a_new_one_has_done_nothing_yet() -> None:
-    told = DispatcherStatus("h", 7, ["b"], 100.0).told(101.0, runs=[], profiles=["x"])
+    told = DispatcherStatus("h", 7, ["b"], 100.0).report(101.0, runs=[], profiles=["x"])
     assert (told.host, told.pid, told.boards, told.since, told.at) == ("h", 7, ["b"], 100.0, 101.0)
     assert (told.round_at, told.error_at, told.start_p50_s, told.start_p95_s) == (None, None, None, None)
     assert (told.claims, told.leases_renewed, told.starts, told.reloads) == (0, 0, 0, 0)
@@ -28,14 +28,13 @@ def test_a_new_one_has_done_nothing_yet() -> None:
 
 def test_everything_is_counted() -> None:
     status = DispatcherStatus("h", 7, ["b"], 100.0)
-    status.rounded(101.0)
-    status.claimed()
-    status.renewed()
-    status.renewed()
+    status.so_far.round_at = 101.0
+    status.so_far.claims += 1
+    status.so_far.leases_renewed += 2
     for took_s in (0.25, 0.5, 0.75):
-        status.started(took_s)
-    status.erred("x" * 1000, 102.0)
-    told = status.told(103.0, runs=["r_2", "r_1"], profiles=["y", "x"])
+        status.count_start(took_s)
+    status.note_error("x" * 1000, 102.0)
+    told = status.report(103.0, runs=["r_2", "r_1"], profiles=["y", "x"])
     assert (told.round_at, told.claims, told.leases_renewed, told.starts) == (101.0, 1, 2, 3)
     assert (told.start_p50_s, told.start_p95_s) == (0.5, 0.75)
     assert (len(told.error), told.error_at) == (MAX_ERROR, 102.0)
@@ -45,16 +44,16 @@ def test_everything_is_counted() -> None:
 def test_only_the_newest_starts_say_how_long_one_takes() -> None:
     status = DispatcherStatus("h", 7, ["b"], 100.0)
     for took_s in [9.0] * 5 + [1.0] * MAX_STARTS:
-        status.started(took_s)
-    told = status.told(101.0, runs=[], profiles=[])
+        status.count_start(took_s)
+    told = status.report(101.0, runs=[], profiles=[])
     assert (told.starts, told.start_p95_s) == (MAX_STARTS + 5, 1.0)
 
 
 def test_a_file_that_is_wrong_is_told_of_until_one_is_right() -> None:
     status = DispatcherStatus("h", 7, ["b"], 100.0)
-    status.kept_old("no agent `x`")
-    told = status.told(101.0, runs=[], profiles=[])
+    status.note_reload("no agent `x`")
+    told = status.report(101.0, runs=[], profiles=[])
     assert (told.reloads, told.reload_error) == (0, "no agent `x`")
-    status.reloaded()
-    told = status.told(101.0, runs=[], profiles=[])
+    status.note_reload()
+    told = status.report(101.0, runs=[], profiles=[])
     assert (told.reloads, told.reload_error) == (1, "")

@@ -1,9 +1,21 @@
+import msgspec
 import pytest
 
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.board.rules.budget import Budget
-from holdfast.dispatch.rules.profiles import BUILTIN, WorkerProfile, credentials, decode, known
+from holdfast.board.rules.rows import Run
+from holdfast.dispatch.rules.profiles import (
+    BUILTIN,
+    RESUMES,
+    AgentSession,
+    WorkerProfile,
+    credentials,
+    decode,
+    known,
+    session_before,
+)
 from holdfast.errors import UsageError
+from tests.support.dispatch import a_run
 from tests.support.rows import every_row
 
 
@@ -107,3 +119,34 @@ def test_what_is_copied_lies_in_the_repository(pattern: str) -> None:
     assert WorkerProfile(name="x", agent="claude", copy=(".env*", "conf/*.local")).copy
     with pytest.raises(UsageError):
         WorkerProfile(name="x", agent="claude", copy=(pattern,))
+
+
+def run(generation: int, session: str = "", **more: object) -> Run:
+    return msgspec.structs.replace(a_run(generation=generation), session=session, **more)
+
+
+@every_row(
+    ("earlier", "session"),
+    [
+        ([], None),
+        ([run(1)], None),
+        ([run(1, "s")], AgentSession("s", "r_1")),
+        ([run(1, "s"), run(2)], AgentSession("s", "r_1")),  # one that never got as far does not count
+        ([run(1, "s"), run(2, "u")], AgentSession("u", "r_2")),
+        ([run(1, "s", profile="other")], None),
+        ([run(1, "s", host="elsewhere")], None),
+        # Gone on with, the session may have another name; its state is where it was.
+        ([run(1, "s"), run(2, "u", metadata={RESUMES: "r_1"})], AgentSession("u", "r_1")),
+        # Tried, and it did not even name itself: given up.
+        ([run(1, "s"), run(2, metadata={RESUMES: "r_1"})], None),
+        ([run(1, "s"), run(2, metadata={RESUMES: "r_1"}), run(3, "new")], AgentSession("new", "r_3")),
+        # What a worker wrote there is believed about its own task alone.
+        ([run(1, "s", metadata={RESUMES: "../../etc"})], AgentSession("s", "r_1")),
+        ([run(1, "s", metadata={RESUMES: ["r_1"]})], AgentSession("s", "r_1")),
+        ([run(8, "later")], None),
+    ],
+)
+def test_the_newest_session_that_can_be_gone_on_with(
+    earlier: list[Run], session: AgentSession | None
+) -> None:
+    assert session_before(earlier, run(5)) == session

@@ -1,0 +1,213 @@
+"""The events of one process in the order they happened, each once. Pure module.
+
+A process numbers its events from 1 without gaps: output, then one exit, perhaps more output, then
+one close. Notifications may come early, late, twice, or not at all. Events that come early wait in a
+bounded buffer; a `process/read` answer fills in what was missed. That answer has no exit and no close
+in it, only that they happened: the close is its last number, and the exit is the one number nothing
+else explains.
+
+There is no timer: a hole is filled by a notification or by a page, or the page proves it is lost. Whoever
+feeds this asks for a page: after a link was lost, when `missing` stays the same for too long, and when
+nothing has come for `next_look_s`, since nothing shows that the last event is missing.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+from holdfast.wire.processes import DenialReport, Usage
+
+MAX_WAITING_EVENTS: Final = 256  # early events of one process; more means the missing one never comes
+MAX_WAITING_BYTES: Final = 1024 * 1024  # of early output: what a server keeps, so a page would do as well
+FIRST_LOOK_S: Final = 4.0  # until a process that says nothing is read: longer than a busy server takes
+LAST_LOOK_S: Final = 16.0  # with one first look below the 30 s for which a server keeps what has closed
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """Bytes of one stream: "stdout", "stderr" or "pty"."""
+
+    seq: int
+    stream: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """The process ended; output may still follow. None: the server did not say."""
+
+    seq: int
+    code: int
+    sandbox_denied: bool | None
+    usage: Usage | None = None
+    denial: DenialReport | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """Nothing follows."""
+
+    seq: int
+
+
+Event: TypeAlias = Output | Exited | Closed
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPage:
+    """A whole `process/read` answer, asked for without a byte budget."""
+
+    outputs: tuple[Output, ...]
+    next_seq: int
+    exited: bool
+    exit_code: int | None
+    closed: bool
+    failure: str | None
+    sandbox_denied: bool
+    usage: Usage | None = None
+
+
+class Lost(Exception):
+    """The stream cannot be continued, and why: a gap, too much out of order, or a contradiction."""
+
+
+class Ordering:
+    """Feed it what arrives; it returns what is now in order: one exit, one close, the close last.
+
+    `Lost` is raised once. After it, and after the close, everything is ignored.
+    """
+
+    def __init__(
+        self,
+        *,
+        last_published: int = 0,
+        max_events: int = MAX_WAITING_EVENTS,
+        max_bytes: int = MAX_WAITING_BYTES,
+    ) -> None:
+        self._max_events = max_events
+        self._max_bytes = max_bytes
+        self.last_published = last_published
+        self.closed = False
+        self._exited = False
+        self._lost = False
+        self._waiting: dict[int, Event] = {}
+        self._waiting_bytes = 0
+
+    @property
+    def missing(self) -> int | None:
+        """The event that others already wait for."""
+        return self.last_published + 1 if self._waiting else None
+
+    def push(self, event: Event) -> list[Event]:
+        """A notification. Raises: Lost."""
+        seq = event.seq
+        if self.closed or self._lost or seq <= self.last_published or seq in self._waiting:
+            return []
+        if seq > self.last_published + 1:
+            self._keep(event)
+            return []
+        return self._publish([event, *self._drain(seq + 1)])
+
+    def catch_up(self, page: ReadPage) -> list[Event]:
+        """The answer to a read after `last_published`. Raises: Lost."""
+        end = page.next_seq - 1
+        if self.closed or self._lost:
+            return []
+        if page.failure is not None:
+            raise self._fail(f"the server gave the process up: {page.failure}")
+        if end <= self.last_published:
+            return []
+        found = self._complete(page, end)
+        self._drop_until(end)
+        return self._publish([*(found[seq] for seq in sorted(found)), *self._drain(end + 1)])
+
+    def _complete(self, page: ReadPage, end: int) -> dict[int, Event]:
+        """Every event after the last published one up to `end`."""
+        found = {seq: _complete_exit(event, page) for seq, event in self._waiting.items() if seq <= end}
+        for event in _events(page, end):
+            if event.seq > end:
+                raise self._fail(f"event {event.seq} is beyond the end {end} of its own page")
+            if event.seq <= self.last_published:
+                continue
+            if type(found.setdefault(event.seq, event)) is not type(event):
+                raise self._fail(f"event {event.seq} is two things at once")
+        missing = end - self.last_published - len(found)  # counted, not listed: `end` is the server's word
+        if missing == 1 and page.exited and not self._knows_exit():
+            if page.exit_code is None:
+                raise self._fail("the process exited without an exit code")
+            hole = next(seq for seq in range(self.last_published + 1, end + 1) if seq not in found)
+            found[hole] = Exited(hole, page.exit_code, page.sandbox_denied, page.usage)
+        elif missing:
+            raise self._fail(f"events after {self.last_published} are no longer retained by the server")
+        return found
+
+    def _knows_exit(self) -> bool:
+        return self._exited or any(isinstance(event, Exited) for event in self._waiting.values())
+
+    def _keep(self, event: Event) -> None:
+        size = _size(event)
+        if len(self._waiting) == self._max_events or self._waiting_bytes + size > self._max_bytes:
+            raise self._fail(f"too much arrived while event {self.last_published + 1} is missing")
+        self._waiting[event.seq] = event
+        self._waiting_bytes += size
+
+    def _drop_until(self, end: int) -> None:
+        self._waiting = {seq: event for seq, event in self._waiting.items() if seq > end}
+        self._waiting_bytes = sum(map(_size, self._waiting.values()))
+
+    def _drain(self, seq: int) -> Iterator[Event]:
+        while (event := self._waiting.pop(seq, None)) is not None:
+            self._waiting_bytes -= _size(event)
+            yield event
+            seq += 1
+
+    def _publish(self, ready: list[Event]) -> list[Event]:
+        for count, event in enumerate(ready, 1):
+            if isinstance(event, Exited):
+                if self._exited:
+                    raise self._fail("the process exited twice")
+                self._exited = True
+            elif isinstance(event, Closed):
+                if not self._exited:
+                    raise self._fail("the process closed without an exit")
+                self.closed = True
+                self._waiting.clear()
+                del ready[count:]
+        self.last_published = ready[-1].seq
+        return ready
+
+    def _fail(self, reason: str) -> Lost:
+        self._lost = True
+        self._waiting.clear()
+        return Lost(reason)
+
+
+def next_look_s(quiet_s: float | None = None) -> float:
+    """How long to wait before the next look, after one that found nothing for `quiet_s`."""
+    return FIRST_LOOK_S if quiet_s is None else min(2 * quiet_s, LAST_LOOK_S)
+
+
+def last_before(page: ReadPage) -> int:
+    """The number before the oldest event that a page still has; an exit before that is taken for the next."""
+    end = page.next_seq - 1
+    oldest = page.outputs[0].seq if page.outputs else end if page.closed else page.next_seq
+    unexplained = end - oldest + 1 - len(page.outputs) - page.closed
+    return oldest - 1 - (page.exited and not unexplained)
+
+
+def _events(page: ReadPage, end: int) -> Iterator[Event]:
+    yield from page.outputs
+    if page.closed:
+        yield Closed(end)
+
+
+def _complete_exit(event: Event, page: ReadPage) -> Event:
+    """A waiting exit learns what only the page knows."""
+    if not isinstance(event, Exited):
+        return event
+    denied = bool(event.sandbox_denied) or page.sandbox_denied
+    return replace(event, sandbox_denied=denied, usage=event.usage or page.usage)
+
+
+def _size(event: Event) -> int:
+    return len(event.data) if isinstance(event, Output) else 0

@@ -1,0 +1,56 @@
+"""What a command that ended has said and used. Pure module."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from holdfast.client.events.backlog import Ends
+from holdfast.client.events.ordering import Event, Exited, Output
+from holdfast.wire.processes import DenialReport, EnforcementReport, Usage
+
+MAX_OUTPUT_BYTES: Final = 16 * 1024 * 1024  # of each stream in a Result, unless asked otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """How a process ended, and what it said. With a terminal everything it said is in `stdout`."""
+
+    code: int
+    stdout: bytes
+    stderr: bytes
+    denial: DenialReport | None
+    sandbox_denied: bool | None
+    enforcement: EnforcementReport | None
+    usage: Usage | None
+    dropped_bytes: int
+
+
+class Collector:
+    """What `wait` keeps."""
+
+    def __init__(self, max_bytes: int) -> None:
+        stdout = Ends(max_bytes)
+        self._streams = {"stdout": stdout, "pty": stdout, "stderr": Ends(max_bytes)}
+        self._exited: Exited | None = None
+        self.missed_bytes = 0
+
+    def take(self, event: Event) -> None:
+        if isinstance(event, Output):
+            self._streams[event.stream].add(event.data)
+        elif isinstance(event, Exited):
+            self._exited = event
+
+    def result(self, enforcement: EnforcementReport | None) -> Result:
+        if self._exited is None:
+            raise AssertionError("a process closes after its exit")
+        (stdout, missing), (stderr, more) = (self._streams[name].read() for name in ("stdout", "stderr"))
+        end = self._exited
+        return Result(
+            code=end.code,
+            stdout=stdout,
+            stderr=stderr,
+            denial=end.denial,
+            sandbox_denied=end.sandbox_denied,
+            enforcement=enforcement,
+            usage=end.usage,
+            dropped_bytes=missing + more + self.missed_bytes,
+        )

@@ -1,0 +1,104 @@
+"""Whom to connect to, from what the user gave. Pure module."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+from urllib.parse import unquote, urlsplit
+
+from holdfast.errors import UsageError
+
+_REMEDY = 'give "ws://HOST:PORT", "wss://HOST", "unix:///path/of/socket" or a command as a list'
+
+
+@dataclass(frozen=True, slots=True)
+class WebSocketTarget:
+    """`token` is a secret and not shown."""
+
+    url: str
+    host: str
+    port: int
+    secure: bool
+    token: str | None = field(default=None, repr=False)
+
+    resumable = True
+
+    def __str__(self) -> str:
+        return self.url
+
+
+@dataclass(frozen=True, slots=True)
+class UnixTarget:
+    path: str
+
+    resumable = True
+
+    def __str__(self) -> str:
+        return f"unix://{self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class CommandTarget:
+    """A server as our child, on its standard streams; its session ends with it.
+
+    It runs in `cwd` and with `environ` beside what it inherits; that may hold secrets and is not shown.
+    """
+
+    argv: tuple[str, ...]
+    cwd: str | None = None
+    environ: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    resumable = False
+
+    def __str__(self) -> str:
+        return self.argv[0]
+
+
+Target: TypeAlias = WebSocketTarget | UnixTarget | CommandTarget
+
+
+def parse_target(address: str | Sequence[str], token: str | None = None) -> Target:
+    """An address or a command line.
+
+    Raises:
+        UsageError: it is neither, or a token is given where nobody would look at it.
+    """
+    if isinstance(address, str) and address.startswith(("ws://", "wss://")):
+        return _websocket(address, token)
+    target = _local(address)
+    if token is not None:
+        raise UsageError(
+            "a token is for ws:// and wss:// only",
+            remedy="leave it out: a unix socket and a child know who is connected",
+        )
+    return target
+
+
+def _local(address: str | Sequence[str]) -> Target:
+    if not isinstance(address, str):
+        argv = tuple(address)
+        if not argv or not all(isinstance(word, str) for word in argv) or not argv[0]:
+            raise UsageError("a command is a list of at least one word", remedy=_REMEDY)
+        return CommandTarget(argv)
+    if address.startswith("unix://"):
+        path = unquote(address.removeprefix("unix://"))
+        if not path.startswith("/") or "\0" in path:
+            raise UsageError("a unix address needs an absolute path", remedy="write unix:///path/of/socket")
+        return UnixTarget(path)
+    raise UsageError("this is no address of a server", remedy=_REMEDY)
+
+
+def _websocket(address: str, token: str | None) -> WebSocketTarget:
+    try:
+        parts = urlsplit(address)
+        host, port = parts.hostname, parts.port
+        address.encode("ascii")
+    except ValueError:  # also what cannot be encoded
+        raise UsageError("this is no address of a server", remedy=_REMEDY) from None
+    if not host or parts.fragment or any(ord(char) <= 0x20 for char in address):
+        raise UsageError("this is no address of a server", remedy=_REMEDY)
+    if parts.username is not None:
+        raise UsageError("an address must not hold a secret", remedy="give the token as `token=`")
+    if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
+        raise UsageError("the token has characters no header can carry", remedy="is there a newline in it?")
+    secure = parts.scheme == "wss"
+    return WebSocketTarget(address, host, port or (443 if secure else 80), secure, token)

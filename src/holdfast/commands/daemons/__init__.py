@@ -1,0 +1,7 @@
+"""Commands about processes that stay: `up`, `dispatch`, `web` and `serve` start them, `open`, `status` and
+`down` find them.
+
+Imports: agents.supervisor, agents.worker, board, board.rules, commands, dispatch, dispatch.rules, errors,
+local, log, sandbox.plan, server, server.edges, tracing, web.
+Open to other rooms: nothing of ours.
+"""

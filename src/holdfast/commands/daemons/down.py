@@ -1,0 +1,77 @@
+"""`holdfast down`: parse, call, print."""
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from holdfast.commands.clickoptions import home_option
+from holdfast.commands.output import Answer, AnswerCommand, json_option
+from holdfast.errors import Conflict, OperationFailed
+
+if TYPE_CHECKING:
+    from holdfast.agents.supervisor.daemons import Daemon
+
+
+@click.command(cls=AnswerCommand)
+@click.option("--workers", "with_workers", is_flag=True, help="Also end workers that run.")
+@home_option
+@json_option
+def down(with_workers: bool, home: Path) -> Answer:
+    """Stop everything that runs for a home.
+
+    That is `up` or a dispatcher, dashboards, supervisor and exec server.
+
+    While workers run it refuses and names them. With --workers they are ended; the tasks that a dispatcher
+    holds go back to their board, and the next one takes them on again. Where nothing runs, it says so.
+
+    Exit codes: 0 nothing runs any more; 1 something could not be ended; 2 usage; 4 workers run.
+
+    \b
+    Examples:
+      holdfast down
+      holdfast down --workers
+    """
+    return asyncio.run(_down(home, with_workers=with_workers))
+
+
+async def _down(home: Path, *, with_workers: bool) -> Answer:
+    from holdfast.agents.supervisor import background, daemons
+
+    found, workers = daemons.find(home), daemons.list_living_workers(home)
+    if not found:
+        return {"home": str(home), "ended": [], "workers": [], "text": [f"nothing runs for {home}"]}
+    if workers and not with_workers:
+        raise Conflict(
+            f"{len(workers)} workers run: {', '.join(workers)}",
+            remedy="holdfast down --workers ends them; holdfast worker wait ID waits for one",
+        )
+    first = [one for one in found if one.role not in (daemons.SUPERVISOR, daemons.OWNER)]
+    if with_workers:  # a dispatcher alone leaves them on SIGTERM, and gives their tasks back on this one
+        await background.end(home, _alone(first), signal.SIGUSR1, within_s=background.LEAVE_S)
+    await background.end(home, first, within_s=background.LEAVE_S)
+    if left := daemons.list_living_workers(home):
+        if not with_workers:
+            raise Conflict(
+                f"{len(left)} workers were started meanwhile: {', '.join(left)}", remedy="try again"
+            )
+        await background.stop_workers(home, left, grace_s=2.0)
+    await background.end_background(home)
+    if rest := daemons.find(home):
+        names = ", ".join(f"{one.role} (pid {one.process.pid})" for one in rest)
+        raise OperationFailed(f"still running, or started meanwhile: {names}", remedy="holdfast down again")
+    text = [f"ended {one.role}, pid {one.process.pid}" for one in found]
+    text += [f"ended {len(workers)} workers: {', '.join(workers)}"] if workers else []
+    rows = [{"role": one.role, "pid": one.process.pid} for one in found]
+    return {"home": str(home), "ended": rows, "workers": workers, "text": text}
+
+
+def _alone(first: "list[Daemon]") -> "list[Daemon]":
+    """Dispatchers that are no part of an `up`, and new enough to know that signal."""
+    from holdfast.agents.supervisor import daemons
+
+    ups = {one.process for one in first if one.role == daemons.UP}
+    dispatchers = [one for one in first if one.role == daemons.DISPATCHER and one.card is not None]
+    return [one for one in dispatchers if one.process not in ups]

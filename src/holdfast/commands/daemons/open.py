@@ -1,0 +1,77 @@
+"""`holdfast open`: parse, call, print."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import click
+
+from holdfast.commands.clickoptions import home_option
+from holdfast.commands.output import Answer, AnswerCommand, json_option
+from holdfast.errors import NotFound, StartupError
+
+OPENERS: Final = ("xdg-open", "sensible-browser", "open")  # of desktops; the last one is of macOS
+
+
+@click.command(cls=AnswerCommand)
+@click.option("--print", "printed", is_flag=True, help="Print the link instead of starting a browser.")
+@home_option
+@json_option
+def open(printed: bool, home: Path) -> Answer:
+    """Open the dashboard in a browser.
+
+    The link works once and for a minute, for processes of this user. It leaves a cookie that lets the
+    browser in from then on, also after a restart of the dashboard, so that a bookmark of it works. The
+    cookie is good for this home only, and for 90 days. To make all cookies worthless, remove web.key in the
+    home and start the dashboard again.
+
+    Exit codes: 0 opened or printed; 1 refused; 2 usage; 3 no dashboard runs.
+
+    \b
+    Examples:
+      holdfast open
+      holdfast open --print
+    """
+    from holdfast.agents.supervisor import daemons
+
+    found = [
+        one.card.address for one in daemons.find_by_role(home, daemons.DASHBOARD) if one.card is not None
+    ]
+    if not found:
+        raise NotFound(f"no dashboard runs for {home}", remedy="holdfast up, or holdfast web")
+    try:
+        from holdfast.web.cookies import link
+    except ModuleNotFoundError as exc:
+        if (exc.name or "").split(".")[0] != "starlette":
+            raise
+        raise StartupError(
+            "the dashboard is not installed", remedy="pip install 'holdfast-agents[web]'"
+        ) from None
+    address = link(home, found[0])
+    opener = None if printed else _opener()
+    if opener is None:
+        text = [] if printed else ["no browser is found here; open this within a minute:"]
+        return {"address": found[0], "link": address, "opened": False, "text": [*text, address]}
+    subprocess.Popen(  # noqa: S603 - the desktop's own program, an address of ours
+        [*opener, address],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,  # nobody waits for it: some browsers stay in the foreground
+    )
+    return {"address": found[0], "link": None, "opened": True, "text": [f"opened {found[0]}"]}
+
+
+def _opener() -> list[str] | None:
+    """A program that opens addresses; None without one, or without a screen to show it on."""
+    import shlex
+
+    if os.environ.get("BROWSER"):
+        words = shlex.split(os.environ["BROWSER"].split(":")[0])
+        if words and shutil.which(words[0]):
+            return words
+    if not any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")) and not shutil.which("open"):
+        return None
+    return next(([found] for name in OPENERS if (found := shutil.which(name)) is not None), None)

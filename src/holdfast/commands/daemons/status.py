@@ -1,0 +1,96 @@
+"""`holdfast status`: parse, call, print."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from holdfast.commands.clickoptions import home_option
+from holdfast.commands.output import Answer, AnswerCommand, json_option
+
+if TYPE_CHECKING:
+    from holdfast.agents.supervisor.daemons import Daemon
+    from holdfast.dispatch.rules.dispatcherstatus import DispatcherReport
+
+NOTHING_RUNS: Final = 3  # the exit code when nothing runs, as for everything that is not found
+MIB: Final = 1 << 20
+
+
+@click.command(cls=AnswerCommand)
+@home_option
+@json_option
+def status(home: Path) -> Answer:
+    """Show what runs for a home.
+
+    Which processes, where, since when and of which version, and the workers.
+
+    What runs says the kernel, by the locks that are held and the sockets that are listened on; nothing is
+    started to find out. A process that runs other code than this command is marked as such.
+
+    Exit codes: 0 something runs; 2 usage; 3 nothing does.
+
+    \b
+    Examples:
+      holdfast status
+      holdfast status --json
+    """
+    import time
+
+    from holdfast.agents.supervisor import daemons
+    from holdfast.dispatch import homefiles
+
+    found, workers = daemons.find(home), daemons.list_living_workers(home)
+    alive, told = homefiles.read_status(home)
+    told = told if alive else None
+    rows = [_row(one) for one in found]
+    text = [f"{'these run' if found else 'nothing runs'} for {home}"]
+    for process in dict.fromkeys(one.process for one in found):
+        text += _lines([(one, row) for one, row in zip(found, rows, strict=True) if one.process == process])
+    text += [f"{len(workers)} workers: {', '.join(workers)}"] if workers else []
+    text += _last_error(told, time.time())
+    text += ["  try: holdfast open, holdfast down"] if found else ["  try: holdfast up"]
+    error = None if told is None or told.error_at is None else {"at": told.error_at, "message": told.error}
+    answer = {"home": str(home), "running": bool(found), "daemons": rows, "workers": workers}
+    return {**answer, "lastError": error, "text": text, "exit": 0 if found else NOTHING_RUNS}
+
+
+def _row(one: "Daemon") -> dict[str, object]:
+    from holdfast.agents.supervisor import background, processes
+
+    memory, card = processes.read_memory(one.process), one.card
+    return {
+        "role": one.role,
+        "pid": one.process.pid,
+        "since": None if card is None else card.since,
+        "address": None if card is None else card.address or None,
+        "version": None if card is None else card.origin.version,
+        "place": None if card is None else card.origin.place,
+        "differs": background.difference(one),
+        "rss": None if memory is None else memory.rss,
+        "pss": None if memory is None else memory.pss,
+        "below": len(processes.find_descendants(one.process)),
+    }
+
+
+def _lines(roles: "list[tuple[Daemon, dict[str, object]]]") -> list[str]:
+    """A process, in all of its roles."""
+    from holdfast.board.rules.assign import clock
+
+    one, row = roles[0]
+    lines = [f"{' + '.join(role.role for role, _ in roles)}: pid {one.process.pid}"]
+    lines += [f"  {role.role} {its['address']}" for role, its in roles if its["address"]]
+    if one.card is not None:
+        since, origin = clock(round(one.card.since * 1000)), one.card.origin
+        lines.append(f"  since {since}, version {origin.version} of {origin.place}")
+    if isinstance(row["rss"], int):
+        shared = f", {row['pss'] / MIB:.0f} MiB its share" if isinstance(row["pss"], int) else ""
+        lines.append(f"  {row['rss'] / MIB:.0f} MiB resident{shared}; {row['below']} processes below it")
+    if row["differs"]:
+        lines.append(f"  it runs other code than this command: {row['differs']}")
+    return lines
+
+
+def _last_error(told: "DispatcherReport | None", now: float) -> list[str]:
+    if told is None or told.error_at is None:
+        return []
+    return [f"last error {now - told.error_at:.0f} s ago: {told.error}"]

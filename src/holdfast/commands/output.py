@@ -1,0 +1,240 @@
+"""How commands say what they found and what is wrong: for people in lines, for programs as JSON."""
+
+import functools
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
+
+import click
+
+from holdfast.errors import HoldfastError, UsageError, face, kind
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+# What a command found: members for JSON, and for people `text`, or on a terminal `table` (names of columns,
+# rows) in its place, and `after` in both cases; or `data`, bytes that are passed on as they are. `exit` is
+# the exit code.
+Answer: TypeAlias = dict[str, object]
+
+SCHEMA: Final = 1
+INTERRUPTED: Final = 130
+BOARD_USED: Final = "holdfast.board"  # in the meta of a context: the board that it did not name itself
+_JSON: Final = "holdfast.json"  # likewise: whether --json was given
+
+# The command with what follows it; `holdfast` alone is the name of the product.
+_COMMAND: Final = re.compile(
+    r"(?<![\w/.-])holdfast (?=(?:board|config|cp|dispatch|doctor|down|exec|handoff|mcp|open|serve|status|"
+    r"task|up|web|worker)\b)"
+)
+# Lines of ours that say what to type; other lines may be somebody's text.
+_ADVICE: Final = re.compile(
+    r"\s*(?:(?:try|more|answer it|see what changed|see all of it|to end it|to end them): |holdfast )"
+)
+
+
+class OneLine(click.Command):
+    """A command that says in one line what is wrong, with its arguments or with what it was asked to do."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        as_json = isinstance(self, AnswerCommand) and "--json" in args
+        try:
+            return super().make_context(info_name, args, parent, **extra)
+        except click.UsageError as exc:
+            refuse(UsageError(exc.format_message()), as_json=as_json)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except HoldfastError as exc:
+            fail(exc)
+
+
+class AnswerCommand(OneLine):
+    """A command whose answers are printed as JSON when that is asked for, and what is wrong too."""
+
+    def invoke(self, ctx: click.Context) -> None:
+        try:
+            answered: Answer | Iterator[Answer] | None = super(OneLine, self).invoke(ctx)
+            try:
+                for answer in [answered] if isinstance(answered, dict) else answered or ():
+                    if code := say(answer):
+                        sys.exit(code)
+            except KeyboardInterrupt:
+                sys.exit(INTERRUPTED)
+        except HoldfastError as exc:
+            refuse(exc)
+
+
+class AnswerGroup(AnswerCommand, click.Group):
+    """Likewise, with commands below it."""
+
+
+def _keep_json(context: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    context.meta[_JSON] = value
+
+
+json_option = click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    expose_value=False,
+    callback=_keep_json,
+    help="Print JSON with a stable schema, errors too.",
+)
+
+
+def is_json() -> bool:
+    """Whether the present command was given --json."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(_JSON))
+
+
+def say(answer: Answer) -> int:
+    """The answer as JSON, or for people; its exit code."""
+    lines, table, after = answer.pop("text", []), answer.pop("table", None), answer.pop("after", [])
+    code, data = answer.pop("exit", 0), answer.pop("data", None)
+    assert isinstance(lines, list) and isinstance(after, list) and isinstance(code, int)  # noqa: S101, PT018 - tells the type checker what every command returns
+    if is_json():
+        import msgspec
+
+        used = click.get_current_context().meta.get(BOARD_USED)
+        where: Answer = {} if used is None else {"boardUsed": used}
+        if isinstance(data, bytes):
+            where["content"] = data.decode("utf-8", "replace")
+        click.echo(msgspec.json.encode({"schemaVersion": SCHEMA, **where, **answer}))
+        return code
+    if isinstance(table, tuple) and sys.stdout.isatty():
+        columns, rows = table
+        show_table(columns, [[pasteable_line(cell) for cell in row] for row in rows])
+        lines = []
+    if isinstance(data, bytes):
+        if not sys.stdout.isatty():
+            click.echo(data, nl=False)
+            return code
+        lines = data.decode("utf-8", "replace").replace("\t", "    ").splitlines()
+    for line in [*lines, *after]:
+        click.echo(pasteable_line(printable(line)))
+    return code
+
+
+def refuse(exc: HoldfastError, *, as_json: bool | None = None, **more: object) -> NoReturn:
+    """Say what is wrong and exit with the error's code; `more` are members for JSON."""
+    if not (is_json() if as_json is None else as_json):
+        fail(exc)
+    import msgspec
+
+    code = face(exc).exit
+    error = {"kind": kind(exc), "message": str(exc), "remedy": exc.remedy, "exit": code}
+    click.echo(msgspec.json.encode({"schemaVersion": SCHEMA, "error": error, **more}))
+    sys.exit(code)
+
+
+def fail(exc: HoldfastError, code: int | None = None) -> NoReturn:
+    """Say what is wrong and exit, with the error's own code unless another is given."""
+    click.echo(f"holdfast: {printable(str(exc))}", err=True)
+    if exc.remedy:
+        click.echo(f"  try: {pasteable(printable(exc.remedy))}", err=True)
+    sys.exit(face(exc).exit if code is None else code)
+
+
+def printable(text: str) -> str:
+    """Whoever named a file or a server does not command our terminal."""
+    return "".join(char if char.isprintable() else "\ufffd" for char in text)
+
+
+def pasteable(text: str) -> str:
+    """The text with `holdfast` as this shell can find it: commands in it can be pasted as they are."""
+    own = _own_name()
+    return text if own == "holdfast" else _COMMAND.sub(lambda _: f"{own} ", text)
+
+
+def pasteable_line(line: str) -> str:
+    """Likewise, if this is a line that says what to type."""
+    return pasteable(line) if _ADVICE.match(line) else line
+
+
+@functools.cache
+def _own_name() -> str:
+    if shutil.which("holdfast") is not None:
+        return "holdfast"
+    program = os.path.abspath(sys.argv[0])
+    if os.path.basename(program) == "holdfast" and os.access(program, os.X_OK):
+        return shlex.quote(program)
+    return f"{shlex.quote(sys.executable)} -m holdfast"
+
+
+# --- a list on a terminal
+
+_GAP: Final = "  "
+_LEAST: Final = 20  # columns for text that is broken into lines; narrower than that it cannot be read
+_STYLES: Final = {
+    "ready": "cyan",
+    "running": "blue",
+    "waiting_human": "bold yellow",
+    "review": "yellow",
+    "handoff_failed": "bold red",
+    "failed": "red",
+    "lost": "red",
+    "done": "green",
+    "completed": "green",
+    "cancelled": "dim",
+    "archived": "dim",
+    "paused": "yellow",
+}
+
+
+def show_table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], console: "Console | None" = None
+) -> None:
+    """Whole cells: where a line has no room for the last two columns, the last one goes below the others."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = console or Console()
+    cells = [[printable(cell) for cell in row] for row in rows]
+    if sum(_widths(columns, cells)) + len(_GAP) * (len(columns) - 1) <= console.width:
+        made = Table(box=None, pad_edge=False, expand=False)
+        for name in columns:
+            made.add_column(name, no_wrap=name != columns[-1], overflow="fold")
+        for row in cells:
+            made.add_row(*(Text(cell, style=_STYLES.get(cell, "")) for cell in row))
+        console.print(made)
+        return
+    for line in _stack(columns, cells, console.width):
+        console.print(line, soft_wrap=True)
+
+
+def _widths(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+
+
+def _stack(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> "Iterator[Text]":
+    """The first columns are never broken, the one before the last is in the room that is left."""
+    import textwrap
+
+    from rich.text import Text
+
+    *fixed, long, _ = columns
+    widths = _widths(columns, rows)[: len(fixed)]
+    indent = sum(widths) + len(_GAP) * len(fixed)
+    room = max(width - indent, _LEAST)
+    yield Text(_GAP.join([*map(str.ljust, fixed, widths), long]), style="bold")
+    for row in rows:
+        first, *more = textwrap.wrap(row[-2], room) or [""]
+        line = Text()
+        for cell, size in zip(row, widths, strict=False):
+            line.append(cell.ljust(size), style=_STYLES.get(cell, ""))
+            line.append(_GAP)
+        yield line.append(first)
+        yield from (Text(" " * indent + rest) for rest in more)
+        for said in textwrap.wrap(row[-1], max(width - 4, _LEAST)):
+            yield Text(f"    {said}", style="dim")

@@ -1,0 +1,165 @@
+"""What the commands of the board share: where the store is, and which board they are about."""
+
+import errno
+import functools
+import os
+import select
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
+
+import click
+
+from holdfast.commands.output import BOARD_USED, Answer, json_option
+from holdfast.errors import OperationFailed, UsageError
+from holdfast.local.atomicfile import replace_file
+
+if TYPE_CHECKING:
+    from holdfast.board.store import Store
+
+P = ParamSpec("P")
+
+PROJECT: Final = ".holdfast.toml"
+MAX_PROJECT: Final = 64 * 1024  # bytes: whoever makes a project does not fill our memory
+_SWITCHED: Final = "current-board"
+_IDS: Final = frozenset({"id", "parent", "child", "parents"})  # parameters that name a task
+
+
+def with_store(
+    *, create: bool = False
+) -> Callable[
+    [Callable[Concatenate["Store", P], Answer | Iterator[Answer]]], Callable[..., Iterator[Answer]]
+]:
+    """A command that is given the store; where a parameter names a task, its id may be shortened."""
+
+    def decorate(
+        command: Callable[Concatenate["Store", P], Answer | Iterator[Answer]],
+    ) -> Callable[..., Iterator[Answer]]:
+        @json_option
+        @store_option
+        @functools.wraps(command)
+        def call(address: str, *args: P.args, **kwargs: P.kwargs) -> Iterator[Answer]:
+            from holdfast.board.store import open_store
+
+            with open_store(address, create=create) as store:
+                for name in _IDS & kwargs.keys():
+                    kwargs[name] = _complete(store, kwargs[name])
+                answered = command(store, *args, **kwargs)
+                yield from [answered] if isinstance(answered, dict) else answered
+
+        return call
+
+    return decorate
+
+
+def _complete(store: "Store", given: Any) -> Any:
+    """Ids as they are, of what may be their beginnings."""
+    return store.task_id(given) if isinstance(given, str) else tuple(map(store.task_id, given))
+
+
+def check_reader() -> None:
+    """Raises BrokenPipeError when nobody reads what is printed any more; a write only finds out later."""
+    watch = select.poll()
+    try:
+        watch.register(sys.stdout.fileno(), 0)
+    except (OSError, ValueError):
+        return
+    if any(event & (select.POLLERR | select.POLLHUP | select.POLLNVAL) for _, event in watch.poll(0)):
+        raise BrokenPipeError(errno.EPIPE, "nobody reads")
+
+
+def user_name() -> str:
+    """Whoever types, as events name them."""
+    import getpass
+
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
+
+
+def _address(context: click.Context, _parameter: click.Parameter, value: str | None) -> str:
+    if value:
+        return value
+    from holdfast.home import default_home
+
+    return str((context.params.get("home") or default_home()) / "board.db")
+
+
+store_option = click.option(
+    "--store",
+    "address",
+    metavar="PATH|URL",
+    envvar="HOLDFAST_STORE",
+    callback=_address,
+    help="A SQLite file or a postgresql:// URL [default: $HOLDFAST_STORE, or board.db in --home, "
+    "$HOLDFAST_HOME or below $XDG_STATE_HOME].",
+)
+
+
+def find_board(start: Path, environ: "os._Environ[str] | dict[str, str]", home: Path) -> tuple[str, str]:
+    """The board and where its name comes from, for a command that does not name one.
+
+    Raises:
+        UsageError: nothing names one, or the project's file is none.
+    """
+    if name := environ.get("HOLDFAST_BOARD"):
+        return name, "environment"
+    for folder in (start, *start.parents):
+        if (name := _read_project(folder / PROJECT)) is not None:
+            return name, "project"
+    try:
+        return (home / _SWITCHED).read_text("utf-8").strip(), "switched"
+    except OSError:
+        raise UsageError(
+            "no board is named, and no default board is set",
+            remedy="--board NAME, or once: holdfast board switch NAME (holdfast board list shows them)",
+        ) from None
+
+
+def switch_board(home: Path, name: str) -> None:
+    """What a person means from now on. Written whole, or not at all."""
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(home / _SWITCHED, f"{name}\n".encode())
+    except OSError as exc:
+        raise OperationFailed(f"cannot write below {home}: {exc.strerror}") from None
+
+
+def _read_project(file: Path) -> str | None:
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(MAX_PROJECT + 1)
+    except OSError:
+        return None
+    import tomllib  # only where there is such a file
+
+    try:
+        name = tomllib.loads(text[:MAX_PROJECT].decode()).get("board")
+    except ValueError:
+        raise UsageError(f"{file} is not valid TOML", remedy="correct it, or give --board NAME") from None
+    if name is not None and not isinstance(name, str):
+        raise UsageError(f"`board` in {file} is not a string")
+    return name
+
+
+def _choose_board(context: click.Context, _parameter: click.Parameter, value: str | None) -> str:
+    if value is not None or context.resilient_parsing:
+        return value or ""
+    from holdfast.home import default_home
+
+    try:
+        name, source = find_board(Path.cwd(), os.environ, default_home())
+    except UsageError as exc:
+        raise click.UsageError(f"{exc}: {exc.remedy}") from None
+    context.meta[BOARD_USED] = {"name": name, "from": source}
+    return name
+
+
+board_option = click.option(
+    "--board",
+    metavar="NAME",
+    callback=_choose_board,
+    help=f"The board [default: $HOLDFAST_BOARD, `board` in {PROJECT} here or above, or the default board].",
+)

@@ -1,0 +1,52 @@
+"""A task and its runs in one line each."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.board.rules.rows import Run, Task, TaskEvent
+    from holdfast.commands.output import Answer
+
+
+def task_line(task: "Task") -> str:
+    return f"{task.id}  {task.status:<15} {task.priority:>4}  {task.assignee or '-':<12} {task.title}"
+
+
+def run_line(run: "Run") -> str:
+    used = f"{used_words(run):<14}"
+    return f"  run {run.generation} {run.id}  {run.outcome or 'running':<16} {used} {run_said(run)}"
+
+
+def run_said(run: "Run") -> str:
+    """How it ended, or how far it is."""
+    return run.error or run.summary or (f"looks stuck: {run.stuck}" if run.stuck else run.note)
+
+
+def used_words(run: "Run") -> str:
+    """What a run has used; a zero is what nobody said."""
+    from holdfast.board.rules.budget import of_run, words
+
+    return words(of_run(run))
+
+
+def budget_lines(task: "Task", runs: "list[Run]") -> list[str]:
+    """What a task has used of its budgets, for people; of all runs there are to see."""
+    from holdfast.board.rules.budget import Used, dollars, of_run, words
+
+    bounds = [f"{task.max_tokens} tokens"] if task.max_tokens is not None else []
+    bounds += [dollars(task.max_cost)] if task.max_cost is not None else []
+    used = Used(*map(sum, zip(*map(of_run, runs), strict=True))) if runs else Used()
+    if not bounds and used == Used():
+        return []
+    return [f"  used {words(used)}" + (f" of {', '.join(bounds)}" if bounds else "")]
+
+
+def event_line(event: "TaskEvent") -> str:
+    members = " ".join(
+        f"{name}={value}" for name, value in event.payload.items() if value not in ("", [], None)
+    )
+    return f"{event.seq:>6}  {event.task_id or '-'}  {event.kind:<16} {event.actor}  {members}".rstrip()
+
+
+def answer(task: "Task") -> "Answer":
+    """What a command says that changed a task."""
+    return {"task": task, "text": [task_line(task)]}

@@ -1,0 +1,199 @@
+"""`holdfast task`: looking at tasks, once or for as long as they change. Parse, call, print."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from holdfast.commands.output import Answer, AnswerCommand
+from holdfast.commands.store import board_option, check_reader, with_store
+from holdfast.commands.task.lines import budget_lines, event_line, run_line, task_line
+
+if TYPE_CHECKING:
+    from holdfast.board.rules.rows import Comment, Detail, Task, TaskEvent
+    from holdfast.board.store import Store
+
+# As in board/transitions.py, which is not imported before it is needed; a test compares.
+STATUSES: Final = (
+    *("triage", "todo", "scheduled", "ready", "running", "waiting_human", "waiting_system", "review"),
+    *("handoff_failed", "done", "failed", "cancelled", "archived"),
+)
+STOPPED: Final = ("waiting_human", "review", "handoff_failed", "done", "failed", "cancelled", "archived")
+LOOK_S: Final = 1.0  # also without a hint that something changed
+
+
+@click.command("list", cls=AnswerCommand)
+@board_option
+@click.option("--status", type=click.Choice(STATUSES), help="Show only tasks with this status.")
+@click.option("--assignee", metavar="PROFILE", help="Show only tasks of this profile.")
+@click.option("--search", metavar="TEXT", help="Show only tasks with this in title or body.")
+@click.option("--limit", type=int, default=50, show_default=True)
+@click.option("--cursor", help="Start at the cursor that the previous page printed.")
+@click.option("--follow", is_flag=True, help="Keep printing the board's events, until interrupted.")
+@with_store()
+def list_(
+    store: "Store",
+    board: str,
+    status: str | None,
+    assignee: str | None,
+    search: str | None,
+    limit: int,
+    cursor: str | None,
+    follow: bool,
+) -> Iterator[Answer]:
+    """List tasks, the newest first, with the reason why they wait.
+
+    \b
+    Examples:
+      holdfast task list --board crew
+      holdfast task list --status failed
+      holdfast task list --follow
+    """
+    from holdfast.board.rules.transitions import Status
+
+    after = store.stats(board).board.last_seq if follow else 0
+    page = store.page(
+        board,
+        status=Status(status) if status else None,
+        assignee=assignee,
+        search=search,
+        limit=limit,
+        cursor=cursor,
+    )
+    waiting = [task for task in page.tasks if task.ended_ms is None and task.run_id is None]
+    reasons = store.reasons(board, waiting) if waiting else {}
+    stuck = store.stuck(board) if any(task.run_id for task in page.tasks) else {}
+    reasons |= {task.id: f"looks stuck: {stuck[task.id]}" for task in page.tasks if task.id in stuck}
+    yield {
+        "tasks": page.tasks,
+        "reasons": reasons,
+        "cursor": page.cursor,
+        "text": [task_line(each) for each in page.tasks],
+        "table": (
+            ("task", "status", "prio", "profile", "title", "why"),
+            [
+                (
+                    each.id,
+                    each.status,
+                    str(each.priority),
+                    each.assignee,
+                    each.title,
+                    reasons.get(each.id, ""),
+                )
+                for each in page.tasks
+            ],
+        ),
+        "after": [f"more: --cursor {page.cursor}"] if page.cursor else [],
+    }
+    if follow:
+        for event in follow_events(store, board, after):
+            yield {"event": event, "text": [event_line(event)]}
+
+
+@click.command(cls=AnswerCommand)
+@click.argument("id")
+@click.option("--follow", is_flag=True, help="Keep printing its events, until it has ended.")
+@click.option(
+    "--wait",
+    is_flag=True,
+    help="Wait until it has ended or needs a person; exit code 0 only if it is done.",
+)
+@with_store()
+def show(store: "Store", id: str, follow: bool, wait: bool) -> Iterator[Answer]:
+    """Show everything about a task.
+
+    Links, comments, messages, files, runs and events.
+
+    \b
+    Examples:
+      holdfast task show 1f2e
+      holdfast task show 1f2e --wait
+    """
+    from holdfast.board.rules.transitions import ENDS, Status
+
+    board = store.task(id).board
+    after = store.stats(board).board.last_seq
+    if wait and not _is_stopped(store.task(id)):
+        for event in follow_events(store, board, after):
+            if event.task_id == id and _is_stopped(store.task(id)):
+                break
+    detail = store.show(id)
+    yield _describe(detail) | {"exit": int(wait and detail.task.status is not Status.DONE)}
+    if not follow or detail.task.status in ENDS:
+        return
+    for event in follow_events(store, board, after):
+        if event.task_id == id:
+            yield {"event": event, "text": [event_line(event)]}
+            if event.payload.get("to") in ENDS:  # not what it is by now: events before that are still to come
+                return
+
+
+@click.command(cls=AnswerCommand)
+@click.argument("id")
+@with_store()
+def why(store: "Store", id: str) -> Answer:
+    """Explain why a task is not running, or looks stuck.
+
+    \b
+    Example:
+      holdfast task why 1f2e
+    """
+    reason = store.why(id)
+    return {"why": reason, "text": [f"{reason.task} {reason.status}: {reason.reason}"]}
+
+
+def _is_stopped(task: "Task") -> bool:
+    """Whether it goes on by itself no more; in review it does while its checks are run."""
+    return task.status in STOPPED and not (task.status == "review" and task.waiting_for)
+
+
+def _describe(detail: "Detail") -> Answer:
+    from holdfast.board.verbs.messages import shown, state
+
+    task = detail.task
+    text = [task_line(task), *task.body.splitlines()]
+    if task.workspace:
+        text.append(f"  in {task.workspace_kind} {task.workspace}")
+    text += [f"  pool {task.pool}"] if task.pool else []
+    text += [f"  result: {line}" for line in (task.result or "").splitlines()]
+    text += budget_lines(task, detail.runs)
+    text += [f"  asks {task.waiting_for or 'a person'}: {task.question}"] if task.question else []
+    text += [f"    - {option}" for option in task.options]
+    text += [f"  waits for {link.parent}{'' if link.open else ' (done)'}" for link in detail.parents]
+    text += [f"  before {link.child}" for link in detail.children]
+    text += [f"  check: {check}" for check in task.checks]
+    text += (
+        [f"  in review by {task.reviewer or 'a person'}: {task.reason}"] if task.status == "review" else []
+    )
+    text += [f"  {_about(comment)}: {comment.body}" for comment in detail.comments]
+    text += [
+        f"  message {each.number} by {each.author} ({state(each)}): {each.body}" for each in detail.messages
+    ]
+    text += [f"  file {file.name}  {file.size} bytes  by {file.author}" for file in detail.files]
+    text += [run_line(run) for run in detail.runs]
+    text += [
+        f"  run {event.run_id} says what is not so: {name} {', '.join(map(str, names))}"
+        for event in detail.events
+        if event.kind == "claims_unverified"
+        for name, names in event.payload.items()
+        if isinstance(names, list) and names
+    ]
+    return {"detail": shown(detail), "text": text}
+
+
+def _about(comment: "Comment") -> str:
+    return f"{comment.author} on {comment.path}:{comment.line}" if comment.path else comment.author
+
+
+def follow_events(store: "Store", board: str, after: int) -> Iterator["TaskEvent"]:
+    """Every event of a board from here on, once and in order: the log is the source."""
+    while True:
+        events = store.events(board, after=after)
+        yield from events
+        after = events[-1].seq if events else after
+        if not events:
+            check_reader()
+            store.changed(LOOK_S)
+
+
+COMMANDS: Final = (list_, show, why)

@@ -1,0 +1,202 @@
+"""`holdfast task`: the runs of a task, and what is kept of them. Parse, call, print.
+
+Of a run that is over the board keeps what the dispatcher left. One that still runs here is asked for at the
+supervisor of this home, which is not started for that.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from holdfast.commands.clickoptions import home_option
+from holdfast.commands.output import Answer, AnswerCommand
+from holdfast.commands.store import with_store
+from holdfast.commands.task.lines import run_line, run_said, used_words
+from holdfast.errors import NotFound
+
+if TYPE_CHECKING:
+    from holdfast.agents.supervisor.messages import WorkerReport
+    from holdfast.board.rules.rows import Run
+    from holdfast.board.store import Store
+
+DIFF: Final = "diff.patch"
+OUTPUT: Final = "output"
+END: Final = "end.json"
+MAX_LIVE: Final = 1 << 20  # bytes of what a live worker said, the end of it
+# Members of a worker's report that say what it is confined by, and how that showed.
+POLICY: Final = ("backend", "weakened", "network", "cwd", "writable", "environment", "denials", "unwatched")
+WORDS: Final = {"cwd": "writable", "writable": "also writable"}  # for people
+
+
+_run_option = click.option("--run", metavar="RUN", help="The run [default: the newest].")
+
+
+@click.command(cls=AnswerCommand)
+@click.argument("id")
+@with_store()
+def runs(store: "Store", id: str) -> Answer:
+    """List the runs of a task.
+
+    \b
+    Example:
+      holdfast task runs 1f2e
+    """
+    from holdfast.board.rules.budget import known, of_run
+
+    found = store.runs(id)
+    return {
+        "runs": found,
+        "used": {run.id: known(of_run(run)) for run in found},
+        "text": [run_line(run) for run in found],
+        "table": (
+            ("run", "no", "outcome", "profile", "host", "used", "said"),
+            [
+                (
+                    *(run.id, str(run.generation), run.outcome or "running", run.profile, run.host),
+                    used_words(run),
+                    run_said(run),
+                )
+                for run in found
+            ],
+        ),
+    }
+
+
+@click.command(cls=AnswerCommand)
+@click.argument("id")
+@_run_option
+@home_option
+@with_store()
+def log(store: "Store", id: str, run: str | None, home: Path) -> Answer:
+    """Print the output of a run.
+
+    Of a run that still goes on here, the end of its worker's log.
+
+    \b
+    Example:
+      holdfast task log 1f2e
+    """
+    import asyncio
+
+    from holdfast.dispatch import runview
+
+    chosen = runview.chosen(store, id, run)
+    if (kept := runview.kept(store, chosen, OUTPUT)) is not None:
+        return {"run": chosen.id, "live": False, "data": kept}
+    said = asyncio.run(runview.live_output(home, chosen, MAX_LIVE))
+    if said is None:
+        raise _not_kept(chosen, "output")
+    return {"run": chosen.id, "live": True, "data": said}
+
+
+@click.command(cls=AnswerCommand)
+@click.argument("id")
+@_run_option
+@with_store()
+def diff(store: "Store", id: str, run: str | None) -> Answer:
+    """Print what a run changed in its workspace.
+
+    \b
+    Examples:
+      holdfast task diff 1f2e
+      holdfast task diff 1f2e | git apply
+    """
+    from holdfast.dispatch import runview
+
+    chosen = runview.chosen(store, id, run)
+    if (kept := runview.kept(store, chosen, DIFF)) is None:
+        raise _not_kept(chosen, "diff")
+    return {"run": chosen.id, "data": kept}
+
+
+@click.command(cls=AnswerCommand)
+@click.argument("id")
+@_run_option
+@home_option
+@with_store()
+def policy(store: "Store", id: str, run: str | None, home: Path) -> Answer:
+    """Show the sandbox of a run, and what it denied.
+
+    \b
+    Example:
+      holdfast task policy 1f2e
+    """
+    import asyncio
+
+    from holdfast.dispatch import runview
+
+    chosen = runview.chosen(store, id, run)
+    end = runview.kept(store, chosen, END)
+    live = end is None
+    report = _read_live(asyncio.run(runview.live_report(home, chosen))) if end is None else _read_ended(end)
+    if report is None:
+        raise _not_kept(chosen, "record of its worker")
+    told = {name: report[name] for name in POLICY if name in report}
+    text = [f"{chosen.id} {'is' if live else 'was'} confined by {told.get('backend') or 'nothing'}"]
+    text += [
+        f"  {WORDS.get(name, name)}: {_words(value)}" for name, value in told.items() if name != "backend"
+    ]
+    return {"run": chosen.id, "live": live, "policy": told, "text": text}
+
+
+@click.command("file", cls=AnswerCommand)
+@click.argument("id")
+@click.argument("name", required=False)
+@click.option("--run", metavar="RUN", help="Print what is kept of this run instead.")
+@with_store()
+def file(store: "Store", id: str, name: str | None, run: str | None) -> Answer:
+    """Print an attachment of a task, or list them.
+
+    \b
+    Examples:
+      holdfast task file 1f2e
+      holdfast task file 1f2e design.png > design.png
+    """
+    if name is not None:
+        return {"name": name, "data": store.file(store.task(id).id, run, name)}
+    from holdfast.dispatch import runview
+
+    found = store.attachments(id) if run is None else store.kept(runview.chosen(store, id, run).id)
+    return {
+        "files": found,
+        "text": [f"{each.name}  {each.size} bytes  by {each.author}" for each in found],
+        "table": (("file", "bytes", "by"), [(each.name, str(each.size), each.author) for each in found]),
+    }
+
+
+def _not_kept(run: "Run", what: str) -> NotFound:
+    if run.outcome is not None:
+        return NotFound(f"no {what} is kept of {run.id}, which is {run.outcome}")
+    where = f" in {run.workspace}" if run.workspace else ""
+    return NotFound(f"no {what} is kept of {run.id} yet: it runs on {run.host or 'an unnamed host'}{where}")
+
+
+def _read_live(report: "WorkerReport | None") -> dict[str, Any] | None:
+    import msgspec
+
+    found: dict[str, Any] | None = msgspec.to_builtins(report)
+    return found
+
+
+def _read_ended(data: bytes) -> dict[str, Any] | None:
+    """The report that the dispatcher kept of a worker that is gone."""
+    import msgspec
+
+    try:
+        worker = msgspec.json.decode(data, type=dict[str, object]).get("worker")
+    except msgspec.MsgspecError:
+        return None
+    return worker if isinstance(worker, dict) else None
+
+
+def _words(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, list):
+        words = (f"{one['access']} {one['path']}" if isinstance(one, dict) else str(one) for one in value)
+        return ", ".join(words) or "none"
+    return "-" if value is None else str(value)
+
+
+COMMANDS: Final = (runs, log, diff, policy, file)

@@ -1,0 +1,443 @@
+"""`holdfast worker`: parse, call, print."""
+
+import asyncio
+import functools
+import json
+import os
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec
+
+import click
+
+from holdfast.commands.clickoptions import home_option
+from holdfast.commands.groups import SECTIONS, SectionedGroup
+from holdfast.commands.output import INTERRUPTED, OneLine, fail, printable
+from holdfast.errors import HoldfastError, UsageError
+
+if TYPE_CHECKING:
+    import msgspec
+
+    from holdfast.agents.sdk import Workers
+    from holdfast.agents.supervisor.messages import WorkerReport
+
+P = ParamSpec("P")
+
+COLOURS: Final = {
+    "starting": "blue",
+    "running": "blue",
+    "waiting": "yellow",
+    "blocked": "red",
+    "stalled": "red",
+    "failed": "red",
+    "completed": "green",
+    "lost": "red",
+}
+_EXITS: Final = {"completed": 0}  # of `run` and `wait`; every other end is 1
+
+
+@click.group(cls=SectionedGroup, sections=SECTIONS["worker"])
+def worker() -> None:
+    """Run agent CLIs in a sandbox, and know what each is doing.
+
+    Workers belong to a supervisor in the background, which is started when it is needed and found again
+    after a crash. Exit code 0: done as asked; 1: the worker did not succeed.
+
+    \b
+    Examples:
+      holdfast worker run codex "fix the failing test"
+      holdfast worker list
+      holdfast worker why codex-1f2e3d
+    """
+
+
+_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON with a stable schema.")
+
+
+def _with_workers(
+    command: Callable[Concatenate["Workers", P], Coroutine[Any, Any, int]],
+) -> Callable[..., None]:
+    """A command that talks to the supervisor: connects, runs, exits with what it returns."""
+
+    @functools.wraps(command)
+    def called(home: Path, *args: P.args, **kwargs: P.kwargs) -> None:
+        from holdfast.agents.sdk import Workers
+
+        async def run() -> int:
+            async with Workers.connect(home) as workers:
+                if "id" in kwargs:
+                    kwargs["id"] = await _complete_id(workers, str(kwargs["id"]))
+                return await command(workers, *args, **kwargs)
+
+        try:
+            sys.exit(asyncio.run(run()))
+        except KeyboardInterrupt:
+            sys.exit(INTERRUPTED)
+
+    return called
+
+
+async def _complete_id(workers: "Workers", given: str) -> str:
+    """The id of the worker that this is, or whose id alone begins or ends with it."""
+    ids = [str(report.id) for report in await workers.list(ended=True)]
+    found = [one for one in ids if one.startswith(given) or one.partition("-")[2].startswith(given)]
+    if given in ids or not found:
+        return given
+    if len(found) > 1:
+        raise UsageError(f"{given} is the beginning of several workers: {', '.join(sorted(found))}")
+    return found[0]
+
+
+def _on_worker(
+    command: Callable[Concatenate["Workers", P], Coroutine[Any, Any, int]],
+) -> Callable[..., None]:
+    """A command that tells of the worker with this id."""
+    return click.argument("id")(_json_option(home_option(_with_workers(command))))
+
+
+@worker.command("run", cls=OneLine)
+@click.argument("agent")
+@click.argument("words", nargs=-1)
+@click.option(
+    "--cwd",
+    type=click.Path(exists=True, file_okay=False, resolve_path=True),
+    default=".",
+    help="The directory to work in.",
+)
+@click.option("--id", "name", help="The id of the worker [default: made up].")
+@click.option("--model", help="The model, as the agent names it.")
+@click.option("--tty", is_flag=True, help="Run it on a terminal that you can attach to.")
+@click.option("--tmux", is_flag=True, help="Run it on a terminal, shown in a tmux session.")
+@click.option(
+    "--acp", is_flag=True, help="Talk to it over the Agent Client Protocol; its questions are structured."
+)
+@click.option("--network", type=click.Choice(["on", "off"]), default="on", show_default=True)
+@click.option(
+    "--allow-write",
+    "writable",
+    type=click.Path(resolve_path=True),
+    multiple=True,
+    help="Let it write PATH too. Can be repeated.",
+)
+@click.option(
+    "--pass", "names", metavar="NAME", multiple=True, help="Pass this environment variable. Can be repeated."
+)
+@click.option("--provider", metavar="URL", help="Use another provider's address.")
+@click.option("--key-env", metavar="NAME", help="The variable that holds the key of that provider.")
+@click.option("--wall", "wall_s", type=float, metavar="SECONDS", help="End it after this time.")
+@click.option("--idle", "idle_s", type=float, metavar="SECONDS", help="End it after this time without work.")
+@click.option("--ask", is_flag=True, help="Let it ask before it acts, instead of trusting the sandbox.")
+@click.option("--no-relocate", is_flag=True, help="Let it keep its state in its usual place.")
+@click.option("--unconfined", is_flag=True, help="Run without any sandbox.")
+@click.option("--no-watch", is_flag=True, help="Do not record which calls the sandbox refuses.")
+@click.option("--trace", is_flag=True, help="Record every refused call with strace, reads too; slow.")
+@click.option("--detach", is_flag=True, help="Start it and return.")
+@_json_option
+@home_option
+@_with_workers
+async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...], **options: Any) -> int:
+    """Start an agent CLI with a prompt, and follow it to its end.
+
+    The prompt of the agent `shell` is a script. Without a prompt the agent's interactive program runs on a
+    terminal.
+
+    \b
+    Examples:
+      holdfast worker run codex "fix the failing test"
+      holdfast worker run opencode --tmux --detach
+    """
+    from holdfast.agents.sdk import select_variables
+
+    key = os.environ.get(options["key_env"] or "")
+    started = await workers.run(
+        agent,
+        cwd=options["cwd"],
+        prompt=" ".join(words) or None,
+        env=select_variables(options["names"]),
+        id=options["name"],
+        model=options["model"],
+        tty=options["tty"] or options["tmux"],
+        acp=options["acp"],
+        unattended=not options["ask"],
+        network=options["network"] == "on",
+        writable=list(options["writable"]),
+        unconfined=options["unconfined"],
+        relocate=not options["no_relocate"],
+        base=options["provider"],
+        key=key,
+        wall_limit_s=options["wall_s"],
+        idle_limit_s=options["idle_s"],
+        watch=not options["no_watch"],
+        trace=options["trace"],
+    )
+    if options["tmux"]:
+        await started.show_in_tmux()
+    if options["detach"]:
+        _print(started.report, as_json=options["as_json"])
+        return 0
+    try:
+        async for change in started.changes():
+            _print(change, as_json=options["as_json"])
+    except asyncio.CancelledError:
+        click.echo(f"holdfast: ending {started.id}", err=True)
+        await asyncio.shield(started.stop())
+        raise
+    return _EXITS.get(started.report.state, 1)
+
+
+@worker.command("list", cls=OneLine)
+@click.option("--all", "ended", is_flag=True, help="Include workers that have ended.")
+@_json_option
+@home_option
+@_with_workers
+async def list_command(workers: "Workers", ended: bool, as_json: bool) -> int:
+    """List the workers and what each is doing.
+
+    \b
+    Examples:
+      holdfast worker list
+      holdfast worker list --all
+    """
+    reports = await workers.list(ended=ended)
+    if as_json:
+        click.echo(_json(reports))
+    for report in reports if not as_json else ():
+        _print(report, as_json=False)
+    return 0
+
+
+@worker.command(cls=OneLine)
+@click.option("--until-ended", is_flag=True, help="Stop when every worker has ended.")
+@_json_option
+@home_option
+@_with_workers
+async def watch(workers: "Workers", until_ended: bool, as_json: bool) -> int:
+    """Show all workers live, those that need a person first.
+
+    With --json, one line for each change.
+
+    \b
+    Example:
+      holdfast worker watch
+    """
+    if as_json:
+        for report in await workers.subscribe():
+            click.echo(_json(report))
+        async for report in workers.changes():
+            click.echo(_json(report))
+        return 0
+    from holdfast.commands.worker.watch import watch as show
+
+    await show(workers, until_ended=until_ended)
+    return 0
+
+
+@worker.command(cls=OneLine)
+@_on_worker
+async def status(workers: "Workers", id: str, as_json: bool) -> int:
+    """Show what a worker is doing.
+
+    \b
+    Examples:
+      holdfast worker status codex-1f2e3d
+      holdfast worker status codex-1f2e3d --json
+    """
+    _print((await workers.find(id)).report, as_json=as_json)
+    return 0
+
+
+@worker.command(cls=OneLine)
+@_on_worker
+async def why(workers: "Workers", id: str, as_json: bool) -> int:
+    """Explain the state of a worker: rule and evidence.
+
+    \b
+    Example:
+      holdfast worker why codex-1f2e3d
+    """
+    answer = await (await workers.find(id)).why()
+    if as_json:
+        click.echo(_json(answer))
+    for line in answer.why if not as_json else ():
+        click.echo(printable(line))
+    return 0
+
+
+@worker.command(cls=OneLine)
+@_on_worker
+async def equivalence(workers: "Workers", id: str, as_json: bool) -> int:
+    """Compare a worker's surroundings with a plain terminal.
+
+    Exit code 0: nothing differs for it; 1: something does; 2: that cannot be told.
+
+    \b
+    Example:
+      holdfast worker equivalence codex-1f2e3d
+    """
+    from holdfast.agents.worker.equivalence import EXITS, lines
+
+    answer = await (await workers.find(id)).equivalence()
+    for line in [_json(answer)] if as_json else map(printable, lines(answer)):
+        click.echo(line)
+    return EXITS[answer.host_equivalent]
+
+
+@worker.command(cls=OneLine)
+@_on_worker
+async def wait(workers: "Workers", id: str, as_json: bool) -> int:
+    """Wait until a worker has ended.
+
+    \b
+    Example:
+      holdfast worker wait codex-1f2e3d
+    """
+    report = await (await workers.find(id)).wait()
+    _print(report, as_json=as_json)
+    return _EXITS.get(report.state, 1)
+
+
+@worker.command(cls=OneLine)
+@click.argument("id")
+@click.option("--bytes", "max_bytes", type=click.IntRange(1), default=64 * 1024, show_default=True)
+@home_option
+@_with_workers
+async def logs(workers: "Workers", id: str, max_bytes: int) -> int:
+    """Print the end of a worker's output.
+
+    \b
+    Example:
+      holdfast worker logs codex-1f2e3d
+    """
+    click.echo(await (await workers.find(id)).logs(max_bytes), nl=False)
+    return 0
+
+
+@worker.command(cls=OneLine)
+@click.argument("id")
+@click.argument("text", required=False)
+@click.option("--key", "keys", multiple=True, metavar="NAME", help="Press this key: enter, escape, ctrl-c …")
+@_json_option
+@home_option
+@_with_workers
+async def send(workers: "Workers", id: str, text: str | None, keys: tuple[str, ...], as_json: bool) -> int:
+    """Type TEXT into a worker's terminal and submit it.
+
+    The worker must wait for input.
+
+    \b
+    Example:
+      holdfast worker send codex-1f2e3d "yes"
+    """
+    outcome = await (await workers.find(id)).send(text or "", keys)
+    click.echo(json.dumps({"schemaVersion": 1, "id": id, "outcome": outcome}) if as_json else outcome)
+    return 0 if outcome in ("submitted", "pressed") else 1
+
+
+@worker.command(cls=OneLine)
+@click.argument("id")
+@click.option("--option", metavar="OPTION", help="The id of the answer [default: allow or deny this once].")
+@click.option("--deny", is_flag=True, help="Deny the request.")
+@click.option("--request", metavar="REQUEST", help="Answer only if this is still the open request.")
+@_json_option
+@home_option
+@_with_workers
+async def approve(
+    workers: "Workers", id: str, option: str | None, deny: bool, request: str | None, as_json: bool
+) -> int:
+    """Allow or deny what a worker asks for.
+
+    `worker status --json` shows the question and its options.
+
+    \b
+    Examples:
+      holdfast worker approve codex-1f2e3d
+      holdfast worker approve codex-1f2e3d --deny
+    """
+    found = await workers.find(id)
+    given = await (found.deny if deny else found.approve)(option, request=request)
+    words = f"{'denied' if given.denied else 'allowed'}: {printable(given.question)}"
+    click.echo(_json(given) if as_json else words)
+    return 0
+
+
+@worker.command(cls=OneLine)
+@click.argument("id")
+@click.option("--grace", "grace_s", type=float, default=5.0, show_default=True, metavar="SECONDS")
+@_json_option
+@home_option
+@_with_workers
+async def stop(workers: "Workers", id: str, grace_s: float, as_json: bool) -> int:
+    """Stop a worker and everything that it started.
+
+    It is asked first, then ended.
+
+    \b
+    Example:
+      holdfast worker stop codex-1f2e3d
+    """
+    _print(await (await workers.find(id)).stop(grace_s=grace_s), as_json=as_json)
+    return 0
+
+
+@worker.command(cls=OneLine)
+@click.argument("id")
+@home_option
+def attach(home: Path, id: str) -> None:
+    """Attach to the terminal of a worker; Ctrl-\\ detaches.
+
+    \b
+    Example:
+      holdfast worker attach codex-1f2e3d
+    """
+    from holdfast.agents.attaching import attach as look
+
+    try:
+        report = asyncio.run(look(home, id))
+    except HoldfastError as exc:
+        fail(exc)
+    _print(report, as_json=False)
+
+
+@worker.command(hidden=True)
+@click.option("--idle", "idle_s", type=float, default=600.0)
+@home_option
+def supervise(home: Path, idle_s: float) -> None:
+    """Run the supervisor of a home in the foreground.
+
+    `worker run` starts one in the background when it needs one.
+
+    \b
+    Example:
+      holdfast worker supervise
+    """
+    from holdfast.agents.supervisor.background import ALREADY
+    from holdfast.agents.supervisor.service import serve
+
+    try:
+        mine = asyncio.run(serve(home, idle_s=idle_s))
+    except HoldfastError as exc:
+        fail(exc)
+    sys.exit(0 if mine else ALREADY)
+
+
+def _print(report: "WorkerReport", *, as_json: bool) -> None:
+    if as_json:
+        click.echo(_json(report))
+        return
+    click.echo(format_line(report), color=False if os.environ.get("NO_COLOR") else None)
+
+
+def _json(said: "msgspec.Struct | Sequence[msgspec.Struct]") -> str:
+    import msgspec
+
+    return msgspec.json.encode(said).decode()
+
+
+def format_line(report: "WorkerReport") -> str:
+    """A worker in one line: id, state, what about it."""
+    what = report.failure or report.detail
+    state = f"{report.state}({what})" if what else str(report.state)
+    words = [click.style(f"{state:<24}", fg=COLOURS[report.state]), printable(report.about)]
+    flags = f"[{', '.join(report.flags)}]" if report.flags else ""
+    return f"{report.id:<16} {' '.join(words)} {flags}".rstrip()

@@ -1,0 +1,97 @@
+"""The files of a dispatcher in its home: the lock that its death releases, and what it last said of itself.
+
+There is one dispatcher for each home, and one `up`. HOME/dispatcher.json outlives its dispatcher, and is
+never what says that there is one: the lock is.
+"""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from holdfast.agents.supervisor import daemons
+from holdfast.dispatch.rules.dispatcherstatus import DispatcherReport
+from holdfast.errors import Conflict
+from holdfast.local.lock import take_lock
+
+LOCK: Final = "dispatcher.lock"
+UP: Final = "up.lock"
+STATUS: Final = "dispatcher.json"
+TRIES: Final = 5  # whoever asks whether there is a dispatcher has the lock for a moment
+AGAIN_S: Final = 0.02
+
+
+@contextlib.asynccontextmanager
+async def only_one(home: Path) -> AsyncIterator[None]:
+    """Raises Conflict when this home has a dispatcher."""
+    async with _hold(home, LOCK, daemons.DISPATCHER):
+        yield
+
+
+@contextlib.asynccontextmanager
+async def only_one_up(home: Path) -> AsyncIterator[None]:
+    """Raises Conflict when this home has a dispatcher, or an `up` that is about to have one."""
+    async with _hold(home, UP, daemons.UP):
+        if is_held(home):
+            raise _already_there(home)
+        yield
+
+
+@contextlib.asynccontextmanager
+async def _hold(home: Path, name: str, role: str) -> AsyncIterator[None]:
+    fd = os.open(home / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        for _ in range(TRIES):
+            if take_lock(fd):
+                break
+            await asyncio.sleep(AGAIN_S)
+        else:
+            raise _already_there(home)
+        with daemons.registered(home, role):
+            yield
+    finally:
+        os.close(fd)
+
+
+def _already_there(home: Path) -> Conflict:
+    return Conflict(
+        f"there is a dispatcher for {home}", remedy="holdfast status; or give another one another --home"
+    )
+
+
+def is_held(home: Path) -> bool:
+    """Whether a dispatcher of this home is alive; what it does is another question."""
+    try:
+        fd = os.open(home / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        return not take_lock(fd, shared=True)
+    finally:
+        os.close(fd)
+
+
+def write_status(home: Path, told: DispatcherReport) -> None:
+    """Whole or not at all."""
+    hidden = home / f"{STATUS}.new"
+    fd = os.open(hidden, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(fd, "wb") as file:
+        file.write(msgspec.json.encode(told))
+    hidden.rename(home / STATUS)
+
+
+def clear_status(home: Path) -> None:
+    """What a predecessor said is not said by whoever comes now."""
+    (home / STATUS).unlink(missing_ok=True)
+
+
+def read_status(home: Path) -> tuple[bool, DispatcherReport | None]:
+    """Whether there is a dispatcher, and what it, or without one the last, said."""
+    alive = is_held(home)
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        return alive, msgspec.json.decode((home / STATUS).read_bytes(), type=DispatcherReport)
+    return alive, None
