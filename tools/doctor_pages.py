@@ -93,7 +93,9 @@ def words(node: ast.expr | None) -> str:
 
 def severities(node: ast.expr) -> str:
     named = [each.attr for each in ast.walk(node) if isinstance(each, ast.Attribute)]
-    found = [severity for severity in rules.Severity if severity.name in named] or list(rules.Severity)
+    found = [severity for severity in rules.FindingSeverity if severity.name in named] or list(
+        rules.FindingSeverity
+    )
     return " or ".join(severity.name.lower() for severity in found)
 
 
@@ -122,7 +124,7 @@ def findings_page() -> str:
     ]
     codes = [
         (severity.name.lower(), str(rules.exit_code([rules.Finding("", severity, "")])))
-        for severity in rules.Severity
+        for severity in rules.FindingSeverity
     ]
     return page(
         "Findings",

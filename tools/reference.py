@@ -17,7 +17,7 @@ import click
 from msgspec import NODEFAULT
 from msgspec import inspect as shapes
 
-from holdfast.agentconfig.decision import MATRIX, Mode
+from holdfast.agentconfig.decision import MATRIX, AgentMode
 from holdfast.cli import cli
 from holdfast.errors import FACES, INTERNAL, HoldfastError
 from holdfast.sandbox.backends.guarantees import BACKENDS, GUARANTEES, GuaranteeRow
@@ -309,7 +309,7 @@ def agents_page() -> str:
         (
             f"`{row.id}`",
             "; ".join(condition.text for condition in row.when) or "anything else",
-            "nothing is launched" if row.mode is Mode.NONE else f"`{row.mode}`",
+            "nothing is launched" if row.mode is AgentMode.NONE else f"`{row.mode}`",
             row.severity.value,
             row.reason,
             "; ".join(remedy.format(agent="AGENT") for remedy in row.remedies),

@@ -9,7 +9,7 @@ from holdfast import InvalidRequest
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.evidence.evidence import Want, WorkerState
 from holdfast.agents.supervisor.messages import WorkerReport
-from holdfast.agents.supervisor.service import report
+from holdfast.agents.supervisor.service import build_report
 from holdfast.agents.worker.worker import answer
 from tests.support.agent_clis import requires_cli
 from tests.support.arena import Arena, arena
@@ -40,8 +40,8 @@ async def answered(stage: Arena, cli: str, **how: Any) -> tuple[WorkerReport, st
     given: dict[str, Any] = {"option": None, "deny": False, "request": None, **how}
     try:
         status = await stage.until(worker, ended=False, state="waiting", limit_s=LIMIT_S)
-        assert (status.state, status.detail) == (WorkerState.WAITING, Want.DECISION), report(worker)
-        asks = report(worker).asks
+        assert (status.state, status.detail) == (WorkerState.WAITING, Want.DECISION), build_report(worker)
+        asks = build_report(worker).asks
         assert asks is not None
         assert MADE in asks.question
         assert {"allow_once", "reject_once"} <= {option.kind for option in asks.options}
@@ -51,7 +51,7 @@ async def answered(stage: Arena, cli: str, **how: Any) -> tuple[WorkerReport, st
         with pytest.raises(InvalidRequest):
             await answer(worker, CATALOG[cli], **given)
         made = bench.work / MADE
-        return report(worker), made.read_text("utf-8").strip() if made.exists() else None
+        return build_report(worker), made.read_text("utf-8").strip() if made.exists() else None
     finally:
         await stage.end(worker)
 

@@ -6,8 +6,8 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.agents.evidence.evidence import Status, WorkerState
-from holdfast.agents.worker.worker import Worker
+from holdfast.agents.evidence.evidence import WorkerState, WorkerStatus
+from holdfast.agents.worker.worker import FollowedWorker
 from holdfast.errors import InvalidRequest
 from tests.support.agent_clis import CLIS, requires_cli
 from tests.support.arena import PROMPT, Arena
@@ -62,7 +62,7 @@ async def test_a_decision_is_seen_and_can_be_made(stage: Arena, cli: str, result
         await stage.end(worker)
 
 
-async def _decision(stage: Arena, cli: str, worker: Worker) -> Status:
+async def _decision(stage: Arena, cli: str, worker: FollowedWorker) -> WorkerStatus:
     """Answer what it asks first, give it its prompt, and wait for the decision that follows."""
     for _ in range(MAX_DIALOGS):
         status = await stage.until(worker, ended=False, state="waiting", limit_s=LIMIT_S)
@@ -85,9 +85,9 @@ async def _decision(stage: Arena, cli: str, worker: Worker) -> Status:
     raise AssertionError(f"it asks again and again:\n{worker.channel.shown()}")
 
 
-def _other_than(before: Status) -> Callable[[Status], bool]:
+def _other_than(before: WorkerStatus) -> Callable[[WorkerStatus], bool]:
     return lambda now: now.about != before.about
 
 
-def _waits(status: Status, want: str) -> bool:
+def _waits(status: WorkerStatus, want: str) -> bool:
     return status.state is WorkerState.WAITING and status.detail == want

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.agents.evidence.evidence import Denied, Status, WorkerState
-from holdfast.agents.worker.worker import Worker
+from holdfast.agents.evidence.evidence import Denied, WorkerState, WorkerStatus
+from holdfast.agents.worker.worker import FollowedWorker
 from holdfast.client.process import Process
 from tests.agents.cases import EXPECTED, FAULTS, QUICK, Expected, Fault
 from tests.support.agent_clis import CLIS, requires_cli
@@ -79,7 +79,7 @@ def _wanted(expected: Expected) -> str:
     return f"{expected.state}({expected.detail})"
 
 
-def _agree(status: Status, expected: Expected, bench: Bench, worker: Worker) -> None:
+def _agree(status: WorkerStatus, expected: Expected, bench: Bench, worker: FollowedWorker) -> None:
     failure = status.failure.value if status.failure else None
     said = Expected(status.state.value, status.detail, failure, status.flags, expected.path)
     told = f"{status.rule}: {status.about}\n" + "\n".join(
@@ -90,11 +90,11 @@ def _agree(status: Status, expected: Expected, bench: Bench, worker: Worker) -> 
     assert not pattern or fnmatch.filter(_denied(worker), pattern), told
 
 
-def _denied(worker: Worker) -> list[str]:
+def _denied(worker: FollowedWorker) -> list[str]:
     return [item.claim.path for item in worker.evidence() if isinstance(item.claim, Denied)]
 
 
-async def _run_once(stage: Arena, cli: str, bench: Bench) -> Worker:
+async def _run_once(stage: Arena, cli: str, bench: Bench) -> FollowedWorker:
     """A run that leaves the CLI's state in the home."""
     worker = await stage.run(cli, bench, relocate=False, writable=[str(bench.home)])
     await stage.until(worker, ended=True, limit_s=LIMIT_S)
@@ -102,7 +102,7 @@ async def _run_once(stage: Arena, cli: str, bench: Bench) -> Worker:
 
 
 @asynccontextmanager
-async def _running(stage: Arena, cli: str, bench: Bench, fault: Fault) -> AsyncIterator[Worker]:
+async def _running(stage: Arena, cli: str, bench: Bench, fault: Fault) -> AsyncIterator[FollowedWorker]:
     worker = await stage.run(cli, bench, scenario=fault.scenario, **fault.wish)
     try:
         yield worker

@@ -53,7 +53,7 @@ async def test_the_denied_path_is_named_and_what_is_suggested_helps(place: Path)
             async with Workers.connect(place / "h") as watched:
                 await watched.subscribe()  # before it starts: it may be refused before the pane is there
                 await workers.run("opencode", cwd=str(bench.work), env=env, tty=True, **wish, **more)
-                pane = await sdk.show(place / "h", name, socket=socket)
+                pane = await sdk.show_in_pane(place / "h", name, socket=socket)
                 async for report in watched.changes():
                     if report.id == name:
                         told.append(report)

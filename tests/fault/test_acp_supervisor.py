@@ -17,7 +17,7 @@ from holdfast import HoldfastError, InvalidRequest, UsageError
 from holdfast.agents.sdk import Worker, Workers
 from holdfast.agents.supervisor import background
 from holdfast.agents.supervisor.messages import WorkerReport
-from holdfast.agents.worker.book import Book
+from holdfast.agents.worker.book import WorkerRecords
 from tests.fault.test_supervisor_killed import WITHIN_S, Place, place, until
 from tests.support import acp_agent
 from tests.support.dying_supervisor import WRITES
@@ -189,7 +189,7 @@ async def test_a_question_outlives_its_supervisor(agent: Place) -> None:
 async def test_what_a_dead_supervisor_had_to_say_is_said_once(agent: Place, point: str, number: int) -> None:
     """The writes: initialize, session/new, session/prompt, the refusal to offer files, the answer."""
     argv = [sys.executable, "-m", "tests.support.dying_supervisor", point, str(agent.home), str(number)]
-    Book(agent.home).prepare()
+    WorkerRecords(agent.home).prepare()
     dying = subprocess.Popen(argv)  # noqa: ASYNC220
     try:
         async with asyncio.timeout(WITHIN_S):

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import pytest
 
-from holdfast.doctor.facts.rules import Severity
+from holdfast.doctor.facts.rules import FindingSeverity
 from holdfast.sandbox.reasons import fingerprints
 from holdfast.sandbox.reasons.fingerprint_table import SETUP_ROWS
 from tests.fault.test_setup_failures import (
@@ -86,7 +86,7 @@ class Said:
 
     def checked(self) -> "Said":
         """The same, if the worst finding decides the exit code, and every cause comes with its remedy."""
-        worst = max(Severity[one["severity"].upper()] for one in self.tree["findings"])
+        worst = max(FindingSeverity[one["severity"].upper()] for one in self.tree["findings"])
         assert self.code == max(0, worst - 1), self
         for one in self.tree["findings"]:
             assert one["fingerprint"] is None or one["remedy"] == remedy(one["fingerprint"]), one

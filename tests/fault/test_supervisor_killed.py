@@ -20,7 +20,7 @@ from holdfast import HoldfastError
 from holdfast.agents.sdk import Worker, Workers
 from holdfast.agents.supervisor import background
 from holdfast.agents.supervisor.messages import WorkerReport
-from holdfast.agents.worker.book import Book
+from holdfast.agents.worker.book import WorkerRecords
 from tests.support.arena import end_exec_server, end_listener
 from tests.support.dying_supervisor import POINTS
 from tests.support.patience import patient
@@ -148,7 +148,7 @@ async def test_a_worker_told_to_stop_is_stopped_although_its_supervisor_dies(pla
         await until(worker, "running(streaming)")
         stopping = asyncio.ensure_future(worker.stop(grace_s=1000.0))
         async with asyncio.timeout(WITHIN_S):
-            while Book(place.home).read("w").ended_by is None:
+            while WorkerRecords(place.home).read("w").ended_by is None:
                 await asyncio.sleep(0.02)
         await place.kill_supervisor()
         await asyncio.gather(stopping, return_exceptions=True)
@@ -175,7 +175,7 @@ FOUND: Final = {
 )
 async def test_a_start_that_was_cut_short_is_told_as_it_is(place: Place, point: str) -> None:
     argv = [sys.executable, "-m", "tests.support.dying_supervisor", point, str(place.home)]
-    Book(place.home).prepare()
+    WorkerRecords(place.home).prepare()
     dying = subprocess.Popen(argv)  # noqa: ASYNC220
     try:
         async with asyncio.timeout(WITHIN_S):

@@ -52,7 +52,7 @@ async def test_a_start_that_fails_in_any_way_is_over(
     async def failing(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(background, "exec_server", failing)
+    monkeypatch.setattr(background, "reach_exec_server", failing)
     with pytest.raises(type(error)):
         await start.supervisor.run(start.wish)
     worker = start.supervisor.find("w")

@@ -249,8 +249,8 @@ def test_one_that_hangs_is_not_judged_and_ends(bench: Bench, monkeypatch: pytest
     monkeypatch.setattr(witness, "START_S", 0)
     stand_in(bench, "sleep 600")
     assert bench.binary
-    launch = routes.Launch(bench.binary, bench.home, bench.workspace)
-    questions = witness.Questions((), witness.Listener("", ""))
+    launch = routes.CodexLaunch(bench.binary, bench.home, bench.workspace)
+    questions = witness.Questions((), witness.LoopListener("", ""))
     ran = routes.codex_exec(launch, bench.home, questions, {}, bench.environ())
     assert (ran.ended, ran.exit_code) == (False, None)
 

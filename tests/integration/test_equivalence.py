@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.agents.sdk import Worker, Workers
 from holdfast.agents.supervisor import background
-from holdfast.agents.worker.book import Book
+from holdfast.agents.worker.book import WorkerRecords
 from holdfast.agents.worker.equivalence import Difference, EquivalenceReport
 from tests.support.arena import end_exec_server, end_listener
 from tests.support.tiers import asyncio_first
@@ -87,7 +87,7 @@ async def test_an_unconfined_worker_is_where_the_host_is(place: Path, tty: bool)
 
 async def test_what_is_still_on_without_a_sandbox_is_named(place: Path) -> None:
     """It is the process that is looked at, not what was asked for: its exec server passes something on."""
-    Book(place / "h").prepare()
+    WorkerRecords(place / "h").prepare()
     serve = [
         "-m",
         "holdfast",

@@ -19,12 +19,12 @@ import pytest
 from holdfast.agents.evidence.evidence import Denied
 from holdfast.agents.supervisor import background
 from holdfast.agents.supervisor.messages import WorkerReport
-from holdfast.agents.supervisor.service import report
+from holdfast.agents.supervisor.service import build_report
 from holdfast.agents.supervisor.supervisor import Supervisor
 from holdfast.agents.worker import launching, procwatch
 from holdfast.agents.worker.explaining import Explaining, held
 from holdfast.agents.worker.launching import WorkerSpec
-from holdfast.agents.worker.worker import Worker
+from holdfast.agents.worker.worker import FollowedWorker
 from holdfast.client.policy import Policy
 from tests.support.arena import end_exec_server, end_listener
 from tests.support.exec_command import place as place_of
@@ -50,16 +50,16 @@ class Home:
         self.work.mkdir()
         self.supervisor = Supervisor(folder / "h")
 
-    async def run(self, script: str, *, path: str = os.environ["PATH"], **more: Any) -> Worker:
+    async def run(self, script: str, *, path: str = os.environ["PATH"], **more: Any) -> FollowedWorker:
         env = {"PATH": path, "HOME": str(self.folder)}
         return await self.supervisor.run(
             WorkerSpec(agent="shell", cwd=str(self.work), env=env, prompt=script, trace=True, **more)
         )
 
-    async def ended(self, worker: Worker) -> WorkerReport:
+    async def ended(self, worker: FollowedWorker) -> WorkerReport:
         async with asyncio.timeout(WAIT_S):
             await worker.done.wait()
-        return report(worker)
+        return build_report(worker)
 
     async def restart(self) -> None:
         await self.supervisor.aclose()
@@ -99,7 +99,7 @@ def _is(denied: Denied, **members: object) -> bool:
     return {name: getattr(denied, name) for name in members} == members
 
 
-def _tracer(worker: Worker) -> int:
+def _tracer(worker: FollowedWorker) -> int:
     main = procwatch.look(worker.record.pid or 0).main
     status = Path(f"/proc/{main.pid}/status").read_text("utf-8") if main else "TracerPid: 0"
     return int(status.partition("TracerPid:")[2].split()[0])
@@ -206,7 +206,7 @@ async def test_a_traced_worker_is_not_taken_for_a_stopped_one() -> None:
         await _when((here.work / "ready").exists)
         states = set()
 
-        def note(changed: Worker) -> None:
+        def note(changed: FollowedWorker) -> None:
             states.add(changed.status.state.value)
 
         forget = here.supervisor.hear(note)

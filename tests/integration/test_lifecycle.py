@@ -62,7 +62,7 @@ def of_ours(home: Path) -> list[str]:
         if not entry.name.isdecimal() or int(entry.name) == os.getpid():
             continue
         with contextlib.suppress(OSError):
-            if processes.known(int(entry.name)) is None:
+            if processes.find_process(int(entry.name)) is None:
                 continue
             seen = [(entry / "cmdline").read_bytes(), (entry / "environ").read_bytes()]
             seen.append(os.fsencode(os.readlink(entry / "cwd")))
@@ -109,7 +109,7 @@ async def test_after_ctrl_c_no_process_of_ours_exists(home: Path, signum: signal
         said = await until(process, "left")
         assert (said["ended"], said["left"]) == (2, [])
         assert await ended(process) == 0
-    assert [one for one in there if processes.lives(one)] == []
+    assert [one for one in there if processes.is_alive(one)] == []
     assert of_ours(home) == []
     assert tasks(home) == [(TaskStatus.WAITING_SYSTEM, 0)] * 2
 
@@ -143,7 +143,7 @@ async def test_a_second_ctrl_c_hastens(home: Path) -> None:
         there += processes_of(home)
         os.killpg(process.pid, signal.SIGINT)
         assert await asyncio.to_thread(process.wait, HASTE_S) == 0
-    assert [one for one in there if processes.lives(one)] == []
+    assert [one for one in there if processes.is_alive(one)] == []
     assert of_ours(home) == []
 
 
@@ -184,7 +184,7 @@ async def test_up_is_refused_beside_a_dispatcher(home: Path) -> None:
         store.create_board("main")
     with started(home, "dispatch", "--board", "main"):
         async with asyncio.timeout(WAIT_S):
-            while not daemons.of_role(home, daemons.DISPATCHER):
+            while not daemons.find_by_role(home, daemons.DISPATCHER):
                 await asyncio.sleep(0.02)
         code, said = asked(home, "up", "--board", "other")
         assert (code, "holdfast dispatch" in said["error"]["message"]) == (4, True)
@@ -288,7 +288,7 @@ def listed(home: Path, place: Path | None = None) -> str:
 
 
 def supervisor(home: Path) -> daemons.Daemon:
-    [found] = daemons.of_role(home, daemons.SUPERVISOR)
+    [found] = daemons.find_by_role(home, daemons.SUPERVISOR)
     return found
 
 
@@ -302,7 +302,7 @@ async def test_an_idle_daemon_of_another_installation_is_replaced(home: Path) ->
         assert listed(home) == ""
         new = supervisor(home)
         assert new.card is not None
-        assert (new.card.origin, processes.lives(old.process)) == (daemons.origin(), False)
+        assert (new.card.origin, processes.is_alive(old.process)) == (daemons.origin(), False)
         listed(home)
         assert supervisor(home).process == new.process
 
@@ -335,10 +335,10 @@ async def test_a_daemon_with_workers_stays_and_its_user_is_told_what_to_type(hom
         argv = command("worker", "run", "shell", "--detach", "--id", "w", "--cwd", str(home), "sleep 1000")
         env = environment(home) | {"PYTHONPATH": str(place)}
         ran(argv, env)
-        old, owner = supervisor(home), daemons.of_role(home, daemons.OWNER)
+        old, owner = supervisor(home), daemons.find_by_role(home, daemons.OWNER)
         told = listed(home)
         assert "holdfast down --workers" in told
-        assert (supervisor(home), daemons.of_role(home, daemons.OWNER)) == (old, owner)
+        assert (supervisor(home), daemons.find_by_role(home, daemons.OWNER)) == (old, owner)
         assert asked(home, "down", "--workers")[0] == 0
         assert of_ours(home) == []
 
@@ -348,9 +348,9 @@ async def test_an_exec_server_of_another_installation_is_replaced_once_it_owns_n
         argv = command("worker", "run", "shell", "--id", "w", "--cwd", str(home), "true")
         env = environment(home) | {"PYTHONPATH": str(place)}
         ran(argv, env)
-        [old] = daemons.of_role(home, daemons.OWNER)
+        [old] = daemons.find_by_role(home, daemons.OWNER)
         listed(home)
-        assert not processes.lives(old.process)
+        assert not processes.is_alive(old.process)
 
 
 async def test_a_card_is_believed_only_of_the_process_that_holds_it(home: Path) -> None:
@@ -366,7 +366,7 @@ async def test_a_card_is_believed_only_of_the_process_that_holds_it(home: Path) 
     fd, path = daemons.prepare(home, daemons.DASHBOARD)
     try:
         daemons.fill(fd, path, daemons.DASHBOARD, os.getpid())
-        card = msgspec.json.decode(path.read_bytes(), type=daemons.Card)
+        card = msgspec.json.decode(path.read_bytes(), type=daemons.DaemonCard)
         path.write_bytes(msgspec.json.encode(msgspec.structs.replace(card, began=card.began + 1)))
         assert daemons.find(home) == []  # another process of that number
     finally:

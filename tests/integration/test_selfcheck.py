@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from holdfast.doctor.escape.attempts import Guarantee
-from holdfast.doctor.escape.scorecard import declared, shortfalls
+from holdfast.doctor.escape.scorecard import find_excuses, find_shortfalls
 from holdfast.sandbox.kernel import landlock
 from tests.support import identity
 from tests.support.escapes import MODES, Mode, Row, attempts_of, suite
@@ -45,12 +45,12 @@ def tried(mode: Mode) -> dict[str, Row]:
 
 def complaint(mode: Mode, row: Row) -> str | None:
     """What is not as it was declared about this attempt."""
-    if mode.alone and shortfalls(row.id, privileged=mode.root, closed=not mode.deeper):
+    if mode.alone and find_shortfalls(row.id, privileged=mode.root, closed=not mode.deeper):
         return (
             None if row.verdict == "broken" else f"{row.verdict}, though declared lost: take it off the list"
         )
     abi = landlock.abi() if mode.landlock else 0
-    excuses = declared(row.id, mode.way, privileged=mode.root, abi=abi)
+    excuses = find_excuses(row.id, mode.way, privileged=mode.root, abi=abi)
     if row.verdict == "broken" and excuses and not mode.alone:
         return None
     return None if row.verdict == "held" else f"{row.verdict}: {row.text}"

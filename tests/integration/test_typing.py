@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from holdfast.agents.terminal.escapes import EscapeReader
-from holdfast.agents.terminal.keys import MAX_LINE, Delivery, Outcome, WaitFor, Write, pasted
+from holdfast.agents.terminal.keys import MAX_LINE, Delivery, Outcome, WaitFor, Write, encode_paste
 from holdfast.agents.terminal.screen import Screen
 from holdfast.agents.worker import procwatch
 from tests.support import watched
@@ -79,7 +79,7 @@ def test_a_paste_reaches_a_line_editor_and_is_submitted(tmp_path: Path) -> None:
         worker = Worker(child.pid, master)
         worker.until_it_waits()
         worker.until_it_takes_pastes()
-        text = pasted("echo sum=$((40+2))", bracketed=True, canonical=False)
+        text = encode_paste("echo sum=$((40+2))", bracketed=True, canonical=False)
         assert worker.send(text) is Outcome.SUBMITTED
         worker.until_shown("sum=42")
 

@@ -24,9 +24,9 @@ from holdfast.errors import (
 )
 from holdfast.local import peers
 from holdfast.unixrpc import client as client_module
-from holdfast.unixrpc.calls import Method, Notice
+from holdfast.unixrpc.calls import Notice, RpcMethod
 from holdfast.unixrpc.client import RpcClient
-from holdfast.unixrpc.server import Limits, Peer, RpcServer
+from holdfast.unixrpc.server import Peer, RpcLimits, RpcServer
 from holdfast.wire import rpc
 from tests.support.patience import patient
 from tests.support.tiers import asyncio_first
@@ -34,7 +34,7 @@ from tests.support.tiers import asyncio_first
 __all__ = ["asyncio_first"]
 
 WAIT_S: Final = patient(30.0)
-LIMITS: Final = Limits(line=4096, unsent=1 << 20, clients=3, calls=2)
+LIMITS: Final = RpcLimits(line=4096, unsent=1 << 20, clients=3, calls=2)
 
 
 class Word(msgspec.Struct, frozen=True):
@@ -42,19 +42,19 @@ class Word(msgspec.Struct, frozen=True):
     times: int = 1
 
 
-ECHO: Final = Method("echo", Word, Word)
-HOLD: Final = Method("hold", Word, Word)
-FAIL: Final = Method("fail", Word, Word)
-CRASH: Final = Method("crash", Word, Word)
-REPEAT: Final = Method("repeat", Word, Word)
-NOBODYS: Final = Method("nobody's", Word, Word)
+ECHO: Final = RpcMethod("echo", Word, Word)
+HOLD: Final = RpcMethod("hold", Word, Word)
+FAIL: Final = RpcMethod("fail", Word, Word)
+CRASH: Final = RpcMethod("crash", Word, Word)
+REPEAT: Final = RpcMethod("repeat", Word, Word)
+NOBODYS: Final = RpcMethod("nobody's", Word, Word)
 SAID: Final = Notice("said", Word)
 
 
 class Answers:
     """Of a server: `held` are the calls of `hold` under way, which end with `go`."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: RpcLimits) -> None:
         self.server = RpcServer(limits)
         self.held = 0
         self.gone = 0
@@ -95,7 +95,7 @@ class Answers:
 
 
 @asynccontextmanager
-async def answering(path: Path, limits: Limits = LIMITS) -> AsyncIterator[Answers]:
+async def answering(path: Path, limits: RpcLimits = LIMITS) -> AsyncIterator[Answers]:
     answers = Answers(limits)
     async with asyncio.timeout(WAIT_S), answers.server.listening(path):
         yield answers
@@ -236,7 +236,7 @@ async def test_a_message_of_another_version_is_left_out(tmp_path: Path) -> None:
 
 
 async def test_a_client_that_does_not_read_is_cut_off(tmp_path: Path) -> None:
-    limits = Limits(line=4096, unsent=1000, clients=1, calls=1)
+    limits = RpcLimits(line=4096, unsent=1000, clients=1, calls=1)
     async with answering(tmp_path / "s", limits):
         reader, writer = await asyncio.open_unix_connection(tmp_path / "s")
         word, times = "x" * 4000, 1000  # said without a pause in which anybody could read
@@ -257,7 +257,7 @@ async def test_notices_that_nobody_takes_end_the_connection(
 
 
 async def test_one_client_too_many_and_one_who_is_idle_are_sent_away(tmp_path: Path) -> None:
-    limits = Limits(line=4096, unsent=1000, clients=1, calls=1, idle_s=0.2)
+    limits = RpcLimits(line=4096, unsent=1000, clients=1, calls=1, idle_s=0.2)
     async with answering(tmp_path / "s", limits) as answers:
         reader, writer = await asyncio.open_unix_connection(tmp_path / "s")
         writer.write(b'{"id":1,"method":"hold"}\n')

@@ -181,7 +181,7 @@ async def test_a_pane_shows_the_worker_and_owns_nothing(monkeypatch: pytest.Monk
             "shell", cwd=str(here.work), prompt="echo up; read x; echo $x; sleep 60", tty=True
         )
         await _state(worker.changes(), "waiting(prompt)")
-        pane = await sdk.show(here.home, worker.id, socket=socket)
+        pane = await sdk.show_in_pane(here.home, worker.id, socket=socket)
         assert pane.startswith("%")
         await shows(socket, pane, "up")
         await tell(socket, "send-keys", "-t", pane, "typed", "Enter")

@@ -8,19 +8,25 @@ from hypothesis import strategies as st
 from holdfast.agentconfig.decision import (
     OLDEST,
     Admin,
+    AgentMode,
     AgentName,
     Boundary,
     CodexFacts,
+    ConfigDecision,
     ConfigRequest,
-    Decision,
-    Mode,
-    Network,
+    Egress,
     Severity,
     Writes,
     decide,
 )
 
-ALLOWS = {Mode.NONE: 0, Mode.READ_ONLY: 1, Mode.WORKSPACE: 2, Mode.PROFILE: 2, Mode.FULL: 3}
+ALLOWS = {
+    AgentMode.NONE: 0,
+    AgentMode.READ_ONLY: 1,
+    AgentMode.WORKSPACE: 2,
+    AgentMode.PROFILE: 2,
+    AgentMode.FULL: 3,
+}
 PATHS = st.sampled_from(["/srv", "/srv/a", "/opt/w", "/home/u"])
 MODES = st.sampled_from(["read-only", "workspace-write", "danger-full-access"])
 KNOWN = st.tuples(st.just(0), st.integers(100, 200), st.integers(0, 3))
@@ -50,7 +56,7 @@ FACTS = st.builds(
 )
 WISHES = st.builds(
     ConfigRequest,
-    network=st.sampled_from(Network),
+    network=st.sampled_from(Egress),
     hosts=st.just(("a.example",)),
     writes=st.sampled_from(Writes),
     roots=st.lists(PATHS, max_size=2).map(tuple),
@@ -61,10 +67,10 @@ WISHES = st.builds(
 )
 
 
-def is_full(decision: Decision) -> bool:
+def is_full(decision: ConfigDecision) -> bool:
     said = (decision.settings.get("sandbox_mode"), decision.settings.get("default_permissions"))
     loose = {"danger-full-access", ":danger-full-access"}
-    return decision.mode is Mode.FULL or bool(loose & {*said, *decision.flags})
+    return decision.mode is AgentMode.FULL or bool(loose & {*said, *decision.flags})
 
 
 @given(FACTS, WISHES)
@@ -93,7 +99,7 @@ def test_an_unknown_version_never_allows_more(facts: CodexFacts, wish: ConfigReq
     unknown = decide(replace(facts, version=None), wish)
     known = decide(replace(facts, version=(major, minor + newer, patch)), wish)
     assert ALLOWS[unknown.mode] <= ALLOWS[known.mode]
-    if unknown.mode is not Mode.FULL:
+    if unknown.mode is not AgentMode.FULL:
         assert unknown.severity is not Severity.OK
 
 
@@ -109,22 +115,22 @@ def test_a_probe_that_could_not_be_made_never_gives_full_access(
 @given(FACTS, WISHES)
 def test_network_and_roots_are_never_more_than_was_asked_for(facts: CodexFacts, wish: ConfigRequest) -> None:
     decision = decide(facts, wish)
-    if decision.mode is Mode.FULL:
+    if decision.mode is AgentMode.FULL:
         return
     opened = decision.settings.get("sandbox_workspace_write", "network_access")
-    assert not opened or wish.network is Network.FULL
+    assert not opened or wish.network is Egress.FULL
     roots = decision.settings.get("sandbox_workspace_write", "writable_roots")
     assert roots is None or roots == wish.writable
     enabled = decision.settings.get("permissions", "holdfast", "network", "enabled")
-    assert not enabled or wish.network is not Network.NONE
+    assert not enabled or wish.network is not Egress.NONE
 
 
 @given(FACTS, WISHES)
 def test_no_mode_is_chosen_that_cannot_work_or_is_not_allowed(facts: CodexFacts, wish: ConfigRequest) -> None:
     decision = decide(facts, wish)
-    if decision.mode in (Mode.NONE, Mode.FULL):
+    if decision.mode in (AgentMode.NONE, AgentMode.FULL):
         return
     assert facts.os != "linux" or facts.userns is not False
-    assert facts.os != "linux" or facts.netns is not False or wish.network is Network.FULL
-    needed = "read-only" if decision.mode is Mode.READ_ONLY else "workspace-write"
+    assert facts.os != "linux" or facts.netns is not False or wish.network is Egress.FULL
+    needed = "read-only" if decision.mode is AgentMode.READ_ONLY else "workspace-write"
     assert facts.admin.modes is None or needed in facts.admin.modes or facts.admin.profiles

@@ -24,7 +24,6 @@ from holdfast.agents.evidence.evidence import (
     Result,
     Retrying,
     Source,
-    Status,
     ToolFailed,
     Trouble,
     Vanished,
@@ -32,6 +31,7 @@ from holdfast.agents.evidence.evidence import (
     Wants,
     Work,
     WorkerState,
+    WorkerStatus,
     Working,
 )
 from holdfast.agents.evidence.status import WorkerLimits, classify, decide_end, why
@@ -103,11 +103,11 @@ def histories(draw: st.DrawFn, claims: st.SearchStrategy[Claim], least: int = 0)
     return [Evidence(source, at, claim) for at, (_, (source, claim)) in zip(times, rows, strict=True)]
 
 
-def look(items: list[Evidence], now: float) -> Status:
+def look(items: list[Evidence], now: float) -> WorkerStatus:
     return classify(items, now, started_at=0.0, limits=WorkerLimits())
 
 
-def told(status: Status) -> tuple[WorkerState, str, str]:
+def told(status: WorkerStatus) -> tuple[WorkerState, str, str]:
     return status.state, status.detail, status.rule
 
 
@@ -198,7 +198,7 @@ def test_a_decision_is_not_answered_by_time(
         assert WorkerState.RUNNING not in states[states.index(WorkerState.WAITING) :]
 
 
-def changes(statuses: list[Status]) -> list[tuple[WorkerState, str]]:
+def changes(statuses: list[WorkerStatus]) -> list[tuple[WorkerState, str]]:
     return [key for key, _ in groupby((status.state, status.detail) for status in statuses)]
 
 

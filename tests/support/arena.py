@@ -17,12 +17,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.agents.evidence.evidence import Status
+from holdfast.agents.evidence.evidence import WorkerStatus
 from holdfast.agents.evidence.status import WorkerLimits
 from holdfast.agents.supervisor import background
 from holdfast.agents.supervisor.supervisor import Supervisor
 from holdfast.agents.worker.launching import WorkerSpec
-from holdfast.agents.worker.worker import Worker
+from holdfast.agents.worker.worker import FollowedWorker
 from tests.support.agent_clis import link_clis
 from tests.support.model import Model, scripted_model
 from tests.support.patience import patient
@@ -65,7 +65,7 @@ class Arena:
         self._count += 1
         return Bench(self._place / str(self._count))
 
-    async def run(self, agent: str, bench: Bench, *, scenario: str = "hello", **more: Any) -> Worker:
+    async def run(self, agent: str, bench: Bench, *, scenario: str = "hello", **more: Any) -> FollowedWorker:
         """Start a worker that asks the model of this scenario; `more` are members of the wish."""
         asked: dict[str, Any] = {"prompt": PROMPT, "base": self.model.url(scenario), **more}
         wish = WorkerSpec(
@@ -78,15 +78,19 @@ class Arena:
         )
         return await self.supervisor.run(wish)
 
-    async def until(self, worker: Worker, *, ended: bool, state: str = "", limit_s: float) -> Status:
+    async def until(
+        self, worker: FollowedWorker, *, ended: bool, state: str = "", limit_s: float
+    ) -> WorkerStatus:
         """Its status once it is in this state or has ended; the last one seen when that takes too long."""
         return await self.when(worker, lambda status: not ended and _is(status, state), limit_s=limit_s)
 
-    async def when(self, worker: Worker, met: Callable[[Status], bool], *, limit_s: float) -> Status:
+    async def when(
+        self, worker: FollowedWorker, met: Callable[[WorkerStatus], bool], *, limit_s: float
+    ) -> WorkerStatus:
         """Likewise, for whatever can be asked of a status."""
         seen = asyncio.Event()
 
-        def look(changed: Worker) -> None:
+        def look(changed: FollowedWorker) -> None:
             if changed is worker and (worker.done.is_set() or met(worker.status)):
                 seen.set()
 
@@ -103,14 +107,14 @@ class Arena:
             done.cancel()
         return worker.status
 
-    async def end(self, worker: Worker) -> None:
+    async def end(self, worker: FollowedWorker) -> None:
         if not worker.done.is_set():
             worker.stop(grace_s=0.0)
             async with asyncio.timeout(GONE_S):
                 await worker.done.wait()
 
 
-def _is(status: Status, wanted: str) -> bool:
+def _is(status: WorkerStatus, wanted: str) -> bool:
     return wanted in (status.state.value, f"{status.state.value}({status.detail})")
 
 

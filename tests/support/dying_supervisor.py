@@ -19,9 +19,9 @@ from holdfast.client.environment import Environment
 from holdfast.client.process import Process
 
 POINTS: Final = {  # what is called, and whether it gets its answer
-    "before-record": (book.Book, "add", False),
-    "after-record": (book.Book, "add", True),
-    "after-session": (background, "exec_server", True),
+    "before-record": (book.WorkerRecords, "add", False),
+    "after-record": (book.WorkerRecords, "add", True),
+    "after-session": (background, "reach_exec_server", True),
     "before-preflight": (supervisor, "preflight", False),
     "after-preflight": (supervisor, "preflight", True),
     "before-start": (Environment, "start", False),

@@ -124,19 +124,19 @@ def suite(mode: Mode, folder: Path) -> dict[str, Row]:
     return {row["id"]: Row(**row) for row in json.loads(done.stdout)}
 
 
-async def _without_landlock(job: selfcheck.AttemptJob) -> selfcheck.Outcome:
+async def _without_landlock(job: selfcheck.AttemptJob) -> selfcheck.AttemptOutcome:
     """As the launcher does it, but on a kernel that has no Landlock."""
     env = (f"{name}={value}" for name, value in job.env.items())
     argv = ("/usr/bin/env", "-i", *env, *job.argv)
     done = await asyncio.to_thread(confinement.run, job.plan, *argv, userns=False, tty=job.tty)
-    return selfcheck.Outcome(done.status if done.status >= 0 else 128 - done.status, done.output)
+    return selfcheck.AttemptOutcome(done.status if done.status >= 0 else 128 - done.status, done.output)
 
 
-async def _without_sandbox(job: selfcheck.AttemptJob) -> selfcheck.Outcome:
+async def _without_sandbox(job: selfcheck.AttemptJob) -> selfcheck.AttemptOutcome:
     return await asyncio.to_thread(_free, job)
 
 
-def _free(job: selfcheck.AttemptJob) -> selfcheck.Outcome:
+def _free(job: selfcheck.AttemptJob) -> selfcheck.AttemptOutcome:
     """No sandbox at all, and a descriptor that was forgotten."""
     ours, theirs = os.openpty() if job.tty else os.pipe2(os.O_CLOEXEC)
     forgotten = os.open("/", os.O_RDONLY)
@@ -155,7 +155,7 @@ def _free(job: selfcheck.AttemptJob) -> selfcheck.Outcome:
         os.close(theirs)
         output = _read_all(ours)
         status = process.wait(selfcheck.COMMAND_S)
-        return selfcheck.Outcome(status if status >= 0 else 128 - status, output)
+        return selfcheck.AttemptOutcome(status if status >= 0 else 128 - status, output)
     finally:
         os.close(forgotten)
         os.close(ours)
@@ -177,7 +177,7 @@ def _read_all(fd: int) -> str:
 def _deeper(backend: selfcheck.RunConfined) -> selfcheck.RunConfined:
     """The same, in a directory of the workspace that looks like it."""
 
-    async def run(job: selfcheck.AttemptJob) -> selfcheck.Outcome:
+    async def run(job: selfcheck.AttemptJob) -> selfcheck.AttemptOutcome:
         inner = Path(job.plan.cwd) / "sub"
         (inner / "sub").mkdir(exist_ok=True)
         return await backend(dataclasses.replace(job, plan=replace(job.plan, cwd=str(inner))))

@@ -14,7 +14,7 @@ from typing import Final
 
 from holdfast.agentconfig.document import Document, Item, LineKind, Node, Shape, Unparsable, scan
 from holdfast.agentconfig.removal import (
-    Conflict,
+    ConfigConflict,
     ConflictKind,
     Edit,
     Intent,
@@ -77,7 +77,7 @@ class Applied:
     """
 
     text: str
-    conflicts: tuple[Conflict, ...]
+    conflicts: tuple[ConfigConflict, ...]
     intents: tuple[Intent, ...]
     changed: bool
     settings: Settings
@@ -97,7 +97,7 @@ def apply(text: str, settings: Settings, *, config_dir: str) -> Applied:
     migrated = migrate(stripped.text)
     document = scan(migrated.text)
     resolution = Resolution(document, settings, config_dir=config_dir, foreign=migrated.foreign)
-    written = splice(document.text, [*_blocks(document, resolution), *_taken_out(document, resolution)])
+    written = splice(document.text, [*_blocks(document, resolution), *_comment_out(document, resolution)])
     return Applied(
         text=written,
         conflicts=(*stripped.conflicts, *migrated.conflicts, *resolution.conflicts),
@@ -107,7 +107,7 @@ def apply(text: str, settings: Settings, *, config_dir: str) -> Applied:
     )
 
 
-def _taken_out(document: Document, resolution: "Resolution") -> list[Edit]:
+def _comment_out(document: Document, resolution: "Resolution") -> list[Edit]:
     edits = []
     for item, reason in resolution.out:
         source = document.source(item)
@@ -165,7 +165,7 @@ class Resolution:
         wish = _in_their_spelling(document, wish)
         self.out: list[tuple[Item, str]] = []
         self.carried: list[tuple[Key, str]] = []
-        self.conflicts: list[Conflict] = []
+        self.conflicts: list[ConfigConflict] = []
         self.intents: list[Intent] = []
         self._document = document
         self._foreign = foreign
@@ -282,7 +282,7 @@ class Resolution:
         self.intents.append(Intent(path, plain, self._document.line(item)))
 
     def _note(self, kind: ConflictKind, key: Key, line: int, detail: str) -> None:
-        self.conflicts.append(Conflict(kind, key, line, detail))
+        self.conflicts.append(ConfigConflict(kind, key, line, detail))
 
     def _root_text(self, key: Key) -> Intent | None:
         return next((intent for intent in self.intents if intent.key == key), None)

@@ -7,8 +7,8 @@ rules with paths hold them. Nobody is asked: what no rule allows is denied.
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from holdfast.agentconfig.decision import CodexFacts, ConfigRequest, Mode, Network, Writes
-from holdfast.agentconfig.settings import Difference, Key, flatten
+from holdfast.agentconfig.decision import AgentMode, CodexFacts, ConfigRequest, Egress, Writes
+from holdfast.agentconfig.settings import ConfigDrift, Key, flatten
 
 FILE: Final = "holdfast-claude.json"
 LAYERS: Final = (".claude/settings.json", ".claude/settings.local.json", ".mcp.json")
@@ -23,7 +23,7 @@ _STRICTER: Final = {("permissions", "deny"), ("permissions", "ask"), ("sandbox",
 _FLAG: Final = "flagSettings"  # how Claude Code calls the layer of --settings
 
 
-def render(mode: Mode, facts: CodexFacts, wish: ConfigRequest) -> dict[str, object]:
+def render(mode: AgentMode, facts: CodexFacts, wish: ConfigRequest) -> dict[str, object]:
     """Every setting that the mode needs; also those that are as by default, so that one added is seen."""
     allow, deny = _rules(mode, wish)
     return {
@@ -44,39 +44,39 @@ def arguments(file: str, *, trusted: bool) -> tuple[str, ...]:
     return ("--settings", file, *(() if trusted else ("--setting-sources", "user", "--strict-mcp-config")))
 
 
-def differences(decided: Mapping[str, object], told: Mapping[str, object]) -> list[Difference]:
+def differences(decided: Mapping[str, object], told: Mapping[str, object]) -> list[ConfigDrift]:
     """Where the answer to `get_settings` is not what was decided; a layer that forbids more is none."""
     now = dict(flatten(told.get("effective")))
     found = []
     for key, value in flatten(decided):
         other = now.get(key)
         if not _same(key, value, other):
-            found.append(Difference(key, value, other, _origin(told.get("sources"), key)))
+            found.append(ConfigDrift(key, value, other, _origin(told.get("sources"), key)))
     return found
 
 
-def _rules(mode: Mode, wish: ConfigRequest) -> tuple[list[str], list[str]]:
+def _rules(mode: AgentMode, wish: ConfigRequest) -> tuple[list[str], list[str]]:
     allow, deny = ["Bash", *_READERS], []
-    if mode is Mode.FULL:
+    if mode is AgentMode.FULL:
         return [*allow, "Edit", "WebFetch", "WebSearch"], []
-    if mode is Mode.READ_ONLY:
+    if mode is AgentMode.READ_ONLY:
         deny.append("Edit")
     else:
         allow += [f"Edit({_below(root)})" for root in (wish.workspace, *_roots(mode, wish))]
         deny += [f"Edit({_below(folder)})" for folder in _guarded(wish)]
     match wish.network:
-        case Network.NONE:
+        case Egress.NONE:
             deny += ["WebFetch", "WebSearch"]
-        case Network.HOSTS:
+        case Egress.HOSTS:
             allow += [f"WebFetch(domain:{host})" for host in _domains(wish)]
             deny.append("WebSearch")
-        case Network.FULL:
+        case Egress.FULL:
             allow += ["WebFetch", "WebSearch"]
     return allow, deny
 
 
-def _sandbox(mode: Mode, facts: CodexFacts, wish: ConfigRequest) -> dict[str, object]:
-    on = mode is not Mode.FULL
+def _sandbox(mode: AgentMode, facts: CodexFacts, wish: ConfigRequest) -> dict[str, object]:
+    on = mode is not AgentMode.FULL
     return {
         "enabled": on,
         "failIfUnavailable": on,
@@ -85,21 +85,25 @@ def _sandbox(mode: Mode, facts: CodexFacts, wish: ConfigRequest) -> dict[str, ob
         "enableWeakerNestedSandbox": on and facts.proc is False,
         "allowNestedUserNamespaces": False,
         "network": {
-            "allowedDomains": ["*"] if wish.network is Network.FULL or not on else _domains(wish),
+            "allowedDomains": ["*"] if wish.network is Egress.FULL or not on else _domains(wish),
             "strictAllowlist": on,
             "allowAllUnixSockets": False,
         },
         "filesystem": {
             "disabled": False,
             "allowWrite": list(_roots(mode, wish)),
-            "denyWrite": [wish.workspace] if mode is Mode.READ_ONLY else list(_guarded(wish)) if on else [],
+            "denyWrite": [wish.workspace]
+            if mode is AgentMode.READ_ONLY
+            else list(_guarded(wish))
+            if on
+            else [],
         },
     }
 
 
-def _roots(mode: Mode, wish: ConfigRequest) -> tuple[str, ...]:
+def _roots(mode: AgentMode, wish: ConfigRequest) -> tuple[str, ...]:
     """What is writable beside the workspace."""
-    if mode in (Mode.READ_ONLY, Mode.FULL):
+    if mode in (AgentMode.READ_ONLY, AgentMode.FULL):
         return ()
     git = wish.git if wish.writes is Writes.GIT else ()
     outside = [folder for folder in git if not folder.startswith(f"{wish.workspace.rstrip('/')}/")]

@@ -363,7 +363,7 @@ class AppServer:
             self._stdin.write(json.dumps(message).encode() + b"\n")
             self._stdin.flush()
         except OSError:
-            raise self._silent() from None
+            raise self._make_silence() from None
 
     def call(self, method: str, params: object) -> dict[str, Any]:
         """The result of a request."""
@@ -393,14 +393,14 @@ class AppServer:
         while b"\n" not in self._heard:
             data = self._more()
             if not data or len(self._heard) > MAX_ANSWER_BYTES:
-                raise self._silent()
+                raise self._make_silence()
             self._heard += data
         line, _, rest = self._heard.partition(b"\n")
         self._heard = rest
         try:
             message = json.loads(line)
         except ValueError:
-            raise self._silent() from None
+            raise self._make_silence() from None
         return message if isinstance(message, dict) else {}
 
     def _more(self) -> bytes:
@@ -410,7 +410,7 @@ class AppServer:
                 return b""
         return os.read(self._stdout.fileno(), _READ)
 
-    def _silent(self) -> OperationFailed:
+    def _make_silence(self) -> OperationFailed:
         lines = os.pread(self._told.fileno(), _READ, 0).decode("utf-8", "replace").splitlines()
         reason = next(
             (f": {line.removeprefix('Error: ')}" for line in lines if line.startswith("Error: ")), ""

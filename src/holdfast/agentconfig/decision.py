@@ -84,7 +84,7 @@ class Boundary(enum.StrEnum):
     VM = "vm"
 
 
-class Network(enum.StrEnum):
+class Egress(enum.StrEnum):
     """What commands may reach."""
 
     NONE = "none"
@@ -101,7 +101,7 @@ class Writes(enum.StrEnum):
     EVERYTHING = "everything"
 
 
-class Mode(enum.StrEnum):
+class AgentMode(enum.StrEnum):
     """How the agent is confined."""
 
     READ_ONLY = "read-only"
@@ -152,7 +152,7 @@ class CodexFacts:
 class ConfigRequest:
     """What the operator wants, with absolute paths. `projects` are all names of the task's root."""
 
-    network: Network = Network.NONE
+    network: Egress = Egress.NONE
     hosts: tuple[str, ...] = ()
     writes: Writes = Writes.WORKSPACE
     roots: tuple[str, ...] = ()
@@ -169,11 +169,11 @@ class ConfigRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class ConfigDecision:
     """What to write and how to launch; of a refused one nothing may be written, and nothing launched."""
 
     row: str
-    mode: Mode
+    mode: AgentMode
     severity: Severity
     settings: Settings
     flags: tuple[str, ...]
@@ -197,7 +197,7 @@ def parse_version(text: str) -> Version | None:
     return int(found[1]), int(found[2]), int(found[3])
 
 
-def choose_settings(mode: Mode, facts: CodexFacts, wish: ConfigRequest) -> Settings:
+def choose_settings(mode: AgentMode, facts: CodexFacts, wish: ConfigRequest) -> Settings:
     """Every key that this mode needs, for this host and this wish."""
     found: dict[Key, Value] = dict(_SANDBOX[mode](wish))
     found["approval_policy",] = choose_approval(facts)
@@ -219,9 +219,9 @@ def choose_approval(facts: CodexFacts) -> str:
     return "never" if allowed is None or "never" in allowed else "on-request"
 
 
-def render_flags(mode: Mode, decided: Settings) -> tuple[str, ...]:
+def render_flags(mode: AgentMode, decided: Settings) -> tuple[str, ...]:
     """Options for `codex exec` that pin the same decision against a layer above the file."""
-    found: list[str] = [] if mode is Mode.PROFILE else ["-s", mode.value]
+    found: list[str] = [] if mode is AgentMode.PROFILE else ["-s", mode.value]
     for item in decided.items:
         if item.key[0] in _SANDBOX_KEYS and item.key != ("sandbox_mode",):
             found += ["-c", f"{render_key(item.key)}={render_value(item.value)}"]
@@ -229,18 +229,18 @@ def render_flags(mode: Mode, decided: Settings) -> tuple[str, ...]:
 
 
 def _read_only(_wish: ConfigRequest) -> dict[Key, Value]:
-    return {("sandbox_mode",): Mode.READ_ONLY.value}
+    return {("sandbox_mode",): AgentMode.READ_ONLY.value}
 
 
 def _full(_wish: ConfigRequest) -> dict[Key, Value]:
-    return {("sandbox_mode",): Mode.FULL.value}
+    return {("sandbox_mode",): AgentMode.FULL.value}
 
 
 def _workspace(wish: ConfigRequest) -> dict[Key, Value]:
     """All four keys, so that a layer that adds one differs from us."""
     return {
-        ("sandbox_mode",): Mode.WORKSPACE.value,
-        (_WORKSPACE, "network_access"): wish.network is Network.FULL,
+        ("sandbox_mode",): AgentMode.WORKSPACE.value,
+        (_WORKSPACE, "network_access"): wish.network is Egress.FULL,
         (_WORKSPACE, "writable_roots"): wish.writable,
         (_WORKSPACE, "exclude_slash_tmp"): False,
         (_WORKSPACE, "exclude_tmpdir_env_var"): False,
@@ -252,9 +252,9 @@ def _profile(wish: ConfigRequest) -> dict[Key, Value]:
     found: dict[Key, Value] = {
         ("default_permissions",): PROFILE,
         (*ours, "extends"): ":workspace",
-        (*ours, "network", "enabled"): wish.network is not Network.NONE,
+        (*ours, "network", "enabled"): wish.network is not Egress.NONE,
     }
-    if wish.network is Network.HOSTS:
+    if wish.network is Egress.HOSTS:
         found["features", "network_proxy"] = True
         found |= {(*ours, "network", "domains", host): "allow" for host in wish.hosts}
     found |= {(*ours, "filesystem", root): "write" for root in wish.writable}
@@ -265,23 +265,23 @@ def _profile(wish: ConfigRequest) -> dict[Key, Value]:
 
 
 _SANDBOX: Final = {
-    Mode.READ_ONLY: _read_only,
-    Mode.WORKSPACE: _workspace,
-    Mode.PROFILE: _profile,
-    Mode.FULL: _full,
+    AgentMode.READ_ONLY: _read_only,
+    AgentMode.WORKSPACE: _workspace,
+    AgentMode.PROFILE: _profile,
+    AgentMode.FULL: _full,
 }
 
 
-class Case(NamedTuple):
+class MatrixCase(NamedTuple):
     facts: CodexFacts
     wish: ConfigRequest
 
 
-class Condition(NamedTuple):
+class MatrixCondition(NamedTuple):
     """A column of the table: how it reads, and when it holds."""
 
     text: str
-    holds: Callable[[Case], bool]
+    holds: Callable[[MatrixCase], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,8 +289,8 @@ class MatrixRow:
     """One line of the table. All of `when` must hold."""
 
     id: str
-    when: tuple[Condition, ...]
-    mode: Mode
+    when: tuple[MatrixCondition, ...]
+    mode: AgentMode
     severity: Severity
     reason: str
     remedies: tuple[str, ...] = ()
@@ -302,7 +302,7 @@ def inside(path: str, root: str) -> bool:
     return path == root or path.startswith(root.rstrip("/") + "/")
 
 
-def _exposed(case: Case) -> bool:
+def _exposed(case: MatrixCase) -> bool:
     """Can a command write the configuration? Codex itself guards `.codex` directly below a root."""
     home = case.facts.home
     roots = [root for root in (*case.wish.writable, case.wish.workspace, *case.facts.temporary) if root]
@@ -311,7 +311,7 @@ def _exposed(case: Case) -> bool:
     return any(inside(home, root) for root in roots)
 
 
-def _blocked(case: Case) -> bool:
+def _blocked(case: MatrixCase) -> bool:
     facts = case.facts
     if facts.agent is AgentName.OPENCODE:
         return False
@@ -320,70 +320,70 @@ def _blocked(case: Case) -> bool:
     return facts.os not in ("linux", "darwin", "windows") or facts.nested or (_namespaced(case) and silent)
 
 
-def _namespaced(case: Case) -> bool:
+def _namespaced(case: MatrixCase) -> bool:
     """Is the agent's sandbox made of namespaces? OpenCode has none at all."""
     return case.facts.os == "linux" and case.facts.agent is not AgentName.OPENCODE
 
 
-def _windows(case: Case) -> bool:
+def _windows(case: MatrixCase) -> bool:
     return case.facts.os == "windows" and case.facts.agent is AgentName.CODEX
 
 
-def _allows(mode: Mode) -> Callable[[Case], bool]:
-    def holds(case: Case) -> bool:
+def _allows(mode: AgentMode) -> Callable[[MatrixCase], bool]:
+    def holds(case: MatrixCase) -> bool:
         allowed = case.facts.admin.modes
         return allowed is None or mode.value in allowed
 
     return holds
 
 
-def _network(*wanted: Network) -> Condition:
+def _network(*wanted: Egress) -> MatrixCondition:
     text = "network " + " or ".join(wanted)
-    return Condition(text, lambda case: case.wish.network in wanted)
+    return MatrixCondition(text, lambda case: case.wish.network in wanted)
 
 
-def _writes(wanted: Writes) -> Condition:
-    return Condition(f"writes {wanted}", lambda case: case.wish.writes is wanted)
+def _writes(wanted: Writes) -> MatrixCondition:
+    return MatrixCondition(f"writes {wanted}", lambda case: case.wish.writes is wanted)
 
 
-TOO_OLD: Final = Condition(
+TOO_OLD: Final = MatrixCondition(
     "older than " + ", ".join(f"{agent} {'.'.join(map(str, version))}" for agent, version in OLDEST.items()),
     lambda case: case.facts.version is not None and case.facts.version < OLDEST[case.facts.agent],
 )
-CODEX: Final = Condition("codex", lambda case: case.facts.agent is AgentName.CODEX)
-CLAUDE: Final = Condition("claude", lambda case: case.facts.agent is AgentName.CLAUDE)
-UNCONFINED: Final = Condition("opencode", lambda case: case.facts.agent is AgentName.OPENCODE)
-EXPOSED: Final = Condition("home in a writable directory", _exposed)
-ENCLOSED: Final = Condition(
+CODEX: Final = MatrixCondition("codex", lambda case: case.facts.agent is AgentName.CODEX)
+CLAUDE: Final = MatrixCondition("claude", lambda case: case.facts.agent is AgentName.CLAUDE)
+UNCONFINED: Final = MatrixCondition("opencode", lambda case: case.facts.agent is AgentName.OPENCODE)
+EXPOSED: Final = MatrixCondition("home in a writable directory", _exposed)
+ENCLOSED: Final = MatrixCondition(
     "boundary container or vm", lambda case: case.facts.boundary in (Boundary.CONTAINER, Boundary.VM)
 )
-FULL_ALLOWED: Final = Condition("administrator allows full access", _allows(Mode.FULL))
-NO_WORKSPACE: Final = Condition(
+FULL_ALLOWED: Final = MatrixCondition("administrator allows full access", _allows(AgentMode.FULL))
+NO_WORKSPACE: Final = MatrixCondition(
     "administrator does not allow workspace-write, and something is to be written",
-    lambda case: case.wish.writes is not Writes.NOTHING and not _allows(Mode.WORKSPACE)(case),
+    lambda case: case.wish.writes is not Writes.NOTHING and not _allows(AgentMode.WORKSPACE)(case),
 )
-READ_ONLY_ALLOWED: Final = Condition("administrator allows read-only", _allows(Mode.READ_ONLY))
-NO_READ_ONLY: Final = Condition(
-    "administrator does not allow read-only", lambda case: not _allows(Mode.READ_ONLY)(case)
+READ_ONLY_ALLOWED: Final = MatrixCondition("administrator allows read-only", _allows(AgentMode.READ_ONLY))
+NO_READ_ONLY: Final = MatrixCondition(
+    "administrator does not allow read-only", lambda case: not _allows(AgentMode.READ_ONLY)(case)
 )
-PROFILES_FORCED: Final = Condition(
+PROFILES_FORCED: Final = MatrixCondition(
     "administrator lists permission profiles", lambda case: case.facts.admin.profiles
 )
-UNSUPPORTED: Final = Condition("no sandbox in this place (WSL 1, nested, another system)", _blocked)
-NO_USERNS: Final = Condition(
+UNSUPPORTED: Final = MatrixCondition("no sandbox in this place (WSL 1, nested, another system)", _blocked)
+NO_USERNS: Final = MatrixCondition(
     "Linux, user namespaces fail", lambda case: _namespaced(case) and case.facts.userns is False
 )
-NO_NETNS: Final = Condition(
+NO_NETNS: Final = MatrixCondition(
     "Linux, network namespaces fail", lambda case: _namespaced(case) and case.facts.netns is False
 )
-WINDOWS_OFF: Final = Condition(
+WINDOWS_OFF: Final = MatrixCondition(
     "Windows, no sandbox set", lambda case: _windows(case) and case.facts.windows_sandbox is None
 )
-WINDOWS_ODD: Final = Condition(
+WINDOWS_ODD: Final = MatrixCondition(
     "Windows, unknown sandbox set",
     lambda case: _windows(case) and case.facts.windows_sandbox not in (None, "elevated", "unelevated"),
 )
-UNSEEN: Final = Condition(
+UNSEEN: Final = MatrixCondition(
     "version or probes not known",
     lambda case: (
         case.facts.version is None
@@ -398,134 +398,138 @@ _REFUSED_HERE: Final = "no sandbox of the agent can work here, and no container 
 
 MATRIX: Final = (
     MatrixRow(
-        "too-old", (TOO_OLD,), Mode.NONE, Severity.REFUSED,
+        "too-old", (TOO_OLD,), AgentMode.NONE, Severity.REFUSED,
         "a version this old does not have, or does not check, the settings that are needed", _UPGRADE,
     ),
     MatrixRow(
-        "home-exposed", (EXPOSED,), Mode.NONE, Severity.REFUSED,
+        "home-exposed", (EXPOSED,), AgentMode.NONE, Severity.REFUSED,
         "a command could write the configuration that confines the next one",
         ("put the home outside of the workspace, of /tmp and $TMPDIR and of every writable root",),
     ),
     MatrixRow(
-        "everything-enclosed", (_writes(Writes.EVERYTHING), ENCLOSED, FULL_ALLOWED), Mode.FULL, Severity.OK,
-        "full access was asked for, inside a boundary that was declared", notes=(_ONLY_OUTER,),
+        "everything-enclosed", (_writes(Writes.EVERYTHING), ENCLOSED, FULL_ALLOWED), AgentMode.FULL,
+        Severity.OK, "full access was asked for, inside a boundary that was declared", notes=(_ONLY_OUTER,),
     ),
     MatrixRow(
-        "everything", (_writes(Writes.EVERYTHING),), Mode.NONE, Severity.REFUSED,
+        "everything", (_writes(Writes.EVERYTHING),), AgentMode.NONE, Severity.REFUSED,
         "full access needs a container or vm that is declared, and an administrator who allows it",
         ("leave out --writes everything and name what has to be writable: --writable PATH", _DECLARE),
     ),
     MatrixRow(
-        "profiles-forced", (PROFILES_FORCED, _network(Network.FULL, Network.HOSTS)), Mode.NONE,
+        "profiles-forced", (PROFILES_FORCED, _network(Egress.FULL, Egress.HOSTS)), AgentMode.NONE,
         Severity.REFUSED,
         "the administrator's list of profiles would take the network away without a word",
         ("ask for a profile with network in requirements.toml, or use --network none",),
     ),
     MatrixRow(
-        "nothing-forbidden", (_writes(Writes.NOTHING), NO_READ_ONLY), Mode.NONE, Severity.REFUSED,
+        "nothing-forbidden", (_writes(Writes.NOTHING), NO_READ_ONLY), AgentMode.NONE, Severity.REFUSED,
         "the administrator does not allow what was asked for", ("ask for read-only in requirements.toml",),
     ),
     MatrixRow(
-        "nothing-online", (CODEX, _writes(Writes.NOTHING), _network(Network.FULL, Network.HOSTS)), Mode.NONE,
-        Severity.REFUSED, "Codex has no network in read-only mode, whatever the file says",
+        "nothing-online", (CODEX, _writes(Writes.NOTHING), _network(Egress.FULL, Egress.HOSTS)),
+        AgentMode.NONE, Severity.REFUSED, "Codex has no network in read-only mode, whatever the file says",
         ("use --network none, or --writes workspace",),
     ),
     MatrixRow(
-        "unsupported-enclosed", (UNSUPPORTED, ENCLOSED, FULL_ALLOWED), Mode.FULL, Severity.DEGRADED,
+        "unsupported-enclosed", (UNSUPPORTED, ENCLOSED, FULL_ALLOWED), AgentMode.FULL, Severity.DEGRADED,
         _FORCED, (_HOST,), (_ONLY_OUTER,),
     ),
-    MatrixRow("unsupported", (UNSUPPORTED,), Mode.NONE, Severity.REFUSED, _REFUSED_HERE, (_HOST, _DECLARE)),
-    MatrixRow("windows-odd", (WINDOWS_ODD,), Mode.NONE, Severity.REFUSED,
+    MatrixRow(
+        "unsupported", (UNSUPPORTED,), AgentMode.NONE, Severity.REFUSED, _REFUSED_HERE, (_HOST, _DECLARE),
+    ),
+    MatrixRow("windows-odd", (WINDOWS_ODD,), AgentMode.NONE, Severity.REFUSED,
         "windows.sandbox has a value that nobody knows", ('set windows.sandbox to "elevated"',)),
     MatrixRow(
-        "windows-off-enclosed", (WINDOWS_OFF, ENCLOSED, FULL_ALLOWED), Mode.FULL, Severity.DEGRADED,
+        "windows-off-enclosed", (WINDOWS_OFF, ENCLOSED, FULL_ALLOWED), AgentMode.FULL, Severity.DEGRADED,
         "without windows.sandbox Codex refuses every change", ('set windows.sandbox to "elevated"',),
         (_ONLY_OUTER,),
     ),
     MatrixRow(
-        "windows-off", (WINDOWS_OFF,), Mode.NONE, Severity.REFUSED,
+        "windows-off", (WINDOWS_OFF,), AgentMode.NONE, Severity.REFUSED,
         "without windows.sandbox Codex refuses every change",
         ('set windows.sandbox to "elevated"', _DECLARE),
     ),
     MatrixRow(
-        "no-userns-enclosed", (NO_USERNS, ENCLOSED, FULL_ALLOWED), Mode.FULL, Severity.DEGRADED,
+        "no-userns-enclosed", (NO_USERNS, ENCLOSED, FULL_ALLOWED), AgentMode.FULL, Severity.DEGRADED,
         _FORCED, (_HOST,), (_ONLY_OUTER,),
     ),
-    MatrixRow("no-userns", (NO_USERNS,), Mode.NONE, Severity.REFUSED, _REFUSED_HERE, (_HOST, _DECLARE)),
+    MatrixRow("no-userns", (NO_USERNS,), AgentMode.NONE, Severity.REFUSED, _REFUSED_HERE, (_HOST, _DECLARE)),
     MatrixRow(
-        "no-netns", (NO_NETNS, _network(Network.NONE, Network.HOSTS)), Mode.NONE, Severity.REFUSED,
+        "no-netns", (NO_NETNS, _network(Egress.NONE, Egress.HOSTS)), AgentMode.NONE, Severity.REFUSED,
         "every mode without the host's network needs a network namespace, and this host gives none",
         (_HOST, "or use --network full, where a boundary of yours limits the network"),
     ),
     MatrixRow(
-        "no-netns-proxied", (NO_NETNS, CLAUDE), Mode.NONE, Severity.REFUSED,
+        "no-netns-proxied", (NO_NETNS, CLAUDE), AgentMode.NONE, Severity.REFUSED,
         "the sandbox of Claude Code always needs a network namespace, and this host gives none", (_HOST,),
     ),
     MatrixRow(
-        "profiles-forced-offline", (PROFILES_FORCED,), Mode.WORKSPACE, Severity.DEGRADED,
+        "profiles-forced-offline", (PROFILES_FORCED,), AgentMode.WORKSPACE, Severity.DEGRADED,
         "the administrator's profile decides what can be written, not this file", (_ASSERT,),
     ),
     MatrixRow(
-        "admin-read-only", (NO_WORKSPACE, READ_ONLY_ALLOWED, _network(Network.NONE)),
-        Mode.READ_ONLY, Severity.DEGRADED,
+        "admin-read-only", (NO_WORKSPACE, READ_ONLY_ALLOWED, _network(Egress.NONE)),
+        AgentMode.READ_ONLY, Severity.DEGRADED,
         "the administrator allows no more than read-only", ("ask for workspace-write in requirements.toml",),
     ),
     MatrixRow(
-        "admin-forbids", (NO_WORKSPACE,), Mode.NONE, Severity.REFUSED,
+        "admin-forbids", (NO_WORKSPACE,), AgentMode.NONE, Severity.REFUSED,
         "the administrator allows no mode that does what was asked for",
         ("ask for workspace-write in requirements.toml, or use --network none",),
     ),
     MatrixRow(
-        "nothing-unconfined", (_writes(Writes.NOTHING), UNCONFINED), Mode.READ_ONLY, Severity.DEGRADED,
+        "nothing-unconfined", (_writes(Writes.NOTHING), UNCONFINED), AgentMode.READ_ONLY, Severity.DEGRADED,
         "OpenCode has no sandbox: its rules allow no change and no command, and nothing else enforces that",
         (_CONFINE, _ASSERT),
     ),
     MatrixRow(
-        "unconfined", (UNCONFINED,), Mode.WORKSPACE, Severity.DEGRADED,
+        "unconfined", (UNCONFINED,), AgentMode.WORKSPACE, Severity.DEGRADED,
         "OpenCode has no sandbox: its rules are about tools, and a command does all that this user can do",
         (_CONFINE, _ASSERT),
     ),
     MatrixRow(
-        "nothing-unseen", (_writes(Writes.NOTHING), UNSEEN), Mode.READ_ONLY, Severity.DEGRADED,
+        "nothing-unseen", (_writes(Writes.NOTHING), UNSEEN), AgentMode.READ_ONLY, Severity.DEGRADED,
         "read-only, as asked for; whether it works here is not known", (_ASSERT,),
     ),
     MatrixRow(
-        "nothing", (_writes(Writes.NOTHING),), Mode.READ_ONLY, Severity.OK, "read-only, as asked for",
+        "nothing", (_writes(Writes.NOTHING),), AgentMode.READ_ONLY, Severity.OK, "read-only, as asked for",
         (_ASSERT,),
     ),
     MatrixRow(
-        "hosts-unseen", (_network(Network.HOSTS), UNSEEN), Mode.PROFILE, Severity.DEGRADED,
+        "hosts-unseen", (_network(Egress.HOSTS), UNSEEN), AgentMode.PROFILE, Severity.DEGRADED,
         "a profile with a list of hosts; whether it works here is not known", (_ASSERT,), (_PROXY,),
     ),
     MatrixRow(
-        "hosts", (_network(Network.HOSTS),), Mode.PROFILE, Severity.OK,
+        "hosts", (_network(Egress.HOSTS),), AgentMode.PROFILE, Severity.OK,
         "a list of hosts needs a permission profile", (_ASSERT,), (_PROXY,),
     ),
     MatrixRow(
-        "git-unseen", (_writes(Writes.GIT), UNSEEN), Mode.PROFILE, Severity.DEGRADED,
+        "git-unseen", (_writes(Writes.GIT), UNSEEN), AgentMode.PROFILE, Severity.DEGRADED,
         "a profile that can commit; whether it works here is not known", (_ASSERT,), (_HOOKS,),
     ),
     MatrixRow(
-        "git", (_writes(Writes.GIT),), Mode.PROFILE, Severity.OK,
+        "git", (_writes(Writes.GIT),), AgentMode.PROFILE, Severity.OK,
         "a writable .git with guarded hooks needs a permission profile", (_ASSERT,), (_HOOKS,),
     ),
     MatrixRow(
-        "workspace-unseen", (UNSEEN,), Mode.WORKSPACE, Severity.DEGRADED,
+        "workspace-unseen", (UNSEEN,), AgentMode.WORKSPACE, Severity.DEGRADED,
         "workspace-write, as asked for; whether it works here is not known", (_ASSERT,),
     ),
-    MatrixRow("workspace", (), Mode.WORKSPACE, Severity.OK, "workspace-write, as asked for", (_ASSERT,)),
+    MatrixRow("workspace", (), AgentMode.WORKSPACE, Severity.OK, "workspace-write, as asked for", (_ASSERT,)),
 )  # fmt: skip
 
 
-def decide(facts: CodexFacts, wish: ConfigRequest) -> Decision:
+def decide(facts: CodexFacts, wish: ConfigRequest) -> ConfigDecision:
     """The decision of the first row that matches; the last one always does."""
-    case = Case(facts, wish)
+    case = MatrixCase(facts, wish)
     row = next(row for row in MATRIX if all(condition.holds(case) for condition in row.when))
-    if row.mode is Mode.NONE:
-        return Decision(row.id, row.mode, row.severity, Settings(()), (), row.reason, row.remedies, row.notes)
+    if row.mode is AgentMode.NONE:
+        return ConfigDecision(
+            row.id, row.mode, row.severity, Settings(()), (), row.reason, row.remedies, row.notes
+        )
     codex = facts.agent is AgentName.CODEX
     decided = choose_settings(row.mode, facts, wish) if codex else Settings(())
-    return Decision(
+    return ConfigDecision(
         row.id,
         row.mode,
         row.severity,
@@ -537,17 +541,17 @@ def decide(facts: CodexFacts, wish: ConfigRequest) -> Decision:
     )
 
 
-def _notes(mode: Mode, facts: CodexFacts, wish: ConfigRequest) -> list[str]:
+def _notes(mode: AgentMode, facts: CodexFacts, wish: ConfigRequest) -> list[str]:
     notes = []
     if wish.board:
         notes.append(_BROKER)
-    if wish.network is not Network.NONE or mode is Mode.FULL:
+    if wish.network is not Egress.NONE or mode is AgentMode.FULL:
         notes.append(_READABLE)
     if facts.trusted:
         notes.append(
             "the repository is trusted: what it brings for the agent counts too, and may be above this file"
         )
-    if _namespaced(Case(facts, wish)) and facts.proc is False and mode is not Mode.FULL:
+    if _namespaced(MatrixCase(facts, wish)) and facts.proc is False and mode is not AgentMode.FULL:
         notes.append("no /proc of its own can be mounted here: commands see the processes of the host")
     if choose_approval(facts) != "never":
         notes.append("the administrator wants somebody to be asked, and nobody is there to answer")

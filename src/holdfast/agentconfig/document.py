@@ -205,7 +205,7 @@ class _Scanner:
             elif found := _LITERAL.match(text, at):
                 parts.append(found[0][1:-1])
             elif found := _BASIC.match(text, at):
-                parts.append(self._decoded(found[0][1:-1], at))
+                parts.append(self._decode(found[0][1:-1], at))
             else:
                 _fail(text, at, "a key was expected")
             self._at = found.end()
@@ -227,7 +227,7 @@ class _Scanner:
         if found := _LITERAL.match(text, start):
             string = found[0][1:-1]
         elif found := _BASIC.match(text, start):
-            string = self._decoded(found[0][1:-1], start)
+            string = self._decode(found[0][1:-1], start)
         elif found := _BARE_VALUE.match(text, start):
             self._at = found.end()
             return Node(Shape.BARE, start, self._at)
@@ -248,7 +248,7 @@ class _Scanner:
         end += next(extra for extra in (2, 1, 0) if text.startswith(quote * extra, end + 3))
         self._at = end + 3
         body = re.sub(r"\A\r?\n", "", text[start + 3 : end])
-        return Node(Shape.STRING, start, self._at, self._decoded(body, start) if quote == '"' else body)
+        return Node(Shape.STRING, start, self._at, self._decode(body, start) if quote == '"' else body)
 
     def _array(self, depth: int) -> Node:
         start = self._at
@@ -279,7 +279,7 @@ class _Scanner:
             self._gap()
         return Node(Shape.TABLE, start, self._at, entries=tuple(entries))
 
-    def _decoded(self, body: str, at: int) -> str:
+    def _decode(self, body: str, at: int) -> str:
         def replacement(found: re.Match[str]) -> str:
             if found["bad"] is not None:
                 _fail(self._text, at, "an unknown escape in a string")

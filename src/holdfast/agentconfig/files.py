@@ -113,7 +113,7 @@ def delete(home: Path, name: str, allowed: Callable[[str], None], *, follow: boo
                 os.unlink(where.name, dir_fd=folder)
                 os.fsync(folder)
             except OSError as exc:
-                raise _refused(where, exc) from None
+                raise _make_refusal(where, exc) from None
         return Edited(where, before, "")
 
 
@@ -133,7 +133,7 @@ def _opened(file: Path, *, follow: bool) -> Iterator[tuple[int, Path]]:
             f"{where.parent} is no directory, or a link", remedy="name the directory itself"
         ) from None
     except OSError as exc:
-        raise _refused(where, exc) from None
+        raise _make_refusal(where, exc) from None
     try:
         yield folder, where
     finally:
@@ -146,7 +146,7 @@ def _locked(folder: int, where: Path, wait_s: float) -> Iterator[None]:
     try:
         lock = os.open(LOCK, flags, _MODE, dir_fd=folder)
     except OSError as exc:
-        raise _refused(where, exc) from None
+        raise _make_refusal(where, exc) from None
     try:
         if not wait_for_lock(lock, within_s=wait_s):
             raise OperationFailed(
@@ -170,7 +170,7 @@ def _bytes(folder: int, name: str) -> bytes | None:
                 f"{name} is a link, and none is followed in the home of a task",
                 remedy="look where it leads, and delete it; for a home of your own use --home",
             ) from None
-        raise _refused(Path(name), exc) from None
+        raise _make_refusal(Path(name), exc) from None
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
         raise InvalidRequest(f"{name} is not a regular file", remedy="move it away, then try again")
@@ -201,7 +201,7 @@ def _restrict(folder: int, name: str) -> None:
         if stat.S_IMODE(os.fstat(file).st_mode) != _MODE:
             os.fchmod(file, _MODE)
     except OSError as exc:
-        raise _refused(Path(name), exc) from None
+        raise _make_refusal(Path(name), exc) from None
     finally:
         os.close(file)
 
@@ -209,7 +209,7 @@ def _restrict(folder: int, name: str) -> None:
 def _keep(folder: int, where: Path, file: str, data: bytes) -> Path:
     """A copy under the name of its content, and of the older ones the newest."""
     name = f"{file}.{hashlib.sha256(data).hexdigest()[:_DIGEST_CHARS]}.bak"
-    temporary = _written(folder, where, data)
+    temporary = _write_new(folder, where, data)
     now = time.time_ns()  # finer than the time that the file system notes by itself
     try:
         os.utime(temporary, ns=(now, now), dir_fd=folder)
@@ -221,7 +221,7 @@ def _keep(folder: int, where: Path, file: str, data: bytes) -> Path:
     except OSError as exc:
         with contextlib.suppress(OSError):
             os.unlink(temporary, dir_fd=folder)
-        raise _refused(where, exc) from None
+        raise _make_refusal(where, exc) from None
     return where.parent / name
 
 
@@ -231,7 +231,7 @@ def _is_backup(entry: str, file: str) -> bool:
 
 def _put(folder: int, where: Path, data: bytes, seen: bytes | None) -> bool:
     """Let the new content take the place of what was seen; False if something else is there by now."""
-    temporary = _written(folder, where, data)
+    temporary = _write_new(folder, where, data)
     try:
         if _bytes(folder, where.name) != seen:
             os.unlink(temporary, dir_fd=folder)
@@ -241,19 +241,19 @@ def _put(folder: int, where: Path, data: bytes, seen: bytes | None) -> bool:
     except OSError as exc:
         with contextlib.suppress(OSError):
             os.unlink(temporary, dir_fd=folder)
-        raise _refused(where, exc) from None
+        raise _make_refusal(where, exc) from None
     return True
 
 
-def _written(folder: int, where: Path, data: bytes) -> str:
+def _write_new(folder: int, where: Path, data: bytes) -> str:
     """The name of a new file with this content, which is on the disk."""
     try:
         return write_new(folder, data)
     except OSError as exc:
-        raise _refused(where, exc) from None
+        raise _make_refusal(where, exc) from None
 
 
-def _refused(where: Path, exc: OSError) -> OperationFailed:
+def _make_refusal(where: Path, exc: OSError) -> OperationFailed:
     return OperationFailed(
         f"cannot write {where}: {exc.strerror}",
         remedy=f"see who may: ls -ld {str(where.parent)!r}; do not launch before it is written",

@@ -8,8 +8,8 @@ that another layer has keeps its place there. So the rules are written for each 
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
-from holdfast.agentconfig.decision import ConfigRequest, Decision, Mode, Network
-from holdfast.agentconfig.settings import Difference
+from holdfast.agentconfig.decision import AgentMode, ConfigDecision, ConfigRequest, Egress
+from holdfast.agentconfig.settings import ConfigDrift
 
 FILE: Final = "holdfast-opencode.json"
 LAYERS: Final = ("opencode.json", "opencode.jsonc", ".opencode")
@@ -28,7 +28,7 @@ _PLAIN: Final = ("share", "autoupdate", "default_agent")
 Rules: TypeAlias = Mapping[str, str | Mapping[str, str]]
 
 
-def render(mode: Mode, wish: ConfigRequest) -> dict[str, object]:
+def render(mode: AgentMode, wish: ConfigRequest) -> dict[str, object]:
     """Every setting that the mode needs; a rule allows or denies, since nobody is there to ask."""
     rules = _rules(mode, wish)
     return {
@@ -46,22 +46,22 @@ def environment(text: str, *, trusted: bool) -> dict[str, str]:
     return {**closed, "OPENCODE_CONFIG_CONTENT": text}
 
 
-def notes(decision: Decision, wish: ConfigRequest) -> tuple[str, ...]:
+def notes(decision: ConfigDecision, wish: ConfigRequest) -> tuple[str, ...]:
     """What the rules cannot say."""
     found = []
-    if decision.mode is Mode.WORKSPACE and wish.network is not Network.FULL:
+    if decision.mode is AgentMode.WORKSPACE and wish.network is not Egress.FULL:
         found.append("commands have the network of this user: the rules close the tools of OpenCode only")
-    if decision.mode is not Mode.FULL and wish.network is Network.HOSTS:
+    if decision.mode is not AgentMode.FULL and wish.network is Egress.HOSTS:
         found.append("its web tool cannot be limited to hosts, and is closed")
     return tuple(found)
 
 
 def differences(
     decided: Mapping[str, object], config: Mapping[str, object], build: Mapping[str, object]
-) -> list[Difference]:
+) -> list[ConfigDrift]:
     """Where the resolved configuration is not as decided, or the rules of its first agent do not end so."""
     found = [
-        Difference((key,), decided[key], config.get(key), "")
+        ConfigDrift((key,), decided[key], config.get(key), "")
         for key in _PLAIN
         if decided[key] != config.get(key)
     ]
@@ -70,7 +70,7 @@ def differences(
         told = flat(_below(config, "agent", name, "permission"))
         last = told if name != AGENTS[0] or told != wanted else _tail(build.get("permission"), len(wanted))
         if last != wanted:
-            found.append(Difference(("agent", name, "permission"), _lines(wanted), _lines(last), ""))
+            found.append(ConfigDrift(("agent", name, "permission"), _lines(wanted), _lines(last), ""))
     return found
 
 
@@ -83,12 +83,12 @@ def flat(rules: object) -> list[tuple[str, str, str]]:
     return found
 
 
-def _rules(mode: Mode, wish: ConfigRequest) -> Rules:
-    if mode is Mode.FULL:
+def _rules(mode: AgentMode, wish: ConfigRequest) -> Rules:
+    if mode is AgentMode.FULL:
         return {"*": _ALLOW, "external_directory": _ALLOW, "question": _DENY}
-    change = _DENY if mode is Mode.READ_ONLY else _ALLOW
-    roots = () if mode is Mode.READ_ONLY else wish.writable
-    web = _ALLOW if wish.network is Network.FULL else _DENY
+    change = _DENY if mode is AgentMode.READ_ONLY else _ALLOW
+    roots = () if mode is AgentMode.READ_ONLY else wish.writable
+    web = _ALLOW if wish.network is Egress.FULL else _DENY
     return {
         "*": _DENY,
         **dict.fromkeys(_READERS, _ALLOW),

@@ -14,14 +14,14 @@ from holdfast.agentconfig.decision import (
     Admin,
     AgentName,
     Boundary,
+    ConfigDecision,
     ConfigRequest,
-    Decision,
-    Network,
+    Egress,
     Severity,
     Writes,
     decide,
 )
-from holdfast.agentconfig.removal import Conflict, strip
+from holdfast.agentconfig.removal import ConfigConflict, strip
 from holdfast.agentconfig.settings import Settings
 from holdfast.errors import InvalidRequest, NotFound, SandboxUnavailable, UsageError
 
@@ -59,11 +59,11 @@ class EditPlan:
     """The decision, and the file before and after; a refused decision leaves it as it is."""
 
     path: Path
-    decision: Decision
+    decision: ConfigDecision
     before: str
     after: str
     settings: Settings  # in force after it: the decision's, or the user's where those are stricter
-    conflicts: tuple[Conflict, ...]
+    conflicts: tuple[ConfigConflict, ...]
     layers: tuple[str, ...]  # files of the repository that would be above this one if it were trusted
     binary: Path | None
     launch: str = ""  # the line with which all this is in force
@@ -97,7 +97,7 @@ def plan(order: Order) -> EditPlan:
         UsageError: the wish makes no sense, or the file is not TOML.
     """
     found = host.find_project(order.cwd)
-    wish = wished(order, found)
+    wish = build_request(order, found)
     text = files.read(order.home, follow=not order.task)
     binary = clients.find_if_any(AgentName.CODEX)
     facts = host.gather(
@@ -112,7 +112,7 @@ def plan(order: Order) -> EditPlan:
     path = order.home / files.NAME
     if decision.severity is Severity.REFUSED:
         return EditPlan(path, decision, text, text, decision.settings, (), found.layers, binary)
-    applied = _applied(text, decision, order)
+    applied = _apply_block(text, decision, order)
     return EditPlan(
         path,
         decision,
@@ -145,11 +145,11 @@ def apply(order: Order) -> EditPlan:
 
     edited = files.edit(
         order.home,
-        lambda text: _applied(text, decision, order).text,
+        lambda text: _apply_block(text, decision, order).text,
         follow=not order.task,
         validate=validate,
     )
-    applied = _applied(edited.before, decision, order)
+    applied = _apply_block(edited.before, decision, order)
     return EditPlan(
         planned.path,
         decision,
@@ -165,7 +165,7 @@ def apply(order: Order) -> EditPlan:
 
 def check(
     order: Order, overrides: Sequence[str] = (), sandbox: str | None = None
-) -> tuple[EditPlan, list[settings.Difference]]:
+) -> tuple[EditPlan, list[settings.ConfigDrift]]:
     """Where the values in force, read back from the real Codex, are not those of the decision.
 
     `overrides` and `sandbox` are what its launch line will have after -c and -s.
@@ -194,7 +194,7 @@ def remove(order: Order) -> files.Edited:
     return files.edit(order.home, lambda text: strip(text).text, follow=not order.task)
 
 
-def ensure_allowed(decision: Decision) -> None:
+def ensure_allowed(decision: ConfigDecision) -> None:
     """Stop here if the decision is to refuse.
 
     Raises:
@@ -206,15 +206,15 @@ def ensure_allowed(decision: Decision) -> None:
         )
 
 
-def _applied(text: str, decision: Decision, order: Order) -> block.Applied:
+def _apply_block(text: str, decision: ConfigDecision, order: Order) -> block.Applied:
     return block.apply(text, decision.settings, config_dir=os.path.realpath(order.home))
 
 
-def _launch(decision: Decision) -> str:
+def _launch(decision: ConfigDecision) -> str:
     return f"codex exec {shlex.join(decision.flags)}"
 
 
-def wished(order: Order, found: host.Project) -> ConfigRequest:
+def build_request(order: Order, found: host.Project) -> ConfigRequest:
     """The wish, with absolute paths.
 
     Raises:
@@ -240,18 +240,18 @@ def wished(order: Order, found: host.Project) -> ConfigRequest:
     )
 
 
-def _network(words: tuple[str, ...]) -> tuple[Network, tuple[str, ...]]:
-    if not words or words == (Network.NONE.value,):
-        return Network.NONE, ()
-    if words == (Network.FULL.value,):
-        return Network.FULL, ()
+def _network(words: tuple[str, ...]) -> tuple[Egress, tuple[str, ...]]:
+    if not words or words == (Egress.NONE.value,):
+        return Egress.NONE, ()
+    if words == (Egress.FULL.value,):
+        return Egress.FULL, ()
     for word in words:
-        if word in (Network.NONE.value, Network.FULL.value) or not _HOST.fullmatch(word):
+        if word in (Egress.NONE.value, Egress.FULL.value) or not _HOST.fullmatch(word):
             raise UsageError(
                 f"not a host: {word!r}",
                 remedy="--network none, --network full, or names such as --network api.example.com, one each",
             )
-    return Network.HOSTS, tuple(dict.fromkeys(words))
+    return Egress.HOSTS, tuple(dict.fromkeys(words))
 
 
 def _directory(path: Path, option: str) -> str:
@@ -274,10 +274,10 @@ def diff(name: str, before: str, after: str) -> list[str]:
     line that sounds like a secret only the key is shown.
     """
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), name, name, n=0, lineterm="")
-    return [_shown(line) for line in lines]
+    return [_hide_secret(line) for line in lines]
 
 
-def _shown(line: str) -> str:
+def _hide_secret(line: str) -> str:
     if line.startswith(("---", "+++", "@@")) or _HARMLESS.fullmatch(line) or _MARK.fullmatch(line):
         return line
     if not _SECRET.search(line):

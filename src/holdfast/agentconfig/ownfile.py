@@ -17,13 +17,13 @@ from holdfast.agentconfig.decision import (
     Admin,
     AgentName,
     CodexFacts,
+    ConfigDecision,
     ConfigRequest,
-    Decision,
     Severity,
     decide,
 )
-from holdfast.agentconfig.order import EditPlan, Order, ensure_allowed, is_trusted, wished
-from holdfast.agentconfig.settings import Difference, Settings
+from holdfast.agentconfig.order import EditPlan, Order, build_request, ensure_allowed, is_trusted
+from holdfast.agentconfig.settings import ConfigDrift, Settings
 from holdfast.errors import InvalidRequest, NotFound
 
 _PATTERN: Final = frozenset("*?[](){}!\\\n")
@@ -38,10 +38,10 @@ class Client:
     owned: tuple[str, ...]  # the keys that are ever written at the top
     layers: tuple[str, ...]  # what a repository may bring
     unseen: tuple[str, ...]  # what a check cannot tell
-    render: Callable[[Decision, CodexFacts, ConfigRequest], dict[str, object]]
+    render: Callable[[ConfigDecision, CodexFacts, ConfigRequest], dict[str, object]]
     launch: Callable[[Path, bool], str]
-    notes: Callable[[Decision, ConfigRequest], tuple[str, ...]]
-    compare: Callable[[Path, Path, Path, bool, Mapping[str, object]], list[Difference]]
+    notes: Callable[[ConfigDecision, ConfigRequest], tuple[str, ...]]
+    compare: Callable[[Path, Path, Path, bool, Mapping[str, object]], list[ConfigDrift]]
 
 
 def plan(client: Client, order: Order) -> EditPlan:
@@ -53,7 +53,7 @@ def plan(client: Client, order: Order) -> EditPlan:
         InvalidRequest: the file holds what cannot be ours, or a path would be read as a pattern.
     """
     found = host.find_project(order.cwd, client.layers)
-    wish = wished(order, found)
+    wish = build_request(order, found)
     _ensure_plain(client, wish)
     text = files.read(order.home, follow=not order.task, name=client.file)
     _ensure_ours(client, text)
@@ -97,7 +97,7 @@ def apply(client: Client, order: Order) -> EditPlan:
     return replace(planned, before=edited.before)
 
 
-def check(client: Client, order: Order) -> tuple[EditPlan, list[Difference]]:
+def check(client: Client, order: Order) -> tuple[EditPlan, list[ConfigDrift]]:
     """Where the values in force in a launch as planned are not those of the decision.
 
     Raises:
@@ -162,7 +162,7 @@ def _claude_launch(path: Path, trusted: bool) -> str:
 
 def _claude_compare(
     binary: Path, cwd: Path, path: Path, trusted: bool, decided: Mapping[str, object]
-) -> list[Difference]:
+) -> list[ConfigDrift]:
     told = clients.claude_settings(binary, cwd, claude.arguments(str(path), trusted=trusted))
     return claude.differences(decided, told)
 
@@ -174,7 +174,7 @@ def _opencode_launch(path: Path, trusted: bool) -> str:
 
 def _opencode_compare(
     binary: Path, cwd: Path, path: Path, trusted: bool, decided: Mapping[str, object]
-) -> list[Difference]:
+) -> list[ConfigDrift]:
     variables = opencode.environment(path.read_text("utf-8"), trusted=trusted)
     with clients.opencode_settings(own_home(AgentName.OPENCODE)) as settings:
         config = clients.opencode_config(binary, cwd, {**settings, **variables}, "config")

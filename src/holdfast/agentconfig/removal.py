@@ -75,7 +75,7 @@ class ConflictKind(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class ConfigConflict:
     """One meeting. `line` counts in the text as the user knows it, without our blocks."""
 
     kind: ConflictKind
@@ -118,7 +118,7 @@ class Stripped:
     """The user's own content, and what was noticed on the way to it."""
 
     text: str
-    conflicts: tuple[Conflict, ...]
+    conflicts: tuple[ConfigConflict, ...]
 
 
 def strip(text: str) -> Stripped:
@@ -139,7 +139,7 @@ def strip(text: str) -> Stripped:
 class _Blocks:
     document: Document
     edits: list[Edit] = field(default_factory=list)
-    conflicts: list[Conflict] = field(default_factory=list)
+    conflicts: list[ConfigConflict] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         opened: tuple[int, Begin] | None = None
@@ -148,17 +148,17 @@ class _Blocks:
                 continue
             comment = self.document.source(item)
             if begin := parse_begin(comment):
-                self._unpaired(opened)
+                self._remove_unpaired(opened)
                 opened = at, begin
             elif name := parse_end(comment):
                 if opened and opened[1].name == name:
                     self._pair(*opened, at)
                 else:
-                    self._unpaired(opened)
+                    self._remove_unpaired(opened)
                     self._delete(item)
                     self._note(ConflictKind.UNPAIRED, item, f"an end mark of {name} without its begin")
                 opened = None
-        self._unpaired(opened)
+        self._remove_unpaired(opened)
 
     def _pair(self, first: int, begin: Begin, last: int) -> None:
         items = self.document.items
@@ -190,7 +190,7 @@ class _Blocks:
                 end = following.end
         return start, end
 
-    def _unpaired(self, opened: tuple[int, Begin] | None) -> None:
+    def _remove_unpaired(self, opened: tuple[int, Begin] | None) -> None:
         """Take the mark and the lines right below that only we can have written."""
         if opened is None:
             return
@@ -207,7 +207,7 @@ class _Blocks:
         self.edits.append((item.start, item.end, ""))
 
     def _note(self, kind: ConflictKind, item: Item, detail: str) -> None:
-        self.conflicts.append(Conflict(kind, (), self.document.line(item), detail))
+        self.conflicts.append(ConfigConflict(kind, (), self.document.line(item), detail))
 
 
 def _is_ours(item: Item) -> bool:
@@ -220,7 +220,7 @@ class _Records:
     document: Document
     taken: "_Taken" = field(default_factory=lambda: _Taken())
     edits: list[Edit] = field(default_factory=list)
-    conflicts: list[Conflict] = field(default_factory=list)
+    conflicts: list[ConfigConflict] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         items = self.document.items
@@ -253,7 +253,7 @@ class _Records:
         return None if opens else table
 
     def _note(self, kind: ConflictKind, item: Item, detail: str) -> None:
-        self.conflicts.append(Conflict(kind, (), self.document.line(item), detail))
+        self.conflicts.append(ConfigConflict(kind, (), self.document.line(item), detail))
 
 
 def _statement(source: str) -> Item | None:
@@ -294,7 +294,7 @@ class Migrated:
     """The text without the damage, what that was, and where in the text somebody else's settings are left."""
 
     text: str
-    conflicts: tuple[Conflict, ...]
+    conflicts: tuple[ConfigConflict, ...]
     foreign: tuple[tuple[int, int], ...]
 
 
@@ -304,7 +304,7 @@ def migrate(text: str) -> Migrated:
     Raises:
         Unparsable: it is not TOML.
     """
-    conflicts: list[Conflict] = []
+    conflicts: list[ConfigConflict] = []
     foreign: list[tuple[int, int]] = []
     for look in (_marked, _at_top, _at_end):
         while found := look(text):
@@ -312,7 +312,7 @@ def migrate(text: str) -> Migrated:
             if look is not _marked and not _did_damage(scan(text), start, end):
                 foreign.append((start, end))
                 break
-            conflicts.append(Conflict(ConflictKind.LEGACY, (), text.count("\n", 0, start) + 1, name))
+            conflicts.append(ConfigConflict(ConflictKind.LEGACY, (), text.count("\n", 0, start) + 1, name))
             text = splice(text, [(start, end, "")])
     return Migrated(text, tuple(conflicts), tuple(foreign))
 

@@ -237,7 +237,7 @@ class Effective:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ConfigDrift:
     """One key whose value is not the one that was decided; None is "not set"."""
 
     key: Key
@@ -265,21 +265,21 @@ def flatten(tree: object, above: Key = ()) -> Iterator[tuple[Key, object]]:
         yield above, tree
 
 
-def differences(decided: Settings, effective: Effective) -> list[Difference]:
+def differences(decided: Settings, effective: Effective) -> list[ConfigDrift]:
     """Where what is in force is not what was decided, also what somebody added to it."""
     found = []
     for item in decided.items:
         value = effective.values.get(item.key)
         if value != item.value or isinstance(value, bool) != isinstance(item.value, bool):
-            found.append(Difference(item.key, item.value, value, effective.origin(item.key)))
+            found.append(ConfigDrift(item.key, item.value, value, effective.origin(item.key)))
     keys = {item.key for item in decided.items}
     for ours, rival in _RIVALS.items():
         value = effective.values.get((rival,))
         if (ours,) in keys and value is not None and not effective.origin((rival,)).startswith(_BELOW_US):
-            found.append(Difference((rival,), None, value, effective.origin((rival,))))
+            found.append(ConfigDrift((rival,), None, value, effective.origin((rival,))))
     for key, value in effective.values.items():
         if key[:2] == ("permissions", PROFILE) and key not in keys and ("default_permissions",) in keys:
-            found.append(Difference(key, None, value, effective.origin(key)))
+            found.append(ConfigDrift(key, None, value, effective.origin(key)))
     return found
 
 

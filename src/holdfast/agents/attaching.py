@@ -15,7 +15,13 @@ from typing import Final
 
 from holdfast.agents.sdk import Workers
 from holdfast.agents.supervisor import messages
-from holdfast.agents.supervisor.messages import InputParams, Output, ResizeParams, WorkerParams, WorkerReport
+from holdfast.agents.supervisor.messages import (
+    InputParams,
+    SizeParams,
+    WorkerOutput,
+    WorkerParams,
+    WorkerReport,
+)
 from holdfast.errors import ConnectionLost, InvalidRequest
 from holdfast.local.relay import STDOUT, on_terminal, raw
 from holdfast.local.streams import Writer, read_input
@@ -69,12 +75,12 @@ async def _view(workers: Workers, worker: str, left: asyncio.Event) -> WorkerRep
     async with _sized(workers, worker):
         stop = read_input(loop, typed, None)
         try:
-            return await _shown(workers, worker, writer, left, report)
+            return await _show_output(workers, worker, writer, left, report)
         finally:
             stop()
 
 
-async def _shown(
+async def _show_output(
     workers: Workers, worker: str, writer: Writer, left: asyncio.Event, report: WorkerReport
 ) -> WorkerReport:
     leaving = asyncio.ensure_future(left.wait())
@@ -91,7 +97,7 @@ async def _shown(
                 said = note.result()
             except StopAsyncIteration:
                 raise ConnectionLost("the supervisor is gone") from None
-            if isinstance(said, Output):
+            if isinstance(said, WorkerOutput):
                 await writer.write(STDOUT, said.data)
             elif isinstance(said, WorkerReport):
                 report = said
@@ -109,7 +115,7 @@ async def _sized(workers: Workers, worker: str) -> AsyncIterator[None]:
 
     def resize() -> None:
         size = shutil.get_terminal_size()
-        asked = ResizeParams(worker, size.lines, size.columns)
+        asked = SizeParams(worker, size.lines, size.columns)
         tasks.start(workers.call(messages.RESIZE, asked))
 
     loop.add_signal_handler(signal.SIGWINCH, resize)

@@ -25,7 +25,7 @@ from holdfast.agents.supervisor import background, messages
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.errors import ConnectionLost, NotFound, OperationFailed
 from holdfast.home import default_home
-from holdfast.unixrpc.calls import Method
+from holdfast.unixrpc.calls import RpcMethod
 from holdfast.unixrpc.client import CALL_S, RpcClient
 
 ANSWER_S: Final = 10.0
@@ -43,7 +43,7 @@ RUN_S: Final = 120.0  # to start a worker: its sandbox, its preflight
 PASSED: Final = ("HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TZ", "USER")
 
 
-def passed(names: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def select_variables(names: Sequence[str] = (), environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """The variables that a worker inherits, and those named besides."""
     wanted = {*PASSED, *names, *(name for name in environ if name.startswith("LC_"))}
     return {name: environ[name] for name in sorted(wanted) if name in environ}
@@ -137,7 +137,7 @@ class Worker:
         Raises:
             NotFound: tmux is not installed.
         """
-        pane = await show(self._workers.home, self.id)
+        pane = await show_in_pane(self._workers.home, self.id)
         self.report = await self._workers.call(messages.SHOWN, messages.ShownParams(self.id, pane))
         return pane
 
@@ -165,7 +165,7 @@ class Workers:
             OperationFailed: it does not start.
         """
         where = home or default_home()
-        client = await background.supervisor(where)
+        client = await background.reach_supervisor(where)
         try:
             yield cls(client, where)
         finally:
@@ -181,7 +181,7 @@ class Workers:
         **more: Any,
     ) -> Worker:
         """Start a worker. `more` are the other members of a wish (`agents/launching.py`)."""
-        wish = WorkerSpec(agent=agent, cwd=cwd, prompt=prompt, env=dict(env or passed()), **more)
+        wish = WorkerSpec(agent=agent, cwd=cwd, prompt=prompt, env=dict(env or select_variables()), **more)
         return Worker(self, await self.call(messages.RUN, wish, timeout_s=RUN_S))
 
     async def find(self, worker: str) -> Worker:
@@ -205,13 +205,13 @@ class Workers:
         """Everything that the supervisor says on this connection unasked."""
         return self._client.notices()
 
-    async def call(self, method: Method[P, R], params: P, *, timeout_s: float | None = CALL_S) -> R:
+    async def call(self, method: RpcMethod[P, R], params: P, *, timeout_s: float | None = CALL_S) -> R:
         """Raises HoldfastError as the supervisor does; ConnectionLost when it is gone."""
         return await self._client.call(method, params, timeout_s=timeout_s)
 
 
-async def show(home: Path, worker: str, *, socket: str | None = None) -> str:
-    """Make a detached session with the worker's view in it; the pane's id.
+async def show_in_pane(home: Path, worker: str, *, socket: str | None = None) -> str:
+    """Make a detached tmux session with the worker's view in it, which owns nothing; the pane's id.
 
     Raises:
         NotFound: tmux is not installed.

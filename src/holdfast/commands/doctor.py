@@ -108,10 +108,10 @@ def explain(file: str, here: bool, as_json: bool) -> None:
         raise _unreadable(file, exc) from None
     found = reading.causes()
     if here and found:
-        from holdfast.doctor.explain.explanation import compared
+        from holdfast.doctor.explain.explanation import compare_with_host
         from holdfast.sandbox.host.probes import probe
 
-        found = compared(found, asyncio.run(probe()))
+        found = compare_with_host(found, asyncio.run(probe()))
     _print(explanation.report(found), explanation.lines(found), as_json=as_json)
     sys.exit(0 if found else 1)
 
@@ -212,11 +212,11 @@ def assert_(
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # what was made is removed
     try:
         found = assertion.wait(
-            assertion.Order(
+            assertion.AssertOrder(
                 cwd=Path(os.path.abspath(cwd or Path.cwd())),
                 home=Path(os.path.abspath(home or os.environ.get("CODEX_HOME") or Path.home() / ".codex")),
                 binary=assertion.find(agent, binary),
-                asked=claims.asked(
+                asked=claims.parse_claims(
                     write=tuple(map(os.path.abspath, write)),
                     deny_write=tuple(map(os.path.abspath, deny_write)),
                     network=network,
@@ -350,7 +350,7 @@ def selfcheck(backend: str | None, user: str | None, only: tuple[str, ...], as_j
     from holdfast.sandbox.plan.select import Backend
 
     try:
-        attempts = scorecard.chosen(only)
+        attempts = scorecard.choose_attempts(only)
         columns = checkup.check(None if backend is None else Backend(backend), user, attempts, _Progress())
     except checkup.Interrupted as exc:
         sys.exit(128 + exc.signum)

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.agents.sdk import passed
+from holdfast.agents.sdk import select_variables
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.board.asyncstore import AsyncStore
 from holdfast.board.rules.rows import Run, Task
@@ -72,7 +72,7 @@ class DispatchContext:
         writable = [
             os.path.join(user, path[2:]) if path.startswith("~/") else path for path in profile.writable
         ]
-        own = passed(profile.env, self.environ) | dict(profile.variables)
+        own = select_variables(profile.env, self.environ) | dict(profile.variables)
         run_file = str(workspace / ".holdfast" / "run.json")
         return WorkerSpec(
             id=worker_of(run.id),
@@ -110,7 +110,7 @@ class DispatchContext:
             self.worker_spec(run, task, profile, workspace, script),
             id=f"{worker_of(run.id)}-{name}",
             agent="shell",
-            env=passed((), self.environ) | dict(profile.variables),
+            env=select_variables((), self.environ) | dict(profile.variables),
             model=None,
             mcp=None,
             base=None,

@@ -9,7 +9,7 @@ from holdfast.board.rules.rows import Run
 from holdfast.board.store import Store
 from holdfast.dispatch.context import worker_of
 from holdfast.errors import NotFound, Unreachable
-from holdfast.unixrpc.calls import Method
+from holdfast.unixrpc.calls import RpcMethod
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -46,7 +46,7 @@ async def live_output(home: Path, run: Run, most: int) -> bytes | None:
     return None if said is None else said.data
 
 
-async def _ask(home: Path, run: Run, method: Method[P, R], params: P) -> R | None:
+async def _ask(home: Path, run: Run, method: RpcMethod[P, R], params: P) -> R | None:
     """What the supervisor of this home, which is not started for that, says about the worker of a live run.
 
     None when there is none, or it knows no such worker.

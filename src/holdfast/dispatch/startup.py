@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from holdfast.agents.worker.book import Book
+from holdfast.agents.worker.book import WorkerRecords
 from holdfast.board.asyncstore import AsyncStore
 from holdfast.board.rules import assign, budget
 from holdfast.board.rules.assign import Assignment
@@ -56,7 +56,7 @@ async def serve(
         NotFound: there is no such board or store.
         HoldfastError: something that it needs does not start.
     """
-    Book(home).prepare()
+    WorkerRecords(home).prepare()
     async with only_one(home):
         homefiles.clear_status(home)
         found = InstalledProfiles(home, environ)

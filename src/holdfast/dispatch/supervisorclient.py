@@ -16,7 +16,7 @@ from holdfast.agents.supervisor import messages
 from holdfast.agents.supervisor.messages import LogsParams, StopParams, WorkerParams, WorkerReport
 from holdfast.agents.worker.launching import WorkerSpec
 from holdfast.errors import ConnectionLost, HoldfastError, NotFound
-from holdfast.unixrpc.calls import Method
+from holdfast.unixrpc.calls import RpcMethod
 from holdfast.unixrpc.client import CALL_S
 
 log = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ class SupervisorClient:
         return (await self._call(messages.LOGS, LogsParams(worker, most))).data
 
     async def _call(
-        self, method: Method[P, R], params: P, *, timeout_s: float | None = CALL_S, again: bool = True
+        self, method: RpcMethod[P, R], params: P, *, timeout_s: float | None = CALL_S, again: bool = True
     ) -> R:
         """Asked again after a loss, where asking twice does no harm."""
         while True:

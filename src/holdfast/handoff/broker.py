@@ -25,7 +25,7 @@ from holdfast.errors import (
 )
 from holdfast.handoff import envelope
 from holdfast.handoff.envelope import HAND_IN, MAX_LINE, VERBS, Envelope, HandoffAnswer
-from holdfast.unixrpc.server import Limits, Peer, RpcServer
+from holdfast.unixrpc.server import Peer, RpcLimits, RpcServer
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ async def listen(store: AsyncStore, key: bytes, path: Path) -> AsyncIterator[Non
             log.warning("the store does not answer", extra={"reason": type(exc).__name__})
             raise
 
-    server = RpcServer(Limits(MAX_LINE, MAX_UNSENT, MAX_CLIENTS, calls=1, idle_s=IDLE_S))
+    server = RpcServer(RpcLimits(MAX_LINE, MAX_UNSENT, MAX_CLIENTS, calls=1, idle_s=IDLE_S))
     server.answer(HAND_IN, answer)
     async with server.listening(path):
         yield

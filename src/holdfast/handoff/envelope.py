@@ -16,7 +16,7 @@ from holdfast.board.rules import verbs
 from holdfast.board.rules.rows import JsonObject, TaskMessage
 from holdfast.board.rules.verbs import BoardCaller
 from holdfast.errors import HoldfastError, RemoteProtocolError, UsageError, face, from_kind, kind
-from holdfast.unixrpc.calls import Method
+from holdfast.unixrpc.calls import RpcMethod
 
 SCHEMA: Final = 1
 VERSION: Final = 1
@@ -74,7 +74,7 @@ class HandoffAnswer(msgspec.Struct, frozen=True, kw_only=True):
     messages: list[TaskMessage] = []
 
 
-HAND_IN: Final = Method("handIn", Envelope, HandoffAnswer)
+HAND_IN: Final = RpcMethod("handIn", Envelope, HandoffAnswer)
 VERBS: Final = verbs.verbs_of(BoardCaller.WORKER)  # what a worker may say about its run, and nothing else
 
 

@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
-class Method(Generic[P, R]):
+class RpcMethod(Generic[P, R]):
     """A row of a table of methods."""
 
     name: str
@@ -63,7 +63,7 @@ def decode_result(message: bytes, wanted: type[R]) -> R:
         raise RemoteProtocolError(f"the answer is not what was asked for: {exc}") from None
 
 
-def failure(id_: RequestId, exc: HoldfastError) -> bytes:
+def encode_failure(id_: RequestId, exc: HoldfastError) -> bytes:
     """The answer that says what is wrong; the other side gets an error of the same class."""
     remedy = None if exc.remedy is None else exc.remedy.encode(errors="replace").decode()
     return rpc.error(id_, face(exc).rpc, str(exc), {"kind": kind(exc), "remedy": remedy})

@@ -15,7 +15,7 @@ from holdfast.errors import (
     UsageError,
     from_rpc_error,
 )
-from holdfast.unixrpc.calls import Method, Notice, decode_params, decode_result
+from holdfast.unixrpc.calls import Notice, RpcMethod, decode_params, decode_result
 from holdfast.wire import rpc
 from holdfast.wire.lines import LineReader
 
@@ -70,7 +70,7 @@ class RpcClient:
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
 
-    async def call(self, method: Method[P, R], params: P, *, timeout_s: float | None = CALL_S) -> R:
+    async def call(self, method: RpcMethod[P, R], params: P, *, timeout_s: float | None = CALL_S) -> R:
         """Raises HoldfastError as the other side does, and ConnectionLost when that is gone."""
         self._last += 1
         number = self._last

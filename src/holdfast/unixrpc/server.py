@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 from holdfast.errors import HoldfastError, MethodNotFound, OperationFailed, RemoteProtocolError, StartupError
 from holdfast.local import peers
 from holdfast.local.tasks import TaskSet
-from holdfast.unixrpc.calls import Method, Notice, decode_params, failure
+from holdfast.unixrpc.calls import Notice, RpcMethod, decode_params, encode_failure
 from holdfast.wire import rpc
 from holdfast.wire.lines import LineReader
 
@@ -33,7 +33,7 @@ _READ: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RpcLimits:
     """What clients may take. One that is idle, or does not read, for `idle_s` makes room for others."""
 
     line: int  # bytes of a request
@@ -76,13 +76,13 @@ class Peer:
 class RpcServer:
     """Answers calls by a table of methods. Each call is a task, so a slow one holds up nobody else's."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: RpcLimits) -> None:
         self._limits = limits
-        self._methods: dict[str, tuple[Method[Any, Any], Callable[[Any, Peer], Awaitable[Any]]]] = {}
+        self._methods: dict[str, tuple[RpcMethod[Any, Any], Callable[[Any, Peer], Awaitable[Any]]]] = {}
         self._clients: dict[asyncio.Task[Any], Peer] = {}
         self._calls = TaskSet()
 
-    def answer(self, method: Method[P, R], handle: Callable[[P, Peer], Awaitable[R]]) -> None:
+    def answer(self, method: RpcMethod[P, R], handle: Callable[[P, Peer], Awaitable[R]]) -> None:
         """Add a row to the table."""
         self._methods[method.name] = (method, handle)
 
@@ -122,7 +122,7 @@ class RpcServer:
         try:
             await self._read(reader, peer)
         except RemoteProtocolError as exc:  # a line without an end
-            peer.send(failure(rpc.UNATTRIBUTED, exc))
+            peer.send(encode_failure(rpc.UNATTRIBUTED, exc))
         except (OSError, TimeoutError) as exc:
             log.debug("a client is gone", extra={"reason": type(exc).__name__})
         finally:
@@ -166,10 +166,10 @@ class RpcServer:
             method, handle = self._methods[message.method]
             return rpc.response(id_, await handle(decode_params(line, method.params), peer))
         except HoldfastError as exc:
-            return failure(id_, exc)
+            return encode_failure(id_, exc)
         except Exception:
             log.exception("a call failed")
-            return failure(id_, OperationFailed("internal error; the log of who was asked says more"))
+            return encode_failure(id_, OperationFailed("internal error; the log of who was asked says more"))
 
 
 @contextlib.contextmanager

@@ -8,14 +8,14 @@ from holdfast.agentconfig.decision import (
     FULL_ALLOWED,
     MATRIX,
     Admin,
+    AgentMode,
     AgentName,
     Boundary,
     CodexFacts,
+    ConfigDecision,
     ConfigRequest,
-    Decision,
+    Egress,
     MatrixRow,
-    Mode,
-    Network,
     Severity,
     Version,
     Writes,
@@ -39,7 +39,10 @@ EVERYTHING, NOTHING, GIT = (
     ConfigRequest(writes=Writes.NOTHING),
     ConfigRequest(writes=Writes.GIT),
 )
-FULL, HOSTS = ConfigRequest(network=Network.FULL), ConfigRequest(network=Network.HOSTS, hosts=("a.example",))
+FULL, HOSTS = (
+    ConfigRequest(network=Egress.FULL),
+    ConfigRequest(network=Egress.HOSTS, hosts=("a.example",)),
+)
 
 
 @every_row(
@@ -66,7 +69,9 @@ def test_the_board_is_a_writable_root_once() -> None:
 
 def test_a_report_is_plain_and_complete() -> None:
     decided = settings([Setting(("sandbox_mode",), "read-only")])
-    decision = Decision("r", Mode.READ_ONLY, Severity.OK, decided, ("-s",), "because", ("do",), ("note",))
+    decision = ConfigDecision(
+        "r", AgentMode.READ_ONLY, Severity.OK, decided, ("-s",), "because", ("do",), ("note",)
+    )
     assert json.loads(json.dumps(decision.report())) == {
         "row": "r",
         "mode": "read-only",
@@ -80,7 +85,7 @@ def test_a_report_is_plain_and_complete() -> None:
 
 
 def test_workspace_write_sets_all_four_keys_also_those_that_are_defaults() -> None:
-    decided = choose_settings(Mode.WORKSPACE, FACTS, ConfigRequest())
+    decided = choose_settings(AgentMode.WORKSPACE, FACTS, ConfigRequest())
     table = {item.key[1]: item.value for item in decided.items if item.key[0] == "sandbox_workspace_write"}
     assert table == {
         "network_access": False,
@@ -93,7 +98,9 @@ def test_workspace_write_sets_all_four_keys_also_those_that_are_defaults() -> No
 
 
 def test_a_profile_never_stands_beside_a_mode() -> None:
-    decided = choose_settings(Mode.PROFILE, FACTS, ConfigRequest(network=Network.HOSTS, hosts=("a.example",)))
+    decided = choose_settings(
+        AgentMode.PROFILE, FACTS, ConfigRequest(network=Egress.HOSTS, hosts=("a.example",))
+    )
     assert decided.get("default_permissions") == "holdfast"
     assert decided.get("sandbox_mode") is None
     assert decided.get("permissions", "holdfast", "network", "domains", "a.example") == "allow"
@@ -102,7 +109,7 @@ def test_a_profile_never_stands_beside_a_mode() -> None:
 
 def test_a_profile_that_commits_guards_what_git_would_run() -> None:
     wish = ConfigRequest(writes=Writes.GIT, git=("/r/.git", "/r/.git/worktrees/w"), roots=("/x",))
-    decided = choose_settings(Mode.PROFILE, FACTS, wish)
+    decided = choose_settings(AgentMode.PROFILE, FACTS, wish)
     rights = {item.key[3]: item.value for item in decided.items if item.key[2:3] == ("filesystem",)}
     assert rights["/r/.git"] == rights["/r/.git/worktrees/w"] == rights["/x"] == "write"
     assert rights["/r/.git/hooks"] == rights["/r/.git/config"] == "read"
@@ -111,21 +118,23 @@ def test_a_profile_that_commits_guards_what_git_would_run() -> None:
 
 def test_every_name_of_the_project_gets_a_trust_decision() -> None:
     wish = ConfigRequest(projects=("/link", "/real"))
-    untrusted = choose_settings(Mode.WORKSPACE, FACTS, wish)
+    untrusted = choose_settings(AgentMode.WORKSPACE, FACTS, wish)
     assert [item.value for item in untrusted.of("trust")] == ["untrusted", "untrusted"]
-    trusted = choose_settings(Mode.WORKSPACE, CodexFacts("linux", (0, 166, 0), trusted=True), wish)
+    trusted = choose_settings(AgentMode.WORKSPACE, CodexFacts("linux", (0, 166, 0), trusted=True), wish)
     assert [item.value for item in trusted.of("trust")] == ["trusted", "trusted"]
 
 
 def test_a_key_that_the_version_does_not_know_is_not_written() -> None:
     key = ("features", "unbounded_connection_retries")
     assert (
-        choose_settings(Mode.WORKSPACE, CodexFacts("linux", (0, 147, 9)), ConfigRequest()).get(*key) is None
+        choose_settings(AgentMode.WORKSPACE, CodexFacts("linux", (0, 147, 9)), ConfigRequest()).get(*key)
+        is None
     )
     assert (
-        choose_settings(Mode.WORKSPACE, CodexFacts("linux", (0, 148, 0)), ConfigRequest()).get(*key) is False
+        choose_settings(AgentMode.WORKSPACE, CodexFacts("linux", (0, 148, 0)), ConfigRequest()).get(*key)
+        is False
     )
-    assert choose_settings(Mode.WORKSPACE, CodexFacts("linux", None), ConfigRequest()).get(*key) is False
+    assert choose_settings(AgentMode.WORKSPACE, CodexFacts("linux", None), ConfigRequest()).get(*key) is False
 
 
 def test_nobody_is_asked_unless_an_administrator_insists() -> None:
@@ -137,8 +146,8 @@ def test_nobody_is_asked_unless_an_administrator_insists() -> None:
 
 
 def test_flags_pin_the_mode_and_all_four_keys() -> None:
-    decided = choose_settings(Mode.WORKSPACE, FACTS, ConfigRequest(roots=('/a "b"',), projects=("/p",)))
-    assert render_flags(Mode.WORKSPACE, decided) == (
+    decided = choose_settings(AgentMode.WORKSPACE, FACTS, ConfigRequest(roots=('/a "b"',), projects=("/p",)))
+    assert render_flags(AgentMode.WORKSPACE, decided) == (
         "-s",
         "workspace-write",
         "-c",
@@ -156,7 +165,7 @@ def test_flags_pin_the_mode_and_all_four_keys() -> None:
 
 
 def test_flags_of_a_profile_name_no_mode_since_that_would_win() -> None:
-    found = render_flags(Mode.PROFILE, choose_settings(Mode.PROFILE, FACTS, ConfigRequest()))
+    found = render_flags(AgentMode.PROFILE, choose_settings(AgentMode.PROFILE, FACTS, ConfigRequest()))
     assert "-s" not in found
     assert 'default_permissions="holdfast"' in found
 
@@ -199,7 +208,7 @@ CASES: list[tuple[str, CodexFacts, ConfigRequest]] = [
     ("profiles-forced", linux(admin=Admin(profiles=True)), HOSTS),
     ("profiles-forced-offline", linux(admin=Admin(profiles=True)), ConfigRequest()),
     ("nothing-forbidden", linux(admin=Admin(modes=("workspace-write",))), NOTHING),
-    ("nothing-online", linux(), ConfigRequest(network=Network.FULL, writes=Writes.NOTHING)),
+    ("nothing-online", linux(), ConfigRequest(network=Egress.FULL, writes=Writes.NOTHING)),
     ("admin-read-only", linux(admin=READ_ONLY), ConfigRequest()),
     ("admin-forbids", linux(admin=READ_ONLY), FULL),
     ("admin-forbids", linux(admin=Admin(modes=())), ConfigRequest()),
@@ -240,7 +249,7 @@ CASES: list[tuple[str, CodexFacts, ConfigRequest]] = [
     ("home-exposed", replace(CLAUDE, home="/w/.codex"), ConfigRequest(workspace="/w")),
     ("no-userns", replace(CLAUDE, userns=False), FULL),
     ("no-netns-proxied", replace(CLAUDE, netns=False), FULL),
-    ("nothing", CLAUDE, ConfigRequest(writes=Writes.NOTHING, network=Network.FULL)),
+    ("nothing", CLAUDE, ConfigRequest(writes=Writes.NOTHING, network=Egress.FULL)),
     ("workspace", replace(CLAUDE, proc=False, bubblewrap=(0, 12)), ConfigRequest()),
     ("workspace-unseen", CodexFacts("windows", (2, 1, 325), agent=AgentName.CLAUDE), ConfigRequest()),
     ("nothing-unconfined", OPENCODE, ConfigRequest(writes=Writes.NOTHING)),
@@ -264,9 +273,9 @@ def test_every_row_has_a_case_and_a_name_of_its_own() -> None:
 
 @every_row("row", MATRIX, ids=lambda row: row.id)
 def test_what_is_refused_has_a_remedy_and_full_access_a_boundary(row: MatrixRow) -> None:
-    assert (row.mode is Mode.NONE) == (row.severity is Severity.REFUSED)
+    assert (row.mode is AgentMode.NONE) == (row.severity is Severity.REFUSED)
     assert row.remedies or row.severity is Severity.OK
-    if row.mode is Mode.FULL:
+    if row.mode is AgentMode.FULL:
         assert {ENCLOSED, FULL_ALLOWED} <= set(row.when)
 
 
@@ -291,7 +300,7 @@ def test_only_codex_is_told_keys_and_options_of_codex() -> None:
         assert any(f"holdfast config {facts.agent} check" in remedy for remedy in decision.remedies)
 
 
-def board(wish: ConfigRequest) -> Decision:
+def board(wish: ConfigRequest) -> ConfigDecision:
     return decide(linux(home="/home/u/.codex"), wish)
 
 

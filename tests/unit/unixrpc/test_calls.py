@@ -12,7 +12,7 @@ from holdfast.errors import (
     UsageError,
     from_rpc_error,
 )
-from holdfast.unixrpc.calls import decode_params, decode_result, failure
+from holdfast.unixrpc.calls import decode_params, decode_result, encode_failure
 from holdfast.wire import rpc
 
 
@@ -45,7 +45,7 @@ def test_a_result_comes_back_as_its_type_and_another_one_is_refused() -> None:
 
 @pytest.mark.parametrize("cls", [NotFound, StaleRun, SandboxUnavailable, OperationFailed])
 def test_an_error_is_of_the_same_class_on_the_other_side_whatever_it_says(cls: type[NotFound]) -> None:
-    said = rpc.decode(failure(7, cls("cannot enforce \udce9", remedy="type \udce9")))
+    said = rpc.decode(encode_failure(7, cls("cannot enforce \udce9", remedy="type \udce9")))
     assert isinstance(said, rpc.ErrorResponse)
     error = from_rpc_error(said.code, said.message, said.data)
     assert (type(error), str(error), error.remedy) == (cls, "cannot enforce ?", "type ?")
@@ -55,4 +55,7 @@ def test_a_class_made_later_is_known_by_its_parent() -> None:
     class Vanished(NotFound):
         pass
 
-    assert json.loads(failure(7, Vanished("x")))["error"]["data"] == {"kind": "NotFound", "remedy": None}
+    assert json.loads(encode_failure(7, Vanished("x")))["error"]["data"] == {
+        "kind": "NotFound",
+        "remedy": None,
+    }

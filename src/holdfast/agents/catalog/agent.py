@@ -15,7 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from holdfast.agents.evidence.evidence import Claim, Failure, Want, Work
+from holdfast.agents.evidence.evidence import Claim, Failure
+from holdfast.agents.evidence.holdups import BusySign, WantSign
 from holdfast.agents.evidence.verdict import ExitRules
 
 DEFAULT_START_LIMIT_S = 30.0  # until the first sign of life; opencode says more
@@ -54,28 +55,12 @@ class Versions:
 
 
 @dataclass(frozen=True, slots=True)
-class WantSign:
-    """A pattern on the bottom of the screen that means: it wants something."""
-
-    pattern: re.Pattern[str]
-    want: Want
-
-
-@dataclass(frozen=True, slots=True)
 class Dialog:
     """A question on the screen whose keys are known: they answer it just this once."""
 
     pattern: re.Pattern[str]
     approve: tuple[str, ...]
     deny: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class BusySign:
-    """A pattern on the bottom of the screen that means: it is at work."""
-
-    pattern: re.Pattern[str]
-    work: Work
 
 
 @dataclass(frozen=True, slots=True)

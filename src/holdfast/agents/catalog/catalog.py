@@ -18,7 +18,6 @@ from holdfast.agents.catalog.agent import (
     RetrySign,
     StatePath,
     Versions,
-    WantSign,
 )
 from holdfast.agents.catalog.claude import CLAUDE, ClaudeEvents
 from holdfast.agents.catalog.codex import CODEX, CodexEvents
@@ -26,6 +25,7 @@ from holdfast.agents.catalog.gemini import GEMINI, QWEN, GeminiEvents
 from holdfast.agents.catalog.opencode import OPENCODE, OpencodeEvents
 from holdfast.agents.catalog.output import JsonEvents, TextLines
 from holdfast.agents.evidence.evidence import Evidence, Failure, Want
+from holdfast.agents.evidence.holdups import WantSign
 from holdfast.agents.evidence.verdict import ExitRules
 
 # Without these it edits .gitignore, and says much of itself before it begins.

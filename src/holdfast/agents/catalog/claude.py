@@ -12,7 +12,6 @@ from holdfast.agents.catalog.agent import (
     CANNOT_START,
     NOT_SAVED,
     Agent,
-    BusySign,
     Dialog,
     Mcp,
     Package,
@@ -20,7 +19,6 @@ from holdfast.agents.catalog.agent import (
     Provider,
     StatePath,
     Versions,
-    WantSign,
 )
 from holdfast.agents.catalog.failures import of_message
 from holdfast.agents.catalog.output import (
@@ -35,21 +33,22 @@ from holdfast.agents.catalog.output import (
     text_at,
 )
 from holdfast.agents.evidence.evidence import (
+    AnswerOption,
     Claim,
     Failure,
-    Option,
     Progress,
     Ready,
     Result,
     Retrying,
+    TokenUsage,
     ToolFailed,
-    Usage,
     Used,
     Want,
     Wants,
     Work,
     Working,
 )
+from holdfast.agents.evidence.holdups import BusySign, WantSign
 from holdfast.agents.evidence.verdict import ExitRules
 
 _QUIET = {  # what the CLI says of itself and nobody needs
@@ -87,13 +86,13 @@ _ERRORS = {  # the word in `error` of an attempt, and in `api_error` of a result
     "max_output_tokens": Failure.CONTEXT,
 }
 _OWN_ERROR = re.compile(r"\[API Error: [^\]]*\]")  # qwen says it in the model's name
-_ANSWERS = (Option("allow", "allow_once", "Allow"), Option("deny", "reject_once", "Deny"))
+_ANSWERS = (AnswerOption("allow", "allow_once", "Allow"), AnswerOption("deny", "reject_once", "Deny"))
 
 
 class ClaudeEvents(JsonEvents):
     _answer = ""  # the one that is being told, and what it used; before it is what the others did
-    _counted = Usage()
-    _before = Usage()
+    _counted = TokenUsage()
+    _before = TokenUsage()
 
     def handlers(self) -> Mapping[str, Handler]:
         return {
@@ -224,14 +223,14 @@ class ClaudeEvents(JsonEvents):
         return [Result(False, bad.failure, bad.message, bad.http, usage, bad.refused)]
 
 
-def _usage(event: object) -> Usage:
+def _usage(event: object) -> TokenUsage:
     """All input counts as input, cached or not, as other CLIs count it."""
     usage = at_path(event, "usage")
     cached = count_at(usage, "cache_read_input_tokens")
     # qwen's input includes what was cached, and its total says so.
     included = int_at(usage, "total_tokens") is not None
     fresh = count_at(usage, "input_tokens") + count_at(usage, "cache_creation_input_tokens")
-    return Usage(
+    return TokenUsage(
         input_tokens=fresh if included else fresh + cached,
         output_tokens=count_at(usage, "output_tokens"),
         cached_tokens=cached,

@@ -12,7 +12,6 @@ from holdfast.agents.catalog.agent import (
     CANNOT_START,
     NOT_SAVED,
     Agent,
-    BusySign,
     Dialog,
     Mcp,
     Package,
@@ -22,31 +21,23 @@ from holdfast.agents.catalog.agent import (
     StatePath,
     Transcript,
     Versions,
-    WantSign,
 )
 from holdfast.agents.catalog.failures import of_message
-from holdfast.agents.catalog.output import (
-    Handler,
-    JsonEvent,
-    JsonEvents,
-    at_path,
-    count_at,
-    int_at,
-    text_at,
-)
+from holdfast.agents.catalog.output import Handler, JsonEvent, JsonEvents, at_path, count_at, int_at, text_at
 from holdfast.agents.evidence.evidence import (
     Claim,
     Failure,
     Progress,
     Ready,
     Result,
+    TokenUsage,
     ToolFailed,
-    Usage,
     Want,
     Wants,
     Work,
     Working,
 )
+from holdfast.agents.evidence.holdups import BusySign, WantSign
 from holdfast.agents.evidence.verdict import ExitRules
 
 _TOOLS = {"command_execution", "file_change", "mcp_tool_call", "web_search", "collab_tool_call"}
@@ -114,7 +105,7 @@ class CodexEvents(JsonEvents):
 
     def _completed(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         usage = at_path(event, "usage")
-        counted = Usage(
+        counted = TokenUsage(
             input_tokens=count_at(usage, "input_tokens"),
             output_tokens=count_at(usage, "output_tokens"),
             cached_tokens=count_at(usage, "cached_input_tokens"),

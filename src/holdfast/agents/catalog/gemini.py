@@ -10,7 +10,6 @@ from holdfast.agents.catalog.agent import (
     CANNOT_START,
     RETRIES,
     Agent,
-    BusySign,
     Dialog,
     Mcp,
     Package,
@@ -19,7 +18,6 @@ from holdfast.agents.catalog.agent import (
     RetrySign,
     StatePath,
     Versions,
-    WantSign,
 )
 from holdfast.agents.catalog.failures import of_message
 from holdfast.agents.catalog.output import Handler, JsonEvent, JsonEvents, count_at, text_at
@@ -30,13 +28,14 @@ from holdfast.agents.evidence.evidence import (
     Progress,
     Ready,
     Result,
+    TokenUsage,
     ToolFailed,
-    Usage,
     Want,
     Wants,
     Work,
     Working,
 )
+from holdfast.agents.evidence.holdups import BusySign, WantSign
 from holdfast.agents.evidence.verdict import ExitRules
 
 
@@ -84,7 +83,7 @@ class GeminiEvents(JsonEvents):
 
     def _result(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         stats = event.get("stats")
-        usage = Usage(
+        usage = TokenUsage(
             input_tokens=count_at(stats, "input_tokens"),
             output_tokens=count_at(stats, "output_tokens"),
             cached_tokens=count_at(stats, "cached"),

@@ -11,14 +11,12 @@ from holdfast.agents.catalog.agent import (
     CANNOT_START,
     NOT_SAVED,
     Agent,
-    BusySign,
     Mcp,
     Package,
     PromptBy,
     Provider,
     StatePath,
     Versions,
-    WantSign,
 )
 from holdfast.agents.catalog.failures import of_message
 from holdfast.agents.catalog.output import (
@@ -38,14 +36,15 @@ from holdfast.agents.evidence.evidence import (
     Ready,
     Result,
     Retrying,
+    TokenUsage,
     ToolFailed,
     Trouble,
-    Usage,
     Used,
     Want,
     Work,
     Working,
 )
+from holdfast.agents.evidence.holdups import BusySign, WantSign
 from holdfast.agents.evidence.verdict import ExitRules
 
 _UNFINISHED = {"length": Failure.CONTEXT, "content-filter": Failure.REFUSAL}
@@ -53,7 +52,7 @@ _CUT = {"error", "other", "unknown"}  # the provider's stream died; the same ste
 
 
 class OpencodeEvents(JsonEvents):
-    _usage = Usage(cost_usd=0.0)
+    _usage = TokenUsage(cost_usd=0.0)
     _started = False
     _stopped = ""  # what a tool said that was refused in this step
 
@@ -86,7 +85,7 @@ class OpencodeEvents(JsonEvents):
 
     def _finished(self, event: JsonEvent, at: float) -> Sequence[Claim]:
         reason, cached = text_at(event, "part", "reason"), count_at(event, "part", "tokens", "cache", "read")
-        step = Usage(
+        step = TokenUsage(
             input_tokens=count_at(event, "part", "tokens", "input")
             + cached
             + count_at(event, "part", "tokens", "cache", "write"),

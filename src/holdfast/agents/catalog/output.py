@@ -100,9 +100,9 @@ class Attempts:
         return None
 
 
-def dated(claim: Claim, line: str) -> Claim:
+def add_announcement(claim: Claim, line: str) -> Claim:
     """The claim with the words that say when a limit is over, where the line has any."""
-    if isinstance(claim, Trouble | Result) and claim.failure in LIMITS and (words := announced(line)):
+    if isinstance(claim, Trouble | Result) and claim.failure in LIMITS and (words := find_announcement(line)):
         return replace(claim, announced=words)
     return claim
 
@@ -142,7 +142,7 @@ class TextLines:
         elif self._progress:
             self._attempts.progress()
             claims.append(Progress(Work.STREAMING))
-        return [Evidence(Source.TEXT, at, dated(claim, line), seen) for claim in claims]
+        return [Evidence(Source.TEXT, at, add_announcement(claim, line), seen) for claim in claims]
 
 
 def _next(said: dict[str, str], at: float) -> float | None:
@@ -232,7 +232,7 @@ _ROWS: Final[tuple[tuple[str, Callable[[Found, datetime, Zones], datetime | None
 _TABLE: Final = tuple((re.compile(pattern, re.IGNORECASE), read) for pattern, read in _ROWS)
 
 
-def announced(line: str) -> str:
+def find_announcement(line: str) -> str:
     """The words of a line that say when a limit is over; empty when none do."""
     for pattern, _ in _TABLE:
         found = pattern.search(line[:MAX_LOOKED])
@@ -241,7 +241,7 @@ def announced(line: str) -> str:
     return ""
 
 
-def due(words: str, *, said: datetime, zones: Zones) -> datetime | None:
+def resolve_announcement(words: str, *, said: datetime, zones: Zones) -> datetime | None:
     """When that is, said at this moment; None for what cannot be meant.
 
     `zones` knows time zones by their names, and the one where it was said by none.
@@ -264,7 +264,7 @@ class JsonEvents:
     def __init__(self, retries: Sequence[RetrySign] = (), *, secrets: Sequence[str] = ()) -> None:
         self.unknown: Counter[str] = Counter()
         self.attempts = Attempts(retries)
-        self.calls = Calls()
+        self.calls = ToolCalls()
         self.refused: list[str] = []
         self.secrets = tuple(secrets)
         self._text = TextLines(retries, secrets=secrets, progress=False)
@@ -279,19 +279,19 @@ class JsonEvents:
     def feed(self, line: str, at: float) -> list[Evidence]:
         """The evidence in one line; never raises, whatever the line is."""
         if len(line) > MAX_LINE:
-            return self._drifted("line too long", line, at)
+            return self._note_drift("line too long", line, at)
         if not line.strip():
             return []
         try:
             event = msgspec.json.decode(line)
         except (msgspec.DecodeError, RecursionError, UnicodeError):
-            return [*self._text.feed(line, at), *self._drifted("not JSON", line, at)]
+            return [*self._text.feed(line, at), *self._note_drift("not JSON", line, at)]
         if not isinstance(event, dict):
-            return self._drifted("not JSON", line, at)
+            return self._note_drift("not JSON", line, at)
         kind = self.kind(event)
         handler = self.handlers().get(kind)
         if handler is None:
-            return self._drifted(f"event {kind or 'without a type'}", line, at)
+            return self._note_drift(f"event {kind or 'without a type'}", line, at)
         claims = handler(event, at)
         # Text alone may be the same half answer again; a tool is called after a whole one.
         if Progress(Work.TOOL) in claims:
@@ -326,11 +326,11 @@ class JsonEvents:
             ok=False, failure=failure, message=self.say(message), http=http, refused=tuple(self.refused)
         )
 
-    def _drifted(self, what: str, line: str, at: float) -> list[Evidence]:
+    def _note_drift(self, what: str, line: str, at: float) -> list[Evidence]:
         return [self._evidence(claim, line, at) for claim in self.drift(self.say(what))]
 
     def _evidence(self, claim: Claim, line: str, at: float) -> Evidence:
-        return Evidence(Source.PROTOCOL, at, dated(claim, line), self.say(line))
+        return Evidence(Source.PROTOCOL, at, add_announcement(claim, line), self.say(line))
 
 
 def _json(value: object) -> str:
@@ -373,7 +373,7 @@ def list_at(value: object, *keys: str) -> list[object]:
     return found if isinstance(found, list) else []
 
 
-class Calls:
+class ToolCalls:
     """Counted as they come; `fresh` are those that were not among the newest when they were made."""
 
     def __init__(self) -> None:

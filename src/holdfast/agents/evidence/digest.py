@@ -123,7 +123,7 @@ class Digest:
         self.advance = max(
             self.output, self.newest(Answered), self.newest(Requested), self._newest_progress(tuple(Work))
         )
-        self.live = list(self._standing())
+        self.live = list(self._list_standing())
 
     def of(self, kind: type) -> list[int]:
         """Where claims of this kind are, the oldest first."""
@@ -180,7 +180,7 @@ class Digest:
         progress = self._newest_progress((Work.STREAMING, Work.TOOL), LIFE_ONLY | {Source.SOCKET})
         return max(progress, self.newest(Result), self.newest(ToolFailed))
 
-    def _standing(self) -> Iterable[int]:
+    def _list_standing(self) -> Iterable[int]:
         items, reports, edges = self.items, self.reports, self.edges
         screen = reports.get(Source.SCREEN)
         asking = screen is not None and isinstance(items[screen].claim, Wants)
@@ -192,11 +192,11 @@ class Digest:
             if index < 0 or (source in WITHDRAWING and isinstance(items[index].claim, Idle | Unread)):
                 continue
             floor = max(horizon, command) if source in _UNTIL_A_COMMAND else horizon
-            if index > floor and not self._decayed(index):
+            if index > floor and not self._has_decayed(index):
                 yield index
             horizon = max(horizon, index)
 
-    def _decayed(self, index: int) -> bool:
+    def _has_decayed(self, index: int) -> bool:
         item = self.items[index]
         asks = isinstance(item.claim, Wants)
         if item.source is Source.FILE and not asks:
@@ -210,7 +210,12 @@ class Digest:
 
 
 class Window:
-    """The evidence to classify, oldest first."""
+    """The evidence to classify, oldest first; bounded, without losing what decides.
+
+    A terminal that is looked at twice a second would push a request of a minute ago out of any plain ring. So
+    a source that says the same again keeps its first and its latest items, and when there are too many, the
+    commonest kind gives way first.
+    """
 
     def __init__(self, items: Iterable[Evidence] = (), *, max_items: int = MAX_ITEMS) -> None:
         self.items: list[Evidence] = []

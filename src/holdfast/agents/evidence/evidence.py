@@ -130,7 +130,7 @@ class Idle:
 
 
 @dataclass(frozen=True, slots=True)
-class Option:
+class AnswerOption:
     """One answer that a structured request offers."""
 
     id: str
@@ -144,7 +144,7 @@ class Wants:
 
     want: Want
     question: str = ""
-    options: tuple[Option, ...] = ()
+    options: tuple[AnswerOption, ...] = ()
     request: str = ""
 
 
@@ -203,7 +203,7 @@ class Requested:
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class TokenUsage:
     """What a worker used since it started. Input includes what was cached."""
 
     input_tokens: int = 0
@@ -216,9 +216,9 @@ class Usage:
     def tokens(self) -> int:
         return self.input_tokens + self.output_tokens
 
-    def __add__(self, more: "Usage") -> "Usage":
+    def __add__(self, more: "TokenUsage") -> "TokenUsage":
         costs = [cost for cost in (self.cost_usd, more.cost_usd) if cost is not None]
-        return Usage(
+        return TokenUsage(
             self.input_tokens + more.input_tokens,
             self.output_tokens + more.output_tokens,
             self.cached_tokens + more.cached_tokens,
@@ -231,7 +231,7 @@ class Usage:
 class Used:
     """What it has used so far, said while it goes on; no sign of anything else."""
 
-    usage: Usage
+    usage: TokenUsage
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,7 +242,7 @@ class Result:
     failure: Failure | None = None
     message: str = ""
     http: int | None = None
-    usage: Usage | None = None
+    usage: TokenUsage | None = None
     refused: tuple[str, ...] = ()
     announced: str = ""  # as of Trouble
 
@@ -319,7 +319,7 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class WorkerStatus:
     """What a worker is doing, since when, and why we say so."""
 
     state: WorkerState

@@ -1,8 +1,13 @@
-"""What holds a worker up: an answer it waits for, or an obstacle outside model and user. Pure module."""
+"""What holds a worker up: an answer it waits for, or an obstacle outside model and user. Pure module.
+
+Of what its screen and its title say, wants come first, then work: a dialog may stand beside a spinner.
+Only the bottom of the screen counts, where a program talks to its user; above it an agent may be writing
+about dialogs. Of a title only the fixed beginning counts: the rest may be the model's words.
+"""
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 from holdfast.agents.evidence.digest import Digest
@@ -20,12 +25,12 @@ from holdfast.agents.evidence.evidence import (
     Result,
     Retrying,
     Source,
-    Status,
     Trouble,
     Want,
     Wants,
     Work,
     WorkerState,
+    WorkerStatus,
     Working,
 )
 from holdfast.agents.evidence.verdict import denial_words
@@ -58,7 +63,7 @@ def rests(item: Evidence) -> bool:
     return isinstance(item.claim, Idle | Result) or (isinstance(item.claim, Wants) and not asks(item))
 
 
-def waiting(digest: Digest, item: Evidence, since: float) -> Status:
+def waiting(digest: Digest, item: Evidence, since: float) -> WorkerStatus:
     """Waiting for what this item says."""
     want, about = Want.PROMPT, item.seen
     match item.claim:
@@ -68,7 +73,7 @@ def waiting(digest: Digest, item: Evidence, since: float) -> Status:
             about = f"its last turn failed: {result.failure or result.http or 'no reason given'}"
         case _:
             pass
-    return Status(WorkerState.WAITING, want, about, since=since, evidence=shown(digest, item))
+    return WorkerStatus(WorkerState.WAITING, want, about, since=since, evidence=shown(digest, item))
 
 
 def shown(digest: Digest, *deciding: Evidence) -> tuple[Evidence, ...]:
@@ -77,7 +82,7 @@ def shown(digest: Digest, *deciding: Evidence) -> tuple[Evidence, ...]:
     return (*deciding, *others)[:MAX_SHOWN]
 
 
-def stopped(digest: Digest) -> Status | None:
+def stopped(digest: Digest) -> WorkerStatus | None:
     """A stopped process does nothing, whatever was said before it was stopped."""
     for index in digest.reports.values():
         item = digest.items[index]
@@ -87,7 +92,7 @@ def stopped(digest: Digest) -> Status | None:
     return None
 
 
-def request(digest: Digest) -> Status | None:
+def request(digest: Digest) -> WorkerStatus | None:
     """A structured request without an answer."""
     unanswered = open_requests(digest)
     if not unanswered:
@@ -129,7 +134,7 @@ def _model_went_on(digest: Digest) -> int:
     return -1
 
 
-def denied_again(digest: Digest) -> Status | None:
+def denied_again(digest: Digest) -> WorkerStatus | None:
     """The same path is refused again and again, and nothing else happens."""
     if _waits_by_its_own_word(digest):
         return None  # that it cannot write meanwhile does not hold it up
@@ -173,7 +178,7 @@ def _count(digest: Digest, index: int) -> int:
     return claim.count if isinstance(claim, Denied) else 0
 
 
-def cut_off(digest: Digest) -> Status | None:
+def cut_off(digest: Digest) -> WorkerStatus | None:
     """A refused connection, and after it the worker's own word that it has no network."""
     refused = [i for i in digest.of(Denied) if i > digest.advance and _is_connect(digest.items[i])]
     if not refused or _waits_by_its_own_word(digest):
@@ -184,13 +189,13 @@ def cut_off(digest: Digest) -> Status | None:
     return _denial(digest, refused[-1], digest.items[max(complaints)], since=digest.items[refused[0]].at)
 
 
-def unreachable(digest: Digest) -> Status | None:
+def unreachable(digest: Digest) -> WorkerStatus | None:
     """For one that shows nothing: a connection that was refused since it last got on."""
     refused = [i for i in digest.of(Denied) if i > digest.advance and _is_connect(digest.items[i])]
     return _denial(digest, refused[-1], since=digest.items[refused[0]].at) if refused else None
 
 
-def obstructed(digest: Digest) -> Status | None:
+def obstructed(digest: Digest) -> WorkerStatus | None:
     """A lock that somebody else holds, or a sandbox without a network, seen later than any sign of work."""
     for index in digest.live:
         if isinstance(digest.items[index].claim, Obstructed) and index > digest.advance:
@@ -198,7 +203,7 @@ def obstructed(digest: Digest) -> Status | None:
     return None
 
 
-def proof(digest: Digest) -> Status | None:
+def proof(digest: Digest) -> WorkerStatus | None:
     """The kernel shows what it waits for, later than its own word that it works."""
     voice = digest.voice()
     if voice is None or isinstance(voice.claim, Wants):
@@ -210,7 +215,7 @@ def proof(digest: Digest) -> Status | None:
     return None
 
 
-def wants(digest: Digest) -> Status | None:
+def wants(digest: Digest) -> WorkerStatus | None:
     """The strongest report that stands is a question; or it says that it rests, and its screen says why.
 
     A dialog that nobody knows does not outweigh what the kernel says.
@@ -233,12 +238,12 @@ def _waits_by_its_own_word(digest: Digest) -> bool:
     return voice is not None and voice.source <= Source.ESCAPE and (asks(voice) or rests(voice))
 
 
-def _obstruction(digest: Digest, index: int) -> Status:
+def _obstruction(digest: Digest, index: int) -> WorkerStatus:
     item = digest.items[index]
     detail, about = ("", "")
     if isinstance(item.claim, Obstructed):
         detail, about = item.claim.obstacle, item.claim.detail
-    return Status(
+    return WorkerStatus(
         WorkerState.BLOCKED,
         detail,
         about or item.seen,
@@ -247,12 +252,14 @@ def _obstruction(digest: Digest, index: int) -> Status:
     )
 
 
-def _denial(digest: Digest, index: int, *others: Evidence, since: float) -> Status:
+def _denial(digest: Digest, index: int, *others: Evidence, since: float) -> WorkerStatus:
     item = digest.items[index]
     network = _is_connect(item)
     about = denial_words(item.claim) if isinstance(item.claim, Denied) else item.seen
     detail = Obstacle.SANDBOX_NETWORK if network else Obstacle.SANDBOX_PATH
-    return Status(WorkerState.BLOCKED, detail, about, since=since, evidence=shown(digest, item, *others))
+    return WorkerStatus(
+        WorkerState.BLOCKED, detail, about, since=since, evidence=shown(digest, item, *others)
+    )
 
 
 def _is_connect(item: Evidence) -> bool:
@@ -270,22 +277,20 @@ def _is_network(item: Evidence) -> bool:
             return False
 
 
-class WantSign(Protocol):
+@dataclass(frozen=True, slots=True)
+class WantSign:
     """A pattern on the bottom of the screen that means: it wants something."""
 
-    @property
-    def pattern(self) -> re.Pattern[str]: ...
-    @property
-    def want(self) -> Want: ...
+    pattern: re.Pattern[str]
+    want: Want
 
 
-class BusySign(Protocol):
+@dataclass(frozen=True, slots=True)
+class BusySign:
     """A pattern on the bottom of the screen that means: it is at work."""
 
-    @property
-    def pattern(self) -> re.Pattern[str]: ...
-    @property
-    def work(self) -> Work: ...
+    pattern: re.Pattern[str]
+    work: Work
 
 
 class Signs(Protocol):

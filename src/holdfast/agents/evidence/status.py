@@ -27,7 +27,6 @@ from holdfast.agents.evidence.evidence import (
     Result,
     Retrying,
     Source,
-    Status,
     ToolFailed,
     Trouble,
     Unread,
@@ -36,6 +35,7 @@ from holdfast.agents.evidence.evidence import (
     Wants,
     Work,
     WorkerState,
+    WorkerStatus,
     Working,
 )
 from holdfast.agents.evidence.holdups import DENIALS, DENIALS_S
@@ -194,27 +194,25 @@ class _Look(Digest):
         return voice, begin, stable + (HOLD_S if worked else 0.0)
 
 
-def _exit(look: _Look) -> Status | None:
+def _exit(look: _Look) -> WorkerStatus | None:
     return verdict(look.items, look.exits) if look.of(Exited) else None
 
 
-def _vanished(look: _Look) -> Status | None:
+def _vanished(look: _Look) -> WorkerStatus | None:
     last = look.items[-1] if look.items else None
     if last is None or not isinstance(last.claim, Vanished):
         return None  # never, or it was seen again since
-    return Status(WorkerState.LOST, about=last.claim.why, since=last.at, evidence=(last,))
+    return WorkerStatus(WorkerState.LOST, about=last.claim.why, since=last.at, evidence=(last,))
 
 
-def _storm(look: _Look) -> Status | None:
+def _storm(look: _Look) -> WorkerStatus | None:
     requests = [i for i in look.of(Requested) if i > look.output and look.age(i) <= STORM_S]
     if len(requests) <= STORM_REQUESTS:
         return _same_turn_again(look)
-    about = f"retry loop: {len(requests)} requests within {STORM_S:.0f} s, and nothing came of them"
-    shown = tuple(look.items[i] for i in reversed(requests[-2:]))
-    return Status(WorkerState.RUNNING, RETRYING, about, since=look.items[requests[0]].at, evidence=shown)
+    return _report_loop(look, requests, "requests", "nothing came of them")
 
 
-def _same_turn_again(look: _Look) -> Status | None:
+def _same_turn_again(look: _Look) -> WorkerStatus | None:
     """Attempts in the event stream, each with a part of an answer that makes it look like work."""
     tries = [
         i
@@ -223,12 +221,16 @@ def _same_turn_again(look: _Look) -> Status | None:
     ]
     if len(tries) <= STORM_REQUESTS:
         return None
-    about = f"retry loop: {len(tries)} attempts within {STORM_S:.0f} s, and no tool was called"
+    return _report_loop(look, tries, "attempts", "no tool was called")
+
+
+def _report_loop(look: _Look, tries: list[int], what: str, but: str) -> WorkerStatus:
+    about = f"retry loop: {len(tries)} {what} within {STORM_S:.0f} s, and {but}"
     shown = tuple(look.items[i] for i in reversed(tries[-2:]))
-    return Status(WorkerState.RUNNING, RETRYING, about, since=look.items[tries[0]].at, evidence=shown)
+    return WorkerStatus(WorkerState.RUNNING, RETRYING, about, since=look.items[tries[0]].at, evidence=shown)
 
 
-def _retrying(look: _Look) -> Status | None:
+def _retrying(look: _Look) -> WorkerStatus | None:
     index = look.newest(Retrying)
     item = look.items[index] if index > look.output else None
     if item is None or not isinstance(item.claim, Retrying):
@@ -243,12 +245,12 @@ def _retrying(look: _Look) -> Status | None:
         return None
     same = _attempts_like(look, claim)
     if claim.failure is None and claim.http is None:
-        claim = replace(claim, failure=_told(look))
+        claim = replace(claim, failure=_find_told_failure(look))
     about = _retry_words(claim, look.now)
-    return Status(WorkerState.RUNNING, RETRYING, about, claim.failure, since=same[-1].at, evidence=same)
+    return WorkerStatus(WorkerState.RUNNING, RETRYING, about, claim.failure, since=same[-1].at, evidence=same)
 
 
-def _told(look: _Look) -> Failure | None:
+def _find_told_failure(look: _Look) -> Failure | None:
     """The trouble of which something was said since the last output: an attempt without a cause has that."""
     item = look.items[look.newest(Trouble)] if look.newest(Trouble) > look.output else None
     return item.claim.failure if item is not None and isinstance(item.claim, Trouble) else None
@@ -278,33 +280,35 @@ def _retry_words(claim: Retrying, now: float) -> str:
     return f"attempt {claim.attempt}{of}, {cause}" + (f", next in {left:.0f} s" if left > 0 else "")
 
 
-def _starting(look: _Look) -> Status | None:
+def _starting(look: _Look) -> WorkerStatus | None:
     if look.began:
         return None
     begin = max([look.started_at, *(look.items[i].at for i in look.of(Wants)[-1:])])
     shown = holdups.shown(look)
     if look.now - begin <= look.limits.start_s:
-        return Status(WorkerState.STARTING, since=look.started_at, evidence=shown)
+        return WorkerStatus(WorkerState.STARTING, since=look.started_at, evidence=shown)
     about = f"started {look.now - begin:.0f} s ago, and nothing says that it takes part"
-    return Status(WorkerState.STALLED, about=about, since=begin + look.limits.start_s, evidence=shown)
+    return WorkerStatus(WorkerState.STALLED, about=about, since=begin + look.limits.start_s, evidence=shown)
 
 
-def _idle(look: _Look) -> Status | None:
+def _idle(look: _Look) -> WorkerStatus | None:
     found = look.rest()
     if found is None or look.now - found[1] < found[2]:
         return None
     return holdups.waiting(look, found[0], found[1])
 
 
-def _hold(look: _Look) -> Status | None:
+def _hold(look: _Look) -> WorkerStatus | None:
     found = look.rest()
     if found is None:
         return None
     about = "it has just become still"
-    return Status(WorkerState.RUNNING, look.last_work(), about, since=look.progress_at, evidence=(found[0],))
+    return WorkerStatus(
+        WorkerState.RUNNING, look.last_work(), about, since=look.progress_at, evidence=(found[0],)
+    )
 
 
-def _silent_provider(look: _Look) -> Status | None:
+def _silent_provider(look: _Look) -> WorkerStatus | None:
     begin = look.in_flight()
     if begin is None or look.now - begin <= look.limits.provider_quiet_s or look.command_runs():
         return None
@@ -312,10 +316,10 @@ def _silent_provider(look: _Look) -> Status | None:
     about = f"request sent {look.now - begin:.0f} s ago, no answer; last received {heard}"
     index = max(look.reports.get(Source.SOCKET, -1), look.newest(Requested))
     since = begin + look.limits.provider_quiet_s
-    return Status(WorkerState.STALLED, Work.NETWORK, about, since=since, evidence=(look.items[index],))
+    return WorkerStatus(WorkerState.STALLED, Work.NETWORK, about, since=since, evidence=(look.items[index],))
 
 
-def _working(look: _Look) -> Status | None:
+def _working(look: _Look) -> WorkerStatus | None:
     voice = look.voice()
     if voice is None or not isinstance(voice.claim, Working) or look.quiet():
         return None
@@ -323,32 +327,34 @@ def _working(look: _Look) -> Status | None:
     if work in (Work.THINKING, Work.NETWORK) and voice.source > Source.PROTOCOL and look.command_runs():
         work = Work.TOOL  # a weaker source adds the detail
     since = look.since(look.live[0])
-    return Status(WorkerState.RUNNING, work, voice.seen, since=since, evidence=holdups.shown(look, voice))
+    return WorkerStatus(
+        WorkerState.RUNNING, work, voice.seen, since=since, evidence=holdups.shown(look, voice)
+    )
 
 
-def _progress(look: _Look) -> Status | None:
+def _progress(look: _Look) -> WorkerStatus | None:
     if look.quiet():
         return None
     index = max(look.edges.values(), default=-1)
     shown = tuple(look.items[index : index + 1]) if index >= 0 else ()
     if (proof := look.unread()) is not None:
         shown = (*shown, proof)
-    return Status(WorkerState.RUNNING, look.last_work(), since=look.progress_at, evidence=shown)
+    return WorkerStatus(WorkerState.RUNNING, look.last_work(), since=look.progress_at, evidence=shown)
 
 
-def _quiet(look: _Look) -> Status | None:
+def _quiet(look: _Look) -> WorkerStatus | None:
     if (unreachable := holdups.unreachable(look)) is not None:
         return unreachable
     about = f"no sign of work for {look.now - look.progress_at:.0f} s"
     shown = holdups.shown(look) or tuple(look.items[-1:])
     since, work = look.progress_at + look.limits.quiet_s, look.last_work()
-    if _told(look) is Failure.NETWORK:
+    if _find_told_failure(look) is Failure.NETWORK:
         trouble = look.items[look.newest(Trouble)]
         about, work, shown = f"{about}; {trouble.seen}", Work.NETWORK, (trouble, *shown)
-    return Status(WorkerState.STALLED, work, about, since=since, evidence=shown)
+    return WorkerStatus(WorkerState.STALLED, work, about, since=since, evidence=shown)
 
 
-Rule: TypeAlias = Callable[[_Look], Status | None]
+Rule: TypeAlias = Callable[[_Look], WorkerStatus | None]
 RULES: Final[tuple[tuple[str, Rule], ...]] = (
     ("exit", _exit),
     ("vanished", _vanished),
@@ -379,7 +385,7 @@ def classify(
     started_at: float,
     limits: WorkerLimits,
     exits: ExitRules = ExitRules(),  # noqa: B008 - a value that nobody changes
-) -> Status:
+) -> WorkerStatus:
     """The state of a worker from what is known of it, the newest last. It never fails."""
     look = _Look(evidence, now, started_at, limits, exits)
     for name, rule in RULES:
@@ -394,7 +400,7 @@ def classify(
 _FAMILY: Final = {WorkerState.WAITING: "waiting", WorkerState.BLOCKED: "blocked"}
 
 
-def _contradictions(look: _Look, status: Status) -> tuple[str, ...]:
+def _contradictions(look: _Look, status: WorkerStatus) -> tuple[str, ...]:
     """What else stands and says otherwise, for a worker that is alive."""
     if status.state.ended or not status.evidence:
         return ()
@@ -424,31 +430,37 @@ def _says(item: Evidence) -> tuple[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class WorkerEnd:
     """End it, with this as the cause of its exit: the verdict is then `failed`, this failure, these words."""
 
     failure: Failure
     why: str
 
 
-def decide_end(status: Status, now: float, *, started_at: float, limits: WorkerLimits) -> End | None:
-    """What to do about a worker in this state; None is nothing."""
+def decide_end(
+    status: WorkerStatus, now: float, *, started_at: float, limits: WorkerLimits
+) -> WorkerEnd | None:
+    """When a worker is to be ended, and why; None is not now.
+
+    Advice about a worker (it stalls, it waits) never ends it. Only what cannot get better does, and the
+    limits that its owner set.
+    """
     if status.state.ended:
         return None
     if limits.wall_s is not None and now - started_at > limits.wall_s:
-        return End(Failure.TIMEOUT, f"it ran for more than {limits.wall_s:.0f} s")
+        return WorkerEnd(Failure.TIMEOUT, f"it ran for more than {limits.wall_s:.0f} s")
     if status.rule == STORM:
-        return End(Failure.PROVIDER, status.about)
+        return WorkerEnd(Failure.PROVIDER, status.about)
     if status.rule == RETRYING and (failure := _hopeless(status)) is not None:
-        return End(failure, f"trying again cannot help: {status.about}")
+        return WorkerEnd(failure, f"trying again cannot help: {status.about}")
     idle_s = now - max(status.progress_at, started_at)
     # One that waits for its owner is not idle: the owner is.
     if limits.idle_s is not None and idle_s > limits.idle_s and status.state is not WorkerState.WAITING:
-        return End(Failure.TIMEOUT, f"no sign of work for more than {limits.idle_s:.0f} s")
+        return WorkerEnd(Failure.TIMEOUT, f"no sign of work for more than {limits.idle_s:.0f} s")
     return None
 
 
-def _hopeless(status: Status) -> Failure | None:
+def _hopeless(status: WorkerStatus) -> Failure | None:
     """The failure that repeats and will go on doing so. The evidence holds attempts that failed alike."""
     attempts = [item.claim for item in status.evidence if isinstance(item.claim, Retrying)]
     if len(attempts) < ENOUGH_ATTEMPTS:
@@ -457,7 +469,7 @@ def _hopeless(status: Status) -> Failure | None:
     return failure if failure in HOPELESS or attempts[0].http in HOPELESS_HTTP else None
 
 
-def why(status: Status, now: float) -> list[str]:
+def why(status: WorkerStatus, now: float) -> list[str]:
     """Lines for people: state, rule, evidence with source and age, contradictions, what would change it."""
     rule, change = REASONS[status.rule]
     lines = [headline(status, now), f"rule {status.rule}: {rule}"]
@@ -470,7 +482,7 @@ def why(status: Status, now: float) -> list[str]:
     return [*lines, f"would change it: {change}"]
 
 
-def headline(status: Status, now: float) -> str:
+def headline(status: WorkerStatus, now: float) -> str:
     """State, detail and age in one line."""
     detail = status.failure if status.state is WorkerState.FAILED else status.detail
     particulars = ", ".join(filter(None, (detail, *sorted(status.flags))))

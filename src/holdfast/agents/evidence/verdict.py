@@ -34,13 +34,13 @@ from holdfast.agents.evidence.evidence import (
     Result,
     Retrying,
     Source,
-    Status,
     ToolFailed,
     Trouble,
     Want,
     Wants,
     Work,
     WorkerState,
+    WorkerStatus,
     Working,
 )
 
@@ -167,19 +167,19 @@ class _End:
             return failure, self.items[self.denial]
         return failure, None
 
-    def failed(self, failure: Failure, about: str, *shown: Evidence) -> Status:
+    def failed(self, failure: Failure, about: str, *shown: Evidence) -> WorkerStatus:
         failure, denial = self.cause(failure)
         if denial is not None:
             about = _denial_about(denial, self.exited.at)
             shown = (*(item for item in shown if item is not denial), denial)
-        return Status(WorkerState.FAILED, about=about, failure=failure, evidence=(self.exited, *shown))
+        return WorkerStatus(WorkerState.FAILED, about=about, failure=failure, evidence=(self.exited, *shown))
 
-    def completed(self, flags: set[str], about: str, *shown: Evidence) -> Status:
+    def completed(self, flags: set[str], about: str, *shown: Evidence) -> WorkerStatus:
         if self.denial >= 0:
             flags = flags | {WITH_DENIALS}
             shown = (*shown, self.items[self.denial])
             about = about or _denial_about(self.items[self.denial], self.exited.at)
-        return Status(
+        return WorkerStatus(
             WorkerState.COMPLETED, about=about, flags=frozenset(flags), evidence=(self.exited, *shown)
         )
 
@@ -194,7 +194,7 @@ def _denial_about(item: Evidence, end: float) -> str:
     return f"{words} ({age} s before the end)" if age > SETTLE_S else words
 
 
-def _ours(end: _End) -> Status | None:
+def _ours(end: _End) -> WorkerStatus | None:
     cause = end.claim.cause
     if cause is None:
         return None
@@ -205,12 +205,12 @@ def _ours(end: _End) -> Status | None:
     return status
 
 
-def _signal(end: _End) -> Status | None:
+def _signal(end: _End) -> WorkerStatus | None:
     number = end.claim.signal
     return None if number is None else end.failed(Failure.CRASH, f"signal {number}, which we did not send")
 
 
-def _result(end: _End) -> Status | None:
+def _result(end: _End) -> WorkerStatus | None:
     found = end.result()
     if found is None:
         return None
@@ -232,7 +232,7 @@ def _result(end: _End) -> Status | None:
     return _success(end, item, result, trouble)
 
 
-def _success(end: _End, item: Evidence, result: Result, trouble: tuple[int, Failure] | None) -> Status:
+def _success(end: _End, item: Evidence, result: Result, trouble: tuple[int, Failure] | None) -> WorkerStatus:
     """It says that it succeeded: with what doubts?"""
     flags, doubts, contradictions, shown = set[str](), list[str](), list[str](), [item]
     if result.refused:
@@ -260,7 +260,7 @@ def _success(end: _End, item: Evidence, result: Result, trouble: tuple[int, Fail
     return replace(status, contradictions=tuple(contradictions))
 
 
-def _trouble(end: _End) -> Status | None:
+def _trouble(end: _End) -> WorkerStatus | None:
     trouble, code = end.trouble(), end.claim.code
     if trouble is not None:
         item = end.items[trouble[0]]
@@ -270,7 +270,7 @@ def _trouble(end: _End) -> Status | None:
     return None
 
 
-def _http(end: _End) -> Status | None:
+def _http(end: _End) -> WorkerStatus | None:
     status = (end.claim.code or 0) + _HTTP_BASE
     failure = http_failure(status) if end.rules.http_modulo else None
     if failure is None:
@@ -278,13 +278,13 @@ def _http(end: _End) -> Status | None:
     return end.failed(failure, f"exit code {end.claim.code}, which is HTTP {status} modulo {_HTTP_BASE}")
 
 
-def _denied(end: _End) -> Status | None:
+def _denied(end: _End) -> WorkerStatus | None:
     if end.denial < 0 or not end.claim.code:
         return None
     return end.failed(Failure.SANDBOX, "")
 
 
-def _early(end: _End) -> Status | None:
+def _early(end: _End) -> WorkerStatus | None:
     dialog = end.question > end.said
     if began(end.items) or (end.claim.code == 0 and end.rules.zero_means_success and not dialog):
         return None
@@ -295,7 +295,7 @@ def _early(end: _End) -> Status | None:
     return end.failed(failure, f"it ended {where}, exit code {end.claim.code}")
 
 
-def _zero(end: _End) -> Status | None:
+def _zero(end: _End) -> WorkerStatus | None:
     if end.claim.code != 0:
         return None
     if not end.rules.zero_means_success:
@@ -305,15 +305,15 @@ def _zero(end: _End) -> Status | None:
     return end.completed(set(), "")
 
 
-def _code(end: _End) -> Status | None:
+def _code(end: _End) -> WorkerStatus | None:
     if end.claim.code is None:
-        return Status(
+        return WorkerStatus(
             WorkerState.LOST, about="it is gone, and nobody kept its exit code", evidence=(end.exited,)
         )
     return end.failed(Failure.CRASH, f"exit code {end.claim.code}, and no word about the cause")
 
 
-Rule: TypeAlias = Callable[[_End], Status | None]
+Rule: TypeAlias = Callable[[_End], WorkerStatus | None]
 RULES: Final[tuple[tuple[str, Rule], ...]] = (
     ("ours", _ours),
     ("signal", _signal),
@@ -327,7 +327,7 @@ RULES: Final[tuple[tuple[str, Rule], ...]] = (
 )
 
 
-def verdict(evidence: Sequence[Evidence], rules: ExitRules) -> Status:
+def verdict(evidence: Sequence[Evidence], rules: ExitRules) -> WorkerStatus:
     """What became of a worker whose evidence holds an `Exited`."""
     end = _End(evidence, rules)
     for name, rule in RULES:

@@ -47,7 +47,7 @@ def exec_address(home: Path) -> str:
     return f"unix://{home / 'exec.sock'}"
 
 
-def listens(home: Path) -> bool:
+def is_listening(home: Path) -> bool:
     """Whether there is an exec server, however slow."""
     with socket.socket(socket.AF_UNIX) as sock:
         try:
@@ -67,7 +67,7 @@ async def connect(home: Path) -> RpcClient:
     return await RpcClient.connect(supervisor_socket(home), "supervisor", heard, max_line=messages.MAX_LINE)
 
 
-async def supervisor(home: Path) -> RpcClient:
+async def reach_supervisor(home: Path) -> RpcClient:
     """A connection to the supervisor of this home, which is started if there is none.
 
     One that runs other code than this process is replaced when nobody needs it; else that is said.
@@ -75,13 +75,13 @@ async def supervisor(home: Path) -> RpcClient:
     Raises:
         OperationFailed: it does not start; its log says why.
     """
-    book.Book(home).prepare()
+    book.WorkerRecords(home).prepare()
     argv = [*prerequisites.command(), "worker", "supervise", "--home", str(home)]
 
     def spawn() -> "subprocess.Popen[bytes]":
         return _spawn(argv, home / "supervisor.log")
 
-    client = await _reached(lambda: connect(home), "worker", spawn, home / "supervisor.log")
+    client = await _reach(lambda: connect(home), "worker", spawn, home / "supervisor.log")
     try:
         replaced = await _is_to_be_replaced(home, client)
     except BaseException:  # cancelled, above all
@@ -89,14 +89,14 @@ async def supervisor(home: Path) -> RpcClient:
         raise
     if replaced:
         await client.aclose()
-        await _sent_away(daemons.of_role(home, daemons.SUPERVISOR))
-        client = await _reached(lambda: connect(home), "worker", spawn, home / "supervisor.log")
+        await _send_away(daemons.find_by_role(home, daemons.SUPERVISOR))
+        client = await _reach(lambda: connect(home), "worker", spawn, home / "supervisor.log")
     return client
 
 
 async def _is_to_be_replaced(home: Path, client: RpcClient) -> bool:
     """Whether this supervisor runs other code than we do and is not needed; when it is needed, say so."""
-    found = await asyncio.to_thread(daemons.of_role, home, daemons.SUPERVISOR, daemons.DISPATCHER)
+    found = await asyncio.to_thread(daemons.find_by_role, home, daemons.SUPERVISOR, daemons.DISPATCHER)
     ours = {process.pid for process in _STARTED}  # replacing that again would not change it
     supervisors = [one for one in found if one.role == daemons.SUPERVISOR and one.process.pid not in ours]
     differs = next((words for one in supervisors if (words := difference(one)) is not None), None)
@@ -123,15 +123,15 @@ def difference(daemon: Daemon) -> str | None:
     return daemons.describe_difference(daemons.origin(), theirs, there=there)
 
 
-async def _sent_away(ending: Sequence[Daemon]) -> None:
+async def _send_away(ending: Sequence[Daemon]) -> None:
     """A supervisor leaves its workers to whoever comes next, so asking it to go loses none."""
     for one in ending:
         processes.send(one.process, signal.SIGTERM)
-    if await processes.left([one.process for one in ending], START_S):
+    if await processes.wait_for_end([one.process for one in ending], START_S):
         raise OperationFailed("a supervisor of another version does not end", remedy=daemons.DOWN)
 
 
-async def exec_server(home: Path, connect: Callable[[str], Awaitable[T]]) -> T:
+async def reach_exec_server(home: Path, connect: Callable[[str], Awaitable[T]]) -> T:
     """What `connect` makes of the address of the exec server, which is started if there is none."""
     address = exec_address(home)
     argv = [*prerequisites.command(), "serve", "--listen", address, "--keep", KEEP, "--no-hint"]
@@ -145,10 +145,10 @@ async def exec_server(home: Path, connect: Callable[[str], Awaitable[T]]) -> T:
             os.close(card)  # the server has it too, and holds it as long as it lives
         return process
 
-    return await _reached(lambda: connect(address), "serve", spawn, home / "exec.log")
+    return await _reach(lambda: connect(address), "serve", spawn, home / "exec.log")
 
 
-async def _reached(
+async def _reach(
     connect: Callable[[], Awaitable[T]], what: str, spawn: Callable[[], "subprocess.Popen[bytes]"], log: Path
 ) -> T:
     try:
@@ -195,7 +195,7 @@ def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     return kept
 
 
-def only_one(home: Path) -> int | None:
+def take_supervisor_lock(home: Path) -> int | None:
     """A lock that says: I am the supervisor of this home. None when somebody else is; held until closed."""
     fd = os.open(home / "supervisor.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if take_lock(fd):
@@ -221,14 +221,14 @@ async def end(
     family = with_descendants(there) - with_descendants(others)
     for process in there:
         processes.send(process, signum)
-    stubborn = await processes.left(there, within_s, hasten)
+    stubborn = await processes.wait_for_end(there, within_s, hasten)
     family |= with_descendants(stubborn) - with_descendants(others)
     for process in stubborn:
         processes.send(process, signal.SIGKILL)
     # What they owned ends on its own once they are gone: launchers see their socket close.
-    for process in await processes.left(family, within_s, hasten):
+    for process in await processes.wait_for_end(family, within_s, hasten):
         processes.send(process, signal.SIGKILL)
-    await processes.left(family, GONE_S)
+    await processes.wait_for_end(family, GONE_S)
 
 
 async def end_background(home: Path, hasten: asyncio.Event | None = None) -> bool:
@@ -236,16 +236,16 @@ async def end_background(home: Path, hasten: asyncio.Event | None = None) -> boo
 
     False when somebody started a supervisor again meanwhile, which is left alone.
     """
-    await end(home, daemons.of_role(home, daemons.SUPERVISOR), hasten=hasten)
+    await end(home, daemons.find_by_role(home, daemons.SUPERVISOR), hasten=hasten)
     lock: int | None = None
     for _ in range(LOCK_TRIES):
-        if (lock := only_one(home)) is not None:
+        if (lock := take_supervisor_lock(home)) is not None:
             break
         await asyncio.sleep(0.1)
     if lock is None:
         return False
     try:
-        await end(home, daemons.of_role(home, daemons.OWNER), hasten=hasten)
+        await end(home, daemons.find_by_role(home, daemons.OWNER), hasten=hasten)
     finally:
         os.close(lock)
     return True
@@ -271,4 +271,4 @@ async def stop_workers(home: Path, ids: Sequence[str], *, grace_s: float) -> Non
 
 def with_descendants(some: Collection[ProcessInfo]) -> set[ProcessInfo]:
     """These processes, and all that descends from them now."""
-    return {*some, *(child for one in some for child in processes.below(one))}
+    return {*some, *(child for one in some for child in processes.find_descendants(one))}

@@ -21,7 +21,7 @@ import msgspec
 from holdfast import __version__
 from holdfast.agents.supervisor import processes
 from holdfast.agents.supervisor.processes import ProcessInfo
-from holdfast.agents.worker.book import Book
+from holdfast.agents.worker.book import WorkerRecords
 from holdfast.errors import OperationFailed
 from holdfast.local.lock import take_lock
 
@@ -81,7 +81,7 @@ def explain_keeping(differs: str, *, workers: int, dispatcher: bool) -> str | No
     return f"{told}; it stays because {because}. To replace it: {typed}{again}"
 
 
-class Card(msgspec.Struct, frozen=True):
+class DaemonCard(msgspec.Struct, frozen=True):
     """What a daemon says of itself. No secret is in it."""
 
     role: str
@@ -98,7 +98,7 @@ class Daemon(msgspec.Struct, frozen=True):
 
     role: str
     process: ProcessInfo
-    card: Card | None = None
+    card: DaemonCard | None = None
 
 
 @functools.cache
@@ -130,7 +130,7 @@ def registered(home: Path, role: str, address: str = "") -> Iterator[None]:
 
 def prepare(home: Path, role: str) -> tuple[int, Path]:
     """A locked file without a name yet, for `fill`. A child that inherits it holds the lock by living."""
-    Book(home).prepare()
+    WorkerRecords(home).prepare()
     folder = home / FOLDER
     path = folder / f"{role.replace(' ', '-')}-{os.getpid()}-{time.monotonic_ns()}.json"
     try:
@@ -144,11 +144,11 @@ def prepare(home: Path, role: str) -> tuple[int, Path]:
 
 def fill(fd: int, path: Path, role: str, pid: int, address: str = "") -> None:
     """Write the card of this process and let others find it; of one that is gone there is none."""
-    hidden, process = path.with_suffix(".new"), processes.known(pid)
+    hidden, process = path.with_suffix(".new"), processes.find_process(pid)
     if process is None:
         hidden.unlink(missing_ok=True)
         return
-    os.write(fd, msgspec.json.encode(Card(role, pid, process.began, time.time(), origin(), address)))
+    os.write(fd, msgspec.json.encode(DaemonCard(role, pid, process.began, time.time(), origin(), address)))
     hidden.rename(path)
 
 
@@ -156,8 +156,8 @@ def find(home: Path) -> list[Daemon]:
     """All that live, the one that started the others first."""
     found = [Daemon(card.role, ProcessInfo(card.pid, card.began), card) for card in _cards(home)]
     known = {(one.role, one.process) for one in found}
-    held = [(role, processes.lock_holder(home / name)) for name, role in _LOCKS.items()]
-    held += [(role, processes.listener(home / name)) for name, role in _SOCKETS.items()]
+    held = [(role, processes.find_lock_holder(home / name)) for name, role in _LOCKS.items()]
+    held += [(role, processes.find_listener(home / name)) for name, role in _SOCKETS.items()]
     for role, process in held:
         if process is not None and (role, process) not in known:
             known.add((role, process))
@@ -165,26 +165,26 @@ def find(home: Path) -> list[Daemon]:
     return sorted(found, key=lambda one: (_ORDER.index(one.role) if one.role in _ORDER else 9, one.process))
 
 
-def of_role(home: Path, *roles: str) -> list[Daemon]:
+def find_by_role(home: Path, *roles: str) -> list[Daemon]:
     return [one for one in find(home) if one.role in roles]
 
 
-def workers_alive(home: Path) -> list[str]:
+def list_living_workers(home: Path) -> list[str]:
     """The workers that are not known to have ended, while somebody is there who owns them."""
-    if processes.listener(home / "exec.sock") is None:
+    if processes.find_listener(home / "exec.sock") is None:
         return []
-    return sorted(record.id for record in Book(home) if record.phase != "ended")
+    return sorted(record.id for record in WorkerRecords(home) if record.phase != "ended")
 
 
-def _cards(home: Path) -> Iterator[Card]:
+def _cards(home: Path) -> Iterator[DaemonCard]:
     with contextlib.suppress(OSError):
         for path in sorted((home / FOLDER).glob("*.json")):
-            card = _held(path)
-            if card is not None and processes.lives(ProcessInfo(card.pid, card.began)):
+            card = _read_held_card(path)
+            if card is not None and processes.is_alive(ProcessInfo(card.pid, card.began)):
                 yield card
 
 
-def _held(path: Path) -> Card | None:
+def _read_held_card(path: Path) -> DaemonCard | None:
     """What is in a card, while somebody holds its lock; one that nobody holds is removed."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -195,7 +195,7 @@ def _held(path: Path) -> Card | None:
             path.unlink(missing_ok=True)
             return None
         with contextlib.suppress(OSError, msgspec.MsgspecError), open(fd, "rb", closefd=False) as file:
-            return msgspec.json.decode(file.read(), type=Card)
+            return msgspec.json.decode(file.read(), type=DaemonCard)
         return None
     finally:
         os.close(fd)

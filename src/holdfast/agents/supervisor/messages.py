@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.agents.evidence.evidence import Denied, Option, WorkerState
+from holdfast.agents.evidence.evidence import AnswerOption, Denied, WorkerState
 from holdfast.agents.worker.launching import WorkerSpec
-from holdfast.unixrpc.calls import Method, Notice
+from holdfast.unixrpc.calls import Notice, RpcMethod
 
 if TYPE_CHECKING:
     from holdfast.agents.worker.equivalence import EquivalenceReport
@@ -32,7 +32,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     request: str
     question: str
-    options: list[Option]
+    options: list[AnswerOption]
 
 
 class ReportedUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -147,7 +147,7 @@ class ShownParams(msgspec.Struct):
     pane: str
 
 
-class ResizeParams(msgspec.Struct):
+class SizeParams(msgspec.Struct):
     worker: str
     rows: int
     cols: int
@@ -179,33 +179,35 @@ class Done(msgspec.Struct, frozen=True):
     """Nothing but that."""
 
 
-class Output(msgspec.Struct, frozen=True):
+class WorkerOutput(msgspec.Struct, frozen=True):
     worker: str
     data: bytes
 
 
-RUN: Final = Method("run", WorkerSpec, WorkerReport)
-LIST: Final = Method("list", ListParams, list[WorkerReport])
-COUNT: Final = Method("list", ListParams, list[msgspec.Raw])  # whatever reports of another version look like
-STATUS: Final = Method("status", WorkerParams, WorkerReport)
-WHY: Final = Method("why", WorkerParams, ExplainedReport)
-LOGS: Final = Method("logs", LogsParams, Logs)
-WAIT: Final = Method("wait", WorkerParams, WorkerReport)
-STOP: Final = Method("stop", StopParams, WorkerReport)
-CHANGES: Final = Method("changes", ListParams, list[WorkerReport])
-ATTACH: Final = Method("attach", WorkerParams, AttachedReport)
-INPUT: Final = Method("input", InputParams, Done)
-SHOWN: Final = Method("shown", ShownParams, WorkerReport)
-SEND: Final = Method("send", SendParams, Sent)
-APPROVE: Final = Method("approve", ApproveParams, GivenAnswer)
-RESIZE: Final = Method("resize", ResizeParams, Done)
+RUN: Final = RpcMethod("run", WorkerSpec, WorkerReport)
+LIST: Final = RpcMethod("list", ListParams, list[WorkerReport])
+COUNT: Final = RpcMethod(
+    "list", ListParams, list[msgspec.Raw]
+)  # whatever reports of another version look like
+STATUS: Final = RpcMethod("status", WorkerParams, WorkerReport)
+WHY: Final = RpcMethod("why", WorkerParams, ExplainedReport)
+LOGS: Final = RpcMethod("logs", LogsParams, Logs)
+WAIT: Final = RpcMethod("wait", WorkerParams, WorkerReport)
+STOP: Final = RpcMethod("stop", StopParams, WorkerReport)
+CHANGES: Final = RpcMethod("changes", ListParams, list[WorkerReport])
+ATTACH: Final = RpcMethod("attach", WorkerParams, AttachedReport)
+INPUT: Final = RpcMethod("input", InputParams, Done)
+SHOWN: Final = RpcMethod("shown", ShownParams, WorkerReport)
+SEND: Final = RpcMethod("send", SendParams, Sent)
+APPROVE: Final = RpcMethod("approve", ApproveParams, GivenAnswer)
+RESIZE: Final = RpcMethod("resize", SizeParams, Done)
 
 CHANGE: Final = Notice("change", WorkerReport)
-OUTPUT: Final = Notice("output", Output)
+OUTPUT: Final = Notice("output", WorkerOutput)
 
 
-def equivalence() -> "Method[WorkerParams, EquivalenceReport]":
+def equivalence() -> "RpcMethod[WorkerParams, EquivalenceReport]":
     """A row like the others, of which only few ask, and its struct brings half of the doctor with it."""
     from holdfast.agents.worker.equivalence import EquivalenceReport
 
-    return Method("equivalence", WorkerParams, EquivalenceReport)
+    return RpcMethod("equivalence", WorkerParams, EquivalenceReport)

@@ -30,7 +30,7 @@ class MemoryUse(NamedTuple):
     pss: int | None
 
 
-def known(pid: int) -> ProcessInfo | None:
+def find_process(pid: int) -> ProcessInfo | None:
     """The process that has this number now; None when there is none."""
     with contextlib.suppress(OSError):
         text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
@@ -40,11 +40,11 @@ def known(pid: int) -> ProcessInfo | None:
     return None
 
 
-def lives(process: ProcessInfo) -> bool:
-    return known(process.pid) == process
+def is_alive(process: ProcessInfo) -> bool:
+    return find_process(process.pid) == process
 
 
-def below(process: ProcessInfo) -> list[ProcessInfo]:
+def find_descendants(process: ProcessInfo) -> list[ProcessInfo]:
     """Everything that descends from it now."""
     found: list[ProcessInfo] = []
     waiting = [process.pid]
@@ -52,22 +52,22 @@ def below(process: ProcessInfo) -> list[ProcessInfo]:
         for task in _tasks(waiting.pop()):
             with contextlib.suppress(OSError):
                 children = [int(word) for word in (task / "children").read_text("ascii").split()]
-                found += [one for child in children if (one := known(child)) is not None]
+                found += [one for child in children if (one := find_process(child)) is not None]
                 waiting += children
     return found
 
 
-def listener(path: Path) -> ProcessInfo | None:
+def find_listener(path: Path) -> ProcessInfo | None:
     """Who listens on this unix socket; None when nobody does, or another user."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(CONNECT_S)
         sock.connect(str(path))
         pid, uid, _ = struct.unpack("=iII", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        return known(pid) if uid == os.getuid() else None
+        return find_process(pid) if uid == os.getuid() else None
     return None
 
 
-def lock_holder(path: Path) -> ProcessInfo | None:
+def find_lock_holder(path: Path) -> ProcessInfo | None:
     """Who alone holds the lock on this file (`flock`); None when nobody does, or the kernel does not say."""
     with contextlib.suppress(OSError):
         status = path.stat()
@@ -76,7 +76,7 @@ def lock_holder(path: Path) -> ProcessInfo | None:
             fields = line.split()
             wanted = fields[1:2] == ["FLOCK"] and fields[3:4] == ["WRITE"] and fields[5:6] == [device]
             if wanted and int(fields[4]) > 0:  # 0 is of another PID namespace
-                return known(int(fields[4]))
+                return find_process(int(fields[4]))
     return None
 
 
@@ -87,7 +87,7 @@ def send(process: ProcessInfo, signum: signal.Signals) -> bool:
     except OSError:
         return False
     try:
-        if not lives(process):  # the handle is of whoever has the number now
+        if not is_alive(process):  # the handle is of whoever has the number now
             return False
         signal.pidfd_send_signal(handle, signum)
     except ProcessLookupError:
@@ -97,24 +97,24 @@ def send(process: ProcessInfo, signum: signal.Signals) -> bool:
     return True
 
 
-async def left(
+async def wait_for_end(
     processes: Iterable[ProcessInfo], within_s: float, hasten: asyncio.Event | None = None
 ) -> list[ProcessInfo]:
     """Those that still live after this time, or when somebody is in a hurry; returns once there are none."""
-    living = [one for one in processes if lives(one)]
+    living = [one for one in processes if is_alive(one)]
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(within_s):
             while living and not (hasten is not None and hasten.is_set()):
                 await asyncio.sleep(LOOK_S)
-                living = [one for one in living if lives(one)]
+                living = [one for one in living if is_alive(one)]
     return living
 
 
-def memory(process: ProcessInfo) -> MemoryUse | None:
+def read_memory(process: ProcessInfo) -> MemoryUse | None:
     """None when it is gone."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         found = _sizes(Path(f"/proc/{process.pid}/smaps_rollup").read_text("ascii"))
-        return MemoryUse(found["Rss"], found["Pss"]) if lives(process) else None
+        return MemoryUse(found["Rss"], found["Pss"]) if is_alive(process) else None
     with contextlib.suppress(OSError, ValueError, KeyError):
         found = _sizes(Path(f"/proc/{process.pid}/status").read_text("utf-8", "replace"))
         return MemoryUse(found["VmRSS"], None)

@@ -13,17 +13,17 @@ import msgspec
 from msgspec.structs import asdict
 
 from holdfast.agents.catalog.catalog import CATALOG
-from holdfast.agents.catalog.output import due
+from holdfast.agents.catalog.output import resolve_announcement
 from holdfast.agents.evidence.evidence import Denied, Evidence, Exited, Failure, Result, Trouble, Used
 from holdfast.agents.evidence.status import why
 from holdfast.agents.supervisor import background, daemons, messages, processes
 from holdfast.agents.supervisor.supervisor import Supervisor
 from holdfast.agents.worker import book
-from holdfast.agents.worker.book import Book
+from holdfast.agents.worker.book import WorkerRecords
 from holdfast.agents.worker.equivalence import EquivalenceReport
 from holdfast.agents.worker.launching import WorkerSpec
-from holdfast.agents.worker.worker import GRACE_S, Worker, answer, now
-from holdfast.unixrpc.server import Limits, Peer, RpcServer
+from holdfast.agents.worker.worker import GRACE_S, FollowedWorker, answer, now
+from holdfast.unixrpc.server import Peer, RpcLimits, RpcServer
 
 MAX_DENIALS: Final = 20  # in one report, which is sent with every change
 MAX_TAIL: Final = 1 << 20
@@ -34,7 +34,7 @@ IDLE_S: Final = 600.0  # without workers and callers; whoever comes next starts 
 _LOOK_S: Final = 1.0
 
 
-def report(worker: Worker) -> messages.WorkerReport:
+def build_report(worker: FollowedWorker) -> messages.WorkerReport:
     record, status, items = worker.record, worker.status, worker.evidence()
     at = now()
     return messages.WorkerReport(
@@ -58,7 +58,7 @@ def report(worker: Worker) -> messages.WorkerReport:
         environment=record.environment,
         tty=record.tty,
         acp=record.acp,
-        asks=_asked(worker),
+        asks=_read_question(worker),
         preflight=record.preflight,
         unwatched=record.unwatched,
         trace=record.trace,
@@ -74,7 +74,7 @@ def report(worker: Worker) -> messages.WorkerReport:
     )
 
 
-def _asked(worker: Worker) -> messages.Question | None:
+def _read_question(worker: FollowedWorker) -> messages.Question | None:
     for wants in worker.asked()[:1]:
         return messages.Question(request=wants.request, question=wants.question, options=list(wants.options))
     return None
@@ -100,7 +100,7 @@ def _exit_code(items: list[Evidence]) -> int | None:
     return codes[-1] if codes else None
 
 
-def _calls(worker: Worker) -> messages.ReportedCalls | None:
+def _calls(worker: FollowedWorker) -> messages.ReportedCalls | None:
     calls = worker.channel.calls()
     return None if calls is None else msgspec.convert(calls, messages.ReportedCalls, from_attributes=True)
 
@@ -110,7 +110,9 @@ def _limit_s(items: list[Evidence], at: float) -> float | None:
     for item in reversed(items):
         if isinstance(item.claim, Trouble | Result) and item.claim.announced:
             now_ = datetime.now(UTC)
-            end = due(item.claim.announced, said=now_ - timedelta(seconds=at - item.at), zones=_zone)
+            end = resolve_announcement(
+                item.claim.announced, said=now_ - timedelta(seconds=at - item.at), zones=_zone
+            )
             return None if end is None else round(max(0.0, (end - now_).total_seconds()), 1)
     return None
 
@@ -138,13 +140,13 @@ def _usage(items: list[Evidence]) -> messages.ReportedUsage | None:
     )
 
 
-class Service:
+class SupervisorService:
     """The methods of one supervisor."""
 
     def __init__(self, supervisor: Supervisor) -> None:
         self._supervisor = supervisor
         self._find = supervisor.find
-        self.server = RpcServer(Limits(messages.MAX_LINE, MAX_UNSENT, MAX_CLIENTS, MAX_CALLS))
+        self.server = RpcServer(RpcLimits(messages.MAX_LINE, MAX_UNSENT, MAX_CLIENTS, MAX_CALLS))
         self.server.answer(messages.RUN, self._run)
         self.server.answer(messages.LIST, self._list)
         self.server.answer(messages.STATUS, self._status)
@@ -162,18 +164,18 @@ class Service:
         self.server.answer(messages.RESIZE, self._resize)
 
     async def _run(self, wish: WorkerSpec, _peer: Peer) -> messages.WorkerReport:
-        return report(await self._supervisor.run(wish))
+        return build_report(await self._supervisor.run(wish))
 
     async def _list(self, asked: messages.ListParams, _peer: Peer) -> list[messages.WorkerReport]:
         workers = [self._find(record.id) for record in self._supervisor.book]
-        return [report(worker) for worker in workers if asked.ended or not worker.done.is_set()]
+        return [build_report(worker) for worker in workers if asked.ended or not worker.done.is_set()]
 
     async def _status(self, asked: messages.WorkerParams, _peer: Peer) -> messages.WorkerReport:
-        return report(self._find(asked.worker))
+        return build_report(self._find(asked.worker))
 
     async def _why(self, asked: messages.WorkerParams, _peer: Peer) -> messages.ExplainedReport:
         worker = self._find(asked.worker)
-        return messages.ExplainedReport(**asdict(report(worker)), why=why(worker.status, now()))
+        return messages.ExplainedReport(**asdict(build_report(worker)), why=why(worker.status, now()))
 
     async def _equivalence(self, asked: messages.WorkerParams, _peer: Peer) -> EquivalenceReport:
         return await self._supervisor.surroundings.report(self._find(asked.worker).record)
@@ -187,34 +189,34 @@ class Service:
     ) -> messages.WorkerReport:
         worker = self._find(asked.worker)
         await worker.done.wait()
-        return report(worker)
+        return build_report(worker)
 
     async def _stop(self, asked: messages.StopParams, peer: Peer) -> messages.WorkerReport:
         grace_s = GRACE_S if asked.grace_s is None else asked.grace_s
         self._find(asked.worker).stop(Failure.KILLED, grace_s=grace_s)
         return await self._wait(asked, peer)
 
-    async def _changes(self, _asked: messages.ListParams, peer: Peer) -> list[messages.WorkerReport]:
-        def changed(worker: Worker) -> None:
-            peer.notify(messages.CHANGE, report(worker))
+    async def _changes(self, _read_question: messages.ListParams, peer: Peer) -> list[messages.WorkerReport]:
+        def changed(worker: FollowedWorker) -> None:
+            peer.notify(messages.CHANGE, build_report(worker))
 
         peer.farewells.append(self._supervisor.hear(changed))
-        return [report(worker) for worker in self._supervisor.alive]
+        return [build_report(worker) for worker in self._supervisor.alive]
 
     async def _attach(self, asked: messages.WorkerParams, peer: Peer) -> messages.AttachedReport:
         worker = self._find(asked.worker)
 
         def view(data: bytes) -> None:
-            peer.notify(messages.OUTPUT, messages.Output(asked.worker, data))
+            peer.notify(messages.OUTPUT, messages.WorkerOutput(asked.worker, data))
 
-        def changed(other: Worker) -> None:
+        def changed(other: FollowedWorker) -> None:
             if other is worker:
-                peer.notify(messages.CHANGE, report(worker))
+                peer.notify(messages.CHANGE, build_report(worker))
 
         shown = worker.channel.shown()
         worker.viewers.add(view)
         peer.farewells += [lambda: worker.viewers.discard(view), self._supervisor.hear(changed)]
-        return messages.AttachedReport(**asdict(report(worker)), shown=shown)
+        return messages.AttachedReport(**asdict(build_report(worker)), shown=shown)
 
     async def _input(self, asked: messages.InputParams, _peer: Peer) -> messages.Done:
         await self._find(asked.worker).type(asked.data)
@@ -224,7 +226,7 @@ class Service:
         worker = self._find(asked.worker)
         worker.record.pane = asked.pane
         self._supervisor.book.write(worker.record)
-        return report(worker)
+        return build_report(worker)
 
     async def _send(self, asked: messages.SendParams, _peer: Peer) -> messages.Sent:
         worker = self._find(asked.worker)
@@ -239,14 +241,14 @@ class Service:
         given = await answer(worker, agent, option=asked.option, deny=asked.deny, request=asked.request)
         return msgspec.convert({"id": asked.worker, **given}, messages.GivenAnswer)
 
-    async def _resize(self, asked: messages.ResizeParams, _peer: Peer) -> messages.Done:
+    async def _resize(self, asked: messages.SizeParams, _peer: Peer) -> messages.Done:
         await self._find(asked.worker).resize(asked.rows, asked.cols)
         return messages.Done()
 
 
 async def serve(home: Path, *, idle_s: float = IDLE_S) -> bool:
     """Supervise until nobody needs it any more; False when another process does already."""
-    lock = background.only_one(home)
+    lock = background.take_supervisor_lock(home)
     if lock is None:
         return False
     try:
@@ -260,7 +262,7 @@ async def serve(home: Path, *, idle_s: float = IDLE_S) -> bool:
 
 async def _supervise(home: Path, idle_s: float) -> None:
     supervisor = Supervisor(home)
-    server = Service(supervisor).server
+    server = SupervisorService(supervisor).server
     ended = asyncio.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(signum, ended.set)
@@ -283,15 +285,15 @@ async def _supervise(home: Path, idle_s: float) -> None:
 
 async def _replace_exec_server(home: Path) -> None:
     """One that runs other code, and owns no worker, makes room for one that runs ours."""
-    if any(record.phase != "ended" for record in Book(home)):
+    if any(record.phase != "ended" for record in WorkerRecords(home)):
         return
-    found = daemons.of_role(home, daemons.OWNER)
+    found = daemons.find_by_role(home, daemons.OWNER)
     if any(background.difference(one) is not None for one in found):
         _end_exec_server(home)
-        await processes.left([one.process for one in found], background.START_S)
+        await processes.wait_for_end([one.process for one in found], background.START_S)
 
 
 def _end_exec_server(home: Path) -> None:
     """Who it is, the kernel says."""
-    if (process := processes.listener(home / "exec.sock")) is not None:
+    if (process := processes.find_listener(home / "exec.sock")) is not None:
         processes.send(process, signal.SIGTERM)

@@ -19,11 +19,11 @@ from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Source
 from holdfast.agents.evidence.status import WorkerLimits
 from holdfast.agents.supervisor import background
 from holdfast.agents.worker import channels
-from holdfast.agents.worker.book import Book, Record, new_id
+from holdfast.agents.worker.book import Record, WorkerRecords, new_id
 from holdfast.agents.worker.explaining import Explaining, held, release
-from holdfast.agents.worker.launching import Ready, WorkerSpec, preflight, prepare
-from holdfast.agents.worker.surroundings import Surroundings
-from holdfast.agents.worker.worker import Worker, now
+from holdfast.agents.worker.launching import PreparedStart, WorkerSpec, preflight, prepare
+from holdfast.agents.worker.surroundings import WorkerSurroundings
+from holdfast.agents.worker.worker import FollowedWorker, now
 from holdfast.client.environment import Environment
 from holdfast.client.process import Process
 from holdfast.client.recovery import LinkState
@@ -45,12 +45,12 @@ class Supervisor:
     """All workers of one home."""
 
     def __init__(self, home: Path, limits: WorkerLimits = WorkerLimits()) -> None:  # noqa: B008 - nobody changes it
-        self.book = Book(home)
-        self.surroundings = Surroundings(self.book)
+        self.book = WorkerRecords(home)
+        self.surroundings = WorkerSurroundings(self.book)
         self._limits = limits
-        self.workers: dict[str, Worker] = {}
+        self.workers: dict[str, FollowedWorker] = {}
         self._environments: dict[str, Environment] = {}
-        self._hearers: set[Callable[[Worker], None]] = set()
+        self._hearers: set[Callable[[FollowedWorker], None]] = set()
         self._tasks = TaskSet()
 
     async def open(self) -> None:
@@ -68,15 +68,15 @@ class Supervisor:
             await environment.leave()
 
     @property
-    def alive(self) -> list[Worker]:
+    def alive(self) -> list[FollowedWorker]:
         return [worker for worker in self.workers.values() if not worker.done.is_set()]
 
-    def hear(self, handle: Callable[[Worker], None]) -> Callable[[], None]:
+    def hear(self, handle: Callable[[FollowedWorker], None]) -> Callable[[], None]:
         """Be told of every change of a status; call what is returned to stop."""
         self._hearers.add(handle)
         return lambda: self._hearers.discard(handle)
 
-    def find(self, worker: str) -> Worker:
+    def find(self, worker: str) -> FollowedWorker:
         """A worker of this home, also one that ended long ago.
 
         Raises:
@@ -93,7 +93,7 @@ class Supervisor:
 
     # --- starting
 
-    async def run(self, wish: WorkerSpec) -> Worker:
+    async def run(self, wish: WorkerSpec) -> FollowedWorker:
         """Start a worker.
 
         Raises:
@@ -140,12 +140,12 @@ class Supervisor:
             raise
         return worker
 
-    async def _start(self, worker: Worker, ready: Ready) -> None:
+    async def _start(self, worker: FollowedWorker, ready: PreparedStart) -> None:
         record = worker.record
         for path, text in ready.files.items():
             names = Path(path).relative_to(ready.state).parts
             write_below(ready.state, names, text.encode())
-        environment = await background.exec_server(self.book.home, Environment.open)
+        environment = await background.reach_exec_server(self.book.home, Environment.open)
         self._environments[record.id] = environment
         record.session_id = environment.session_id
         troubles = await preflight(
@@ -162,7 +162,7 @@ class Supervisor:
         for trouble in reversed(troubles):  # what matters most comes first there, and last among evidence
             if trouble.claim is not None:
                 worker.add(Evidence(Source.DENIAL, now(), trouble.claim, trouble.words()[:MAX_SEEN]))
-        explaining = _explaining(record, ready)
+        explaining = _prepare_tracing(record, ready)
         process = await environment.start(
             ready.argv if explaining is None else held(ready.argv, ready.environment),
             cwd=record.cwd,
@@ -202,7 +202,7 @@ class Supervisor:
             worker.not_started(_CUT_SHORT)
             return
         try:
-            environment = await self._resumed(record.session_id)
+            environment = await self._resume(record.session_id)
         except HoldfastError as exc:
             worker.vanished(f"{_GONE}: {exc}")
             return
@@ -218,11 +218,11 @@ class Supervisor:
             return
         record.phase = "started"
         if record.trace:
-            await _unexplained(record, process)
+            await _note_lost_trace(record, process)
             self.book.write(record)
         self._tasks.start(self._follow(worker, environment, process))
 
-    async def _resumed(self, session_id: str) -> Environment:
+    async def _resume(self, session_id: str) -> Environment:
         """The session again. One that is slow is not gone: only who does not listen any more is."""
         address = background.exec_address(self.book.home)
         deadline = now() + RESUME_S
@@ -230,13 +230,13 @@ class Supervisor:
             try:
                 return await Environment.open(address, resume=session_id)
             except (SessionAttached, Unreachable):
-                if now() > deadline or not background.listens(self.book.home):
+                if now() > deadline or not background.is_listening(self.book.home):
                     raise
                 await asyncio.sleep(0.02)
 
     # --- following
 
-    def _worker(self, record: Record, secrets: tuple[str, ...] = ()) -> Worker:
+    def _worker(self, record: Record, secrets: tuple[str, ...] = ()) -> FollowedWorker:
         agent = CATALOG[record.agent]
         limits = replace(
             self._limits,
@@ -247,18 +247,18 @@ class Supervisor:
         )
         request = self.book.request(record.id) if record.acp else None
         channel = channels.channel_of(agent, record, secrets, request)
-        return Worker(record, self.book, agent, channel, limits, self._changed)
+        return FollowedWorker(record, self.book, agent, channel, limits, self._changed)
 
-    async def _follow(self, worker: Worker, environment: Environment, process: Process) -> None:
+    async def _follow(self, worker: FollowedWorker, environment: Environment, process: Process) -> None:
         await worker.follow(process)
         await self.surroundings.settled(worker.record.id)
         await self._forget(worker, environment)
 
-    async def _forget(self, worker: Worker, environment: Environment) -> None:
+    async def _forget(self, worker: FollowedWorker, environment: Environment) -> None:
         self._environments.pop(worker.record.id, None)
         await environment.aclose()
 
-    def _changed(self, worker: Worker) -> None:
+    def _changed(self, worker: FollowedWorker) -> None:
         for hear in list(self._hearers):
             hear(worker)
 
@@ -275,13 +275,13 @@ class Supervisor:
     def _give_up_orphans(self) -> None:
         """When nobody listens any more the exec server is dead, and all that it owned: no use to dial on."""
         lost = [id for id, one in self._environments.items() if one.state is LinkState.RECOVERING]
-        if lost and not background.listens(self.book.home):
+        if lost and not background.is_listening(self.book.home):
             for id in lost:
                 self.workers[id].vanished(_GONE)
                 self._tasks.start(self._environments[id].aclose())
 
 
-def _explaining(record: Record, ready: Ready) -> Explaining | None:
+def _prepare_tracing(record: Record, ready: PreparedStart) -> Explaining | None:
     if not record.trace:
         return None
     made = Explaining(ready.policy, cwd=record.cwd, environment=ready.environment)
@@ -289,7 +289,7 @@ def _explaining(record: Record, ready: Ready) -> Explaining | None:
     return made if made.off is None else None
 
 
-async def _unexplained(record: Record, process: Process) -> None:
+async def _note_lost_trace(record: Record, process: Process) -> None:
     """Its strace ended with our predecessor, which may have left it stopped."""
     record.untraced = record.untraced or "the supervisor was started anew, and strace ended with the old one"
     if record.pid is not None:

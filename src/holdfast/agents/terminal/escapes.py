@@ -291,7 +291,7 @@ class Titled:
 Event: TypeAlias = TerminalReport | Titled | Query
 
 
-class Seen(NamedTuple):
+class ReadEscapes(NamedTuple):
     events: list[Event]
     forward: bytes  # for a person's terminal
 
@@ -319,7 +319,7 @@ class EscapeReader:
         """The program tells pasted text from typed keys."""
         return _BRACKETED_PASTE in self.modes
 
-    def feed(self, data: bytes) -> Seen:
+    def feed(self, data: bytes) -> ReadEscapes:
         events: list[Event] = []
         forward = []
         for piece in self._splitter.feed(data):
@@ -328,7 +328,7 @@ class EscapeReader:
                 events.append(event)
             if not isinstance(event, Query):
                 forward.append(piece.raw)
-        return Seen(events, b"".join(forward))
+        return ReadEscapes(events, b"".join(forward))
 
     def _read(self, piece: Piece) -> Event | None:
         match piece.kind:
@@ -396,12 +396,12 @@ def _program_status(data: bytes) -> TerminalReport | None:
         phase,
         kind=clean(fields.get(b"kind", b"")),
         task=clean(fields.get(b"id", b"")),
-        title=_decoded(fields.get(b"title", b"")),
-        message=_decoded(fields.get(b"msg", b"")),
+        title=_decode(fields.get(b"title", b"")),
+        message=_decode(fields.get(b"msg", b"")),
     )
 
 
-def _decoded(value: bytes) -> str:
+def _decode(value: bytes) -> str:
     try:
         return clean(binascii.a2b_base64(value))
     except binascii.Error:

@@ -12,7 +12,15 @@ import re
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from holdfast.agents.evidence.evidence import Evidence, Source, Status, Want, Wants, WorkerState, Working
+from holdfast.agents.evidence.evidence import (
+    Evidence,
+    Source,
+    Want,
+    Wants,
+    WorkerState,
+    WorkerStatus,
+    Working,
+)
 from holdfast.agents.evidence.holdups import is_unknown_dialog
 from holdfast.errors import InvalidRequest, UsageError
 
@@ -52,7 +60,7 @@ _TEXT_FOR: Final = frozenset((Want.PROMPT, Want.QUESTION))
 _KEYS_FOR: Final = _TEXT_FOR | {Want.DECISION, Want.TRUST, Want.LOGIN, Want.EDITOR, Want.PAGER}
 
 
-def refuse_text(status: Status, *, screen: Evidence | None, password: bool) -> None:
+def refuse_text(status: WorkerStatus, *, screen: Evidence | None, password: bool) -> None:
     """Nothing, where text may be typed. `screen` is what it shows right now: newer than any status.
 
     Raises:
@@ -65,12 +73,12 @@ def refuse_text(status: Status, *, screen: Evidence | None, password: bool) -> N
         want = screen.claim.want if screen.claim.want not in _TEXT_FOR else want
     if want not in _TEXT_FOR or (screen is not None and isinstance(screen.claim, Working)):
         raise InvalidRequest(
-            f"the worker is {_in_words(status)} and does not take text", remedy=_REMEDIES.get(want, _WAIT)
+            f"the worker is {_describe(status)} and does not take text", remedy=_REMEDIES.get(want, _WAIT)
         )
     _refuse_unrecognised(status, screen)
 
 
-def refuse_key(name: str, status: Status, *, screen: Evidence | None, password: bool) -> None:
+def refuse_key(name: str, status: WorkerStatus, *, screen: Evidence | None, password: bool) -> None:
     """Nothing, where this key may be pressed. Escape and Ctrl-C also interrupt one that is at work.
 
     Raises:
@@ -86,7 +94,7 @@ def refuse_key(name: str, status: Status, *, screen: Evidence | None, password: 
         return
     _refuse_password(status, password=password)
     if status.state is not WorkerState.WAITING or status.detail not in _KEYS_FOR:
-        raise InvalidRequest(f"the worker is {_in_words(status)} and does not take keys", remedy=_WAIT)
+        raise InvalidRequest(f"the worker is {_describe(status)} and does not take keys", remedy=_WAIT)
     _refuse_unrecognised(status, screen)
 
 
@@ -102,30 +110,30 @@ _REMEDIES: Final[dict[str, str]] = {
 }
 
 
-def _refuse_ended(status: Status) -> None:
+def _refuse_ended(status: WorkerStatus) -> None:
     if status.state.ended:
-        raise InvalidRequest(f"the worker is {_in_words(status)}", remedy="Start another one.")
+        raise InvalidRequest(f"the worker is {_describe(status)}", remedy="Start another one.")
 
 
-def _refuse_password(status: Status, *, password: bool) -> None:
+def _refuse_password(status: WorkerStatus, *, password: bool) -> None:
     if password or status.detail == Want.PASSWORD:
         raise InvalidRequest(
             "the worker's terminal asks for a password: nothing is typed there", remedy=_ATTACH
         )
 
 
-def _refuse_unrecognised(status: Status, screen: Evidence | None) -> None:
+def _refuse_unrecognised(status: WorkerStatus, screen: Evidence | None) -> None:
     """That the screen stands still is no reason to type: it may show a dialog that nobody has described."""
     is_guess = not status.evidence or status.evidence[0].source >= Source.STABILITY
     if is_guess or (screen is not None and is_unknown_dialog(screen)):
         raise InvalidRequest("the worker waits, but nothing says for what", remedy=_ATTACH)
 
 
-def _in_words(status: Status) -> str:
+def _describe(status: WorkerStatus) -> str:
     return f"{status.state} ({status.detail})" if status.detail else str(status.state)
 
 
-def pasted(text: str, *, bracketed: bool, canonical: bool) -> bytes:
+def encode_paste(text: str, *, bracketed: bool, canonical: bool) -> bytes:
     """The bytes that enter a text, without the Enter that submits it.
 
     Raises:

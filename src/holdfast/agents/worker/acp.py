@@ -30,14 +30,14 @@ from holdfast.agents.catalog.output import (
 )
 from holdfast.agents.evidence.evidence import (
     Answered,
+    AnswerOption,
     Claim,
     Failure,
-    Option,
     Progress,
     Ready,
     Result,
+    TokenUsage,
     ToolFailed,
-    Usage,
     Want,
     Wants,
     Work,
@@ -197,17 +197,17 @@ class AcpEvents(JsonEvents):
                 found = ("rawOutput", "metadata", "exit"), ("rawOutput", "exitCode")
                 code = next(filter(None, (int_at(update, *place) for place in found)), None)
                 failed = [ToolFailed(self.say(what), code)] if code else []
-                return [*self._settled(update), Progress(Work.TOOL), *failed]
+                return [*self._settle(update), Progress(Work.TOOL), *failed]
             case "failed":
                 told = [text_at(part, "content", "text") for part in list_at(update, "content")]
                 said = self.say(": ".join(filter(None, [what, *told])))
-                return [*self._settled(update), ToolFailed(said)]
+                return [*self._settle(update), ToolFailed(said)]
             case "":
                 return []
             case status:
                 return self.drift(self.say(f"tool {status}"))
 
-    def _settled(self, update: object) -> list[Claim]:
+    def _settle(self, update: object) -> list[Claim]:
         """A tool that has ended was allowed or denied, whoever did that."""
         request = self._asked.pop(text_at(update, "toolCallId"), None)
         return [] if request is None else [Answered(request)]
@@ -223,15 +223,15 @@ class AcpEvents(JsonEvents):
             return [self._give_up(_words(error), http=_status(error), failure=_failure(error, step))]
         match step:
             case _Step.INITIALIZE:
-                return self._initialized(result)
+                return self._on_initialized(result)
             case _Step.SESSION:
                 return self._opened(result)
             case _Step.MODEL:
                 return self._prompt()
             case _Step.PROMPT:
-                return self._ended(result)
+                return self._on_prompt_ended(result)
 
-    def _initialized(self, result: object) -> Sequence[Claim]:
+    def _on_initialized(self, result: object) -> Sequence[Claim]:
         version = int_at(result, "protocolVersion")
         if version != VERSION:
             words = f"it speaks version {version} of the Agent Client Protocol, not {VERSION}"
@@ -259,7 +259,7 @@ class AcpEvents(JsonEvents):
         self._call(_Step.PROMPT, "session/prompt", {"sessionId": self._session, "prompt": [words]})
         return [Working(Work.THINKING)]
 
-    def _ended(self, result: object) -> Sequence[Claim]:
+    def _on_prompt_ended(self, result: object) -> Sequence[Claim]:
         self._last = True
         reason = text_at(result, "stopReason")
         if reason == "end_turn":
@@ -268,9 +268,9 @@ class AcpEvents(JsonEvents):
         more = [] if reason in _UNFINISHED else self.drift(self.say(f"stop reason {reason}"))
         return [*more, bad]
 
-    def _usage(self, result: object) -> Usage:
+    def _usage(self, result: object) -> TokenUsage:
         meta = at_path(result, "_meta", "quota", "token_count")
-        return Usage(
+        return TokenUsage(
             input_tokens=count_at(result, "usage", "inputTokens") or count_at(meta, "input_tokens"),
             output_tokens=count_at(result, "usage", "outputTokens") or count_at(meta, "output_tokens"),
             cached_tokens=count_at(result, "usage", "cachedReadTokens"),
@@ -301,13 +301,13 @@ def opening() -> bytes:
     return _message(id=_Step.INITIALIZE, method="initialize", params=params)
 
 
-def answer(wants: Wants, option: Option) -> bytes:
+def answer(wants: Wants, option: AnswerOption) -> bytes:
     """The answer to a request: one of the options that it offers."""
     outcome = {"outcome": "selected", "optionId": option.id}
     return _message(id=msgspec.Raw(wants.request.encode()), result={"outcome": outcome})
 
 
-def choose(wants: Wants, option: str | None, *, deny: bool) -> Option:
+def choose(wants: Wants, option: str | None, *, deny: bool) -> AnswerOption:
     """The option to answer with. Nothing permanent is ever chosen, unless by its id.
 
     Raises:
@@ -352,9 +352,9 @@ def _choice_of_model(session: object, model: str) -> _Choice | None:
     return None
 
 
-def _options(event: JsonEvent, say: Callable[[str], str]) -> tuple[Option, ...]:
+def _options(event: JsonEvent, say: Callable[[str], str]) -> tuple[AnswerOption, ...]:
     found = [
-        Option(text_at(one, "optionId"), say(text_at(one, "kind")), say(text_at(one, "name")))
+        AnswerOption(text_at(one, "optionId"), say(text_at(one, "kind")), say(text_at(one, "name")))
         for one in list_at(event, "params", "options")
     ]
     return tuple(option for option in found if 0 < len(option.id) <= MAX_ID)[:MAX_OPTIONS]

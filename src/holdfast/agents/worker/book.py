@@ -80,7 +80,7 @@ def new_id(agent: str) -> str:
     return f"{agent}-{secrets.token_hex(3)}"
 
 
-class Book:
+class WorkerRecords:
     """The workers of one home."""
 
     def __init__(self, home: Path) -> None:
@@ -176,7 +176,7 @@ class Log:
     def __init__(self, path: Path, max_bytes: int) -> None:
         self._path = path
         self._max_bytes = max_bytes
-        self._fd = self._opened()
+        self._fd = self._open()
         self._size = os.fstat(self._fd).st_size
 
     def append(self, data: bytes) -> None:
@@ -185,7 +185,7 @@ class Log:
         if self._size + len(data) > self._max_bytes:
             os.close(self._fd)
             os.replace(self._path, f"{self._path}.1")
-            self._fd, self._size = self._opened(), 0
+            self._fd, self._size = self._open(), 0
         data = data[-self._max_bytes :]
         os.write(self._fd, data)
         self._size += len(data)
@@ -195,11 +195,11 @@ class Log:
             os.close(self._fd)
             self._fd = -1
 
-    def _opened(self) -> int:
+    def _open(self) -> int:
         return os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
 
-class Mark:
+class NumberFile:
     """A number in a file, written in place: whoever is killed leaves the old one or the new one. As above."""
 
     _FORMAT: Final = struct.Struct("<Q")

@@ -4,7 +4,7 @@ from typing import Final
 
 from holdfast.agents.catalog.agent import TEXT, Agent
 from holdfast.agents.catalog.catalog import Parser, parser_of, text_parser_of
-from holdfast.agents.catalog.output import Calls, JsonEvents
+from holdfast.agents.catalog.output import JsonEvents, ToolCalls
 from holdfast.agents.evidence import holdups
 from holdfast.agents.evidence.evidence import MAX_SEEN, Evidence, Idle, Source, Want, Wants
 from holdfast.agents.terminal import escapes
@@ -98,7 +98,7 @@ class LineChannel:
     def resize(self, rows: int, cols: int) -> None:
         pass
 
-    def calls(self) -> Calls | None:
+    def calls(self) -> ToolCalls | None:
         return _calls(self._parser)
 
 
@@ -125,7 +125,7 @@ class AcpChannel(LineChannel):
         return [item for item in found if not _wants(item, Want.STDIN_EOF)]
 
 
-def _calls(parser: Parser | None) -> Calls | None:
+def _calls(parser: Parser | None) -> ToolCalls | None:
     return parser.calls if isinstance(parser, JsonEvents) else None
 
 
@@ -212,7 +212,7 @@ class TerminalChannel:
             self._record.rows, self._record.cols = rows, cols
             self._screen = Screen(rows, cols)  # a full-screen program draws itself anew
 
-    def calls(self) -> Calls | None:
+    def calls(self) -> ToolCalls | None:
         return _calls(self._parser)
 
     def _view(self, at: float) -> escapes.TerminalView:

@@ -98,7 +98,7 @@ def judge(
     )
 
 
-def unknown(worker: str, agent: str, why: str) -> EquivalenceReport:
+def report_unknown(worker: str, agent: str, why: str) -> EquivalenceReport:
     """Nobody could look."""
     return EquivalenceReport(id=worker, agent=agent, host_equivalent=ReachAnswer.UNKNOWN.value, why=why)
 

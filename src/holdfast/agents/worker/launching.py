@@ -139,7 +139,7 @@ class WorkerSpec(msgspec.Struct, kw_only=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class PreparedStart:
     """All of a start. `shown` is the command as it may be written down."""
 
     argv: tuple[str, ...]
@@ -156,7 +156,7 @@ class Ready:
     request: AcpRequest | None = field(default=None, repr=False)
 
 
-def prepare(wish: WorkerSpec, *, state: str) -> Ready:
+def prepare(wish: WorkerSpec, *, state: str) -> PreparedStart:
     """What to start; `state` is a directory of the worker's own, unless the wish names another.
 
     Raises:
@@ -203,7 +203,7 @@ def prepare(wish: WorkerSpec, *, state: str) -> Ready:
     if not wish.unconfined:
         program, policy = _with_programs(wish, program, policy)
     argv = (program, *made.arguments)
-    return Ready(
+    return PreparedStart(
         argv=argv,
         shown=tuple(_PROMPT if word == wish.prompt else word for word in argv),
         inherited=wish.env,
@@ -328,14 +328,19 @@ async def preflight(
     state: str,
     base: str | None,
 ) -> list[PreflightProblem]:
-    """What will go wrong. That nothing could be tried is trouble as well."""
+    """Can the CLI keep its state and reach its provider? What will go wrong, before the first prompt.
+
+    A small program is run in the sandbox it will run in, with its environment and policy. Where a state
+    path does not exist yet, the nearest directory above it that does is tried. Nothing is left behind.
+    That nothing could be tried is trouble as well.
+    """
     home = variables.get("HOME", "/")
     kept = _distinct(state_paths(agent, home=home, work=cwd, environment=variables))
     provider = _provider(base)
     if not kept and provider is None:
         return []
     bound = bind(policy.wish, Where(cwd, (cwd,), variables.get("TMPDIR")))
-    if (hidden := _hidden(bound)) is not None:
+    if (hidden := _find_hidden(bound)) is not None:
         return [hidden]
     asked = {"paths": [path for path, _ in kept], "provider": provider, "connect_s": _CONNECT_S}
     try:
@@ -363,7 +368,7 @@ async def preflight(
     return found
 
 
-def _hidden(bound: BoundPolicy) -> PreflightProblem | None:
+def _find_hidden(bound: BoundPolicy) -> PreflightProblem | None:
     """What of our own interpreter cannot be read there: it could not say so itself."""
     for path in map(os.path.realpath, prerequisites.of_ourselves()):
         decision = bound.explain(path, Access.READ)

@@ -70,7 +70,7 @@ class Waiter(NamedTuple):
     on_terminal: bool
 
 
-class Terminal(NamedTuple):
+class TerminalSettings(NamedTuple):
     """How the worker's terminal is set, and how much was typed that nobody has read."""
 
     canonical: bool
@@ -87,7 +87,7 @@ class ProcessSnapshot(NamedTuple):
     processes: tuple[ObservedProcess, ...] = ()  # the first one first; none: it is gone
     main: ObservedProcess | None = None  # the worker itself, below what only wraps it
     waiting: tuple[Waiter, ...] = ()
-    terminal: Terminal | None = None
+    terminal: TerminalSettings | None = None
     hidden: tuple[ObservedProcess, ...] = ()  # may not be looked into: whether they wait is not known
 
     @property
@@ -132,7 +132,7 @@ def look(leader: int) -> ProcessSnapshot:
     waiting, hidden = [], []
     for process in processes:
         background = process.terminal == device and process.group != process.foreground
-        for found in _awaited(process.pid):
+        for found in _list_awaited(process.pid):
             if found is None:
                 hidden.append(process)
                 break
@@ -172,7 +172,7 @@ def evidence(seen: ProcessSnapshot, at: float, *, full_screen: bool) -> list[Evi
     return found
 
 
-def _want(waiter: Waiter, terminal: Terminal | None, *, full_screen: bool) -> Want | None:
+def _want(waiter: Waiter, terminal: TerminalSettings | None, *, full_screen: bool) -> Want | None:
     if not waiter.on_terminal:
         return Want.STDIN_EOF
     if waiter.process.name in _PAGERS:
@@ -220,7 +220,7 @@ def _main(processes: list[ObservedProcess]) -> ObservedProcess:
     return processes[0]
 
 
-def _awaited(pid: int) -> Iterator[os.stat_result | None]:
+def _list_awaited(pid: int) -> Iterator[os.stat_result | None]:
     """What the blocked threads of a process wait to read from; None: that does not show."""
     closed = False
     for task in _tasks(pid):
@@ -281,7 +281,7 @@ def _is_terminal(found: os.stat_result, device: int, process: ObservedProcess) -
     return found.st_rdev == device or (found.st_rdev == _CONTROLLING and process.terminal == device)
 
 
-def _settings(pid: int, device: int) -> Terminal | None:
+def _settings(pid: int, device: int) -> TerminalSettings | None:
     """Opened for a moment only, and not as anybody's controlling terminal."""
     if os.major(device) not in _PTY_SLAVES:
         return None
@@ -302,7 +302,7 @@ def _settings(pid: int, device: int) -> Terminal | None:
             continue
         finally:
             os.close(descriptor)
-        return Terminal(bool(flags & termios.ICANON), bool(flags & termios.ECHO), unread)
+        return TerminalSettings(bool(flags & termios.ICANON), bool(flags & termios.ECHO), unread)
     return None
 
 

@@ -1,4 +1,11 @@
-"""A call that the watcher saw refused, as evidence: whose file it is, and what would help. Pure module."""
+"""Refused calls as evidence: whose file it is, and what would help. Pure module.
+
+The watcher tells of them, or in explain mode `strace`, line by line. That is slower and exact: the errno
+is the one the program got, and refused reading is seen as well. It must join from outside of the sandbox:
+inside, nobody may trace. A call whose end is missing, because it was cut off or its other half never
+came, is left out. Some calls do not say where a relative path begins: what the watcher tells of them is
+better (`tells`), and what it does not is told as it was written.
+"""
 
 import re
 from collections import Counter
@@ -40,7 +47,7 @@ _LOOPBACK: Final = re.compile(r"127\.|0\.0\.0\.0$|::1?$|::ffff:127\.")
 _WRITING: Final = re.compile(r"O_(?:WRONLY|RDWR|CREAT|TRUNC)\b")
 
 
-class Tally:
+class RefusalTally:
     """How many refusals of each kind are known: the watcher tells totals, evidence stands for what is new."""
 
     def __init__(self, known: Iterable[Evidence]) -> None:
@@ -72,7 +79,7 @@ class Whose:
     relocated: bool
 
 
-def evidence_of(refusal: Refusal | Denied, whose: Whose, at: float) -> Evidence:
+def make_evidence(refusal: Refusal | Denied, whose: Whose, at: float) -> Evidence:
     """With the role of the path in the CLI's state, and the variable that would move it, if there is one."""
     agent, state = whose.agent, whose.state
     moved = launch(agent, state=state).environment if whose.relocated else {}
@@ -279,15 +286,15 @@ def _directory(place: PathArgument, args: list[str]) -> str | None:
 
 def _folder(arg: str) -> str | None:
     found = _DIRECTORY.fullmatch(arg)
-    return None if found is None else _unescaped(found[1])
+    return None if found is None else _unescape(found[1])
 
 
 def _text(arg: str) -> str | None:
     found = _STRING.match(arg)
-    return None if found is None else _unescaped(found[1])
+    return None if found is None else _unescape(found[1])
 
 
-def _unescaped(text: str) -> str:
+def _unescape(text: str) -> str:
     """What strace escaped, byte by byte; bytes that are no text are shown as escapes again."""
 
     def one(found: "re.Match[str]") -> str:

@@ -18,13 +18,13 @@ import msgspec
 from holdfast.agents.catalog.agent import StatePath, state_paths
 from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.worker import procwatch
-from holdfast.agents.worker.book import Book, Record
-from holdfast.agents.worker.equivalence import CONFINEMENT, Case, EquivalenceReport, judge, unknown
-from holdfast.agents.worker.launching import Ready
+from holdfast.agents.worker.book import Record, WorkerRecords
+from holdfast.agents.worker.equivalence import CONFINEMENT, Case, EquivalenceReport, judge, report_unknown
+from holdfast.agents.worker.launching import PreparedStart
 from holdfast.client.environment import Environment
 from holdfast.confine.launch import LauncherClient
 from holdfast.doctor.compare.circumstances import NAMESPACES
-from holdfast.doctor.compare.compare import PROBE_S, Landmarks, Side, look, places
+from holdfast.doctor.compare.compare import PROBE_S, Landmarks, Side, list_places, look
 from holdfast.doctor.compare.equivalence import Value, of_status
 from holdfast.errors import HoldfastError
 
@@ -34,17 +34,17 @@ LIMIT_S: Final = 90.0  # for all of one worker, its turn not counted
 FILE: Final = "equivalence.json"
 
 
-class Surroundings:
+class WorkerSurroundings:
     """Of the workers of one supervisor."""
 
-    def __init__(self, book: Book) -> None:
+    def __init__(self, book: WorkerRecords) -> None:
         self._book = book
         self._turn = asyncio.Semaphore(1)  # a probe takes a core for a moment, and the workers need it more
         self._looks: dict[str, asyncio.Task[None]] = {}
 
-    def begin(self, record: Record, ready: Ready, environment: Environment) -> None:
+    def begin(self, record: Record, ready: PreparedStart, environment: Environment) -> None:
         """Look at a worker that was started just now."""
-        process = None if record.pid is None else confinement_of(record.pid)
+        process = None if record.pid is None else read_confinement(record.pid)
         task = asyncio.get_running_loop().create_task(self._look(record, ready, environment, process))
         self._looks[record.id] = task
         task.add_done_callback(lambda _: self._looks.pop(record.id, None))
@@ -67,7 +67,7 @@ class Surroundings:
                 if record.pid is None
                 else "nobody has looked: its supervisor was ended"
             )
-            return unknown(record.id, record.agent, why)
+            return report_unknown(record.id, record.agent, why)
 
     async def aclose(self) -> None:
         tasks = list(self._looks.values())
@@ -76,22 +76,22 @@ class Surroundings:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _look(
-        self, record: Record, ready: Ready, environment: Environment, process: dict[str, Value] | None
+        self, record: Record, ready: PreparedStart, environment: Environment, process: dict[str, Value] | None
     ) -> None:
         try:
             async with self._turn, asyncio.timeout(LIMIT_S):
                 found = await _observe(record, ready, environment, process)
         except (HoldfastError, OSError, TimeoutError) as exc:
-            found = unknown(record.id, record.agent, f"the probe failed: {exc or type(exc).__name__}")
+            found = report_unknown(record.id, record.agent, f"the probe failed: {exc or type(exc).__name__}")
         except Exception:
             log.exception("the surroundings of a worker could not be seen", extra={"agent": record.agent})
-            found = unknown(record.id, record.agent, "the probe failed; the supervisor's log says how")
+            found = report_unknown(record.id, record.agent, "the probe failed; the supervisor's log says how")
         with contextlib.suppress(OSError):
             self._book.keep(record.id, FILE, msgspec.json.encode(found))
 
 
 async def _observe(
-    record: Record, ready: Ready, environment: Environment, process: dict[str, Value] | None
+    record: Record, ready: PreparedStart, environment: Environment, process: dict[str, Value] | None
 ) -> EquivalenceReport:
     case = _case(record, ready)
 
@@ -112,7 +112,7 @@ async def _observe(
     beside = LauncherClient()
     try:
         with Landmarks() as landmarks:
-            paths = places(record.cwd, ready.environment, [*case.state, *record.writable])
+            paths = list_places(record.cwd, ready.environment, [*case.state, *record.writable])
             question = landmarks.question(paths, {*ready.inherited, *ready.environment}, quiet=True)
             host = await Side(beside, None, record.cwd, ready.inherited, tty=ready.tty).look(question)
             inside = await look(told, question)
@@ -121,7 +121,7 @@ async def _observe(
     return judge(host, inside, process, case)
 
 
-def confinement_of(leader: int) -> dict[str, Value] | None:
+def read_confinement(leader: int) -> dict[str, Value] | None:
     """What the kernel holds on the worker below this process; None once it is gone."""
     main = procwatch.look(leader).main
     if main is None:
@@ -139,7 +139,7 @@ def confinement_of(leader: int) -> dict[str, Value] | None:
     return found if still is not None and still.pid == main.pid and still.state not in "ZX" else None
 
 
-def _case(record: Record, ready: Ready) -> Case:
+def _case(record: Record, ready: PreparedStart) -> Case:
     agent = CATALOG[record.agent]
     state: dict[str, StatePath] = {}
     for path, kept in state_paths(agent, home=record.home, work=record.cwd, environment=ready.environment):
@@ -172,7 +172,7 @@ def _is_loopback(base: str | None) -> bool:
     return host == "localhost"
 
 
-def _supervision(record: Record, ready: Ready) -> tuple[str, ...]:
+def _supervision(record: Record, ready: PreparedStart) -> tuple[str, ...]:
     watched = record.watch and record.unwatched is None
     stdin = "a terminal" if ready.tty else "its prompt" if ready.stdin is not None else "nothing"
     limits = (("time", record.wall_limit_s), ("time without work", record.idle_limit_s))

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from holdfast.agents.catalog.agent import Agent
-from holdfast.agents.catalog.output import Calls
+from holdfast.agents.catalog.output import ToolCalls
 from holdfast.agents.evidence.digest import Digest, Window
 from holdfast.agents.evidence.evidence import (
     MAX_SEEN,
@@ -27,21 +27,28 @@ from holdfast.agents.evidence.evidence import (
     Failure,
     JournalEntry,
     Source,
-    Status,
     Trouble,
     Vanished,
     Want,
     Wants,
     WorkerState,
+    WorkerStatus,
     encode_entry,
 )
 from holdfast.agents.evidence.holdups import open_requests
 from holdfast.agents.evidence.status import WorkerLimits, classify, decide_end
 from holdfast.agents.terminal import keys
 from holdfast.agents.worker import acp
-from holdfast.agents.worker.book import MAX_EVIDENCE_BYTES, MAX_OUTPUT_BYTES, Book, Log, Mark, Record
+from holdfast.agents.worker.book import (
+    MAX_EVIDENCE_BYTES,
+    MAX_OUTPUT_BYTES,
+    Log,
+    NumberFile,
+    Record,
+    WorkerRecords,
+)
 from holdfast.agents.worker.explaining import Explaining
-from holdfast.agents.worker.refusals import Tally, Whose, evidence_of
+from holdfast.agents.worker.refusals import RefusalTally, Whose, make_evidence
 from holdfast.client.events.ordering import Exited as ProcessExited
 from holdfast.client.events.ordering import Output
 from holdfast.client.process import Process
@@ -111,28 +118,28 @@ class WorkerChannel(Protocol):
     def resize(self, rows: int, cols: int) -> None:
         """Its terminal has another size now."""
 
-    def calls(self) -> Calls | None:
+    def calls(self) -> ToolCalls | None:
         """Its tool calls; None where they cannot be seen."""
 
 
-class Worker:
+class FollowedWorker:
     """Follows one process until its end. `changed` is called with every new status."""
 
     def __init__(
         self,
         record: Record,
-        book: Book,
+        book: WorkerRecords,
         agent: Agent,
         channel: WorkerChannel,
         limits: WorkerLimits,
-        changed: Callable[["Worker"], None],
+        changed: Callable[["FollowedWorker"], None],
     ) -> None:
         self.record = record
         self.channel = channel
         self.process: Process | None = None
         self.explaining: Explaining | None = None
         self.viewers: set[Callable[[bytes], None]] = set()
-        self.status = Status(WorkerState.STARTING, since=now())
+        self.status = WorkerStatus(WorkerState.STARTING, since=now())
         self.done = asyncio.Event()
         self._book = book
         self._limits = limits
@@ -141,13 +148,13 @@ class Worker:
         folder = book.folder(record.id)
         known = book.evidence(record.id)
         self._window = Window(entry.item for entry in known)
-        self._read = Mark(folder / "read")
+        self._read = NumberFile(folder / "read")
         self._read_until = max([self._read.value, *(entry.seq for entry in known)])
         self._journal = Log(folder / "evidence.jsonl", MAX_EVIDENCE_BYTES)
         self._output = Log(folder / "output.log", MAX_OUTPUT_BYTES)
         self._started_at = record.began_at or now()
         self._written_at = 0.0
-        self._tally = Tally(entry.item for entry in known)
+        self._tally = RefusalTally(entry.item for entry in known)
         self._news = asyncio.Event()
         self._stopping: asyncio.Task[None] | None = None
 
@@ -160,7 +167,7 @@ class Worker:
             self._journal.append(encode_entry(JournalEntry(item, seq)))
             self._written_at = item.at
 
-    def judge(self) -> Status:
+    def judge(self) -> WorkerStatus:
         """The status at this moment."""
         at = now()
         items = self._window.items
@@ -199,7 +206,7 @@ class Worker:
                 if isinstance(event, Output):
                     await self._take(process, event)
                 elif isinstance(event, ProcessExited):
-                    self._exited(event)
+                    self._on_exit(event)
             await refused
             if self.explaining is not None:
                 await self.explaining.settled()
@@ -218,22 +225,22 @@ class Worker:
         async for refusal in process.denials:
             fresh = self._tally.fresh(refusal)
             if fresh and not (self.explaining is not None and self.explaining.sees(refusal)):
-                self._refused(msgspec.structs.replace(refusal, count=fresh))
+                self._add_refusal(msgspec.structs.replace(refusal, count=fresh))
                 self.judge()
 
     def _hear_trace(self) -> None:
         if self.explaining is None:
             return
         for denied in self.explaining.take():
-            self._refused(denied)
+            self._add_refusal(denied)
         if self.record.untraced != self.explaining.off:
             self.record.untraced = self.explaining.off
             self._book.write(self.record)
 
-    def _refused(self, refusal: Refusal | Denied) -> None:
+    def _add_refusal(self, refusal: Refusal | Denied) -> None:
         record, state = self.record, str(self._book.folder(self.record.id) / "state")
         whose = Whose(self._agent, record.home, record.cwd, state, record.relocated)
-        self.add(evidence_of(refusal, whose, now()))
+        self.add(make_evidence(refusal, whose, now()))
 
     async def _take(self, process: Process, event: Output) -> None:
         taken = self.channel.feed(event.stream, event.data, now())
@@ -258,7 +265,7 @@ class Worker:
             if last:
                 await process.close_stdin()
 
-    def _exited(self, event: ProcessExited) -> None:
+    def _on_exit(self, event: ProcessExited) -> None:
         number = event.code - 128
         killed = number if number in _SIGNALS else None
         cause = Failure(self.record.ended_by) if self.record.ended_by else None
@@ -356,11 +363,11 @@ class Worker:
         self.tick()
         keys.refuse_key(name, self.status, screen=seen.screen, password=seen.password)
         if self.status.state is WorkerState.WAITING:
-            await self._drawn()
+            await self._wait_until_drawn()
             keys.refuse_key(name, self.status, screen=self._terminal()[1].screen, password=seen.password)
         await process.write(keys.KEYS[name])
 
-    async def _drawn(self) -> None:
+    async def _wait_until_drawn(self) -> None:
         """A worker may say that it asks before it shows what: a key pressed until then is lost, or worse."""
         until, before = now() + DRAWN_WITHIN_S, b""
         while now() < until and before != (digest := self._terminal()[1].digest):
@@ -376,7 +383,7 @@ class Worker:
         process, seen = self._terminal()
         self.tick()
         keys.refuse_text(self.status, screen=seen.screen, password=seen.password)
-        delivery = keys.Delivery(keys.pasted(text, bracketed=seen.bracketed, canonical=seen.canonical))
+        delivery = keys.Delivery(keys.encode_paste(text, bracketed=seen.bracketed, canonical=seen.canonical))
         while True:
             match delivery.step(now(), self._terminal()[1].digest):
                 case keys.Write(data):
@@ -397,7 +404,7 @@ class Worker:
 
 
 async def answer(
-    worker: Worker, agent: Agent, *, option: str | None, deny: bool, request: str | None
+    worker: FollowedWorker, agent: Agent, *, option: str | None, deny: bool, request: str | None
 ) -> dict[str, object]:
     """Answer the oldest open question, once and not for ever unless `option` says so; what was answered.
 
@@ -418,12 +425,14 @@ async def answer(
 
 
 async def _by_option(
-    worker: Worker, *, option: str | None, deny: bool, request: str | None
+    worker: FollowedWorker, *, option: str | None, deny: bool, request: str | None
 ) -> dict[str, object]:
     asked = worker.asked()
     wants = next((one for one in asked if request in (None, one.request)), None)
     if wants is None or worker.process is None:
-        raise InvalidRequest(f"{worker.record.id} does not ask that" if asked else _nothing(worker))
+        raise InvalidRequest(
+            f"{worker.record.id} does not ask that" if asked else _describe_no_question(worker)
+        )
     chosen = acp.choose(wants, option, deny=deny)
     await worker.process.write(acp.answer(wants, chosen), write_id=f"answer-{wants.request}")
     if wants not in worker.asked():
@@ -443,12 +452,12 @@ async def _by_option(
     }
 
 
-async def _by_keys(worker: Worker, agent: Agent, *, deny: bool) -> dict[str, object]:
+async def _by_keys(worker: FollowedWorker, agent: Agent, *, deny: bool) -> dict[str, object]:
     status = worker.status
     shown = worker.channel.shown().replace("\r\n", "\n")
     dialog = next((one for one in agent.dialogs if one.pattern.search(shown)), None)
     if status.state is not WorkerState.WAITING or (dialog is None and status.detail != Want.DECISION):
-        raise InvalidRequest(_nothing(worker))
+        raise InvalidRequest(_describe_no_question(worker))
     if dialog is None:
         raise InvalidRequest(f"nobody has described the keys of this dialog of {agent.name}", remedy=_ATTACH)
     keys = dialog.deny if deny else dialog.approve
@@ -457,6 +466,6 @@ async def _by_keys(worker: Worker, agent: Agent, *, deny: bool) -> dict[str, obj
     return {"question": status.about, "denied": deny, "keys": list(keys)}
 
 
-def _nothing(worker: Worker) -> str:
+def _describe_no_question(worker: FollowedWorker) -> str:
     status = worker.status
     return f"{worker.record.id} asks for no decision: it is {status.state} {status.detail}".rstrip()

@@ -40,7 +40,7 @@ def down(with_workers: bool, home: Path) -> Answer:
 async def _down(home: Path, *, with_workers: bool) -> Answer:
     from holdfast.agents.supervisor import background, daemons
 
-    found, workers = daemons.find(home), daemons.workers_alive(home)
+    found, workers = daemons.find(home), daemons.list_living_workers(home)
     if not found:
         return {"home": str(home), "ended": [], "workers": [], "text": [f"nothing runs for {home}"]}
     if workers and not with_workers:
@@ -52,7 +52,7 @@ async def _down(home: Path, *, with_workers: bool) -> Answer:
     if with_workers:  # a dispatcher alone leaves them on SIGTERM, and gives their tasks back on this one
         await background.end(home, _alone(first), signal.SIGUSR1, within_s=background.LEAVE_S)
     await background.end(home, first, within_s=background.LEAVE_S)
-    if left := daemons.workers_alive(home):
+    if left := daemons.list_living_workers(home):
         if not with_workers:
             raise Conflict(
                 f"{len(left)} workers were started meanwhile: {', '.join(left)}", remedy="try again"

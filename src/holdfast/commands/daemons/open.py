@@ -36,7 +36,9 @@ def open(printed: bool, home: Path) -> Answer:
     """
     from holdfast.agents.supervisor import daemons
 
-    found = [one.card.address for one in daemons.of_role(home, daemons.DASHBOARD) if one.card is not None]
+    found = [
+        one.card.address for one in daemons.find_by_role(home, daemons.DASHBOARD) if one.card is not None
+    ]
     if not found:
         raise NotFound(f"no dashboard runs for {home}", remedy="holdfast up, or holdfast web")
     with need_extra("web", "the dashboard", "starlette"):

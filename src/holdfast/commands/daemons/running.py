@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from holdfast.agents.supervisor import background, daemons
-from holdfast.agents.worker.book import Book, tail
+from holdfast.agents.worker.book import WorkerRecords, tail
 from holdfast.board.store import open_store
 from holdfast.commands.daemons.web import dashboard
 from holdfast.commands.output import Answer
@@ -90,7 +90,7 @@ async def run(wanted: UpOptions, print_: Print) -> None:
         Conflict: it runs already; nothing was changed.
         HoldfastError: a part of it does not start.
     """
-    Book(wanted.home).prepare()
+    WorkerRecords(wanted.home).prepare()
     async with contextlib.AsyncExitStack() as stack:
         try:
             await stack.enter_async_context(homefiles.only_one_up(wanted.home))
@@ -261,7 +261,7 @@ class _Running:
             if job is not self._exec_job:  # it ends its commands, and then itself
                 job.cancel()
         await asyncio.gather(*jobs, *aside, hurry, return_exceptions=True)
-        alive = daemons.workers_alive(self._wanted.home)
+        alive = daemons.list_living_workers(self._wanted.home)
         if cut := [id for id in alive if self._is_mine(id)]:
             await background.stop_workers(self._wanted.home, cut, grace_s=0.0)
         await self._end_background(self._ended + len(self._runs))
@@ -270,7 +270,7 @@ class _Running:
         return any(worker == mine or worker.startswith(f"{mine}-") for mine in self._mine)
 
     async def _end_background(self, ended: int) -> None:
-        others = [id for id in daemons.workers_alive(self._wanted.home) if not self._is_mine(id)]
+        others = [id for id in daemons.list_living_workers(self._wanted.home) if not self._is_mine(id)]
         if others:
             words = f"left running, because {len(others)} other workers do: {', '.join(others)}"
             text = [words, "  to end them: holdfast down --workers"]
@@ -310,7 +310,7 @@ def guard_output(print_: Callable[..., None]) -> Print:
 
 def start_detached(home: Path, typed: Sequence[str]) -> Answer:
     """Raises Conflict when it runs already, OperationFailed when it does not start; its log says why."""
-    Book(home).prepare()
+    WorkerRecords(home).prepare()
     if (running := conflict(home)) is not None:
         raise running
     argv = [*prerequisites.command(), "up", "--home", str(home), *typed]
@@ -322,7 +322,9 @@ def start_detached(home: Path, typed: Sequence[str]) -> Answer:
         ready.settimeout(LOOK_S)
         process = _spawn(argv, home / LOG, f"{folder}/ready")
         _wait_until_ready(process, ready, home / LOG)
-    shown = [one.card.address for one in daemons.of_role(home, daemons.DASHBOARD) if one.card is not None]
+    shown = [
+        one.card.address for one in daemons.find_by_role(home, daemons.DASHBOARD) if one.card is not None
+    ]
     text = [f"holdfast runs in the background, pid {process.pid}; its log is {home / LOG}"]
     text += [f"dashboard    {address}   (holdfast open)" for address in shown]
     text.append("to end it: holdfast down, with --workers while workers run")

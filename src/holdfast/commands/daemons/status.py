@@ -39,7 +39,7 @@ def status(home: Path) -> Answer:
     from holdfast.agents.supervisor import daemons
     from holdfast.dispatch import homefiles
 
-    found, workers = daemons.find(home), daemons.workers_alive(home)
+    found, workers = daemons.find(home), daemons.list_living_workers(home)
     alive, told = homefiles.read_status(home)
     told = told if alive else None
     rows = [_row(one) for one in found]
@@ -57,7 +57,7 @@ def status(home: Path) -> Answer:
 def _row(one: "Daemon") -> dict[str, object]:
     from holdfast.agents.supervisor import background, processes
 
-    memory, card = processes.memory(one.process), one.card
+    memory, card = processes.read_memory(one.process), one.card
     return {
         "role": one.role,
         "pid": one.process.pid,
@@ -68,7 +68,7 @@ def _row(one: "Daemon") -> dict[str, object]:
         "differs": background.difference(one),
         "rss": None if memory is None else memory.rss,
         "pss": None if memory is None else memory.pss,
-        "below": len(processes.below(one.process)),
+        "below": len(processes.find_descendants(one.process)),
     }
 
 

@@ -142,13 +142,13 @@ async def run_command(workers: "Workers", /, agent: str, words: tuple[str, ...],
       holdfast worker run codex "fix the failing test"
       holdfast worker run opencode --tmux --detach
     """
-    from holdfast.agents.sdk import passed
+    from holdfast.agents.sdk import select_variables
 
     as_asked = ("acp", "base", "cwd", "idle_limit_s", "model", "trace", "unconfined", "wall_limit_s")
     started = await workers.run(
         agent,
         prompt=" ".join(words) or None,
-        env=passed(options["names"]),
+        env=select_variables(options["names"]),
         id=options["name"],
         tty=options["tty"] or options["tmux"],
         unattended=not options["ask"],

@@ -137,7 +137,7 @@ async def since_commit(
     own = Path(tempfile.mkdtemp(prefix=".changes-", dir=home))
     policy = Policy.read_only().deny(home).allow_read(workspace).allow_write(own)
     spared = [f":(top,exclude,literal){name}" for name in leave_out]
-    environment = await background.exec_server(home, Environment.open)
+    environment = await background.reach_exec_server(home, Environment.open)
     try:
 
         async def git(show: str, most: int) -> str:

@@ -18,10 +18,10 @@ from holdfast import __version__
 from holdfast.agentconfig import clients, host
 from holdfast.agentconfig.decision import AgentName
 from holdfast.agentconfig.settings import Key
-from holdfast.doctor.assertion import claims, probe, routes
+from holdfast.doctor.assertion import claims, probe, routes, witness
 from holdfast.doctor.assertion.claims import (
     EXPECTATIONS,
-    Claim,
+    BootClaim,
     ClaimAttempt,
     ClaimKind,
     ClaimVerdict,
@@ -29,8 +29,7 @@ from holdfast.doctor.assertion.claims import (
     Role,
     Word,
 )
-from holdfast.doctor.assertion.routes import Launch, Run
-from holdfast.doctor.assertion.witness import Listener, Questions, listening, outside, state_folder, workplace
+from holdfast.doctor.assertion.routes import CodexLaunch, RouteRun
 from holdfast.doctor.explain import explanation
 from holdfast.errors import NotFound, UsageError
 from holdfast.local.atomicfile import replace_file
@@ -58,13 +57,13 @@ _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class AssertOrder:
     """What to assert of whom. Paths are absolute; without a binary it is about our own sandbox."""
 
     cwd: Path
     home: Path
     binary: Path | None = None
-    asked: tuple[Claim, ...] = ()
+    asked: tuple[BootClaim, ...] = ()
     expect: str = "confined"
     overrides: tuple[str, ...] = ()
     profile: str | None = None
@@ -145,7 +144,7 @@ def find(agent: str | None, named: Path | None) -> Path | None:
         return None
 
 
-def run(order: Order, environ: Mapping[str, str] = os.environ) -> AssertionReport:
+def run(order: AssertOrder, environ: Mapping[str, str] = os.environ) -> AssertionReport:
     """Assert once.
 
     Raises:
@@ -154,8 +153,8 @@ def run(order: Order, environ: Mapping[str, str] = os.environ) -> AssertionRepor
     if not order.cwd.is_dir():
         raise UsageError(f"{order.cwd} is not a directory", remedy=f"mkdir -p {order.cwd}")
     needed = Role.LOOPBACK in EXPECTATIONS[order.expect]
-    with workplace(order.cwd, environ) as place, listening(needed=needed) as listener:
-        claimed = tuple(_claims(order, outside(place), listener))
+    with witness.workplace(order.cwd, environ) as place, witness.listening(needed=needed) as listener:
+        claimed = tuple(_claims(order, witness.outside(place), listener))
         if order.binary is None:
             return _ours(_Inquiry(order, claimed, listener, environ))
         home = _home(order.home)
@@ -164,19 +163,19 @@ def run(order: Order, environ: Mapping[str, str] = os.environ) -> AssertionRepor
         skipped = [
             AssertionStep(route, "skipped", home.evidence) for route in (routes.COMMAND_EXEC, routes.EXEC)
         ]
-        causes = _explained(home.evidence)
+        causes = _explain(home.evidence)
         return AssertionReport(
             "codex", str(order.binary), _version(order.binary), tuple(skipped), (home,), causes
         )
 
 
 def wait(
-    order: Order, seconds: float, tell: Callable[[str], None], environ: Mapping[str, str] = os.environ
+    order: AssertOrder, seconds: float, tell: Callable[[str], None], environ: Mapping[str, str] = os.environ
 ) -> AssertionReport:
     """Assert until it passes or the time is over; what is tried last may end after that."""
     until = time.monotonic() + seconds
     found = run(order, environ)
-    for pause in claims.pauses(seconds):
+    for pause in claims.plan_pauses(seconds):
         left = until - time.monotonic()
         if found.verdict is ClaimVerdict.PASS or left <= 0:
             break
@@ -187,7 +186,7 @@ def wait(
     return found
 
 
-def _claims(order: Order, canary: Path, listener: Listener) -> Iterator[Claim]:
+def _claims(order: AssertOrder, canary: Path, listener: witness.LoopListener) -> Iterator[BootClaim]:
     config = order.home / "config.toml"
     subjects = {
         Role.CWD: str(order.cwd),
@@ -199,7 +198,7 @@ def _claims(order: Order, canary: Path, listener: Listener) -> Iterator[Claim]:
     for role, wanted in EXPECTATIONS[order.expect].items():
         kind = ClaimKind.REACHES if role is Role.LOOPBACK else ClaimKind.WRITES
         if subjects[role] not in named and not (role is Role.CONFIG and order.binary is None):
-            yield Claim(kind, wanted, subjects[role], role, dry=role is Role.CONFIG)
+            yield BootClaim(kind, wanted, subjects[role], role, dry=role is Role.CONFIG)
     yield from order.asked
 
 
@@ -210,24 +209,30 @@ class _Inquiry:
     """
 
     def __init__(
-        self, order: Order, claimed: Sequence[Claim], listener: Listener, environ: Mapping[str, str]
+        self,
+        order: AssertOrder,
+        claimed: Sequence[BootClaim],
+        listener: witness.LoopListener,
+        environ: Mapping[str, str],
     ) -> None:
         self.order, self.claimed, self.environ = order, claimed, environ
         self.said: list[str] = []
         self.known: list[str] = []
         self._listener = listener
-        self._plain = Questions(claimed, listener).outside()
+        self._plain = witness.Questions(claimed, listener).outside()
 
-    def take(self, route: Callable[[Questions], Run]) -> tuple[Run, AssertionStep, tuple[Judged, ...]]:
+    def take(
+        self, route: Callable[[witness.Questions], RouteRun]
+    ) -> tuple[RouteRun, AssertionStep, tuple[Judged, ...]]:
         """One route, and what it shows."""
-        questions = Questions(self.claimed, self._listener)
+        questions = witness.Questions(self.claimed, self._listener)
         with questions.cleared():
             ran = route(questions)
             told = questions.answers(ran.output)
         if told is None:
             got, status = (Word.NO, "failed") if ran.ended else (Word.UNKNOWN, "unknown")
             evidence = _short(ran.said) or f"exit code {ran.exit_code}, and not a word"
-            answers: Mapping[Claim, ClaimAttempt] = {}
+            answers: Mapping[BootClaim, ClaimAttempt] = {}
             facts: Mapping[str, object] = {}
             self.said.append(ran.said)
             self.known += filter(None, (ran.fingerprint,))
@@ -238,7 +243,7 @@ class _Inquiry:
         judged += (self._judge(claim, ran.route, answers.get(claim)) for claim in self.claimed)
         self.said += (one.evidence for one in judged[1:] if not one.holds and one.wanted is Word.YES)
         step = AssertionStep(
-            ran.route, status, _confined(ran), ran.seconds, ran.exit_code, facts, ran.enforcement
+            ran.route, status, _describe_enforcement(ran), ran.seconds, ran.exit_code, facts, ran.enforcement
         )
         return ran, step, tuple(judged)
 
@@ -252,19 +257,19 @@ class _Inquiry:
             for one in fingerprints.TABLE
             if one.id in self.known
         ]
-        return (*named, *_explained("\n".join(dict.fromkeys(self.said))))
+        return (*named, *_explain("\n".join(dict.fromkeys(self.said))))
 
-    def _judge(self, claim: Claim, route: str, inside: ClaimAttempt | None) -> Judged:
+    def _judge(self, claim: BootClaim, route: str, inside: ClaimAttempt | None) -> Judged:
         plain = self._plain[claim]
         return claims.judge(claim, route, inside, plain, remedy=_remedy(claim, plain, self.order))
 
 
-def _explained(text: str) -> tuple[Mapping[str, object], ...]:
+def _explain(text: str) -> tuple[Mapping[str, object], ...]:
     found = explanation.report(explanation.explain(text))["explanations"]
     return tuple(found) if isinstance(found, list) else ()
 
 
-def _confined(ran: Run) -> str:
+def _describe_enforcement(ran: RouteRun) -> str:
     """By what, and why by nothing stronger."""
     if ran.enforcement is None:
         return ""
@@ -300,12 +305,12 @@ def _ours(inquiry: _Inquiry) -> AssertionReport:
 
 def _codex(inquiry: _Inquiry, binary: Path, home: Judged, place: Path) -> AssertionReport:
     order = inquiry.order
-    launch = Launch(binary, order.home, order.cwd, order.overrides)
+    launch = CodexLaunch(binary, order.home, order.cwd, order.overrides)
     steps: tuple[AssertionStep, ...] = ()
     judged: tuple[Judged, ...] = (home,)
     try:
         with routes.copied_home(order.home, place, inquiry.environ) as copy:
-            launch = routes.keeping_state(launch, copy)
+            launch = routes.move_state(launch, copy)
             first, step, more = inquiry.take(lambda questions: routes.command_exec(launch, copy, questions))
             inquiry.said += first.warnings
             steps = (step,)
@@ -319,13 +324,17 @@ def _codex(inquiry: _Inquiry, binary: Path, home: Judged, place: Path) -> Assert
 
 
 def _whole_path(
-    inquiry: _Inquiry, launch: Launch, copy: Path, effective: Mapping[Key, object], judged: Sequence[Judged]
+    inquiry: _Inquiry,
+    launch: CodexLaunch,
+    copy: Path,
+    effective: Mapping[Key, object],
+    judged: Sequence[Judged],
 ) -> tuple[AssertionStep, tuple[Judged, ...]]:
     """`codex exec`, unless the shorter way has shown enough, or this one did before."""
     order, environ = inquiry.order, inquiry.environ
     if claims.verdict(judged) is ClaimVerdict.FAIL:
         return AssertionStep(routes.EXEC, "skipped", "the shorter way has failed already"), ()
-    folder = state_folder(environ)
+    folder = witness.state_folder(environ)
     wanted = [(claim.kind, claim.wanted, "" if claim.role else claim.subject) for claim in inquiry.claimed]
     values = sorted(f"{'.'.join(name)}={value}".replace(str(copy), "") for name, value in effective.items())
     key = proof_key(
@@ -364,7 +373,7 @@ def _home(home: Path) -> Judged:
     return Judged(f"{ClaimKind.HOME} {home}", "", Word.YES, Word.NO, evidence, remedy)
 
 
-def _configuration(ran: Run, order: Order) -> Judged:
+def _configuration(ran: RouteRun, order: AssertOrder) -> Judged:
     complaints = [text for text in ran.warnings if not any(known in text for known in _OTHER_WARNINGS)]
     got = Word.NO if complaints else Word.YES if ran.effective else Word.UNKNOWN
     evidence = _short(" | ".join(complaints)) or ("none" if ran.effective else "it did not answer")
@@ -372,11 +381,11 @@ def _configuration(ran: Run, order: Order) -> Judged:
     return Judged(str(ClaimKind.CONFIG), ran.route, Word.YES, got, evidence, remedy)
 
 
-def _unreadable(exc: OSError, order: Order) -> Judged:
+def _unreadable(exc: OSError, order: AssertOrder) -> Judged:
     return Judged(str(ClaimKind.CONFIG), "", Word.YES, Word.NO, str(exc), f"ls -l {order.home}")
 
 
-def _trust(order: Order, effective: Mapping[Key, object]) -> Iterator[Judged]:
+def _trust(order: AssertOrder, effective: Mapping[Key, object]) -> Iterator[Judged]:
     """An app server trusts a repository by itself, and then its configuration is above the user's."""
     found = host.find_project(order.cwd)
     own = os.path.realpath(order.home / "config.toml")
@@ -389,13 +398,20 @@ def _trust(order: Order, effective: Mapping[Key, object]) -> Iterator[Judged]:
         f"trust is decided for {decided[0]}" if decided else "trust is not decided; a thread will trust it"
     )
     remedy = f"holdfast config codex apply --home {order.home} --cwd {order.cwd}"
-    yield Judged(f"{ClaimKind.REPOSITORY} {order.cwd}", routes.COMMAND_EXEC, Word.YES, got, evidence, remedy)
+    yield Judged(
+        f"{ClaimKind.REPOSITORY} {order.cwd}",
+        routes.COMMAND_EXEC,
+        Word.YES,
+        got,
+        evidence,
+        remedy,
+    )
 
 
-def _remedy(claim: Claim, plain: ClaimAttempt, order: Order) -> str:
+def _remedy(claim: BootClaim, plain: ClaimAttempt, order: AssertOrder) -> str:
     reaches = claim.kind is ClaimKind.REACHES
     if not plain.ok and reaches:
-        return f"see why this machine itself does not reach {claims.shown_url(claim.subject)}"
+        return f"see why this machine itself does not reach {claims.hide_query(claim.subject)}"
     if not plain.ok:
         return f"name a path that you can write yourself; {claim.subject} is not one"
     if order.binary is None:
@@ -408,7 +424,9 @@ def _remedy(claim: Claim, plain: ClaimAttempt, order: Order) -> str:
 
 
 def proof_key(binary: Path, decision: object) -> str:
-    """Changes with the program, the boot, the user and everything that decided, which is never written down.
+    """Under which a proof is kept, so that not every start takes the long way.
+
+    It changes with the program, the boot, the user and everything that decided, which is never written down.
 
     Raises:
         OSError: there is no such program.

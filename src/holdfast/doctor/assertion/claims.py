@@ -63,7 +63,7 @@ EXPECTATIONS: Final[Mapping[str, Mapping[Role, bool]]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class BootClaim:
     """`subject` is a path or an address; `dry` must not be changed even for a moment."""
 
     kind: ClaimKind
@@ -73,7 +73,7 @@ class Claim:
     dry: bool = False
 
     def __str__(self) -> str:
-        shown = shown_url(self.subject) if self.kind is ClaimKind.REACHES else self.subject
+        shown = hide_query(self.subject) if self.kind is ClaimKind.REACHES else self.subject
         note = f" ({_ROLES[self.role]})" if self.role else ""
         return f"{self.kind} {shown}{note}".rstrip()
 
@@ -119,18 +119,18 @@ class Judged:
         return asdict(self) | {"remedy": None if self.holds else self.remedy}
 
 
-def shown_url(url: str) -> str:
+def hide_query(url: str) -> str:
     """Without what may be a secret: a query, a fragment."""
     return url.partition("?")[0].partition("#")[0]
 
 
-def asked(
+def parse_claims(
     *,
     write: Sequence[str] = (),
     deny_write: Sequence[str] = (),
     network: Sequence[str] = (),
     deny_network: Sequence[str] = (),
-) -> tuple[Claim, ...]:
+) -> tuple[BootClaim, ...]:
     """The claims of a command line; paths are absolute.
 
     Raises:
@@ -139,10 +139,10 @@ def asked(
     for url in (*network, *deny_network):
         _check_url(url)
     found = [
-        *(Claim(ClaimKind.WRITES, True, path) for path in write),
-        *(Claim(ClaimKind.WRITES, False, path) for path in deny_write),
-        *(Claim(ClaimKind.REACHES, True, url) for url in network),
-        *(Claim(ClaimKind.REACHES, False, url) for url in deny_network),
+        *(BootClaim(ClaimKind.WRITES, True, path) for path in write),
+        *(BootClaim(ClaimKind.WRITES, False, path) for path in deny_write),
+        *(BootClaim(ClaimKind.REACHES, True, url) for url in network),
+        *(BootClaim(ClaimKind.REACHES, False, url) for url in deny_network),
     ]
     for kind, option, most in (
         (ClaimKind.WRITES, "write", MAX_PATHS),
@@ -152,7 +152,7 @@ def asked(
         if len(subjects) > most:
             raise UsageError(f"more than {most} of --{option} and --deny-{option}")
         if both := sorted({one for one in subjects if subjects.count(one) > 1}):
-            raise UsageError(f"{shown_url(both[0])} is named twice by --{option} and --deny-{option}")
+            raise UsageError(f"{hide_query(both[0])} is named twice by --{option} and --deny-{option}")
     return tuple(found)
 
 
@@ -169,7 +169,7 @@ def _check_url(url: str) -> None:
         )
     if parts.scheme not in _SCHEMES or not host or (parts.scheme == "tcp" and port is None):
         raise UsageError(
-            f"{shown_url(url)}: not an address that can be tried",
+            f"{hide_query(url)}: not an address that can be tried",
             remedy="give https://HOST/, http://HOST:PORT/ or tcp://HOST:PORT",
         )
 
@@ -201,10 +201,10 @@ class Answers:
 
 
 def judge(
-    claim: Claim, route: str, inside: ClaimAttempt | None, plain: ClaimAttempt, *, remedy: str | None
+    claim: BootClaim, route: str, inside: ClaimAttempt | None, plain: ClaimAttempt, *, remedy: str | None
 ) -> Judged:
     """What an attempt inside shows, given the same attempt outside."""
-    got, evidence = _shown(claim, inside, plain)
+    got, evidence = _judge_attempt(claim, inside, plain)
     return Judged(str(claim), route, _word(claim.wanted), got, evidence, None if inside is None else remedy)
 
 
@@ -212,28 +212,28 @@ def _word(value: bool) -> Word:
     return Word.YES if value else Word.NO
 
 
-def _shown(claim: Claim, inside: ClaimAttempt | None, plain: ClaimAttempt) -> tuple[Word, str]:
+def _judge_attempt(claim: BootClaim, inside: ClaimAttempt | None, plain: ClaimAttempt) -> tuple[Word, str]:
     if inside is None:
         return Word.UNKNOWN, "nothing was answered from inside"
-    outside = "it works outside" if plain.ok else f"outside: {_said(plain)}"
+    outside = "it works outside" if plain.ok else f"outside: {_describe(plain)}"
     if inside.ok and inside.lasting is not False:
-        return Word.YES, _said(inside) or "done"
+        return Word.YES, _describe(inside) or "done"
     if inside.ok:
         return Word.NO, f"it worked, but in a place of its own: nothing is there outside; {outside}"
-    if not claim.wanted and not plain.ok and not _sandboxed(claim.kind, inside.error, plain.error):
+    if not claim.wanted and not plain.ok and not _is_sandbox_error(claim.kind, inside.error, plain.error):
         return (
             Word.UNKNOWN,
-            f"{_said(inside)}; {outside}: without a sandbox it fails as well, which shows nothing",
+            f"{_describe(inside)}; {outside}: without a sandbox it fails as well, which shows nothing",
         )
-    return Word.NO, f"{_said(inside)}; {outside}"
+    return Word.NO, f"{_describe(inside)}; {outside}"
 
 
-def _sandboxed(kind: ClaimKind, inside: str, outside: str) -> bool:
+def _is_sandbox_error(kind: ClaimKind, inside: str, outside: str) -> bool:
     """Whether this error is a sandbox's own and not the one that everybody gets."""
     return inside != outside and inside in _OWN_ERRORS[kind]
 
 
-def _said(tried: ClaimAttempt) -> str:
+def _describe(tried: ClaimAttempt) -> str:
     return " ".join(f"{tried.error} {tried.said}".split())
 
 
@@ -245,7 +245,7 @@ def verdict(judged: Iterable[Judged]) -> ClaimVerdict:
     return ClaimVerdict.PASS if found and all(one.holds for one in found) else ClaimVerdict.UNKNOWN
 
 
-def pauses(seconds: float) -> Iterable[float]:
+def plan_pauses(seconds: float) -> Iterable[float]:
     """How long to wait before each new try: ever longer, in all not longer than this."""
     pause = 0.5
     while seconds > 0:

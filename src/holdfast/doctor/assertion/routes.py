@@ -184,7 +184,7 @@ def _text(output: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class CodexLaunch:
     """An agent as it will be started."""
 
     binary: Path
@@ -194,7 +194,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RouteRun:
     """What became of one run; `ended` is False if that cannot be told: it hung, or was never asked for."""
 
     route: str
@@ -237,7 +237,7 @@ def copied_home(home: Path, place: Path, environ: Mapping[str, str]) -> Iterator
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def keeping_state(launch: Launch, copy: Path) -> Launch:
+def move_state(launch: CodexLaunch, copy: Path) -> CodexLaunch:
     """The same with its state in the copy, also where the configuration has a place of its own for that."""
     text = ""
     with contextlib.suppress(OSError):
@@ -246,7 +246,7 @@ def keeping_state(launch: Launch, copy: Path) -> Launch:
     return replace(launch, overrides=(*launch.overrides, *moved))
 
 
-def command_exec(launch: Launch, home: Path, questions: Questions) -> Run:
+def command_exec(launch: CodexLaunch, home: Path, questions: Questions) -> RouteRun:
     """Through an app server, as every task is started."""
     began = time.monotonic()
     warnings: tuple[str, ...] = ()
@@ -269,14 +269,14 @@ def command_exec(launch: Launch, home: Path, questions: Questions) -> Run:
             answer = server.ask("command/exec", request)
             warnings = tuple(server.warnings)
     except HoldfastError as exc:
-        return Run(COMMAND_EXEC, time.monotonic() - began, True, said=str(exc))
+        return RouteRun(COMMAND_EXEC, time.monotonic() - began, True, said=str(exc))
     result = answer.get("result")
     took = time.monotonic() - began
     if not isinstance(result, dict):
         said = json.dumps(answer.get("error"))[:MAX_TEXT]
-        return Run(COMMAND_EXEC, took, True, said=said, warnings=warnings, effective=effective)
+        return RouteRun(COMMAND_EXEC, took, True, said=said, warnings=warnings, effective=effective)
     code = result.get("exitCode")
-    return Run(
+    return RouteRun(
         COMMAND_EXEC,
         took,
         True,
@@ -289,12 +289,12 @@ def command_exec(launch: Launch, home: Path, questions: Questions) -> Run:
 
 
 def codex_exec(
-    launch: Launch,
+    launch: CodexLaunch,
     home: Path,
     questions: Questions,
     effective: Mapping[Key, object],
     environ: Mapping[str, str],
-) -> Run:
+) -> RouteRun:
     """Through the whole of it, with a model of ours; programs that its configuration names are left out."""
     began = time.monotonic()
     servers = sorted({key[1] for key in effective if key[:1] == ("mcp_servers",) and len(key) > 1})
@@ -322,12 +322,12 @@ def codex_exec(
         try:
             ended = run_program(argv, cwd=launch.cwd, environ=own, seconds=RUN_S + questions.seconds)
         except OSError as exc:
-            return Run(EXEC, time.monotonic() - began, True, said=f"cannot start it: {exc.strerror}")
+            return RouteRun(EXEC, time.monotonic() - began, True, said=f"cannot start it: {exc.strerror}")
     took = time.monotonic() - began
     if stub.output is not None:
-        return Run(EXEC, took, True, stub.output, stub.output[-MAX_TEXT:], ended.code)
+        return RouteRun(EXEC, took, True, stub.output, stub.output[-MAX_TEXT:], ended.code)
     if ended.code and not stub.turns:
-        return Run(EXEC, took, True, said=ended.err[-MAX_TEXT:], exit_code=ended.code)
+        return RouteRun(EXEC, took, True, said=ended.err[-MAX_TEXT:], exit_code=ended.code)
     why = (
         "it did not end in time"
         if ended.code is None
@@ -335,10 +335,12 @@ def codex_exec(
         if not stub.turns
         else f"it offers no shell that is known here, but {', '.join(stub.offered) or 'nothing'}"
     )
-    return Run(EXEC, took, False, said=f"{why}\n{ended.err[-MAX_TEXT:]}", exit_code=ended.code)
+    return RouteRun(EXEC, took, False, said=f"{why}\n{ended.err[-MAX_TEXT:]}", exit_code=ended.code)
 
 
-def holdfast_exec(cwd: Path, flags: Sequence[str], questions: Questions, environ: Mapping[str, str]) -> Run:
+def holdfast_exec(
+    cwd: Path, flags: Sequence[str], questions: Questions, environ: Mapping[str, str]
+) -> RouteRun:
     """Through our own sandbox."""
     began = time.monotonic()
     own = [sys.executable, "-P", "-m", "holdfast", "exec", "--json", *flags, "--", *questions.argv()]
@@ -349,11 +351,11 @@ def holdfast_exec(cwd: Path, flags: Sequence[str], questions: Questions, environ
         told = json.loads(ended.err.splitlines()[-1])
         held, error = told["enforcement"], told["error"]
         said, fingerprint = str(error["message"]), error["fingerprint"]
-    ran = Run(OURS, took, ended.code is not None, ended.out, said[-MAX_TEXT:], ended.code)
+    ran = RouteRun(OURS, took, ended.code is not None, ended.out, said[-MAX_TEXT:], ended.code)
     return replace(ran, fingerprint=fingerprint, enforcement=held)
 
 
-def _flags(launch: Launch) -> list[str]:
+def _flags(launch: CodexLaunch) -> list[str]:
     return [part for override in launch.overrides for part in ("-c", override)]
 
 

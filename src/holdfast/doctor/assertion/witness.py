@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.doctor.assertion import probe
-from holdfast.doctor.assertion.claims import Answers, Claim, ClaimAttempt, ClaimKind, Role, parse
+from holdfast.doctor.assertion.claims import Answers, BootClaim, ClaimAttempt, ClaimKind, Role, parse
 from holdfast.errors import OperationFailed
 from holdfast.sandbox.policy.paths import within
 
@@ -77,7 +77,7 @@ def outside(place: Path) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
+class LoopListener:
     """Says a word to whoever connects."""
 
     url: str
@@ -91,14 +91,14 @@ class Listener:
 
 
 @contextlib.contextmanager
-def listening(*, needed: bool) -> Iterator[Listener]:
+def listening(*, needed: bool) -> Iterator[LoopListener]:
     """On the loopback address alone; a sandbox around us may forbid it, so only where it is needed.
 
     Raises:
         OperationFailed: this process may not listen.
     """
     if not needed:
-        yield Listener("", "")
+        yield LoopListener("", "")
         return
     word = secrets.token_hex(8)
 
@@ -118,7 +118,7 @@ def listening(*, needed: bool) -> Iterator[Listener]:
         thread = threading.Thread(target=server.serve_forever, args=(_POLL_S,), daemon=True)
         thread.start()
         try:
-            yield Listener(f"tcp://127.0.0.1:{server.server_address[1]}", word)
+            yield LoopListener(f"tcp://127.0.0.1:{server.server_address[1]}", word)
         finally:
             server.shutdown()
             thread.join()
@@ -128,8 +128,8 @@ def listening(*, needed: bool) -> Iterator[Listener]:
 class Questions:
     """The claims about files and addresses, as one program to run inside; used once."""
 
-    claims: Sequence[Claim]
-    listener: Listener
+    claims: Sequence[BootClaim]
+    listener: LoopListener
     nonce: str = field(default_factory=lambda: secrets.token_hex(16))
 
     @property
@@ -147,14 +147,16 @@ class Questions:
         }
         return (sys.executable, "-I", "-S", "-B", "-c", _SOURCE, json.dumps(asked))
 
-    def outside(self) -> dict[Claim, ClaimAttempt]:
+    def outside(self) -> dict[BootClaim, ClaimAttempt]:
         """The same, without a sandbox."""
         found = {}
         for claim in self._of(ClaimKind.WRITES):
             with self.cleared():
-                found[claim] = _tried(probe.write(claim.subject, self._name, self.nonce, dry=claim.dry))
+                found[claim] = _make_attempt(
+                    probe.write(claim.subject, self._name, self.nonce, dry=claim.dry)
+                )
         for claim in self._of(ClaimKind.REACHES):
-            found[claim] = self._heard(claim, _tried(probe.reach(claim.subject)))
+            found[claim] = self._heard(claim, _make_attempt(probe.reach(claim.subject)))
         return found
 
     @contextlib.contextmanager
@@ -164,17 +166,17 @@ class Questions:
             yield
         finally:
             for claim in self._of(ClaimKind.WRITES):
-                if self._lasting(claim):
+                if self._is_lasting(claim):
                     Path(self._target(claim)).unlink(missing_ok=True)
 
-    def answers(self, output: str) -> tuple[dict[Claim, ClaimAttempt], Answers] | None:
+    def answers(self, output: str) -> tuple[dict[BootClaim, ClaimAttempt], Answers] | None:
         """What the program printed, with what can be seen of it; to be called before it is cleared."""
         writes, reaches = self._of(ClaimKind.WRITES), self._of(ClaimKind.REACHES)
         told = parse(output, f"{probe.MARK}{self.nonce[::-1]} ", writes=len(writes), reaches=len(reaches))
         if told is None:
             return None
         found = {
-            claim: replace(tried, lasting=self._lasting(claim))
+            claim: replace(tried, lasting=self._is_lasting(claim))
             for claim, tried in zip(writes, told.writes, strict=True)
         }
         for claim, tried in zip(reaches, told.reaches, strict=True):
@@ -185,16 +187,16 @@ class Questions:
     def _name(self) -> str:
         return f".{PREFIX}{self.nonce}"
 
-    def _of(self, kind: ClaimKind) -> list[Claim]:
+    def _of(self, kind: ClaimKind) -> list[BootClaim]:
         return [claim for claim in self.claims if claim.kind is kind]
 
-    def _heard(self, claim: Claim, tried: ClaimAttempt) -> ClaimAttempt:
+    def _heard(self, claim: BootClaim, tried: ClaimAttempt) -> ClaimAttempt:
         return self.listener.heard(tried) if claim.role is Role.LOOPBACK else tried
 
-    def _target(self, claim: Claim) -> str:
+    def _target(self, claim: BootClaim) -> str:
         return os.path.join(claim.subject, self._name) if os.path.isdir(claim.subject) else claim.subject
 
-    def _lasting(self, claim: Claim) -> bool | None:
+    def _is_lasting(self, claim: BootClaim) -> bool | None:
         """Whether a file of ours is there; None where none is made, in a file that was there before."""
         if claim.dry:
             return None
@@ -206,6 +208,6 @@ class Questions:
         return True if found == self.nonce.encode() else None
 
 
-def _tried(told: probe.Tried) -> ClaimAttempt:
+def _make_attempt(told: probe.Tried) -> ClaimAttempt:
     ok, error, said = told
     return ClaimAttempt(ok, error, said)

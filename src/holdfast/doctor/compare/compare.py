@@ -32,11 +32,11 @@ from holdfast.confine.verdict import enforcement_report
 from holdfast.doctor.compare import circumstances
 from holdfast.doctor.compare.equivalence import (
     HARMLESS,
+    CapturedStream,
     Circumstances,
     Comparison,
     Observation,
     Ran,
-    Stream,
     Value,
     compare,
     is_harmless,
@@ -71,8 +71,8 @@ class Captured:
     """How it went. Without an `end` its time was over and it was killed."""
 
     end: Exit | None
-    stdout: Stream
-    stderr: Stream
+    stdout: CapturedStream
+    stderr: CapturedStream
 
 
 async def capture(
@@ -121,7 +121,7 @@ async def capture(
     finally:
         await _clear(launcher, owner, ended, sinks, started=started)
     streams = [sink.stream() for sink in sinks]
-    return Captured(end, streams[0], streams[1] if len(streams) > 1 else Stream())
+    return Captured(end, streams[0], streams[1] if len(streams) > 1 else CapturedStream())
 
 
 async def _clear(
@@ -175,8 +175,8 @@ class _Sink:
             os.close(self._fd)
             self.ended.set()
 
-    def stream(self) -> Stream:
-        return Stream(bytes(self._kept), self._size, self._digest.digest() if self._size else b"")
+    def stream(self) -> CapturedStream:
+        return CapturedStream(bytes(self._kept), self._size, self._digest.digest() if self._size else b"")
 
 
 def _pipes(*, joined: bool) -> tuple[list[int], tuple[int, int, int]]:
@@ -212,7 +212,7 @@ def run(wish: Wish, argv: Sequence[str], *, timeout_s: float = TIMEOUT_S) -> Com
     scene = scene_of(wish, os.environ)
     environ = dict(os.environ) if wish.cwd is None else {**os.environ, "PWD": scene.cwd}
     named = [absolute(path, os.getcwd()) for path in (*wish.allow_write, *wish.deny)]
-    return asyncio.run(_run(scene, environ, tuple(argv), places(scene.cwd, environ, named), timeout_s))
+    return asyncio.run(_run(scene, environ, tuple(argv), list_places(scene.cwd, environ, named), timeout_s))
 
 
 async def _run(
@@ -239,7 +239,7 @@ async def _run(
     return Compared(found, enforcement_report(sandbox.enforcement))
 
 
-def places(cwd: str, environ: Mapping[str, str], named: Iterable[str]) -> list[str]:
+def list_places(cwd: str, environ: Mapping[str, str], named: Iterable[str]) -> list[str]:
     """Where programs write, as far as it exists; and what the options name."""
     home = environ.get("HOME", "")
     places = [cwd, os.path.join(cwd, ".git"), home, *(os.path.join(home, name) for name in _STATE)]
@@ -254,7 +254,7 @@ def _secrets(environ: Mapping[str, str]) -> list[str]:
     return sorted(found, key=len, reverse=True)
 
 
-def _parsed(told: str) -> dict[str, dict[str, Value]] | None:
+def _parse(told: str) -> dict[str, dict[str, Value]] | None:
     """What a probe said, if it came to that."""
     _, mark, line = told.rpartition(circumstances.MARK)
     if not mark:
@@ -314,7 +314,7 @@ async def look(told: Told, question: str) -> Circumstances:
     seen: dict[str, dict[str, Value]] = {}
     program = f"{_SOURCE}\nmain({question!r})\n"
     for python in (sys.executable, *_PYTHONS):
-        found = _parsed(await told((python, "-I", "-S", "-B", "-c", program)))
+        found = _parse(await told((python, "-I", "-S", "-B", "-c", program)))
         if found is not None:
             seen = found
             break
@@ -342,7 +342,7 @@ class Side:
 
     async def look(self, question: str) -> Circumstances:
         """What surrounds a command here; less where the probe cannot run."""
-        return await look(self._told, question)
+        return await look(self._read_output, question)
 
     async def run(self, argv: tuple[str, ...], timeout_s: float) -> Ran:
         try:
@@ -356,7 +356,7 @@ class Side:
         note = signal.Signals(number).name if number in set(signal.Signals) else ""
         return Ran(done.end.code, done.stdout, done.stderr, note)
 
-    async def _told(self, argv: tuple[str, ...]) -> str:
+    async def _read_output(self, argv: tuple[str, ...]) -> str:
         try:
             done = await self._capture(argv, PROBE_S)
         except StartFailed:

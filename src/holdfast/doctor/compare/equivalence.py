@@ -93,7 +93,7 @@ class ReachAnswer(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class CapturedStream:
     """What came out of one end: its beginning, how long it was, and a digest of all of it."""
 
     kept: bytes = b""
@@ -106,8 +106,8 @@ class Ran:
     """How the command went; without a `code` its time was over. `note` says more, such as a signal."""
 
     code: int | None
-    stdout: Stream = field(default_factory=Stream)
-    stderr: Stream = field(default_factory=Stream)
+    stdout: CapturedStream = field(default_factory=CapturedStream)
+    stderr: CapturedStream = field(default_factory=CapturedStream)
     note: str = ""
 
 
@@ -223,7 +223,9 @@ def _group(
     group: str, host: Mapping[str, Value] | None, worker: Mapping[str, Value] | None
 ) -> Iterator[ComparedRow]:
     if host is None or worker is None:
-        yield ComparedRow(group, "all", _seen(host), _seen(worker), EquivalenceVerdict.UNKNOWN)
+        yield ComparedRow(
+            group, "all", _describe_side(host), _describe_side(worker), EquivalenceVerdict.UNKNOWN
+        )
         return
     for name in dict.fromkeys((*host, *worker)):
         one, other = host.get(name), worker.get(name)
@@ -235,7 +237,7 @@ def _group(
         yield ComparedRow(group, name, *shown, verdict, _consequence(group, name, verdict))
 
 
-def _seen(side: Mapping[str, Value] | None) -> str:
+def _describe_side(side: Mapping[str, Value] | None) -> str:
     return "not observed" if side is None else "observed"
 
 
@@ -293,8 +295,8 @@ def _text(value: Value) -> str:
         return "unlimited"
     if isinstance(value, tuple):
         more = f" and {len(value) - MAX_NAMES} more" if len(value) > MAX_NAMES else ""
-        return _bounded(", ".join(value[:MAX_NAMES])) + more if value else "nothing"
-    return _bounded(str(value))
+        return _shorten(", ".join(value[:MAX_NAMES])) + more if value else "nothing"
+    return _shorten(str(value))
 
 
 def _consequence(group: str, name: str, verdict: EquivalenceVerdict) -> str | None:
@@ -308,12 +310,14 @@ def _consequence(group: str, name: str, verdict: EquivalenceVerdict) -> str | No
 
 def _outcome(host: Ran | None, worker: Ran | None, secrets: Sequence[str]) -> Iterator[ComparedRow]:
     if host is None or worker is None:
-        yield ComparedRow(OUTCOME, "all", _ended(host), _ended(worker), EquivalenceVerdict.UNKNOWN)
+        yield ComparedRow(
+            OUTCOME, "all", _describe_end(host), _describe_end(worker), EquivalenceVerdict.UNKNOWN
+        )
         return
     verdict = EquivalenceVerdict.SAME if host.code == worker.code else EquivalenceVerdict.DIFFERENT
     if host.code is None and worker.code is None:
         verdict = EquivalenceVerdict.UNKNOWN  # nobody knows how it would have ended
-    yield ComparedRow(OUTCOME, "exit code", _ended(host), _ended(worker), verdict)
+    yield ComparedRow(OUTCOME, "exit code", _describe_end(host), _describe_end(worker), verdict)
     for name, one, other in (
         ("stdout", host.stdout, worker.stdout),
         ("stderr", host.stderr, worker.stderr),
@@ -328,10 +332,12 @@ def _outcome(host: Ran | None, worker: Ran | None, secrets: Sequence[str]) -> It
                 verdict if verdict is EquivalenceVerdict.UNKNOWN else EquivalenceVerdict.SAME,
             )
         else:
-            yield ComparedRow(OUTCOME, name, *_diverging(one, other, secrets), EquivalenceVerdict.DIFFERENT)
+            yield ComparedRow(
+                OUTCOME, name, *_find_divergence(one, other, secrets), EquivalenceVerdict.DIFFERENT
+            )
 
 
-def _ended(ran: Ran | None) -> str:
+def _describe_end(ran: Ran | None) -> str:
     if ran is None:
         return "not run"
     if ran.code is None:
@@ -339,7 +345,7 @@ def _ended(ran: Ran | None) -> str:
     return f"{ran.code} ({ran.note})" if ran.note else str(ran.code)
 
 
-def _diverging(host: Stream, worker: Stream, secrets: Sequence[str]) -> tuple[str, str]:
+def _find_divergence(host: CapturedStream, worker: CapturedStream, secrets: Sequence[str]) -> tuple[str, str]:
     """The first line that is not the same, on either side."""
     sides = [stream.kept.split(b"\n") if stream.size else [] for stream in (host, worker)]
     for number in range(max(map(len, sides))):
@@ -355,10 +361,10 @@ def _line(number: int, text: bytes | None, secrets: Sequence[str]) -> str:
     shown = text.decode("utf-8", "replace").expandtabs()
     for secret in secrets:
         shown = shown.replace(secret, "***")
-    return f"line {number}: {_bounded(shown)}" if shown else f"line {number} is empty"
+    return f"line {number}: {_shorten(shown)}" if shown else f"line {number} is empty"
 
 
-def _bounded(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= MAX_LINE else f"{text[: MAX_LINE - 1]}…"
 
 

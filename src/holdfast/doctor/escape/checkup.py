@@ -19,8 +19,8 @@ import msgspec
 
 from holdfast.doctor.escape import selfcheck
 from holdfast.doctor.escape.attempts import Attempt
-from holdfast.doctor.escape.scorecard import Column, ScoredAttempt, declared
-from holdfast.doctor.facts.rules import why
+from holdfast.doctor.escape.scorecard import Column, ScoredAttempt, find_excuses
+from holdfast.doctor.facts.rules import explain_trial
 from holdfast.errors import HoldfastError, OperationFailed, UsageError
 from holdfast.sandbox.kernel import kernel, landlock
 from holdfast.sandbox.launcher import launcher
@@ -40,7 +40,7 @@ _PR_SET_DUMPABLE: Final = 4  # linux/prctl.h
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Progress(Protocol):
+class ProgressListener(Protocol):
     """Who is told how far it is."""
 
     def begin(self, name: str, total: int) -> None: ...
@@ -59,7 +59,7 @@ class Interrupted(Exception):
 
 
 def check(
-    backend: Backend | None, user: str | None, attempts: Sequence[Attempt], progress: Progress
+    backend: Backend | None, user: str | None, attempts: Sequence[Attempt], progress: ProgressListener
 ) -> list[Column]:
     """Make these attempts with one backend or with all, as we are and as `user` if one is named.
 
@@ -70,10 +70,12 @@ def check(
     named = None if user is None else _entry(user)
     if named is not None and named.pw_uid != os.geteuid():
         _refuse_out_of_reach(named)
-    columns = _until_told(_tried(backend, attempts, progress, _name(os.geteuid())))
+    columns = _run_until_signal(_try_backends(backend, attempts, progress, _name(os.geteuid())))
     if named is None or named.pw_uid == os.geteuid():
         return columns
-    return columns + _as_user(named, lambda: _until_told(_tried(backend, attempts, progress, named.pw_name)))
+    return columns + _as_user(
+        named, lambda: _run_until_signal(_try_backends(backend, attempts, progress, named.pw_name))
+    )
 
 
 def _entry(user: str) -> pwd.struct_passwd:
@@ -96,7 +98,7 @@ def _name(uid: int) -> str:
 # --- as we are
 
 
-def _until_told(main: Coroutine[Any, Any, T]) -> T:
+def _run_until_signal(main: Coroutine[Any, Any, T]) -> T:
     """Run it. The first signal ends it, and no further one disturbs the clearing away."""
 
     async def watched() -> T:
@@ -118,8 +120,8 @@ def _until_told(main: Coroutine[Any, Any, T]) -> T:
     return asyncio.run(watched())
 
 
-async def _tried(
-    backend: Backend | None, attempts: Sequence[Attempt], progress: Progress, user: str
+async def _try_backends(
+    backend: Backend | None, attempts: Sequence[Attempt], progress: ProgressListener, user: str
 ) -> list[Column]:
     wanted = ALL if backend is None else (backend,)
     columns = [Column(user, one.value, wanted=backend is not None) for one in wanted]
@@ -127,7 +129,7 @@ async def _tried(
     try:
         executor.open()
         trials = await executor.sandboxes.try_all()
-        return [await _filled(column, executor, trials, attempts, progress) for column in columns]
+        return [await _fill(column, executor, trials, attempts, progress) for column in columns]
     except (HoldfastError, OSError) as exc:
         remedy = exc.remedy if isinstance(exc, HoldfastError) else None
         return [replace(column, reason=str(exc), remedy=remedy) for column in columns]
@@ -135,12 +137,12 @@ async def _tried(
         await executor.aclose()
 
 
-async def _filled(
+async def _fill(
     column: Column,
     executor: Executor,
     trials: Mapping[Way, Trial],
     attempts: Sequence[Attempt],
-    progress: Progress,
+    progress: ProgressListener,
 ) -> Column:
     """The column of one backend, by the way that a server would take."""
     ways = [way for way in trials if BACKENDS[way] == column.backend]
@@ -149,11 +151,11 @@ async def _filled(
     if not trial.works:
         known = fingerprints.by_errno(trial.stage, trial.errno)
         remedy = None if known is None else known.remedy
-        return replace(column, way=way.value, reason=why(trial), remedy=remedy)
+        return replace(column, way=way.value, reason=explain_trial(trial), remedy=remedy)
     made: dict[str, ScoredAttempt] = {}
 
     def heard(result: selfcheck.AttemptResult) -> None:
-        made[result.attempt.id] = one = _told(result, way, trial)
+        made[result.attempt.id] = one = _score(result, way, trial)
         progress.step(escaped=one.escaped)
 
     progress.begin(column.name, len(attempts))
@@ -170,9 +172,9 @@ async def _filled(
     return replace(column, way=way.value, tried=tuple(made[attempt.id] for attempt in attempts))
 
 
-def _told(result: selfcheck.AttemptResult, way: Way, trial: Trial) -> ScoredAttempt:
+def _score(result: selfcheck.AttemptResult, way: Way, trial: Trial) -> ScoredAttempt:
     id_, root = result.attempt.id, os.geteuid() == 0
-    excuses = declared(id_, way, privileged=root, abi=landlock.abi(), weakened=trial.weakened)
+    excuses = find_excuses(id_, way, privileged=root, abi=landlock.abi(), weakened=trial.weakened)
     skipped = result.verdict is selfcheck.AttemptVerdict.SKIPPED
     text = f"{id_}: {result.detail}" if skipped else result.describe()
     return ScoredAttempt(id_, result.verdict.value, text, tuple(sorted(excuses)))
@@ -197,12 +199,12 @@ def _as_user(entry: pwd.struct_passwd, columns_of: Callable[[], list[Column]]) -
         sys.executable = _reachable().python or sys.executable
         return [replace(column, wanted=True) for column in columns_of()]
 
-    return _asked_as(entry, found, list[Column])
+    return _ask_as(entry, found, list[Column])
 
 
 def _refuse_out_of_reach(entry: pwd.struct_passwd) -> None:
     """Before anything is tried by anybody, since the rest takes minutes."""
-    found = _asked_as(entry, _reachable, Reach)
+    found = _ask_as(entry, _reachable, Reach)
     if found.python is None:
         raise UsageError(
             f"--user {entry.pw_name}: {found.problem}",
@@ -211,7 +213,7 @@ def _refuse_out_of_reach(entry: pwd.struct_passwd) -> None:
         )
 
 
-def _asked_as(entry: pwd.struct_passwd, ask: Callable[[], T], kind: type[T]) -> T:
+def _ask_as(entry: pwd.struct_passwd, ask: Callable[[], T], kind: type[T]) -> T:
     """The answer of a child that became this user."""
     reader, writer = os.pipe2(os.O_CLOEXEC)
     us, child = os.getpid(), os.fork()

@@ -19,6 +19,12 @@ _NO_ATTEMPT: Final = "no attempt can show it"
 
 
 class Shortfall(enum.StrEnum):
+    """What a backend cannot stop, and what it hinders.
+
+    Nothing at hand could close one of these without closing more: it is said to whoever starts a command (for
+    Landlock alone in `losses.py`), and here to whoever checks.
+    """
+
     METADATA = "Landlock does not guard mode, group and times, and no work goes on without chmod"
     VISIBLE = "without a PID namespace the host's processes have names, though nobody can touch them"
     SHARED_MEMORY = "without a mount namespace /dev/shm is the host's, and multiprocessing needs it"
@@ -59,7 +65,7 @@ ALONE: Final[Mapping[str, frozenset[Shortfall]]] = {
 }
 
 
-def shortfalls(attempt: str, *, privileged: bool, closed: bool) -> frozenset[Shortfall]:
+def find_shortfalls(attempt: str, *, privileged: bool, closed: bool) -> frozenset[Shortfall]:
     """Why this attempt must fail by Landlock alone; empty if it must not.
 
     `closed` says whether it starts in a directory that holds something protected.
@@ -86,7 +92,7 @@ _WEAKENED: Final = {  # the word of a start that came out weaker
 }
 
 
-def declared(
+def find_excuses(
     attempt: str, way: Way, *, privileged: bool, abi: int, weakened: Collection[str] = ()
 ) -> frozenset[Shortfall]:
     """Why this attempt may fail on a host with this Landlock ABI; empty if nothing excuses it.
@@ -95,7 +101,7 @@ def declared(
     """
     reasons = {reason for word, (ids, reason) in _WEAKENED.items() if word in weakened and attempt in ids}
     if way is Way.LANDLOCK:
-        return shortfalls(attempt, privileged=privileged, closed=True) | reasons
+        return find_shortfalls(attempt, privileged=privileged, closed=True) | reasons
     if way is Way.BWRAP and attempt in _FIRST:
         reasons.add(Shortfall.FIRST_PROCESS)
     needed, reason = _NEEDS_LANDLOCK.get(attempt, (0, Shortfall.PIPES))
@@ -174,7 +180,7 @@ def _lines() -> tuple[Line, ...]:
 LINES: Final = _lines()
 
 
-def chosen(patterns: Sequence[str]) -> tuple[Attempt, ...]:
+def choose_attempts(patterns: Sequence[str]) -> tuple[Attempt, ...]:
     """The attempts whose id, or whose guarantee's id, matches one of these; all if there are none.
 
     Raises:
@@ -278,7 +284,7 @@ def lines(columns: Sequence[Column]) -> list[str]:
     table += [[id_, *(found.state.value for found in cells)] for id_, cells in rows]
     widths = [max(map(len, words)) for words in zip(*table, strict=True)]
     text = ["  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)) for row in table]
-    return [*(row.rstrip() for row in text), *_reasons(columns, rows), *_ending(columns)]
+    return [*(row.rstrip() for row in text), *_reasons(columns, rows), *_summarise(columns)]
 
 
 def _reasons(columns: Sequence[Column], rows: Sequence[tuple[str, list[Cell]]]) -> list[str]:
@@ -303,7 +309,7 @@ def _reasons(columns: Sequence[Column], rows: Sequence[tuple[str, list[Cell]]]) 
     ]
 
 
-def _ending(columns: Sequence[Column]) -> list[str]:
+def _summarise(columns: Sequence[Column]) -> list[str]:
     if found := escapes(columns):
         return ["", "not as it should be:", *(f"  {column.name}: {one.text}" for column, one in found)]
     if not any(column.ran for column in columns):

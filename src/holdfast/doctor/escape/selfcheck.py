@@ -52,7 +52,7 @@ _PATH: Final = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 _SOURCE: Final = Path(inside.__file__).read_text("utf-8")
 
 
-class Scene:
+class AttemptScene:
     """One workspace for one attempt; `close` leaves nothing behind."""
 
     def __init__(self, folder: Path) -> None:
@@ -88,15 +88,15 @@ class Scene:
         os.mkfifo(self._fifo)
         self._fifo_fd = os.open(self._fifo, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         self._open.callback(os.close, self._fifo_fd)
-        self._tcp = self._listening(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0))
-        self._udp = self._listening(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0))
+        self._tcp = self._listen(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0))
+        self._udp = self._listen(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0))
         # The address of a unix socket is short, and the path of the folder may be long.
         short = os.open(outside, os.O_PATH | os.O_CLOEXEC)
         self._open.callback(os.close, short)
         near = f"/proc/self/fd/{short}"
-        self._stream = self._listening(socket.AF_UNIX, socket.SOCK_STREAM, f"{near}/stream")
-        self._datagram = self._listening(socket.AF_UNIX, socket.SOCK_DGRAM, f"{near}/datagram")
-        self._abstract = self._listening(socket.AF_UNIX, socket.SOCK_STREAM, f"\0{self._mark}")
+        self._stream = self._listen(socket.AF_UNIX, socket.SOCK_STREAM, f"{near}/stream")
+        self._datagram = self._listen(socket.AF_UNIX, socket.SOCK_DGRAM, f"{near}/datagram")
+        self._abstract = self._listen(socket.AF_UNIX, socket.SOCK_STREAM, f"\0{self._mark}")
         master, slave = os.openpty()
         self._open.callback(os.close, master)
         self._open.callback(os.close, slave)
@@ -114,7 +114,7 @@ class Scene:
         )
         self._open.callback(self._end_victim)
 
-    def _listening(self, family: int, kind: int, address: str | tuple[str, int]) -> socket.socket:
+    def _listen(self, family: int, kind: int, address: str | tuple[str, int]) -> socket.socket:
         sock = self._open.enter_context(socket.socket(family, kind))
         sock.setblocking(False)
         sock.bind(address)
@@ -177,9 +177,9 @@ class Scene:
         if self._secret in output:
             found.append("a secret was read")
         heard = {"tcp": self._tcp, "unix": self._stream, "unix (abstract)": self._abstract}
-        found += [f"a {name} connection arrived" for name, sock in heard.items() if _accepted(sock)]
+        found += [f"a {name} connection arrived" for name, sock in heard.items() if _accept(sock)]
         heard = {"udp": self._udp, "unix": self._datagram}
-        found += [f"a {name} datagram arrived" for name, sock in heard.items() if _received(sock)]
+        found += [f"a {name} datagram arrived" for name, sock in heard.items() if _receive(sock)]
         with contextlib.suppress(BlockingIOError):
             if os.read(self._fifo_fd, 1):
                 found.append("a named pipe was written to")
@@ -202,7 +202,7 @@ class Scene:
         return state
 
 
-def _accepted(sock: socket.socket) -> bool:
+def _accept(sock: socket.socket) -> bool:
     try:
         sock.accept()[0].close()
     except BlockingIOError:
@@ -212,7 +212,7 @@ def _accepted(sock: socket.socket) -> bool:
     return True
 
 
-def _received(sock: socket.socket) -> bool:
+def _receive(sock: socket.socket) -> bool:
     try:
         return bool(sock.recv(1))
     except BlockingIOError:
@@ -230,14 +230,14 @@ class AttemptJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class AttemptOutcome:
     """How it ended: exit code, or 128 + n after signal n; and all that it printed."""
 
     code: int
     output: str
 
 
-RunConfined: TypeAlias = Callable[[AttemptJob], Awaitable[Outcome]]
+RunConfined: TypeAlias = Callable[[AttemptJob], Awaitable[AttemptOutcome]]
 
 
 class AttemptVerdict(enum.StrEnum):
@@ -270,7 +270,7 @@ class AttemptResult:
         return "; ".join((text, *filter(None, (self.detail.strip(), *self.disturbances))))
 
 
-def _unheard(_result: AttemptResult) -> None:
+def _ignore(_result: AttemptResult) -> None:
     """Nobody wants to know before the end."""
 
 
@@ -280,7 +280,7 @@ async def run(
     folder: Path,
     attempts: Sequence[Attempt] = ATTEMPTS,
     python: str = sys.executable,
-    on_result: Callable[[AttemptResult], None] = _unheard,
+    on_result: Callable[[AttemptResult], None] = _ignore,
 ) -> list[AttemptResult]:
     """Make every attempt, each in a workspace of its own below `folder`, of which nothing is left.
 
@@ -304,8 +304,8 @@ async def run(
 
 
 @contextlib.asynccontextmanager
-async def _laid(folder: Path) -> AsyncIterator[Scene]:
-    laying = asyncio.ensure_future(asyncio.to_thread(Scene, folder))
+async def _laid(folder: Path) -> AsyncIterator[AttemptScene]:
+    laying = asyncio.ensure_future(asyncio.to_thread(AttemptScene, folder))
     try:
         yield await asyncio.shield(laying)
     finally:
@@ -313,7 +313,9 @@ async def _laid(folder: Path) -> AsyncIterator[Scene]:
         await asyncio.to_thread(scene.close)
 
 
-async def _try(run_confined: RunConfined, attempt: Attempt, scene: Scene, python: str) -> AttemptResult:
+async def _try(
+    run_confined: RunConfined, attempt: Attempt, scene: AttemptScene, python: str
+) -> AttemptResult:
     outcome, detail, printed = FAILED, "", ""
     for script in filter(None, (attempt.script, attempt.after)):
         try:
@@ -329,13 +331,13 @@ async def _try(run_confined: RunConfined, attempt: Attempt, scene: Scene, python
             outcome, detail = FAILED, str(exc)
             break
         printed += ended.output
-        outcome, detail = told(ended)
+        outcome, detail = parse_outcome(ended)
     return AttemptResult(
         attempt, outcome, detail, tuple(await asyncio.to_thread(scene.disturbances, printed))
     )
 
 
-def told(ended: Outcome) -> tuple[str, str]:
+def parse_outcome(ended: AttemptOutcome) -> tuple[str, str]:
     """The outcome that a command printed, or how it ended without a word; and a detail for people."""
     _, mark, rest = ended.output.rpartition(inside.MARK)
     if mark:
@@ -346,12 +348,12 @@ def told(ended: Outcome) -> tuple[str, str]:
     return FAILED, f"exit code {ended.code}: {ended.output[-400:]}"
 
 
-def _argv(python: str, script: str, scene: Scene) -> tuple[str, ...]:
+def _argv(python: str, script: str, scene: AttemptScene) -> tuple[str, ...]:
     program = f"{_SOURCE}\nmain({script!r}, {json.dumps(scene.names())!r})\n"
     return (python, "-I", "-S", "-B", "-c", program)
 
 
-def _environment(scene: Scene) -> dict[str, str]:
+def _environment(scene: AttemptScene) -> dict[str, str]:
     return {
         "PATH": _PATH,
         "HOME": str(scene.workspace),
@@ -369,7 +371,7 @@ class Native:
         self._way, self._tool = way, tool
         self._errands = 0
 
-    async def __call__(self, job: AttemptJob) -> Outcome:
+    async def __call__(self, job: AttemptJob) -> AttemptOutcome:
         self._errands += 1
         done = await capture(
             self._launcher,
@@ -382,4 +384,4 @@ class Native:
             joined=True,
         )
         code = 128 + signal.SIGKILL if done.end is None else done.end.code
-        return Outcome(code, done.stdout.kept.decode("utf-8", "replace"))
+        return AttemptOutcome(code, done.stdout.kept.decode("utf-8", "replace"))

@@ -108,14 +108,14 @@ class LogText:
 
     def feed(self, data: bytes, *, final: bool = False) -> list[str]:
         """The lines that are complete now; with `final` also the last one."""
-        text = (self._open + self._decoded(data, final)).replace("\r\n", "\n").replace("\r", "\n")
+        text = (self._open + self._decode(data, final)).replace("\r\n", "\n").replace("\r", "\n")
         *whole, self._open = text.split("\n")
         if final or len(self._open) > MAX_OPEN_CHARS:
             whole.append(self._open)
             self._open = ""
         return [piece for line in whole for piece in _pieces(line)]
 
-    def _decoded(self, data: bytes, final: bool) -> str:
+    def _decode(self, data: bytes, final: bool) -> str:
         if self._decoder is None:
             self._head += data
             if len(self._head) < _LONGEST_MARK and not final:
@@ -129,7 +129,7 @@ class LogText:
 
 def _pieces(line: str) -> list[str]:
     if '{"' in line:
-        line = _opened(line)
+        line = _open_json(line)
     line = _ESCAPES.sub("", line)
     return [part[at : at + MAX_LINE_CHARS] for part in line.split("\n") for at in _starts(part)]
 
@@ -138,17 +138,17 @@ def _starts(part: str) -> range:
     return range(0, max(len(part), 1), MAX_LINE_CHARS)
 
 
-def _opened(line: str) -> str:
+def _open_json(line: str) -> str:
     """One line per member of the object, and the strings as they were before they became JSON."""
     for _ in range(MAX_NESTED):
         line = line.replace(',"', ',\n"')
         if '\\"' not in line and "\\n" not in line:
             break
-        line = _ESCAPED.sub(_unescaped, line)
+        line = _ESCAPED.sub(_unescape, line)
     return line
 
 
-def _unescaped(hit: re.Match[str]) -> str:
+def _unescape(hit: re.Match[str]) -> str:
     number, letter = hit.groups()
     return chr(int(number, 16)) if number else _PLAIN.get(letter, letter)
 
@@ -200,7 +200,7 @@ class Reading:
             if self._held.issuperset(shown.fingerprint.beside)
             and self._held.isdisjoint(shown.fingerprint.unless)
         ]
-        return [_told(shown) for shown in sorted(found, key=_importance)]
+        return [_make_explanation(shown) for shown in sorted(found, key=_importance)]
 
     def _look(self, lines: list[str]) -> None:
         window = [*self._above, *lines]
@@ -224,7 +224,7 @@ def _importance(shown: _Shown) -> tuple[bool, int, float]:
     return known.confidence < UNSURE, _DEPTH[known.layer], -known.confidence
 
 
-def _told(shown: _Shown) -> Explanation:
+def _make_explanation(shown: _Shown) -> Explanation:
     known = shown.fingerprint
     return Explanation(
         known.id,
@@ -284,7 +284,7 @@ def report(found: list[Explanation]) -> dict[str, object]:
     }
 
 
-def compared(found: list[Explanation], host: HostFacts) -> list[Explanation]:
+def compare_with_host(found: list[Explanation], host: HostFacts) -> list[Explanation]:
     """The same, each with what was found here, where something could be tried."""
     return [replace(one, here=_here(one.id, host)) for one in found]
 

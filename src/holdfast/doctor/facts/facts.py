@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import holdfast_agents
-from holdfast.doctor.facts.rules import Disk, Installed, MachineFacts, PlaceFacts
+from holdfast.doctor.facts.rules import Disk, InstalledProgram, MachineFacts, PlaceFacts
 from holdfast.errors import HoldfastError
 from holdfast.sandbox.backends.bwrapped import explain
 from holdfast.sandbox.host.probes import probe
@@ -104,7 +104,7 @@ async def gather(environ: Mapping[str, str] = os.environ) -> MachineFacts:
     async with asyncio.TaskGroup() as looks:
         host = looks.create_task(probe(environ))
         trials = looks.create_task(_trials(environ))
-        programs = [looks.create_task(_installed(agent, home, environ)) for agent in (_TMUX, *AGENTS)]
+        programs = [looks.create_task(_find_installed(agent, home, environ)) for agent in (_TMUX, *AGENTS)]
     tmux, *agents = (program.result() for program in programs)
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     most, _ = resource.getrlimit(resource.RLIMIT_NPROC)
@@ -136,12 +136,12 @@ async def _trials(environ: Mapping[str, str]) -> tuple[Mapping[Way, Trial], str]
         executor.open()
         return await executor.sandboxes.try_all(), ""
     except (HoldfastError, OSError) as exc:
-        return _refused_by_hand(environ), str(exc)
+        return _try_bwrap_by_hand(environ), str(exc)
     finally:
         await executor.aclose()
 
 
-def _refused_by_hand(environ: Mapping[str, str]) -> Mapping[Way, Trial]:
+def _try_bwrap_by_hand(environ: Mapping[str, str]) -> Mapping[Way, Trial]:
     tool = shutil.which("bwrap", path=environ.get("PATH", os.defpath))
     if tool is None:
         return {Way.BWRAP: Trial("bwrap.missing", errno.ENOENT)}
@@ -154,12 +154,14 @@ def _refused_by_hand(environ: Mapping[str, str]) -> Mapping[Way, Trial]:
     return {Way.BWRAP: Trial(failed.stage, failed.errno)} if done.returncode else {}
 
 
-async def _installed(agent: InstalledAgent, home: str, environ: Mapping[str, str]) -> Installed | None:
+async def _find_installed(
+    agent: InstalledAgent, home: str, environ: Mapping[str, str]
+) -> InstalledProgram | None:
     path = shutil.which(agent.version_argv[0], path=environ.get("PATH", os.defpath))
     if path is None:
         return None
     places = tuple(_place(place) for place in agent.places_in(home, environ))
-    return Installed(
+    return InstalledProgram(
         agent.name,
         path,
         await _version((path, *agent.version_argv[1:]), environ),

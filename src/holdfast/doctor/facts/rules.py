@@ -30,7 +30,7 @@ class PlaceFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Installed:
+class InstalledProgram:
     """A program on the PATH. `version` is None if it does not say, `logged_in` if that cannot be told."""
 
     name: str
@@ -53,8 +53,8 @@ class MachineFacts:
 
     host: HostFacts
     trials: Mapping[Way, Trial]
-    tmux: Installed | None
-    agents: tuple[Installed, ...]
+    tmux: InstalledProgram | None
+    agents: tuple[InstalledProgram, ...]
     codex_home: str
     temporary: PlaceFacts
     disks: tuple[Disk, ...]
@@ -67,7 +67,7 @@ class MachineFacts:
     other_package_remedy: str = ""
 
 
-class Severity(enum.IntEnum):
+class FindingSeverity(enum.IntEnum):
     """How bad a finding is; the worst of all decides the exit code."""
 
     OK = 0
@@ -81,7 +81,7 @@ class Finding:
     """One answer. `remedy` can be pasted or followed as it is; `fingerprint` is a cause that is known."""
 
     id: str
-    severity: Severity
+    severity: FindingSeverity
     title: str
     evidence: str = ""
     remedy: str | None = None
@@ -105,8 +105,8 @@ def findings(facts: MachineFacts) -> list[Finding]:
 
 def exit_code(found: list[Finding]) -> int:
     """0: all good, 1: something is weaker than it could be, 2: something does not work at all."""
-    worst = max((finding.severity for finding in found), default=Severity.OK)
-    return max(0, worst - Severity.NOTE)
+    worst = max((finding.severity for finding in found), default=FindingSeverity.OK)
+    return max(0, worst - FindingSeverity.NOTE)
 
 
 # --- the sandbox
@@ -119,9 +119,9 @@ def _sandbox(facts: MachineFacts) -> Iterator[Finding]:
         strongest = next((trial for trial in refused if _cause(trial)), Trial())
         yield Finding(
             "sandbox.none",
-            Severity.BROKEN,
+            FindingSeverity.BROKEN,
             "no sandbox works here: confined commands are refused",
-            facts.unlaunched or why(strongest),
+            facts.unlaunched or explain_trial(strongest),
             _remedy(_cause(strongest)),
             _id(_cause(strongest)),
         )
@@ -133,15 +133,15 @@ def _sandbox(facts: MachineFacts) -> Iterator[Finding]:
             known = _cause(trial)
             yield Finding(
                 f"sandbox.{way.name.lower()}",
-                Severity.DEGRADED if weaker and way is Way.USER_NAMESPACE else Severity.NOTE,
+                FindingSeverity.DEGRADED if weaker and way is Way.USER_NAMESPACE else FindingSeverity.NOTE,
                 f"{BACKENDS[way]} ({way}) does not work",
-                why(trial),
+                explain_trial(trial),
                 _remedy(known),
                 _id(known),
             )
 
 
-def why(trial: Trial) -> str:
+def explain_trial(trial: Trial) -> str:
     """Where a way to confine failed, with which errno, and the cause if it is known."""
     return _why(trial.stage, trial.errno, _cause(trial))
 
@@ -170,7 +170,7 @@ def _working(way: Way, facts: MachineFacts, *, used: bool) -> Iterator[Finding]:
     trial = facts.trials[way]
     yield Finding(
         f"sandbox.{way.name.lower()}",
-        Severity.OK,
+        FindingSeverity.OK,
         f"{BACKENDS[way]} ({way}) works" + (", and is the one that is used" if used else ""),
         trial.tool,
     )
@@ -183,7 +183,7 @@ def _working(way: Way, facts: MachineFacts, *, used: bool) -> Iterator[Finding]:
             )
             yield Finding(
                 f"sandbox.weakened.{word}",
-                Severity.DEGRADED,
+                FindingSeverity.DEGRADED,
                 WEAKNESSES.get(word, word),
                 _why(word, code, known) if known else "",
                 _remedy(known),
@@ -201,32 +201,32 @@ def _errno_of(stage: str, facts: MachineFacts) -> int:
 def _host(facts: MachineFacts) -> Iterator[Finding]:
     host = facts.host
     who = "root" if host.uid == 0 else f"user {host.uid}"
-    yield Finding("host.kernel", Severity.OK, f"Linux {host.kernel}, as {who}")
+    yield Finding("host.kernel", FindingSeverity.OK, f"Linux {host.kernel}, as {who}")
     for fact in host.facts:
         if fact.works is False and fact.name != "bwrap":  # a backend of its own, told with those
             said = fact.report()
             yield Finding(
                 f"host.{fact.name}",
-                Severity.NOTE,
+                FindingSeverity.NOTE,
                 f"this host does not allow: {fact.name}",
                 f"{fact.stage}: {said['errno'] or fact.errno}",
                 str(said["remedy"]) if said["remedy"] else None,
                 str(said["fingerprint"]) if said["fingerprint"] else None,
             )
     if host.container is not None:
-        yield Finding("host.container", Severity.OK, f"inside a container ({host.container})")
+        yield Finding("host.container", FindingSeverity.OK, f"inside a container ({host.container})")
     if host.apparmor.restricts:
         yield Finding(
             "host.apparmor",
-            Severity.NOTE,
+            FindingSeverity.NOTE,
             "AppArmor takes every privilege from user namespaces of programs without a profile",
             f"kernel.apparmor_restrict_unprivileged_userns=1; our profile: {host.apparmor.profile or 'none'}",
             "sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0",
         )
     if host.selinux is not None:
-        yield Finding("host.selinux", Severity.OK, f"SELinux is {host.selinux}")
+        yield Finding("host.selinux", FindingSeverity.OK, f"SELinux is {host.selinux}")
     if host.filtered:
-        yield Finding("host.filtered", Severity.NOTE, "a seccomp filter of somebody else is around us")
+        yield Finding("host.filtered", FindingSeverity.NOTE, "a seccomp filter of somebody else is around us")
 
 
 # --- agents and tools
@@ -237,7 +237,7 @@ def _agents(facts: MachineFacts) -> Iterator[Finding]:
         state = {True: ", logged in", False: ", not logged in", None: ""}[agent.logged_in]
         yield Finding(
             f"agent.{agent.name}",
-            Severity.OK if agent.version else Severity.NOTE,
+            FindingSeverity.OK if agent.version else FindingSeverity.NOTE,
             f"{agent.name} {agent.version or 'did not say its version in time'}{state}",
             agent.path,
         )
@@ -245,7 +245,7 @@ def _agents(facts: MachineFacts) -> Iterator[Finding]:
             if not place.writable:
                 yield Finding(
                     f"agent.{agent.name}.state",
-                    Severity.DEGRADED,
+                    FindingSeverity.DEGRADED,
                     f"{agent.name} cannot write its state to {place.path}",
                     "not writable" if place.exists else "cannot be created",
                     f"sudo chown -R $(id -u) {place.path}" if place.exists else f"mkdir -p {place.path}",
@@ -258,7 +258,7 @@ def _codex(facts: MachineFacts) -> Iterator[Finding]:
     if within(facts.codex_home, facts.temporary.path):
         yield Finding(
             "agent.codex.home",
-            Severity.BROKEN,
+            FindingSeverity.BROKEN,
             "Codex's home is below the directory for temporary files: its sandbox may not start",
             f"CODEX_HOME={facts.codex_home}",
             "export CODEX_HOME=$HOME/.codex",
@@ -269,9 +269,9 @@ def _codex(facts: MachineFacts) -> Iterator[Finding]:
     if not bwrap.works and known is not None and not known.id.startswith("bwrap."):
         yield Finding(
             "agent.codex.sandbox",
-            Severity.DEGRADED,
+            FindingSeverity.DEGRADED,
             "Codex's own sandbox does not start here: its commands fail unless it runs without one",
-            why(bwrap),
+            explain_trial(bwrap),
             known.remedy,
             known.id,
         )
@@ -281,17 +281,19 @@ def _tools(facts: MachineFacts) -> Iterator[Finding]:
     if facts.other_package:
         yield Finding(
             "install.other-package",
-            Severity.DEGRADED,
+            FindingSeverity.DEGRADED,
             "another package with the import name holdfast is installed here",
             facts.other_package,
             facts.other_package_remedy,
         )
     if facts.tmux is None:
-        yield Finding("tool.tmux", Severity.NOTE, "no tmux", "", "apt-get install tmux")
+        yield Finding("tool.tmux", FindingSeverity.NOTE, "no tmux", "", "apt-get install tmux")
     else:
-        yield Finding("tool.tmux", Severity.OK, f"tmux {facts.tmux.version or ''}".rstrip(), facts.tmux.path)
+        yield Finding(
+            "tool.tmux", FindingSeverity.OK, f"tmux {facts.tmux.version or ''}".rstrip(), facts.tmux.path
+        )
     if (bwrap := facts.host.bwrap) is not None:
-        yield Finding("tool.bwrap", Severity.OK, f"bubblewrap {bwrap.version}", bwrap.path)
+        yield Finding("tool.bwrap", FindingSeverity.OK, f"bubblewrap {bwrap.version}", bwrap.path)
 
 
 # --- resources
@@ -301,7 +303,7 @@ def _resources(facts: MachineFacts) -> Iterator[Finding]:
     if not (facts.temporary.exists and facts.temporary.writable):
         yield Finding(
             "temporary",
-            Severity.BROKEN,
+            FindingSeverity.BROKEN,
             f"no temporary files can be made in {facts.temporary.path}",
             "not writable" if facts.temporary.exists else "does not exist",
             "mkdir -p ~/tmp && export TMPDIR=~/tmp",
@@ -310,17 +312,17 @@ def _resources(facts: MachineFacts) -> Iterator[Finding]:
         free = f"{disk.free_bytes / (1 << 30):.1f} GiB free at {disk.path}"
         few = disk.free_files is not None and disk.free_files < LOW_FILES
         if disk.free_bytes < LOW_DISK_BYTES or few:
-            severity = Severity.BROKEN if disk.free_bytes < NO_DISK_BYTES else Severity.DEGRADED
+            severity = FindingSeverity.BROKEN if disk.free_bytes < NO_DISK_BYTES else FindingSeverity.DEGRADED
             told = f"{free}, {disk.free_files} more files"
             yield Finding(
                 "disk.low", severity, "the disk is nearly full", told, f"du -xh {disk.path} | sort -h"
             )
         else:
-            yield Finding("disk", Severity.OK, free)
+            yield Finding("disk", FindingSeverity.OK, free)
     if facts.open_files < LOW_OPEN_FILES:
         yield Finding(
             "limit.open-files",
-            Severity.DEGRADED,
+            FindingSeverity.DEGRADED,
             f"only {facts.open_files} files may be open at once",
             f"RLIMIT_NOFILE={facts.open_files}",
             "ulimit -n 4096",
@@ -328,7 +330,7 @@ def _resources(facts: MachineFacts) -> Iterator[Finding]:
     if facts.encoding.replace("-", "").lower() != "utf8":
         yield Finding(
             "locale",
-            Severity.DEGRADED,
+            FindingSeverity.DEGRADED,
             "file names are not UTF-8 here",
             f"encoding {facts.encoding}",
             "export LANG=C.UTF-8",
@@ -336,7 +338,7 @@ def _resources(facts: MachineFacts) -> Iterator[Finding]:
     if facts.now < SANE_CLOCK:
         yield Finding(
             "clock",
-            Severity.BROKEN,
+            FindingSeverity.BROKEN,
             "the clock is years behind: no certificate is valid",
             f"seconds since 1970: {facts.now:.0f}",
             "sudo timedatectl set-ntp true",

@@ -11,9 +11,9 @@ from holdfast.agents.evidence.evidence import (
     Ready,
     Result,
     Retrying,
+    TokenUsage,
     ToolFailed,
     Trouble,
-    Usage,
     Used,
     Want,
     Wants,
@@ -144,17 +144,19 @@ def test_all_input_counts_and_so_does_what_was_denied() -> None:
         "output_tokens": 8,
     }
     result = {"type": "result", "is_error": False, "usage": usage, "total_cost_usd": 0.5}
-    assert fed(result) == [Result(True, usage=Usage(7, 8, 4, 0.5))]
+    assert fed(result) == [Result(True, usage=TokenUsage(7, 8, 4, 0.5))]
     denied = {**result, "permission_denials": [{"tool_name": "Write"}]}
-    assert fed(denied) == [Result(True, usage=Usage(7, 8, 4, 0.5), refused=("Write",))]
+    assert fed(denied) == [Result(True, usage=TokenUsage(7, 8, 4, 0.5), refused=("Write",))]
     assert fed(system("permission_denied", tool_name="Bash"), result)[-1] == Result(
-        True, usage=Usage(7, 8, 4, 0.5), refused=("Bash",)
+        True, usage=TokenUsage(7, 8, 4, 0.5), refused=("Bash",)
     )
 
 
 def test_the_input_of_qwen_already_includes_what_was_cached() -> None:
     usage = {"input_tokens": 5, "cache_read_input_tokens": 4, "output_tokens": 8, "total_tokens": 13}
-    assert fed({"type": "result", "is_error": False, "usage": usage}) == [Result(True, usage=Usage(5, 8, 4))]
+    assert fed({"type": "result", "is_error": False, "usage": usage}) == [
+        Result(True, usage=TokenUsage(5, 8, 4))
+    ]
 
 
 def test_each_answer_of_the_model_is_counted_once_however_many_events_tell_it() -> None:
@@ -164,13 +166,13 @@ def test_each_answer_of_the_model_is_counted_once_however_many_events_tell_it() 
 
     claims = fed(said("m1", output=1), said("m1", output=1), said("m1", output=3), said("m2", output=2))
     assert claims == [
-        Used(Usage(15, 1, 5, turns=1)),
-        Used(Usage(15, 3, 5, turns=1)),
-        Used(Usage(30, 5, 10, turns=2)),
+        Used(TokenUsage(15, 1, 5, turns=1)),
+        Used(TokenUsage(15, 3, 5, turns=1)),
+        Used(TokenUsage(30, 5, 10, turns=2)),
     ]
     assert fed({"type": "assistant", "message": {"id": "m1", "content": [], "usage": {}}}) == []
 
 
 def test_the_turns_of_a_result_are_counted() -> None:
     (claim,) = fed({"type": "result", "is_error": False, "num_turns": 3})
-    assert claim == Result(True, usage=Usage(turns=3))
+    assert claim == Result(True, usage=TokenUsage(turns=3))

@@ -12,9 +12,9 @@ from holdfast.agents.evidence.evidence import (
     Ready,
     Result,
     Retrying,
+    TokenUsage,
     ToolFailed,
     Trouble,
-    Usage,
     Work,
     Working,
 )
@@ -74,4 +74,4 @@ def test_a_completed_turn_counts_and_names_what_was_declined() -> None:
     declined = item("command_execution", command="rm x", exit_code=None, status="declined")
     claims = fed(declined, {"type": "turn.completed", "usage": usage})
     assert claims[1] == ToolFailed("rm x")
-    assert claims[-1] == Result(True, usage=Usage(7, 2, 3, turns=1), refused=("rm x",))
+    assert claims[-1] == Result(True, usage=TokenUsage(7, 2, 3, turns=1), refused=("rm x",))

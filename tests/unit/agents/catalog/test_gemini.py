@@ -11,9 +11,9 @@ from holdfast.agents.evidence.evidence import (
     Progress,
     Ready,
     Result,
+    TokenUsage,
     ToolFailed,
     Trouble,
-    Usage,
     Work,
     Working,
 )
@@ -48,14 +48,14 @@ def fed(*events: dict[str, object]) -> list[Claim]:
             [Progress(Work.TOOL), ToolFailed("no"), Working(Work.THINKING)],
         ),
         ({"type": "error", "severity": "warning", "message": "loop detected"}, []),
-        (GOOD, [Result(True, usage=Usage(5, 2, 1))]),
+        (GOOD, [Result(True, usage=TokenUsage(5, 2, 1))]),
         (
             {"type": "result", "status": "error", "error": {"message": "[API Error: 401 x]"}},
-            [Result(False, Failure.AUTH, "[API Error: 401 x]", 401, Usage())],
+            [Result(False, Failure.AUTH, "[API Error: 401 x]", 401, TokenUsage())],
         ),
         (
             {"type": "result", "status": "error", "error": {"type": "FatalTurnLimitedError"}},
-            [Result(False, None, "FatalTurnLimitedError", None, Usage())],
+            [Result(False, None, "FatalTurnLimitedError", None, TokenUsage())],
         ),
     ],
 )
@@ -64,7 +64,7 @@ def test_an_event_means(event: dict[str, object], claims: list[Claim]) -> None:
 
 
 def test_success_right_after_an_error_is_none() -> None:
-    bad = Result(False, Failure.PROVIDER, str(CUT["message"]), usage=Usage(5, 2, 1))
+    bad = Result(False, Failure.PROVIDER, str(CUT["message"]), usage=TokenUsage(5, 2, 1))
     assert fed(CUT, GOOD) == [Trouble(Failure.PROVIDER), bad]
 
 

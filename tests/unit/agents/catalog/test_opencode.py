@@ -13,9 +13,9 @@ from holdfast.agents.evidence.evidence import (
     Ready,
     Result,
     Retrying,
+    TokenUsage,
     ToolFailed,
     Trouble,
-    Usage,
     Used,
     Work,
     Working,
@@ -98,5 +98,5 @@ def test_steps_are_added_up_and_refusals_named() -> None:
     claims = fed(
         finish("tool-calls", tokens=tokens, cost=0.25), rejected, finish("stop", tokens=tokens, cost=0.5)
     )
-    assert claims[0] == Used(Usage(16, 3, 5, 0.25, 1))
-    assert claims[-1] == Result(True, usage=Usage(32, 6, 10, 0.75, 2), refused=("bash",))
+    assert claims[0] == Used(TokenUsage(16, 3, 5, 0.25, 1))
+    assert claims[-1] == Result(True, usage=TokenUsage(32, 6, 10, 0.75, 2), refused=("bash",))

@@ -21,17 +21,17 @@ from holdfast.agents.catalog.output import (
     OTHER,
     WINDOW,
     Attempts,
-    Calls,
     Handler,
     JsonEvents,
     TextLines,
-    announced,
+    ToolCalls,
     at_path,
     count_at,
-    due,
+    find_announcement,
     int_at,
     list_at,
     number_at,
+    resolve_announcement,
     text_at,
 )
 from holdfast.agents.evidence.evidence import (
@@ -125,7 +125,7 @@ def zones(name: str) -> tzinfo | None:
 
 def left(line: str, said: datetime = SAID) -> timedelta | None:
     """How long the limit lasts that a line reports."""
-    end = due(announced(line), said=said, zones=zones)
+    end = resolve_announcement(find_announcement(line), said=said, zones=zones)
     return None if end is None else end - said
 
 
@@ -196,8 +196,8 @@ def test_nobody_waits_longer_than_the_longest_limit() -> None:
 
 
 def test_words_of_nobody_mean_nothing() -> None:
-    assert due("", said=SAID, zones=zones) is None
-    assert due("soon", said=SAID, zones=zones) is None
+    assert resolve_announcement("", said=SAID, zones=zones) is None
+    assert resolve_announcement("soon", said=SAID, zones=zones) is None
 
 
 class Stream(JsonEvents):
@@ -294,8 +294,8 @@ def test_a_stream_without_handlers_is_a_mistake() -> None:
         JsonEvents().feed("{}", 0.0)
 
 
-def made(*whole: str) -> Calls:
-    calls = Calls()
+def made(*whole: str) -> ToolCalls:
+    calls = ToolCalls()
     for each in whole:
         calls.add(each, each)
     return calls

@@ -10,9 +10,9 @@ from holdfast.agents.evidence.evidence import (
     Requested,
     Retrying,
     Source,
+    TokenUsage,
     Trouble,
     Unread,
-    Usage,
     Used,
     Want,
     Wants,
@@ -230,7 +230,7 @@ def test_adding_says_whether_it_is_news() -> None:
 
 
 def test_of_what_was_used_only_the_newest_count_is_kept_and_it_is_no_news() -> None:
-    counts = [(float(at), Source.PROTOCOL, Used(Usage(at, at))) for at in range(3)]
+    counts = [(float(at), Source.PROTOCOL, Used(TokenUsage(at, at))) for at in range(3)]
     window = Window(story(DECISION, *counts))
     assert [item.at for item in window.items] == [0.0, 2.0]
-    assert not window.add(story((3.0, Source.PROTOCOL, Used(Usage(9, 9))))[0])
+    assert not window.add(story((3.0, Source.PROTOCOL, Used(TokenUsage(9, 9))))[0])

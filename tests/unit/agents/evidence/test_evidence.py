@@ -1,7 +1,7 @@
 import pytest
 
 from holdfast.agents.evidence import evidence as e
-from holdfast.agents.evidence.evidence import Source, Usage, WorkerState
+from holdfast.agents.evidence.evidence import Source, TokenUsage, WorkerState
 from tests.support.rows import every_row
 
 CLAIMS: list[e.Claim] = [
@@ -10,13 +10,13 @@ CLAIMS: list[e.Claim] = [
     e.Working(e.Work.THINKING),
     e.Idle(2.5),
     e.Unread(),
-    e.Wants(e.Want.DECISION, "run it?", (e.Option("a", "allow_once", "Yes"),), "7"),
+    e.Wants(e.Want.DECISION, "run it?", (e.AnswerOption("a", "allow_once", "Yes"),), "7"),
     e.Retrying(2, 10, e.Failure.AUTH, 401, 12.5),
     e.Denied("create", "/home/x/.local", "EROFS", "mkdir", predicted=True, rule="read-only", count=3),
     e.Obstructed(e.Obstacle.LOCK, "pid 7"),
     e.Requested(),
-    e.Used(e.Usage(1, 2, turns=3)),
-    e.Result(ok=False, failure=e.Failure.MODEL, message="no such model", usage=e.Usage(1, 2, 3, 0.5)),
+    e.Used(e.TokenUsage(1, 2, turns=3)),
+    e.Result(ok=False, failure=e.Failure.MODEL, message="no such model", usage=e.TokenUsage(1, 2, 3, 0.5)),
     e.ToolFailed("make", 2),
     e.Trouble(e.Failure.NETWORK),
     e.Answered("7"),
@@ -37,10 +37,10 @@ def test_the_strongest_source_is_the_smallest() -> None:
 
 
 def test_usage_adds_up_and_a_price_is_unknown_until_somebody_says_one() -> None:
-    assert Usage(1, 2, 3, turns=4) + Usage(10, 20, 30, turns=40) == Usage(11, 22, 33, None, 44)
-    assert Usage(cost_usd=0.5) + Usage() == Usage(cost_usd=0.5)
-    assert (Usage(cost_usd=0.5) + Usage(1, 2, cost_usd=0.25)) == Usage(1, 2, cost_usd=0.75)
-    assert Usage(1, 2, 1).tokens == 3
+    assert TokenUsage(1, 2, 3, turns=4) + TokenUsage(10, 20, 30, turns=40) == TokenUsage(11, 22, 33, None, 44)
+    assert TokenUsage(cost_usd=0.5) + TokenUsage() == TokenUsage(cost_usd=0.5)
+    assert (TokenUsage(cost_usd=0.5) + TokenUsage(1, 2, cost_usd=0.25)) == TokenUsage(1, 2, cost_usd=0.75)
+    assert TokenUsage(1, 2, 1).tokens == 3
 
 
 @every_row("claim", CLAIMS, ids=lambda claim: type(claim).__name__)

@@ -21,19 +21,21 @@ from holdfast.agents.evidence.evidence import (
     Result,
     Retrying,
     Source,
-    Status,
     ToolFailed,
     Trouble,
     Want,
     Wants,
     Work,
     WorkerState,
+    WorkerStatus,
     Working,
 )
 from holdfast.agents.evidence.evidence import Failure as F
 from holdfast.agents.evidence.holdups import (
     BOTTOM_LINES,
     STABLE_S,
+    BusySign,
+    WantSign,
     bottom,
     is_unknown_dialog,
     read_screen,
@@ -52,7 +54,7 @@ def ask(*rows: Row, request: str = "1", at: float = 1.0) -> list[Row]:
     return [(at, Source.PROTOCOL, Wants(Want.DECISION, "run it?", request=request)), *rows]
 
 
-def denied(rows: list[Row], now: float = 4.0) -> Status | None:
+def denied(rows: list[Row], now: float = 4.0) -> WorkerStatus | None:
     return holdups.denied_again(Digest(story(*rows), now, 0.0))
 
 
@@ -271,21 +273,9 @@ def test_the_screen_says_what_the_terminal_is_waited_for() -> None:
 
 
 @dataclass(frozen=True)
-class Asks:
-    pattern: re.Pattern[str]
-    want: Want
-
-
-@dataclass(frozen=True)
-class Works:
-    pattern: re.Pattern[str]
-    work: Work
-
-
-@dataclass(frozen=True)
 class Record:
-    wants: tuple[Asks, ...] = ()
-    busy: tuple[Works, ...] = ()
+    wants: tuple[WantSign, ...] = ()
+    busy: tuple[BusySign, ...] = ()
     ready: tuple[re.Pattern[str], ...] = ()
     titles: tuple[tuple[str, Claim], ...] = field(default=())
 
@@ -294,8 +284,8 @@ def record(
     decision: str, busy: str, ready: str, *, trust: str = "$^", titles: tuple[tuple[str, Claim], ...] = ()
 ) -> Record:
     return Record(
-        (Asks(re.compile(decision), Want.DECISION), Asks(re.compile(trust), Want.TRUST)),
-        (Works(re.compile(busy), Work.THINKING),),
+        (WantSign(re.compile(decision), Want.DECISION), WantSign(re.compile(trust), Want.TRUST)),
+        (BusySign(re.compile(busy), Work.THINKING),),
         (re.compile(ready, re.MULTILINE),),
         titles,
     )

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from holdfast.agents.catalog.catalog import CATALOG, parser_of, text_parser_of
-from holdfast.agents.evidence.evidence import Evidence, Exited, Source, Status
+from holdfast.agents.evidence.evidence import Evidence, Exited, Source, WorkerStatus
 from holdfast.agents.evidence.status import WorkerLimits, classify
 from tests.support.rows import every_row
 
@@ -15,7 +15,7 @@ RECORDED = Path(__file__).parents[1] / "recorded"
 CASES = sorted(f"{path.parent.name}/{path.stem}" for path in RECORDED.glob("*/*.jsonl"))
 
 
-def judged(case: str) -> Status:
+def judged(case: str) -> WorkerStatus:
     rows = (RECORDED / f"{case}.jsonl").read_text("utf-8").splitlines()
     header, *lines = map(json.loads, rows)
     agent = CATALOG[header["agent"]]
@@ -27,7 +27,7 @@ def judged(case: str) -> Status:
     return classify(seen, header["seconds"], started_at=0.0, limits=limits, exits=agent.exits)
 
 
-def told(status: Status) -> str:
+def told(status: WorkerStatus) -> str:
     words = [status.state.value, status.detail, status.failure.value if status.failure else ""]
     return " ".join(word for word in [*words, *sorted(status.flags)] if word)
 

@@ -19,17 +19,17 @@ from holdfast.agents.evidence.evidence import (
     Result,
     Retrying,
     Source,
-    Status,
+    TokenUsage,
     ToolFailed,
     Trouble,
     Unread,
-    Usage,
     Used,
     Vanished,
     Want,
     Wants,
     Work,
     WorkerState,
+    WorkerStatus,
     Working,
 )
 from holdfast.agents.evidence.evidence import Failure as F
@@ -45,7 +45,7 @@ from holdfast.agents.evidence.status import (
     STORM,
     STORM_REQUESTS,
     STORM_S,
-    End,
+    WorkerEnd,
     WorkerLimits,
     age,
     claim_words,
@@ -75,7 +75,7 @@ class Story(NamedTuple):
     start_s: float = START_S
 
 
-def look(rows: Sequence[Row], now: float, *, start_s: float = START_S) -> Status:
+def look(rows: Sequence[Row], now: float, *, start_s: float = START_S) -> WorkerStatus:
     return classify(story(*rows), now, started_at=0.0, limits=WorkerLimits(start_s=start_s))
 
 
@@ -685,7 +685,7 @@ def test_every_rule_has_a_name_of_its_own() -> None:
 HEADLESS = WorkerLimits(quiet_s=5.0, provider_quiet_s=5.0, one_turn=True)
 
 
-def of_a_run(rows: list[Row], now: float) -> Status:
+def of_a_run(rows: list[Row], now: float) -> WorkerStatus:
     """Of a run of one prompt, with small bounds."""
     return classify(story((0.1, Source.PROTOCOL, Ready()), *rows), now, started_at=0.0, limits=HEADLESS)
 
@@ -755,7 +755,7 @@ def test_that_nobody_reads_its_terminal_is_shown_as_evidence() -> None:
     assert "nobody reads the terminal" in [item.seen for item in look(rows, 20).evidence]
 
 
-def act(rows: list[Row], now: float, limits: WorkerLimits = WorkerLimits()) -> End | None:  # noqa: B008 - a value
+def act(rows: list[Row], now: float, limits: WorkerLimits = WorkerLimits()) -> WorkerEnd | None:  # noqa: B008 - a value
     status = classify(story(*rows), now, started_at=0.0, limits=limits)
     return decide_end(status, now, started_at=0.0, limits=limits)
 
@@ -892,7 +892,7 @@ def test_without_evidence_there_is_only_the_clock() -> None:
 
 
 def test_flags_are_in_the_headline() -> None:
-    status = Status(WorkerState.COMPLETED, flags=frozenset({"with-denials", "unverified"}), since=1)
+    status = WorkerStatus(WorkerState.COMPLETED, flags=frozenset({"with-denials", "unverified"}), since=1)
     assert headline(status, 3) == "completed (unverified, with-denials) for 2 s"
 
 
@@ -926,7 +926,7 @@ CLAIMS: list[tuple[Claim, str]] = [
     (Obstructed(Obstacle.LOCK, "held by pid 7"), "held up by lock: held by pid 7"),
     (Obstructed(Obstacle.STOPPED), "held up by stopped"),
     (Requested(), "sent a request to its provider"),
-    (Used(Usage(2, 3)), "has used 5 tokens"),
+    (Used(TokenUsage(2, 3)), "has used 5 tokens"),
     (Result(ok=True), "turn succeeded"),
     (Result(ok=False, http=500), "turn failed (HTTP 500)"),
     (ToolFailed("sh", 2), "tool failed: sh (exit code 2)"),

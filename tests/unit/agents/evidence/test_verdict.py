@@ -15,13 +15,13 @@ from holdfast.agents.evidence.evidence import (
     Result,
     Retrying,
     Source,
-    Status,
     ToolFailed,
     Trouble,
     Want,
     Wants,
     Work,
     WorkerState,
+    WorkerStatus,
     Working,
 )
 from holdfast.agents.evidence.evidence import Failure as F
@@ -53,7 +53,7 @@ def flags(*names: str) -> frozenset[str]:
     return frozenset(names)
 
 
-def check(ending: Ending) -> Status:
+def check(ending: Ending) -> WorkerStatus:
     status = verdict(story(*ending.rows), ending.rules)
     what = status.failure if status.state is WorkerState.FAILED else status.flags
     assert (status.state, what, status.rule) == (ending.state, ending.what, f"exit-{ending.rule}")

@@ -6,11 +6,11 @@ from holdfast.agents.evidence.evidence import (
     Failure,
     Obstacle,
     Source,
-    Status,
     Want,
     Wants,
     Work,
     WorkerState,
+    WorkerStatus,
     Working,
 )
 from holdfast.agents.evidence.holdups import read_screen
@@ -25,7 +25,7 @@ from holdfast.agents.terminal.keys import (
     Outcome,
     WaitFor,
     Write,
-    pasted,
+    encode_paste,
     refuse_key,
     refuse_text,
 )
@@ -34,8 +34,8 @@ from tests.support.rows import every_row
 from tests.unit.agents.evidence.test_holdups import Record
 
 
-def waiting(want: Want, source: Source = Source.ESCAPE) -> Status:
-    return Status(WorkerState.WAITING, want, evidence=(Evidence(source, 1.0, Wants(want)),))
+def waiting(want: Want, source: Source = Source.ESCAPE) -> WorkerStatus:
+    return WorkerStatus(WorkerState.WAITING, want, evidence=(Evidence(source, 1.0, Wants(want)),))
 
 
 def on_screen(claim: Claim) -> Evidence:
@@ -43,16 +43,16 @@ def on_screen(claim: Claim) -> Evidence:
 
 
 OTHERS = [
-    Status(WorkerState.STARTING),
-    Status(WorkerState.RUNNING, Work.THINKING),
-    Status(WorkerState.BLOCKED, Obstacle.STOPPED),
-    Status(WorkerState.STALLED),
-    Status(WorkerState.WAITING),
+    WorkerStatus(WorkerState.STARTING),
+    WorkerStatus(WorkerState.RUNNING, Work.THINKING),
+    WorkerStatus(WorkerState.BLOCKED, Obstacle.STOPPED),
+    WorkerStatus(WorkerState.STALLED),
+    WorkerStatus(WorkerState.WAITING),
 ]
 ENDED = [
-    Status(WorkerState.FAILED, failure=Failure.CRASH),
-    Status(WorkerState.COMPLETED),
-    Status(WorkerState.LOST),
+    WorkerStatus(WorkerState.FAILED, failure=Failure.CRASH),
+    WorkerStatus(WorkerState.COMPLETED),
+    WorkerStatus(WorkerState.LOST),
 ]
 TEXT_WANTS = [Want.PROMPT, Want.QUESTION]
 
@@ -68,7 +68,7 @@ def test_text_is_typed_where_the_worker_is_known_to_wait_for_it(want: Want, sour
 
 
 @every_row("status", [*OTHERS, *ENDED, *(waiting(w) for w in Want if w not in TEXT_WANTS)], ids=str)
-def test_text_is_typed_nowhere_else(status: Status) -> None:
+def test_text_is_typed_nowhere_else(status: WorkerStatus) -> None:
     with pytest.raises(InvalidRequest) as refused:
         refuse_text(status, screen=None, password=False)
     assert refused.value.remedy
@@ -79,7 +79,7 @@ def test_text_is_not_typed_where_nothing_but_silence_speaks_for_it(want: Want) -
     for status in (
         waiting(want, Source.STABILITY),
         waiting(want, Source.CLOCK),
-        Status(WorkerState.WAITING, want),
+        WorkerStatus(WorkerState.WAITING, want),
     ):
         with pytest.raises(InvalidRequest):
             refuse_text(status, screen=None, password=False)
@@ -124,9 +124,9 @@ def test_keys_do_not_answer_a_dialog_that_is_not() -> None:
 
 @pytest.mark.parametrize("name", ["escape", "ctrl-c"])
 def test_what_works_can_be_interrupted_and_what_starts_or_ended_not(name: str) -> None:
-    refuse_key(name, Status(WorkerState.RUNNING, Work.TOOL), screen=None, password=False)
-    refuse_key(name, Status(WorkerState.STALLED), screen=None, password=False)
-    for status in (Status(WorkerState.STARTING), *ENDED):
+    refuse_key(name, WorkerStatus(WorkerState.RUNNING, Work.TOOL), screen=None, password=False)
+    refuse_key(name, WorkerStatus(WorkerState.STALLED), screen=None, password=False)
+    for status in (WorkerStatus(WorkerState.STARTING), *ENDED):
         with pytest.raises(InvalidRequest):
             refuse_key(name, status, screen=None, password=False)
 
@@ -154,8 +154,11 @@ def test_a_key_has_a_name() -> None:
 
 
 def test_text_is_one_paste_where_the_program_knows_pastes() -> None:
-    assert pasted("do\nthis\té", bracketed=True, canonical=False) == b"\x1b[200~do\rthis\t\xc3\xa9\x1b[201~"
-    assert pasted("do this", bracketed=False, canonical=False) == b"do this"
+    assert (
+        encode_paste("do\nthis\té", bracketed=True, canonical=False)
+        == b"\x1b[200~do\rthis\t\xc3\xa9\x1b[201~"
+    )
+    assert encode_paste("do this", bracketed=False, canonical=False) == b"do this"
 
 
 @every_row(
@@ -163,21 +166,21 @@ def test_text_is_one_paste_where_the_program_knows_pastes() -> None:
 )
 def test_a_text_cannot_leave_its_paste_or_press_keys(text: str) -> None:
     with pytest.raises(UsageError):
-        pasted(text, bracketed=True, canonical=False)
+        encode_paste(text, bracketed=True, canonical=False)
 
 
 def test_lines_are_not_submitted_one_by_one() -> None:
     with pytest.raises(UsageError):
-        pasted("one\ntwo", bracketed=False, canonical=True)
+        encode_paste("one\ntwo", bracketed=False, canonical=True)
 
 
 def test_no_more_is_typed_than_arrives() -> None:
-    assert pasted("x" * MAX_LINE, bracketed=False, canonical=True) == b"x" * MAX_LINE
-    assert pasted("x" * (MAX_LINE + 1), bracketed=False, canonical=False)
+    assert encode_paste("x" * MAX_LINE, bracketed=False, canonical=True) == b"x" * MAX_LINE
+    assert encode_paste("x" * (MAX_LINE + 1), bracketed=False, canonical=False)
     with pytest.raises(UsageError):
-        pasted("x" * (MAX_LINE + 1), bracketed=False, canonical=True)
+        encode_paste("x" * (MAX_LINE + 1), bracketed=False, canonical=True)
     with pytest.raises(UsageError):
-        pasted("x" * (MAX_TEXT + 1), bracketed=True, canonical=False)
+        encode_paste("x" * (MAX_TEXT + 1), bracketed=True, canonical=False)
 
 
 # --- the delivery

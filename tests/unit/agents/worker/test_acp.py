@@ -7,15 +7,15 @@ import pytest
 
 from holdfast.agents.evidence.evidence import (
     Answered,
+    AnswerOption,
     Claim,
     Drift,
     Failure,
-    Option,
     Progress,
     Ready,
     Result,
+    TokenUsage,
     ToolFailed,
-    Usage,
     Want,
     Wants,
     Work,
@@ -35,9 +35,9 @@ WANTS = Wants(
     Want.DECISION,
     "rm x",
     (
-        Option("always", "allow_always", "Always"),
-        Option("once", "allow_once", "Once"),
-        Option("no", "reject_once", "No"),
+        AnswerOption("always", "allow_always", "Always"),
+        AnswerOption("once", "allow_once", "Once"),
+        AnswerOption("no", "reject_once", "No"),
     ),
     "7",
 )
@@ -171,7 +171,8 @@ def test_only_what_is_offered_is_chosen_and_nothing_permanent_unless_named() -> 
         with pytest.raises(UsageError):
             choose(WANTS, option, deny=deny)
     permanent = Wants(
-        Want.DECISION, options=(Option("always", "allow_always"), Option("never", "reject_always"))
+        Want.DECISION,
+        options=(AnswerOption("always", "allow_always"), AnswerOption("never", "reject_always")),
     )
     for deny in (False, True):
         with pytest.raises(InvalidRequest):
@@ -237,11 +238,11 @@ def test_a_turn_ends_with_what_it_cost() -> None:
     usage = {"inputTokens": 9, "outputTokens": 3, "cachedReadTokens": 2}
     end = {"id": "holdfast-prompt", "result": {"stopReason": "end_turn", "usage": usage}}
     claims, _, last = play(spent, end)
-    assert claims == [Result(True, usage=Usage(9, 3, 2, 0.5))]
+    assert claims == [Result(True, usage=TokenUsage(9, 3, 2, 0.5))]
     assert last
     counted = {"quota": {"token_count": {"input_tokens": 18, "output_tokens": 6}}}
     (result,), _, _ = play({"id": "holdfast-prompt", "result": {"stopReason": "end_turn", "_meta": counted}})
-    assert result == Result(True, usage=Usage(18, 6))
+    assert result == Result(True, usage=TokenUsage(18, 6))
 
 
 @every_row(

@@ -15,7 +15,7 @@ from holdfast.agents.worker.equivalence import (
     EquivalenceReport,
     judge,
     lines,
-    unknown,
+    report_unknown,
 )
 from holdfast.doctor.compare.equivalence import OTHER_PROVIDER, RELOCATED, ReachAnswer, Value
 
@@ -198,6 +198,6 @@ def test_a_report_survives_its_journey() -> None:
 
 
 def test_what_could_not_be_looked_at_has_its_reason_and_nothing_else() -> None:
-    report = unknown("w", "codex", "the probe failed")
+    report = report_unknown("w", "codex", "the probe failed")
     assert lines(report) == ["host-equivalent: unknown (the probe failed)"]
     assert EXITS[report.host_equivalent] == 2

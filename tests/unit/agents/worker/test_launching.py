@@ -5,13 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agents.worker.launching import Ready, WorkerSpec, prepare
+from holdfast.agents.worker.launching import PreparedStart, WorkerSpec, prepare
 from holdfast.errors import UsageError
 
 SERVER = ["/bin/holdfast", "mcp", "--run", "/w/.holdfast/run.json"]
 
 
-def ready(folder: Path, agent: str, binary: str, mcp: list[str] | None, *, relocate: bool = True) -> Ready:
+def ready(
+    folder: Path, agent: str, binary: str, mcp: list[str] | None, *, relocate: bool = True
+) -> PreparedStart:
     program = folder / binary
     program.touch(mode=0o700)
     wish = WorkerSpec(

@@ -5,13 +5,17 @@ from holdfast.agents.worker.procwatch import (
     MAX_PROCESSES,
     ObservedProcess,
     ProcessSnapshot,
-    Terminal,
+    TerminalSettings,
     Waiter,
     evidence,
 )
 from tests.support.rows import every_row
 
-RAW, LINES, SECRET = Terminal(False, False, 0), Terminal(True, True, 0), Terminal(True, False, 0)
+RAW, LINES, SECRET = (
+    TerminalSettings(False, False, 0),
+    TerminalSettings(True, True, 0),
+    TerminalSettings(True, False, 0),
+)
 
 
 def process(name: str, pid: int = 10, *, state: str = "S", session: int = 10) -> ObservedProcess:
@@ -22,7 +26,7 @@ def look(
     main: ObservedProcess,
     *others: ObservedProcess,
     waits: Waiter | None = None,
-    terminal: Terminal | None = RAW,
+    terminal: TerminalSettings | None = RAW,
 ) -> ProcessSnapshot:
     return ProcessSnapshot((main, *others), main, (waits,) if waits else (), terminal)
 

@@ -9,11 +9,11 @@ from holdfast.agents.catalog.catalog import CATALOG
 from holdfast.agents.evidence.evidence import Denied, Source
 from holdfast.agents.worker.refusals import (
     MAX_UNFINISHED,
+    RefusalTally,
     Strace,
-    Tally,
     Whose,
     command_line,
-    evidence_of,
+    make_evidence,
     split,
     tells,
 )
@@ -43,7 +43,7 @@ THERE = {"/", "/etc", "/etc/passwd", "/home", "/home/me", WS}
 
 
 def denied(refusal: Refusal, whose: Whose = WHOSE) -> Denied:
-    found = evidence_of(refusal, whose, 5.0)
+    found = make_evidence(refusal, whose, 5.0)
     assert found.source is Source.DENIAL
     assert found.at == 5.0
     assert isinstance(found.claim, Denied)
@@ -70,10 +70,10 @@ def test_what_is_relocated_already_is_not_suggested_again() -> None:
 
 
 def test_totals_become_what_is_new_also_for_whoever_takes_over() -> None:
-    first = Tally(())
+    first = RefusalTally(())
     assert [first.fresh(replace(REFUSAL, count=count)) for count in (1, 3, 3, 7)] == [1, 2, 0, 4]
-    item = evidence_of(replace(REFUSAL, count=7), WHOSE, 1.0)
-    second = Tally([item])
+    item = make_evidence(replace(REFUSAL, count=7), WHOSE, 1.0)
+    second = RefusalTally([item])
     assert [second.fresh(replace(REFUSAL, count=count)) for count in (7, 8)] == [0, 1]
     assert second.fresh(replace(REFUSAL, path="/other", count=2)) == 2
 

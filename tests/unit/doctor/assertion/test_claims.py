@@ -8,7 +8,7 @@ import pytest
 from holdfast.doctor.assertion import claims
 from holdfast.doctor.assertion.claims import (
     EXPECTATIONS,
-    Claim,
+    BootClaim,
     ClaimAttempt,
     ClaimKind,
     ClaimVerdict,
@@ -28,12 +28,15 @@ WORKS, READ_ONLY, FORBIDDEN, MISSING = (
 REFUSED, CUT = ClaimAttempt(False, "ECONNREFUSED"), ClaimAttempt(False, "EPERM")
 
 
-def got(claim: Claim, inside: ClaimAttempt | None, plain: ClaimAttempt) -> Word:
+def got(claim: BootClaim, inside: ClaimAttempt | None, plain: ClaimAttempt) -> Word:
     return claims.judge(claim, "route", inside, plain, remedy="do it").got
 
 
-WRITES, NO_WRITE = Claim(ClaimKind.WRITES, True, "/x"), Claim(ClaimKind.WRITES, False, "/x")
-REACHES, NO_REACH = Claim(ClaimKind.REACHES, True, "tcp://h:1"), Claim(ClaimKind.REACHES, False, "tcp://h:1")
+WRITES, NO_WRITE = BootClaim(ClaimKind.WRITES, True, "/x"), BootClaim(ClaimKind.WRITES, False, "/x")
+REACHES, NO_REACH = (
+    BootClaim(ClaimKind.REACHES, True, "tcp://h:1"),
+    BootClaim(ClaimKind.REACHES, False, "tcp://h:1"),
+)
 
 
 @every_row(
@@ -62,7 +65,7 @@ REACHES, NO_REACH = Claim(ClaimKind.REACHES, True, "tcp://h:1"), Claim(ClaimKind
     ],
 )
 def test_a_failure_counts_as_denied_only_with_a_control(
-    claim: Claim, inside: ClaimAttempt | None, plain: ClaimAttempt, word: Word
+    claim: BootClaim, inside: ClaimAttempt | None, plain: ClaimAttempt, word: Word
 ) -> None:
     assert got(claim, inside, plain) is word
 
@@ -117,7 +120,9 @@ def test_every_mode_but_full_access_keeps_outside_and_configuration() -> None:
 
 
 def test_a_command_line_becomes_claims() -> None:
-    found = claims.asked(write=["/w"], deny_write=["/d"], network=["http://a/"], deny_network=["tcp://b:1"])
+    found = claims.parse_claims(
+        write=["/w"], deny_write=["/d"], network=["http://a/"], deny_network=["tcp://b:1"]
+    )
     assert [(one.kind, one.wanted, one.subject) for one in found] == [
         (ClaimKind.WRITES, True, "/w"),
         (ClaimKind.WRITES, False, "/d"),
@@ -131,28 +136,28 @@ def test_a_command_line_becomes_claims() -> None:
 )
 def test_an_address_that_cannot_be_tried_is_refused(url: str) -> None:
     with pytest.raises(UsageError):
-        claims.asked(network=[url])
+        claims.parse_claims(network=[url])
 
 
 def test_a_password_in_an_address_is_refused_and_not_repeated() -> None:
     with pytest.raises(UsageError) as refused:
-        claims.asked(deny_network=["https://me:hunter2@a.example/"])
+        claims.parse_claims(deny_network=["https://me:hunter2@a.example/"])
     assert "hunter2" not in str(refused.value)
 
 
 def test_a_query_may_be_a_secret_and_is_not_shown() -> None:
-    [claim] = claims.asked(network=["https://a.example/x?key=hunter2#hunter3"])
+    [claim] = claims.parse_claims(network=["https://a.example/x?key=hunter2#hunter3"])
     assert claim.subject.endswith("hunter3")
     assert str(claim) == "reaches https://a.example/x"
 
 
 def test_contradictions_and_floods_are_refused() -> None:
     with pytest.raises(UsageError):
-        claims.asked(write=["/x"], deny_write=["/x"])
+        claims.parse_claims(write=["/x"], deny_write=["/x"])
     with pytest.raises(UsageError):
-        claims.asked(write=[f"/{n}" for n in range(claims.MAX_PATHS + 1)])
+        claims.parse_claims(write=[f"/{n}" for n in range(claims.MAX_PATHS + 1)])
     with pytest.raises(UsageError):
-        claims.asked(network=[f"tcp://h:{n + 1}" for n in range(claims.MAX_URLS + 1)])
+        claims.parse_claims(network=[f"tcp://h:{n + 1}" for n in range(claims.MAX_URLS + 1)])
 
 
 def line(**changed: object) -> str:
@@ -185,8 +190,8 @@ def test_half_an_answer_is_none(output: str) -> None:
 
 
 def test_pauses_grow_and_end() -> None:
-    pauses = list(claims.pauses(60))
+    pauses = list(claims.plan_pauses(60))
     assert pauses == sorted(pauses[:-1]) + pauses[-1:]
     assert sum(pauses) == 60
-    assert list(claims.pauses(0)) == []
-    assert max(claims.pauses(10_000)) == 10
+    assert list(claims.plan_pauses(0)) == []
+    assert max(claims.plan_pauses(10_000)) == 10

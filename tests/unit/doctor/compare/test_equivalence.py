@@ -10,13 +10,13 @@ from holdfast.doctor.compare.equivalence import (
     GROUPS,
     MAX_LINE,
     UNLIMITED,
+    CapturedStream,
     ComparedRow,
     Comparison,
     EquivalenceVerdict,
     Observation,
     Ran,
     ReachAnswer,
-    Stream,
     Value,
     compare,
     is_harmless,
@@ -36,8 +36,10 @@ SURROUNDINGS: dict[str, dict[str, Value]] = {
 }
 
 
-def stream(text: bytes, kept: int = 1000) -> Stream:
-    return Stream(text[:kept], len(text), hashlib.blake2b(text, digest_size=16).digest() if text else b"")
+def stream(text: bytes, kept: int = 1000) -> CapturedStream:
+    return CapturedStream(
+        text[:kept], len(text), hashlib.blake2b(text, digest_size=16).digest() if text else b""
+    )
 
 
 def seen(**changed: dict[str, Value]) -> Observation:

@@ -13,12 +13,12 @@ from holdfast.doctor.escape.scorecard import (
     ScoredAttempt,
     Shortfall,
     cell,
-    chosen,
-    declared,
+    choose_attempts,
     exit_code,
+    find_excuses,
+    find_shortfalls,
     lines,
     report,
-    shortfalls,
 )
 from holdfast.errors import UsageError
 from holdfast.sandbox.plan import rights
@@ -36,7 +36,7 @@ def test_only_attempts_that_exist_fall_short_and_every_reason_is_used() -> None:
     used = {
         reason
         for attempt, way in itertools.product(ATTEMPTS, Way)
-        for reason in declared(attempt.id, way, privileged=False, abi=0, weakened=EVERY_WORD)
+        for reason in find_excuses(attempt.id, way, privileged=False, abi=0, weakened=EVERY_WORD)
     }
     assert used == set(Shortfall)
 
@@ -48,18 +48,18 @@ def test_what_only_hinders_lets_nothing_out() -> None:
 
 
 def test_a_reason_counts_only_where_it_applies() -> None:
-    assert shortfalls("use-node", privileged=True, closed=True) == {Shortfall.CLOSED, Shortfall.SOCKETS}
-    assert shortfalls("use-node", privileged=True, closed=False) == {Shortfall.SOCKETS}
-    assert shortfalls("use-git", privileged=False, closed=False) == frozenset()
-    assert shortfalls("none-left", privileged=False, closed=True) == {Shortfall.BOUNDING_SET}
-    assert shortfalls("none-left", privileged=True, closed=True) == frozenset()
-    assert shortfalls("git-write", privileged=False, closed=True) == frozenset()
+    assert find_shortfalls("use-node", privileged=True, closed=True) == {Shortfall.CLOSED, Shortfall.SOCKETS}
+    assert find_shortfalls("use-node", privileged=True, closed=False) == {Shortfall.SOCKETS}
+    assert find_shortfalls("use-git", privileged=False, closed=False) == frozenset()
+    assert find_shortfalls("none-left", privileged=False, closed=True) == {Shortfall.BOUNDING_SET}
+    assert find_shortfalls("none-left", privileged=True, closed=True) == frozenset()
+    assert find_shortfalls("git-write", privileged=False, closed=True) == frozenset()
 
 
 @pytest.mark.parametrize("way", [Way.USER_NAMESPACE, Way.AS_ROOT])
 def test_namespaces_on_the_newest_kernel_have_no_excuse(way: Way) -> None:
     for attempt in ATTEMPTS:
-        assert not declared(attempt.id, way, privileged=False, abi=rights.NEWEST_KNOWN_ABI)
+        assert not find_excuses(attempt.id, way, privileged=False, abi=rights.NEWEST_KNOWN_ABI)
 
 
 @every_row(
@@ -82,7 +82,7 @@ def test_namespaces_on_the_newest_kernel_have_no_excuse(way: Way) -> None:
 def test_what_a_host_lacks_excuses_exactly_what_needs_it(
     attempt: str, way: Way, abi: int, weakened: tuple[str, ...], excused: bool
 ) -> None:
-    found = declared(attempt, way, privileged=True, abi=abi, weakened=weakened)
+    found = find_excuses(attempt, way, privileged=True, abi=abi, weakened=weakened)
     assert bool(found) is excused
 
 
@@ -156,15 +156,15 @@ def test_every_attempt_is_in_exactly_one_line() -> None:
 
 
 def test_a_pattern_names_attempts_or_guarantees() -> None:
-    assert chosen(()) == ATTEMPTS
-    assert {one.id for one in chosen(("write-outside",))} == LINE.attempts
-    assert {one.id for one in chosen((ONE, OTHER))} == {ONE, OTHER}
-    assert all(one.id.startswith("use-") for one in chosen(("use-*",)))
+    assert choose_attempts(()) == ATTEMPTS
+    assert {one.id for one in choose_attempts(("write-outside",))} == LINE.attempts
+    assert {one.id for one in choose_attempts((ONE, OTHER))} == {ONE, OTHER}
+    assert all(one.id.startswith("use-") for one in choose_attempts(("use-*",)))
 
 
 def test_a_pattern_that_matches_nothing_is_refused() -> None:
     with pytest.raises(UsageError) as caught:
-        chosen((ONE, "nonsense"))
+        choose_attempts((ONE, "nonsense"))
     assert caught.value.remedy
 
 

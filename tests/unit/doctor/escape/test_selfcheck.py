@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.doctor.escape import inside
 from holdfast.doctor.escape.attempt import UNWRITABLE, Attempt, Guarantee
-from holdfast.doctor.escape.selfcheck import AttemptResult, AttemptVerdict, Outcome, told
+from holdfast.doctor.escape.selfcheck import AttemptOutcome, AttemptResult, AttemptVerdict, parse_outcome
 from tests.support.rows import every_row
 
 ATTEMPT = Attempt("x", Guarantee.OUTSIDE, "try x", "pass", UNWRITABLE)
@@ -36,14 +36,14 @@ def test_what_the_witnesses_saw_outweighs_what_the_command_said(outcome: str) ->
 
 def test_the_last_line_for_us_counts_whatever_else_was_printed() -> None:
     line = f"noise\n{inside.MARK}{json.dumps(['EPERM', 'no'])}\nmore noise\n"
-    assert told(Outcome(0, line)) == ("EPERM", "no")
+    assert parse_outcome(AttemptOutcome(0, line)) == ("EPERM", "no")
 
 
 @pytest.mark.parametrize(
     ("code", "outcome"), [(159, "SIGSYS"), (137, "SIGKILL"), (1, "failed"), (255, "failed")]
 )
 def test_a_command_that_said_nothing_is_judged_by_its_end(code: int, outcome: str) -> None:
-    assert told(Outcome(code, "Traceback"))[0] == outcome
+    assert parse_outcome(AttemptOutcome(code, "Traceback"))[0] == outcome
 
 
 def test_a_result_is_described_in_one_breath() -> None:

@@ -21,7 +21,7 @@ from holdfast.doctor.explain.explanation import (
     WINDOW_LINES,
     LogText,
     Reading,
-    compared,
+    compare_with_host,
     explain,
     lines,
     report,
@@ -250,7 +250,7 @@ def test_a_cause_is_found_within_junk_however_it_is_cut(before: bytes, after: by
     ],
 )
 def test_what_was_tried_here_is_told(fact: Fact, said: str) -> None:
-    [one] = compared(explain(LOOPBACK), replace(HOST, facts=(fact,)))
+    [one] = compare_with_host(explain(LOOPBACK), replace(HOST, facts=(fact,)))
     assert one.here is not None
     assert said in one.here
     assert f"  here: {one.here}" in lines([one])
@@ -258,14 +258,16 @@ def test_what_was_tried_here_is_told(fact: Fact, said: str) -> None:
 
 def test_one_refusal_among_several_confirms() -> None:
     facts = (Fact("mount propagation", works=True), Fact("mount calls", False, "mount", errno.EPERM))
-    [one] = compared(explain("bwrap: pivot_root: Operation not permitted"), replace(HOST, facts=facts))
+    [one] = compare_with_host(
+        explain("bwrap: pivot_root: Operation not permitted"), replace(HOST, facts=facts)
+    )
     assert one.here is not None
     assert one.here.startswith("confirmed, mount calls")
 
 
 @pytest.mark.parametrize("text", [LOOPBACK, "Not logged in"])
 def test_where_nothing_was_tried_nothing_is_told(text: str) -> None:
-    [one] = compared(explain(text), replace(HOST, facts=()))
+    [one] = compare_with_host(explain(text), replace(HOST, facts=()))
     assert one.here is None
 
 

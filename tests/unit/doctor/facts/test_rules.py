@@ -8,10 +8,10 @@ import pytest
 from holdfast.doctor.facts.rules import (
     Disk,
     Finding,
-    Installed,
+    FindingSeverity,
+    InstalledProgram,
     MachineFacts,
     PlaceFacts,
-    Severity,
     exit_code,
     findings,
 )
@@ -38,7 +38,7 @@ WORKS, REFUSED = Trial(), Trial("userns", errno.EPERM)
 HEALTHY = MachineFacts(
     host=HOST,
     trials={Way.USER_NAMESPACE: WORKS, Way.BWRAP: WORKS, Way.LANDLOCK: WORKS},
-    tmux=Installed("tmux", "/usr/bin/tmux", "3.3a"),
+    tmux=InstalledProgram("tmux", "/usr/bin/tmux", "3.3a"),
     agents=(),
     codex_home="/home/me/.codex",
     temporary=PlaceFacts("/tmp", True, True),
@@ -48,7 +48,9 @@ HEALTHY = MachineFacts(
     encoding="utf-8",
     now=1.8e9,
 )
-CODEX = Installed("codex", "/usr/bin/codex", "0.166.0", (PlaceFacts("/home/me/.codex", True, True),), True)
+CODEX = InstalledProgram(
+    "codex", "/usr/bin/codex", "0.166.0", (PlaceFacts("/home/me/.codex", True, True),), True
+)
 
 
 def found(facts: MachineFacts, id_: str) -> Finding:
@@ -57,7 +59,7 @@ def found(facts: MachineFacts, id_: str) -> Finding:
 
 
 def test_a_healthy_machine_is_all_good() -> None:
-    assert {finding.severity for finding in findings(HEALTHY)} == {Severity.OK}
+    assert {finding.severity for finding in findings(HEALTHY)} == {FindingSeverity.OK}
     assert exit_code(findings(HEALTHY)) == 0
 
 
@@ -66,12 +68,12 @@ def test_another_package_of_our_name_is_said_with_what_to_type() -> None:
         replace(HEALTHY, other_package="0.5.1 is there", other_package_remedy="pip …"),
         "install.other-package",
     )
-    assert (finding.severity, finding.remedy) == (Severity.DEGRADED, "pip …")
+    assert (finding.severity, finding.remedy) == (FindingSeverity.DEGRADED, "pip …")
 
 
 def test_a_machine_where_nothing_confines_is_broken_and_says_what_to_change() -> None:
     facts = replace(HEALTHY, trials=dict.fromkeys((Way.USER_NAMESPACE, Way.BWRAP, Way.LANDLOCK), REFUSED))
-    assert found(facts, "sandbox.none").severity is Severity.BROKEN
+    assert found(facts, "sandbox.none").severity is FindingSeverity.BROKEN
     assert found(facts, "sandbox.none").remedy
     assert exit_code(findings(facts)) == 2
 
@@ -79,7 +81,7 @@ def test_a_machine_where_nothing_confines_is_broken_and_says_what_to_change() ->
 def test_where_nothing_can_be_started_bubblewraps_word_is_the_cause() -> None:
     facts = replace(HEALTHY, trials={Way.BWRAP: Trial("bwrap:lo.newaddr", errno.EPERM)}, unlaunched="it died")
     one = found(facts, "sandbox.none")
-    assert (one.severity, one.evidence, one.fingerprint) == (Severity.BROKEN, "it died", "lo.newaddr")
+    assert (one.severity, one.evidence, one.fingerprint) == (FindingSeverity.BROKEN, "it died", "lo.newaddr")
     assert found(replace(facts, trials={}), "sandbox.none").fingerprint is None
 
 
@@ -94,7 +96,7 @@ def test_an_errno_that_bubblewrap_did_not_tell_is_not_invented() -> None:
     refused = Trial("bwrap:userns.eperm", errno.EIO)
     one = found(replace(HEALTHY, trials={Way.USER_NAMESPACE: WORKS, Way.BWRAP: refused}), "sandbox.bwrap")
     assert one.evidence.startswith("bwrap, ")
-    assert (one.fingerprint, one.severity) == ("userns.eperm", Severity.NOTE)
+    assert (one.fingerprint, one.severity) == ("userns.eperm", FindingSeverity.NOTE)
 
 
 @every_row(
@@ -113,7 +115,7 @@ def test_what_is_weaker_has_its_cause(
     trials = {Way.USER_NAMESPACE: Trial(weakened=(word,)), **others}
     one = found(replace(HEALTHY, trials=trials, host=replace(HOST, facts=facts)), f"sandbox.weakened.{word}")
     assert (one.fingerprint, bool(one.remedy), bool(one.evidence)) == (cause, bool(cause), bool(cause))
-    assert one.severity is Severity.DEGRADED
+    assert one.severity is FindingSeverity.DEGRADED
     assert not facts or "EPERM" in one.evidence
 
 
@@ -135,7 +137,7 @@ def test_codex_fails_with_what_the_kernel_refuses_bubblewrap_and_not_for_want_of
 def test_a_weaker_backend_than_the_strongest_is_degraded_with_stage_and_errno(second: Way) -> None:
     facts = replace(HEALTHY, trials={Way.USER_NAMESPACE: REFUSED, second: WORKS})
     refused = found(facts, "sandbox.user_namespace")
-    assert refused.severity is Severity.DEGRADED
+    assert refused.severity is FindingSeverity.DEGRADED
     assert "userns: EPERM" in refused.evidence
     assert "is used" in found(facts, f"sandbox.{second.name.lower()}").title
     assert exit_code(findings(facts)) == 1
@@ -156,19 +158,19 @@ def test_what_came_out_weaker_is_said_of_the_one_that_is_used() -> None:
 @every_row(
     ("change", "id_", "severity"),
     [
-        ({"disks": (Disk("/", 500 << 20, None),)}, "disk.low", Severity.DEGRADED),
-        ({"disks": (Disk("/", 5 << 20, None),)}, "disk.low", Severity.BROKEN),
-        ({"disks": (Disk("/", 50 << 30, 12),)}, "disk.low", Severity.DEGRADED),
-        ({"open_files": 256}, "limit.open-files", Severity.DEGRADED),
-        ({"encoding": "ascii"}, "locale", Severity.DEGRADED),
-        ({"now": 0.0}, "clock", Severity.BROKEN),
-        ({"tmux": None}, "tool.tmux", Severity.NOTE),
-        ({"temporary": PlaceFacts("/tmp", True, False)}, "temporary", Severity.BROKEN),
-        ({"temporary": PlaceFacts("/tmp", False, True)}, "temporary", Severity.BROKEN),
+        ({"disks": (Disk("/", 500 << 20, None),)}, "disk.low", FindingSeverity.DEGRADED),
+        ({"disks": (Disk("/", 5 << 20, None),)}, "disk.low", FindingSeverity.BROKEN),
+        ({"disks": (Disk("/", 50 << 30, 12),)}, "disk.low", FindingSeverity.DEGRADED),
+        ({"open_files": 256}, "limit.open-files", FindingSeverity.DEGRADED),
+        ({"encoding": "ascii"}, "locale", FindingSeverity.DEGRADED),
+        ({"now": 0.0}, "clock", FindingSeverity.BROKEN),
+        ({"tmux": None}, "tool.tmux", FindingSeverity.NOTE),
+        ({"temporary": PlaceFacts("/tmp", True, False)}, "temporary", FindingSeverity.BROKEN),
+        ({"temporary": PlaceFacts("/tmp", False, True)}, "temporary", FindingSeverity.BROKEN),
     ],
 )
 def test_each_shortage_is_a_finding_with_something_to_type(
-    change: dict[str, object], id_: str, severity: Severity
+    change: dict[str, object], id_: str, severity: FindingSeverity
 ) -> None:
     one = found(replace(HEALTHY, **change), id_)  # type: ignore[arg-type]
     assert one.severity is severity
@@ -185,13 +187,13 @@ def test_an_agent_says_its_version_and_whether_somebody_logged_in() -> None:
 def test_an_agent_that_cannot_write_its_state_is_degraded(exists: bool) -> None:
     agent = replace(CODEX, places=(PlaceFacts("/home/me/.codex", exists, False),))
     one = found(replace(HEALTHY, agents=(agent,)), "agent.codex.state")
-    assert one.severity is Severity.DEGRADED
+    assert one.severity is FindingSeverity.DEGRADED
     assert "/home/me/.codex" in (one.remedy or "")
 
 
 def test_a_codex_home_among_temporary_files_is_broken() -> None:
     facts = replace(HEALTHY, agents=(CODEX,), codex_home="/tmp/home")
-    assert found(facts, "agent.codex.home").severity is Severity.BROKEN
+    assert found(facts, "agent.codex.home").severity is FindingSeverity.BROKEN
     assert "agent.codex.home" not in [finding.id for finding in findings(replace(facts, agents=()))]
 
 
@@ -199,7 +201,7 @@ def test_apparmors_switch_and_a_filter_around_us_are_named() -> None:
     host = replace(HOST, apparmor=AppArmor("unconfined", True), filtered=True)
     facts = replace(HEALTHY, host=host)
     assert "apparmor_restrict" in found(facts, "host.apparmor").evidence
-    assert found(facts, "host.filtered").severity is Severity.NOTE
+    assert found(facts, "host.filtered").severity is FindingSeverity.NOTE
 
 
 def test_a_stage_that_the_host_refuses_is_named_with_its_errno() -> None:
