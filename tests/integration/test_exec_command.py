@@ -341,6 +341,16 @@ def test_a_machine_gets_failures_plans_and_explanations_too(own: Place) -> None:
     assert (answer["path"], answer["write"]["allowed"]) == (f"{own.workspace}/x", True)
 
 
+def test_other_names_of_a_denied_file_are_told(anyone: Place) -> None:
+    for name in ("key", "alone"):
+        (anyone.workspace / name).write_text("secret", "utf-8")
+    os.link(anyone.workspace / "key", anyone.outside / "key")
+    anyone.own()
+    done = anyone.run("--json", "--deny", "key", "--deny", "alone", "--", "true")
+    [told] = json.loads(done.err)["enforcement"]["weakened"]
+    assert told.startswith(f"{anyone.workspace}/key is denied by this name")
+
+
 def test_the_help_does_not_load_what_runs_commands() -> None:
     code = (
         "import sys, holdfast.cli; sys.exit('holdfast.exec.run' in sys.modules or 'msgspec' in sys.modules)"

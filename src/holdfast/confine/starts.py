@@ -106,7 +106,8 @@ def confined_by(held: Enforcement, plan: Plan, *, degraded: bool) -> tuple[Enfor
         held = declare(held, find_losses(plan, abi=landlock.abi(), degraded=degraded), degraded=degraded)
     if held.way is None:
         raise AssertionError("a plan exists only where something is needed")
-    return held, Confinement(plan, held.way, held.tool, degraded)
+    confinement = Confinement(plan, held.way, held.tool, degraded)
+    return replace(held, weakened=held.weakened + plan.open_names), confinement
 
 
 def sandbox_of(held: Enforcement, confinement: Confinement, settled: BoundPolicy) -> Sandbox:

@@ -84,6 +84,7 @@ class Plan:
     absent: tuple[str, ...] = ()  # must not appear while the command runs; nothing is there now
     links: tuple[PlanLink, ...] = ()  # only on an empty base, made before the steps
     loopback_ports: tuple[int, ...] = ()  # of the host, let through although the network is off
+    open_names: tuple[str, ...] = ()  # what it cannot stop, in words; not encoded, as nobody carries it out
 
     def __post_init__(self) -> None:
         if self.loopback_ports and not self.network_off:

@@ -120,18 +120,19 @@ def plan_for(bound: BoundPolicy, seen: DiskSnapshot) -> Plan:
         seen.cwd,
         _absent(seen, rules, table),
         _links(seen, rules, table) if base is Base.EMPTY else (),
+        open_names=_open_names(bound, seen),
     )
 
 
-def warnings(bound: BoundPolicy, seen: DiskSnapshot) -> list[str]:
-    """What the plan cannot stop and the user should know."""
+def _open_names(bound: BoundPolicy, seen: DiskSnapshot) -> tuple[str, ...]:
+    """Denied files that have other names, which no rule covers."""
     denied = {seen.sights[rule.path] for rule in bound.rules if rule.access is Access.DENY}
     denied |= {match.sight for match in seen.matches}
-    return [
-        f"{sight.real} is denied, but the file has other names through which it can be read"
+    return tuple(
+        f"{sight.real} is denied by this name; the file has other names (hard links)"
         for sight in sorted(denied, key=lambda sight: sight.real)
         if sight.found is FoundKind.FILE and sight.names > 1
-    ]
+    )
 
 
 def _add_git_rules(bound: BoundPolicy, seen: DiskSnapshot) -> list[BoundRule]:

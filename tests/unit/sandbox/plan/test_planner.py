@@ -15,7 +15,6 @@ from holdfast.sandbox.plan.planner import (
     Sight,
     plan_for,
     settle,
-    warnings,
 )
 from holdfast.sandbox.policy.paths import absolute, join, parent
 from holdfast.sandbox.policy.policy import (
@@ -351,18 +350,19 @@ def test_an_unrestricted_policy_settles_as_it_is() -> None:
     assert settle(bound, look(bound, {})) == bound
 
 
-def test_a_denied_file_with_other_names_is_warned_about() -> None:
+def test_a_denied_file_with_other_names_is_told() -> None:
     bound = bind(read_only().deny("/w/key").deny("/w/dir").deny_glob("/w/*.env"), WHERE)
     seen = DiskSnapshot(
         "/w",
         {
             "/": Sight("/", DIRECTORY),
+            "/w": Sight("/w", DIRECTORY),
             "/w/key": Sight("/w/key", FILE, names=2),
             "/w/dir": Sight("/w/dir", DIRECTORY),
         },
         (PatternMatch(bound.globs[0], "/w/a.env", Sight("/w/a.env", FILE, names=1)),),
     )
-    assert [line.split()[0] for line in warnings(bound, seen)] == ["/w/key"]
+    assert [line.split()[0] for line in plan_for(bound, seen).open_names] == ["/w/key"]
 
 
 def test_only_what_can_be_looked_at_exists() -> None:
