@@ -1,1 +1,3 @@
-"""The board in a browser: a server on loopback, and the page it serves."""
+"""The board in a browser: a server on loopback, and the page it serves. `queries.py` asks the store for what
+it shows.
+"""

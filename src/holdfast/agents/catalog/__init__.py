@@ -1,5 +1,6 @@
 """What is known about each agent CLI, as data: one record per CLI (how it is started, where it keeps its
-state), the parser of its events, the texts it fails with. A new CLI is added here and nowhere else.
+state), the parser of its events, the texts it fails with. A new CLI is added here and nowhere else; Qwen
+Code, a descendant of Gemini, is in its file.
 
 Imports: agents.evidence, doctor.explain.
 Open to other rooms: agent, catalog, output.

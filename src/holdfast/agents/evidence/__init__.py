@@ -1,5 +1,5 @@
-"""What is known of a worker and what follows from it: claims with their source, and from them status, hold-
-ups, the verdict at the end, and the reason in words. Everything here is pure.
+"""What is known of a worker and what follows from it: claims with their source, and from them the status,
+what holds it up, the verdict at the end, and the reason in words. Everything here is pure.
 
 Imports: nothing of ours.
 Open to other rooms: digest, evidence, holdups, status, verdict.

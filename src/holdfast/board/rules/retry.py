@@ -46,7 +46,7 @@ class RetryDecision:
     spent: int = 1
 
 
-def verdict(
+def decide_retry(
     failure: FailureKind,
     *,
     attempts: int,

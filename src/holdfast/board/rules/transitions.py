@@ -13,7 +13,7 @@
 
 "Blocked" is two statuses, because a clock must never do what a person has to, nor the other way round.
 There is no "paused": that is said of a board, not of a task. Whatever becomes free becomes `ready`, or
-`todo` while it has open parents: `settled` decides that in one place. Only `done` satisfies the tasks that
+`todo` while it has open parents: `settle` decides that in one place. Only `done` satisfies the tasks that
 wait for it.
 """
 

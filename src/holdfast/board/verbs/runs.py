@@ -335,7 +335,7 @@ def fail(
         StaleRun: the run does not hold its task any more.
     """
     task, run = _lock_held(tx, ref)
-    verdict = retry.verdict(
+    verdict = retry.decide_retry(
         failure,
         attempts=task.attempts,
         max_attempts=task.max_attempts,

@@ -1,6 +1,7 @@
 """What a policy needs, and who on this host enforces it. Pure module.
 
-The seam between the server and the sandbox: needs and host facts in, enforcement out. A need that
+The seam between the server and the sandbox: needs and trials in, enforcement out. A trial is
+how a start of one kind went on this host (`confine/sandboxes.py` makes them). A need that
 nothing meets is refused: a command that asked for limits never runs without them.
 """
 

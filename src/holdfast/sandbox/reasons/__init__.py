@@ -1,4 +1,5 @@
-"""Why something failed, in words: denials told from output and exit code, and the table of known texts.
+"""Why something failed: denials told from output, exit code and policy, and tables of known texts. What a
+person is told of a denial is worded in `exec/outcome.py`.
 
 Imports: errors, sandbox.policy.
 Open to other rooms: denials, fingerprint_table, fingerprints.

@@ -10,7 +10,7 @@ from holdfast.board.rules.retry import (
     FailureKind,
     RetryDecision,
     delay_ms,
-    verdict,
+    decide_retry,
 )
 from holdfast.board.rules.transitions import Move
 from tests.support.rows import every_row
@@ -21,7 +21,9 @@ NOW = 1_000_000
 def ask(
     failure: FailureKind, attempts: int = 1, *, resets_ms: int | None = None, jitter: float = 0.0
 ) -> RetryDecision:
-    return verdict(failure, attempts=attempts, max_attempts=3, now_ms=NOW, jitter=jitter, resets_ms=resets_ms)
+    return decide_retry(
+        failure, attempts=attempts, max_attempts=3, now_ms=NOW, jitter=jitter, resets_ms=resets_ms
+    )
 
 
 @every_row(
