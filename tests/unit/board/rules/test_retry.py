@@ -9,8 +9,8 @@ from holdfast.board.rules.retry import (
     MAX_DELAY_MS,
     FailureKind,
     RetryDecision,
-    delay_ms,
     decide_retry,
+    delay_ms,
 )
 from holdfast.board.rules.transitions import Move
 from tests.support.rows import every_row
