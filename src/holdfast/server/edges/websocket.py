@@ -75,8 +75,6 @@ class WebSocketEdge(Edge):
     def data_received(self, data: bytes) -> None:
         if self._frames is None:
             self._handshake(data)
-        elif self._connection is None:
-            self._head += data
         else:
             self._feed(data)
             self._linger()
@@ -131,6 +129,7 @@ class WebSocketEdge(Edge):
             self._timer.cancel()
         # Not at once: the first connection loads most of the server, and the answer is on its way only when
         # the loop comes round.
+        self._transport.pause_reading()
         self._timer = asyncio.get_running_loop().call_soon(self._open)
 
     def _open(self) -> None:
@@ -143,6 +142,13 @@ class WebSocketEdge(Edge):
         self._task = loop.create_task(self._connection.run())
         self._adopt(self._task)
         self._task.add_done_callback(lambda _: self._transport.close())
+        loop.call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        """Once the connection's task waits for messages; some may have come with the request head."""
+        if self._transport.is_closing():
+            return
+        self._transport.resume_reading()
         if self._head:
             self._feed(bytes(self._head))
             self._head.clear()
