@@ -67,7 +67,7 @@ class Environment:
 
     def install_package(self) -> None:
         """The package itself: linked to its sources, or as a wheel where those cannot be written."""
-        linked = os.access(ROOT, os.W_OK) and os.access(ROOT / "src", os.W_OK)
+        linked = _is_linked()
         digest = _digest(linked=linked)
         if self.stamp.get("package") == digest:
             return
@@ -81,6 +81,16 @@ class Environment:
                 self._pip("--no-deps", "--no-build-isolation", "--force-reinstall", str(_copied(Path(made))))
         self.stamp["package"] = digest
         self._note()
+
+    def compile_sources(self) -> None:
+        """Have bytecode beside what is linked, as pip makes it of what is installed.
+
+        Where PYTHONDONTWRITEBYTECODE is set, every start would compile all that it loads.
+        """
+        if not _is_linked():
+            return
+        folders = [str(ROOT / name) for name in ("src", "tests")]
+        subprocess.run([str(self.python), "-m", "compileall", "-q", *folders], check=False)
 
     def _pip(self, *words: str, verb: str = "install") -> None:
         command = [str(self.python), "-m", "pip", verb, "-q", "--disable-pip-version-check", *words]
@@ -97,6 +107,10 @@ class Environment:
 
     def _note(self) -> None:
         (self.folder / STAMP).write_text(json.dumps(self.stamp, indent=2) + "\n", "utf-8")
+
+
+def _is_linked() -> bool:
+    return os.access(ROOT, os.W_OK) and os.access(ROOT / "src", os.W_OK)
 
 
 def _digest(*, linked: bool) -> str:
@@ -135,6 +149,7 @@ def main() -> None:
         environment.install(name)
         if name == "run":
             environment.install_package()
+            environment.compile_sources()
 
 
 if __name__ == "__main__":

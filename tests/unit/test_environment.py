@@ -96,6 +96,19 @@ def test_sources_that_cannot_be_written_are_built_elsewhere(
     assert not Path(made[1][-1]).is_relative_to(environment.ROOT)
 
 
+def test_what_is_linked_has_bytecode_also_where_none_is_written_by_itself(
+    tmp_path: Path, made: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = an_environment(tmp_path / "v")
+    found.compile_sources()
+    [command] = made
+    assert command[1:3] == ["-m", "compileall"]
+    assert str(environment.ROOT / "src") in command
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    found.compile_sources()
+    assert len(made) == 1
+
+
 def test_the_package_under_its_former_name_is_removed_first(tmp_path: Path, made: list[list[str]]) -> None:
     found = an_environment(tmp_path / "v")
     (tmp_path / "v/lib/python3.11/site-packages/holdfast-0.1.0.dist-info").mkdir(parents=True)
