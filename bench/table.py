@@ -81,7 +81,7 @@ MEASURES: Final = (
         "exec -- true",
         "ms",
         exec_true,
-        (lower(1), lower(1, Side.SRT), lower(15, Side.BWRAP)),
+        (lower(1), lower(1, Side.SRT), lower(20, Side.BWRAP)),
         beside={Side.SRT: srt_true, Side.BWRAP: bwrap_true},
     ),
     own("version", "holdfast --version", show_version, 4),

@@ -6,7 +6,6 @@ owns: whatever the worker left there, links to the user's own files included, is
 
 import contextlib
 import os
-import secrets
 from collections.abc import Iterator
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -50,7 +49,7 @@ def write_new(folder: int, data: bytes, *, durable: bool = True) -> str:
     Raises:
         OSError: it cannot be written.
     """
-    hidden = f".{secrets.token_hex(8)}"
+    hidden = f".{os.urandom(8).hex()}"
     opened = os.open(hidden, _NEW, 0o600, dir_fd=folder)
     try:
         with open(opened, "wb") as file:
