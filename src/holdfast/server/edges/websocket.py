@@ -53,7 +53,7 @@ class WebSocketEdge(Edge):
         self._head = bytearray()
         self._frames: ServerProtocol | None = None
         self._parts: list[bytes] = []
-        self._timer: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._keepalive: Keepalive | None = None
         self._transport: asyncio.Transport
         self._peername: tuple[str, int]
@@ -98,7 +98,8 @@ class WebSocketEdge(Edge):
                 self._finish(HeadAnswer(400))
             return
         raw = bytes(self._head[: end + 4])
-        del self._head[: end + 4]
+        rest = bytes(self._head[end + 4 :])
+        self._head.clear()
         try:
             reply = answer(
                 parse_head(raw),
@@ -124,16 +125,15 @@ class WebSocketEdge(Edge):
         if frames.state is not frames.state.OPEN:
             self._transport.close()
             return
+        self._open(frames)
+        if rest:
+            self._feed(rest)
+
+    def _open(self, frames: ServerProtocol) -> None:
         self._frames = frames
+        loop = asyncio.get_running_loop()
         if self._timer is not None:
             self._timer.cancel()
-        # Not at once: the first connection loads most of the server, and the answer is on its way only when
-        # the loop comes round.
-        self._transport.pause_reading()
-        self._timer = asyncio.get_running_loop().call_soon(self._open)
-
-    def _open(self) -> None:
-        loop = asyncio.get_running_loop()
         self._keepalive = Keepalive(loop.time())
         self._timer = loop.call_at(self._keepalive.next_tick, self._tick)
         host, port, *_ = self._peername
@@ -142,16 +142,6 @@ class WebSocketEdge(Edge):
         self._task = loop.create_task(self._connection.run())
         self._adopt(self._task)
         self._task.add_done_callback(lambda _: self._transport.close())
-        loop.call_soon(self._read_on)
-
-    def _read_on(self) -> None:
-        """Once the connection's task waits for messages; some may have come with the request head."""
-        if self._transport.is_closing():
-            return
-        self._transport.resume_reading()
-        if self._head:
-            self._feed(bytes(self._head))
-            self._head.clear()
 
     def _finish(self, reply: HeadAnswer) -> None:
         self._transport.write(reply.encode())
