@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -263,6 +264,27 @@ def test_a_program_that_never_ends_is_ended_with_its_children(tmp_path: Path) ->
     ended = routes.run_program(["sh", "-c", script], cwd=tmp_path, environ=os.environ, seconds=0.5)
     assert ended.code is None
     _until_gone(int(ended.out))
+
+
+def test_a_signal_while_a_program_starts_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+
+    class Interrupted(subprocess.Popen[bytes]):
+        def __init__(self, *args: Any, **more: Any) -> None:
+            super().__init__(*args, **more)
+            started.append(self.pid)
+            signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        with pytest.raises(SystemExit):
+            routes.run_program(["sleep", "600"], cwd=tmp_path, environ=os.environ, seconds=TIMEOUT_S)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    _until_gone(started[0])
 
 
 def _until_gone(pid: int) -> None:

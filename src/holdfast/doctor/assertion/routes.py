@@ -368,6 +368,29 @@ class Ended:
     err: str
 
 
+@contextlib.contextmanager
+def _deferred_signals() -> Iterator[Callable[[], None]]:
+    """Hold back what would end us until `let_through`: a program that is being started has no owner yet."""
+    came: list[int] = []
+    handlers: dict[signal.Signals, Any] = {}
+
+    def let_through() -> None:
+        while handlers:
+            number, handler = handlers.popitem()
+            signal.signal(number, handler)
+        while came:
+            signal.raise_signal(came.pop())
+
+    if threading.current_thread() is threading.main_thread():  # no other is interrupted
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # what is ignored, a program inherits
+                handlers[number] = signal.signal(number, lambda number, _: came.append(number))
+    try:
+        yield let_through
+    finally:
+        let_through()
+
+
 def run_program(argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str], seconds: float) -> Ended:
     """Without input.
 
@@ -375,37 +398,39 @@ def run_program(argv: Sequence[str], *, cwd: Path, environ: Mapping[str, str], s
         OSError: it cannot be started.
     """
     until = time.monotonic() + seconds
-    process = subprocess.Popen(  # noqa: S603 - the operator's own programs
-        argv,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=dict(environ),
-        cwd=cwd,
-        start_new_session=True,
-    )
-    if process.stdout is None or process.stderr is None:
-        raise AssertionError("asked for pipes")
-    kept = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
-    out, err = kept.values()
-    code: int | None = None
-    try:
-        with selectors.DefaultSelector() as selector:
-            for file in kept:
-                selector.register(file, selectors.EVENT_READ)
-            while selector.get_map() and (left := until - time.monotonic()) > 0:
-                for key, _ in selector.select(left):
-                    data = os.read(key.fd, _READ)
-                    if data:
-                        kept[key.fd] += data[: max(0, MAX_OUTPUT - len(kept[key.fd]))]
-                    else:
-                        selector.unregister(key.fd)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            code = process.wait(max(0.0, until - time.monotonic()))
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
-        process.stderr.close()
+    with _deferred_signals() as let_through:
+        process = subprocess.Popen(  # noqa: S603 - the operator's own programs
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=dict(environ),
+            cwd=cwd,
+            start_new_session=True,
+        )
+        if process.stdout is None or process.stderr is None:
+            raise AssertionError("asked for pipes")
+        kept = {process.stdout.fileno(): bytearray(), process.stderr.fileno(): bytearray()}
+        out, err = kept.values()
+        code: int | None = None
+        try:
+            let_through()
+            with selectors.DefaultSelector() as selector:
+                for file in kept:
+                    selector.register(file, selectors.EVENT_READ)
+                while selector.get_map() and (left := until - time.monotonic()) > 0:
+                    for key, _ in selector.select(left):
+                        data = os.read(key.fd, _READ)
+                        if data:
+                            kept[key.fd] += data[: max(0, MAX_OUTPUT - len(kept[key.fd]))]
+                        else:
+                            selector.unregister(key.fd)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = process.wait(max(0.0, until - time.monotonic()))
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            process.stdout.close()
+            process.stderr.close()
     return Ended(code, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
